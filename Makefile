@@ -1,0 +1,38 @@
+# Everything from a fresh clone: each target makes the environment it needs, and a second run installs nothing again.
+PYTHON ?= python3
+BIN    := .venv/bin
+
+.PHONY: demo test lint types unit real bench install clean
+
+demo: install
+	$(BIN)/posrec demo
+
+test: lint types unit
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install
+	$(BIN)/mypy
+
+unit: install
+	$(BIN)/pytest -n auto -m "not real and not slow"
+
+# Checks that read the real datasets (POSREC_DATA, ../shared/data by default); skipped where they are absent.
+real: install
+	$(BIN)/pytest -m real
+
+# Speed and memory, each printed as a ratio against a baseline measured in the same run.
+bench: install
+	$(BIN)/python benchmarks/prepare.py
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

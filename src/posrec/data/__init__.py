@@ -1,0 +1,1 @@
+"""From raw click log to batches of sessions."""

@@ -1,0 +1,1 @@
+"""Positional encodings and the theory that examines them."""

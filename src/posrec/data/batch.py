@@ -51,7 +51,7 @@ class SessionBatch:
 
 
 def collate(dataset: SessionDataset, sample_ids: Tensor, max_length: int) -> SessionBatch:
-    """The samples `sample_ids [B]` of `dataset` as a batch of width `max_length`: each the latest clicks and the target.
+    """The samples `sample_ids [B]` as a batch of width `max_length`: of each the latest clicks, and the target.
 
     Tensor operations alone, on the dataset's device, with no value read back: the same batch on CPU and GPU, and a step
     that contains it can be captured. See `sessions.py` for how samples are counted.

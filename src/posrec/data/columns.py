@@ -60,7 +60,9 @@ def choose_columns(path: Path, names: list[str], options: LogOptions, listener: 
             if wanted is None:
                 raise InputError(f"{path} has no column that looks like the {role}; it has {listed(names)}: "
                                  f"name the right one with --{role}-column")  # fmt: skip
-            listener.say(f"{path.name}: column {wanted!r} read as the {'user' if of_users and role == 'session' else role}")
+            listener.say(
+                f"{path.name}: column {wanted!r} read as the {'user' if of_users and role == 'session' else role}"
+            )
         if wanted is not None:
             chosen[role] = wanted
     return ChosenColumns(Columns(**chosen), of_users)

@@ -46,7 +46,9 @@ def read_items(path: Path, listener: Listener) -> ItemColumns:
     plain = {name.lower().replace("_", "").replace(" ", ""): name for name in reversed(rows.columns)}
     id_column = next((plain[name] for name in ID_NAMES if name in plain), None)
     if id_column is None:
-        raise InputError(f"{path} has no column that looks like an item id (id, item_id, sku, ...): {listed(rows.columns)}")
+        raise InputError(
+            f"{path} has no column that looks like an item id (id, item_id, sku, ...): {listed(rows.columns)}"
+        )
     rows = rows.rename({id_column: "id"}).with_columns(pl.col("id").cast(pl.String))
     title_column = next((plain[name] for name in TITLE_NAMES if name in plain), None)
     if title_column is not None and title_column != "title" and title_column != id_column:

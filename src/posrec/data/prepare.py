@@ -65,28 +65,41 @@ def prepare(
     about_items = read_items(Path(items), listener) if items is not None else None
 
     account = Account()
-    reading = READERS[format](files, log, listener)
-    listener.progress("Following the recipe", 0, 1)
-    if test is not None:
-        held_out = READERS[format](test_files, log, listener)
-        train, test_part = recipes.given(reading.clicks, held_out.clicks, wanted, account)
+    if test is None:
+        train, held_out = RECIPES[recipe](read_clicks(format, files, log, wanted, account, listener), wanted, account)
     else:
-        if reading.of_users and wanted.gap is None:
-            listener.say(f"a log of users: cut into sessions at {DEFAULT_GAP} of silence (--gap)")
-            wanted = replace(wanted, gap=parse_duration(DEFAULT_GAP))
-        train, test_part = RECIPES[recipe](reading.clicks, wanted, account)
-    listener.progress("Following the recipe", 1, 1)
+        parts = (steps.group_sessions(READERS[format](part, log, listener).clicks) for part in (files, test_files))
+        train, held_out = recipes.given(next(parts), next(parts), wanted, account)
     manifest = {
         "schema": SCHEMA,
         "posrec": posrec.__version__,
         "source": [path.name for path in [*files, *test_files]],
         "format": format,
         "recipe": recipe,
-        "options": {name: str(value) if isinstance(value, Fraction) else value for name, value in asdict(wanted).items()},
+        "options": {
+            name: str(value) if isinstance(value, Fraction) else value for name, value in asdict(wanted).items()
+        },
         "steps": account.as_json(),
     }
-    write_dataset(folder, train, test_part, about_items, manifest, overwrite)
+    write_dataset(folder, train, held_out, about_items, manifest, overwrite)
     return load(folder)
+
+
+def read_clicks(
+    format: str, files: list[Path], log: LogOptions, options: RecipeOptions, account: Account, listener: Listener
+) -> pl.DataFrame:
+    """The log as grouped sessions; a log of users is cut into them."""
+    reading = READERS[format](files, log, listener)
+    gap = options.gap
+    if reading.of_users and gap is None:
+        gap = parse_duration(DEFAULT_GAP)
+        listener.say(f"a log of users: cut into sessions at {DEFAULT_GAP} of silence (--gap)")
+    clicks = steps.group_sessions(reading.clicks, options.by_time or gap is not None)
+    account.note("read", clicks)
+    if gap is not None:
+        clicks = steps.cut_at_silence(clicks, gap)
+        account.note(f"cut at {gap / 60_000:g} minutes of silence", clicks)
+    return clicks
 
 
 def sort_options(options: dict[str, Any]) -> tuple[LogOptions, RecipeOptions]:
@@ -95,7 +108,9 @@ def sort_options(options: dict[str, Any]) -> tuple[LogOptions, RecipeOptions]:
     homes = [(kind, {field.name for field in fields(kind)} - ours) for kind in (LogOptions, RecipeOptions)]
     unknown = sorted(set(options) - homes[0][1] - homes[1][1])
     if unknown:
-        raise TypeError(f"prepare() has no option {unknown[0]!r}; it has {', '.join(sorted(homes[0][1] | homes[1][1]))}")
+        raise TypeError(
+            f"prepare() has no option {unknown[0]!r}; it has {', '.join(sorted(homes[0][1] | homes[1][1]))}"
+        )
     options = {name: value for name, value in options.items() if value is not None}
     if isinstance(options.get("gap"), str):
         options["gap"] = parse_duration(options["gap"])
@@ -140,10 +155,10 @@ def write_dataset(
     manifest: dict[str, Any],
     overwrite: bool,
 ) -> None:
-    """Number the items as training first meets them, then those of the test part alone; write everything, then name it."""
+    """Number the items as training first meets them, then those of the test part alone; write the folder whole."""
     ids = pl.concat([train["item"], test["item"]])
-    numbers = steps.number_by_appearance(steps.category_codes(ids)).astype(np.int32) + 1
-    _, first = np.unique(numbers, return_index=True)
+    numbers, first = steps.number_by_appearance(steps.category_codes(ids))
+    numbers += 1
     names = ids[first].cast(pl.String).to_list()
     vocabulary = Vocabulary(names, about_items.of(names) if about_items else None)
     arrays: dict[str, npt.NDArray[Any]] = {}

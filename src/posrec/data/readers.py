@@ -144,7 +144,7 @@ def blame_row(path: Path, chosen: ChosenColumns, first: int, batch: pl.DataFrame
 
 
 OTTO_EVENT = pl.Struct({"aid": pl.String, "ts": pl.Int64, "type": pl.String})
-OTTO_SCHEMA = {"session": pl.String, "events": pl.List(OTTO_EVENT)}
+OTTO_SCHEMA = pl.Schema({"session": pl.String(), "events": pl.List(OTTO_EVENT)})
 
 
 def read_otto(files: Sequence[Path], options: LogOptions, listener: Listener) -> Reading:

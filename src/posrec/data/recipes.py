@@ -1,4 +1,4 @@
-"""Recipes: straight lists of steps from clicks to a training and a test part, with an account of what each step removed."""
+"""Recipes: straight lists of steps from grouped clicks to a training and a test part, with an account of each."""
 
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
@@ -6,7 +6,6 @@ from fractions import Fraction
 import polars as pl
 
 from posrec.data import steps
-from posrec.data.steps import DAY
 from posrec.errors import InputError
 
 SECOND = 1000
@@ -93,24 +92,24 @@ Split = tuple[pl.DataFrame, pl.DataFrame]
 
 
 def paper(clicks: pl.DataFrame, options: RecipeOptions, account: Account) -> Split:
-    """The field's preprocessing (SR-GNN's, which the paper follows), with its quirks: one pass of each filter, a session
-    dated by its last-read click, sessions exactly on the boundary lost."""
-    clicks = begin(clicks, options, account)
+    """The field's preprocessing (SR-GNN's, which the paper follows), with its quirks.
+
+    One pass of each filter, a session dated by its last-read click, sessions exactly on the boundary lost.
+    """
     clicks = steps.drop_short_sessions(clicks, options.min_length)
     account.note(f"sessions under {options.min_length} clicks", clicks)
     clicks = steps.drop_rare_items(clicks, options.min_support)
     account.note(f"items under {options.min_support} clicks", clicks)
     clicks = steps.drop_short_sessions(clicks, options.min_length)
     account.note(f"sessions now under {options.min_length} clicks", clicks)
+    clicks = steps.sort_by_date(clicks, options.resolution)
     train, test = steps.split_around_date(clicks, options.test_days or 1, options.resolution)
     account.note("sessions exactly on the boundary", train, test)
-    train, test = (steps.sort_by_date(part, options.resolution) for part in (train, test))
     return end(train, test, options, account)
 
 
 def clean(clicks: pl.DataFrame, options: RecipeOptions, account: Account) -> Split:
     """What an engineer wants: filters that hold when they are done, and no session lost to the split."""
-    clicks = begin(clicks, options, account)
     if options.drop_repeats:
         clicks = steps.drop_repeats(clicks)
         account.note("immediate repeats", clicks)
@@ -119,30 +118,19 @@ def clean(clicks: pl.DataFrame, options: RecipeOptions, account: Account) -> Spl
         account.note(f"clicks before a session's latest {options.max_length}", clicks)
     clicks = steps.drop_until_stable(clicks, options.min_length, options.min_support)
     account.note(f"sessions under {options.min_length} and items under {options.min_support} clicks", clicks)
+    clicks = steps.sort_by_first_click(clicks)
     train, test = steps.split_at_first_click(clicks, options.test_days, options.test_share)
     account.note("split by first click", train, test)
-    train, test = steps.sort_by_first_click(train), steps.sort_by_first_click(test)
     return end(train, test, options, account)
 
 
 def given(train: pl.DataFrame, test: pl.DataFrame, options: RecipeOptions, account: Account) -> Split:
     """A split somebody made before: kept as it is, test items that training never saw included."""
     test = test.with_columns(pl.col("item").cast(pl.String).cast(train.schema["item"]))  # one set of categories
-    train, test = steps.group_sessions(train), steps.group_sessions(test)
     account.note("read", train, test)
     train, test = (steps.drop_short_sessions(part, options.min_length) for part in (train, test))
     account.note(f"sessions under {options.min_length} clicks", train, test)
     return train, test
-
-
-def begin(clicks: pl.DataFrame, options: RecipeOptions, account: Account) -> pl.DataFrame:
-    """Group the clicks into sessions."""
-    clicks = steps.group_sessions(clicks, options.by_time or options.gap is not None)
-    account.note("read", clicks)
-    if options.gap is not None:
-        clicks = steps.cut_at_silence(clicks, options.gap)
-        account.note(f"cut at {options.gap / 60_000:g} minutes of silence", clicks)
-    return clicks
 
 
 def end(train: pl.DataFrame, test: pl.DataFrame, options: RecipeOptions, account: Account) -> Split:

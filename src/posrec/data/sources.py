@@ -12,12 +12,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
 import zstandard
 
 from posrec.errors import InputError
 from posrec.listener import Listener
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 BLOCK_BYTES = 32 << 20
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -61,44 +64,36 @@ def unpacked(file: IO[bytes]) -> IO[bytes]:
     if magic.startswith(GZIP_MAGIC):
         return cast(IO[bytes], gzip.GzipFile(fileobj=file))
     if magic == ZSTD_MAGIC:
-        return cast(IO[bytes], WholeZstd(file))
+        return io.BufferedReader(WholeZstd(file), 1 << 20)
     return file
 
 
 class WholeZstd(io.RawIOBase):
-    """Zstd frames as a stream that complains when the last frame is cut short (the library itself stays silent)."""
+    """Zstd frames as a stream that complains when the last one is cut short; the library's own reader stays silent."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
         self.frame = zstandard.ZstdDecompressor().decompressobj()
-        self.pending = b""
-        self.begun = False
+        self.plain = b""
 
-    def read(self, size: int = -1) -> bytes:
-        pieces: list[bytes] = []
-        while size:
-            if not self.pending:
-                packed = self.file.read(1 << 20)
-                if not packed:
-                    break
-                self.pending = self.unpack(packed)
-                continue
-            piece, self.pending = (self.pending, b"") if size < 0 else (self.pending[:size], self.pending[size:])
-            pieces.append(piece)
-            size -= len(piece) if size > 0 else 0
-        if not pieces and self.begun and not self.frame.eof:
-            raise EOFError("the last zstd frame ends too early")
-        return b"".join(pieces)
+    def readable(self) -> bool:
+        return True
 
-    def unpack(self, packed: bytes) -> bytes:
-        plain: list[bytes] = []
-        while packed:
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        while not self.plain:
+            packed = self.frame.unused_data if self.frame.eof else b""
+            packed = packed or self.file.read(1 << 20)
+            if not packed:
+                if not self.frame.eof:
+                    raise EOFError("the last zstd frame ends too early")
+                return 0
             if self.frame.eof:
                 self.frame = zstandard.ZstdDecompressor().decompressobj()
-            self.begun = True
-            plain.append(self.frame.decompress(packed))
-            packed = self.frame.unused_data if self.frame.eof else b""
-        return b"".join(plain)
+            self.plain = self.frame.decompress(packed)
+        view = memoryview(buffer).cast("B")
+        size = min(len(view), len(self.plain))
+        view[:size], self.plain = self.plain[:size], self.plain[size:]
+        return size
 
 
 def read_whole(path: Path) -> bytes:
@@ -120,33 +115,23 @@ def blocks(files: Sequence[Path], listener: Listener, quoted: bool = False) -> I
     total, before = sum(path.stat().st_size for path in files), 0
     for path in files:
         with path.open("rb") as packed:
-            plain, rest, line = unpacked(packed), b"", 1
-            while True:
-                with complaining(path):
-                    data = plain.read(BLOCK_BYTES)
-                rest += data if rest or line > 1 else data.removeprefix(BYTE_ORDER_MARK)
-                cut = last_line_end(rest, quoted) if data else len(rest)
-                if cut:
-                    yield Block(path, rest[:cut], line)
-                    line += rest.count(b"\n", 0, cut)
-                    rest = rest[cut:]
-                listener.progress("Reading", before + packed.tell(), total)
-                if not data:
-                    break
+            plain, line = unpacked(packed), 1
+            with complaining(path):
+                while data := plain.read(BLOCK_BYTES):
+                    data = (data if line > 1 else data.removeprefix(BYTE_ORDER_MARK)) + plain.readline()
+                    if quoted and data.count(b'"') % 2:
+                        data += rest_of_quote(plain)
+                    yield Block(path, data, line)
+                    line += data.count(b"\n")
+                    listener.progress("Reading", before + packed.tell(), total)
         before += path.stat().st_size
 
 
-def last_line_end(data: bytes, quoted: bool) -> int:
-    """Where the last whole line ends: after a line break that stands outside quotes.
-
-    A stray quote would keep every later line break "inside"; after a thousand lines the last one is taken as it is.
-    """
-    last = cut = data.rfind(b"\n") + 1
-    quotes = data.count(b'"', 0, cut) if quoted else 0
+def rest_of_quote(file: IO[bytes]) -> bytes:
+    """Lines up to the one that closes an open quote; a stray quote that is never closed ends after a thousand."""
+    lines: list[bytes] = []
     for _ in range(1000):
-        if quotes % 2 == 0 or cut == 0:
+        lines.append(file.readline())
+        if not lines[-1] or lines[-1].count(b'"') % 2:
             break
-        earlier = data.rfind(b"\n", 0, cut - 1) + 1
-        quotes -= data.count(b'"', earlier, cut)
-        cut = earlier
-    return cut if quotes % 2 == 0 and cut else last
+    return b"".join(lines)

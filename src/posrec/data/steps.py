@@ -1,7 +1,7 @@
-"""Pure verbs, click frame -> click frame. A recipe in `prepare.py` is a straight list of them.
+"""Pure verbs, click frame -> click frame. A recipe in `recipes.py` is a straight list of them.
 
-`group_sessions` comes first: after it sessions are numbered as they first appear in the log, the clicks of one stand side
-by side in the order they are to have, and every later step keeps it so.
+`group_sessions` comes first: after it sessions are numbered as they first appear in the log, the clicks of one stand
+side by side in the order they are to have, and every later step keeps it so. Row numbers are uint32, as polars' own.
 
 >>> clicks = pl.DataFrame({"session": ["a", "b", "a"], "item": ["x", "y", "z"], "time": [2, 1, 3]})
 >>> drop_short_sessions(group_sessions(clicks), minimum=2)["item"].to_list()
@@ -19,9 +19,11 @@ DAY = 86_400_000
 
 def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
     """Sessions in order of first appearance; inside one, clicks by time (file order on ties) or in file order."""
-    numbers = number_by_appearance(category_codes(clicks["session"]))
-    clicks = clicks.with_columns(session=pl.Series(numbers, dtype=pl.UInt32))
-    return clicks.sort("session", "time", maintain_order=True) if by_time else clicks.sort("session", maintain_order=True)
+    numbers, _ = number_by_appearance(category_codes(clicks["session"]))
+    clicks = clicks.with_columns(session=pl.Series(numbers))
+    return (
+        clicks.sort("session", "time", maintain_order=True) if by_time else clicks.sort("session", maintain_order=True)
+    )
 
 
 def category_codes(ids: pl.Series) -> npt.NDArray[np.uint32]:
@@ -31,14 +33,16 @@ def category_codes(ids: pl.Series) -> npt.NDArray[np.uint32]:
     return ids.to_physical().to_numpy()
 
 
-def number_by_appearance(codes: npt.NDArray[np.integer]) -> npt.NDArray[np.uint32]:
-    """0, 1, 2, ... in order of first appearance: [7, 3, 7, 9] -> [0, 1, 0, 2]."""
-    first = np.full(int(codes.max()) + 1 if len(codes) else 0, len(codes), dtype=np.int64)
+def number_by_appearance(codes: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    """0, 1, 2, ... in order of first appearance, and the row of each: [7, 3, 7, 9] -> [0, 1, 0, 2], [0, 1, 3]."""
+    rows = len(codes)
+    first = np.full(int(codes.max()) + 1 if rows else 0, rows, dtype=np.uint32)
     # Written from the back, so that the earliest row of each code is the one that stays.
-    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    first[codes[::-1]] = np.arange(rows - 1, -1, -1, dtype=np.uint32)
+    order = np.argsort(first, kind="stable")
     number = np.empty(len(first), dtype=np.uint32)
-    number[np.argsort(first, kind="stable")] = np.arange(len(first), dtype=np.uint32)
-    return number[codes]
+    number[order] = np.arange(len(first), dtype=np.uint32)
+    return number[codes], first[order][first[order] < rows]
 
 
 def cut_at_silence(clicks: pl.DataFrame, gap: int) -> pl.DataFrame:
@@ -88,14 +92,15 @@ def sort_by_first_click(clicks: pl.DataFrame) -> pl.DataFrame:
 def order_sessions(clicks: pl.DataFrame, key: pl.Expr) -> pl.DataFrame:
     """Sort whole sessions by a key each has one of, and number them anew."""
     sessions = clicks.group_by("session", maintain_order=True).agg(key.alias("key"), pl.len().alias("length"))
-    lengths = sessions["length"].to_numpy().astype(np.int64)
+    lengths = sessions["length"].to_numpy()
     order = np.argsort(sessions["key"].to_numpy(), kind="stable")
-    starts = np.cumsum(lengths) - lengths
+    starts = np.cumsum(lengths, dtype=np.uint32) - lengths
     lengths, starts = lengths[order], starts[order]
-    # Row of every click in the new order: each session's own rows, one after the other.
-    shift = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    # Row of every click in the new order: each session's own rows, one after the other (unsigned, so shifts may wrap).
+    rows = np.repeat(starts - (np.cumsum(lengths, dtype=np.uint32) - lengths), lengths)
+    rows += np.arange(len(rows), dtype=np.uint32)
     numbers = np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)
-    return clicks[shift + np.arange(len(shift))].with_columns(session=pl.Series(numbers).set_sorted())
+    return clicks[rows].with_columns(session=pl.Series(numbers).set_sorted())
 
 
 def split_around_date(clicks: pl.DataFrame, days: float, resolution: int) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -106,9 +111,7 @@ def split_around_date(clicks: pl.DataFrame, days: float, resolution: int) -> tup
     return dated.filter(pl.col("date") < boundary).drop("date"), dated.filter(pl.col("date") > boundary).drop("date")
 
 
-def split_at_first_click(
-    clicks: pl.DataFrame, days: float | None, share: float
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+def split_at_first_click(clicks: pl.DataFrame, days: float | None, share: float) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Test: sessions that began in the last `days` before the latest beginning, or the latest `share` of sessions.
 
     Sessions that began in the same millisecond stay together, in the test part; none is lost.
@@ -129,8 +132,8 @@ def drop_unseen_items(test: pl.DataFrame, train: pl.DataFrame) -> pl.DataFrame:
 def keep_recent_samples(clicks: pl.DataFrame, fraction: Fraction) -> pl.DataFrame:
     """The most recent `fraction` of the samples, as the field counts them.
 
-    A session of n clicks gives n - 1 samples, listed longest prefix first. Where the fraction begins inside a session its
-    longer prefixes fall away, which is that session without its last clicks.
+    A session of n clicks gives n - 1 samples, listed longest prefix first. Where the fraction begins inside a session
+    its longer prefixes fall away, which is that session without its last clicks.
     """
     lengths = clicks.group_by("session", maintain_order=True).len()["len"].to_numpy().astype(np.int64)
     samples = lengths - 1

@@ -51,8 +51,11 @@ class TextLayout:
 
     def records(self, text: str) -> Iterator[tuple[int, list[str]]]:
         """(line within the text, fields), slowly; for headers and for finding the line at fault."""
-        quoting = csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=self.delimiter, quotechar='"', quoting=quoting)
+        lines = io.StringIO(text, newline="")
+        if self.quote is None:
+            reader = csv.reader(lines, delimiter=self.delimiter, quoting=csv.QUOTE_NONE)
+        else:
+            reader = csv.reader(lines, delimiter=self.delimiter, quotechar=self.quote)
         for record in reader:
             if record:
                 yield reader.line_num, record
@@ -81,26 +84,30 @@ class ClickCollector:
             numbers, rows = wanted.arg_true(), rows.filter(wanted)
         else:
             numbers = pl.int_range(len(rows), eager=True)
-        ids = rows.select(pl.col("session", "item").cast(pl.String))
-        milliseconds = self.read_time(rows["time"])
-        no_time = milliseconds.is_null()
+        clicks = rows.select(
+            pl.col("session").cast(pl.String).cast(self.session_type),
+            pl.col("item").cast(pl.String).cast(self.item_type),
+            self.read_time.quickly(rows["time"]).alias("time"),
+            faulty_id("session") | faulty_id("item"),
+        )
+        if clicks["time"].null_count() or clicks["faulty"].any() or "date" in rows.columns:
+            clicks = self.look_closer(rows, clicks, numbers, complain)
+        self.frames.append(clicks.drop("faulty"))
+
+    def look_closer(
+        self, rows: pl.DataFrame, clicks: pl.DataFrame, numbers: pl.Series, complain: Complaint
+    ) -> pl.DataFrame:
+        """Read times of other layouts and days; complain of rows that can't be used, pass over blank lines."""
+        clicks = clicks.with_columns(self.read_time(rows["time"]).alias("time"))
+        no_time = clicks["time"].is_null()
         if "date" in rows.columns:
-            rows = rows.with_columns(parse_text(rows["date"]).alias("day"))
-            no_time |= rows["day"].is_null()
-        faulty = no_time | is_faulty_id(ids["session"]) | is_faulty_id(ids["item"])
+            clicks = clicks.with_columns(parse_text(rows["date"]).alias("day"))
+            no_time |= clicks["day"].is_null()
+        faulty = clicks["faulty"] | no_time
         if faulty.any():
             texts = [rows[name].filter(no_time).drop_nulls() for name in ("time", "date") if name in rows.columns]
             complain(numbers.filter(faulty)[0], {str(text) for column in texts for text in column})
-            # Still here: the rows at fault are blank lines.
-            rows, ids, milliseconds = rows.filter(~faulty), ids.filter(~faulty), milliseconds.filter(~faulty)
-        self.frames.append(
-            ids.select(
-                pl.col("session").cast(self.session_type),
-                pl.col("item").cast(self.item_type),
-                milliseconds.alias("time"),
-                *[rows[name] for name in rows.columns if name == "day"],
-            )
-        )
+        return clicks.filter(~faulty)
 
     def clicks(self) -> pl.DataFrame:
         return pl.concat(self.frames) if self.frames else pl.DataFrame(schema=CLICK_SCHEMA)
@@ -109,13 +116,11 @@ class ClickCollector:
 CLICK_SCHEMA = {"session": pl.String, "item": pl.String, "time": pl.Int64}
 
 
-def is_faulty_id(ids: pl.Series) -> pl.Series:
+def faulty_id(column: str) -> pl.Expr:
     """Missing, or a negative number: logs write -1 for 'unknown' far more often than they name an item so."""
-    faulty = ids.is_null() | (ids == "")
-    dashed = ids.str.starts_with("-")
-    if dashed.any():
-        faulty |= dashed & ids.str.contains(f"^{NEGATIVE.pattern}$")
-    return faulty.fill_null(True)
+    text = pl.col(column).cast(pl.String)
+    negative = text.str.starts_with("-") & text.str.slice(1).cast(pl.Float64, strict=False).is_not_null()
+    return (text.is_null() | (text == "") | negative).alias("faulty")
 
 
 def read_text(
@@ -173,10 +178,8 @@ def parse_block(
         raise InputError(f"{block.path}, from line {block.first_line}: {str(error).splitlines()[0]}") from None
 
 
-def complaint(
-    block: Block, layout: TextLayout, names: list[str], columns: Columns, events: Sequence[str]
-) -> Complaint:
-    """A function that finds the first line of the block to blame and raises; it returns if there are only blank ones."""
+def complaint(block: Block, layout: TextLayout, names: list[str], columns: Columns, events: Sequence[str]) -> Complaint:
+    """A function that finds the first line of the block to blame and raises; it returns if all are blank ones."""
     between = DELIMITERS.get(layout.delimiter, repr(layout.delimiter))
 
     def complain(row: int, bad_times: set[str]) -> None:

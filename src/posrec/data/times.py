@@ -11,8 +11,10 @@ MILLISECONDS_PER = {"s": 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
 UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-SECONDS = "%Y-%m-%dT%H:%M:%S"
-SLOWER_FORMATS = (
+NUMBER = re.compile(r"\s*-?\d+(\.\d*)?([eE][+-]?\d+)?\s*")
+# To the second or the millisecond, in UTC or without a zone: what most logs write, and five times faster to read.
+ISO = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d(\.\d{3})?Z?")
+LAYOUTS = (
     "%Y-%m-%dT%H:%M:%S%.fZ",
     "%Y-%m-%dT%H:%M:%S%.f",
     "%Y-%m-%dT%H:%M:%S%.f%#z",
@@ -47,12 +49,27 @@ class TimeReader:
         if column.dtype.is_numeric():
             return self.scale(column)
         present = column.drop_nulls()
-        if len(present) and re.fullmatch(r"\s*-?\d+(\.\d*)?([eE][+-]?\d+)?\s*", present[0]):
+        if len(present) and NUMBER.fullmatch(present[0]):
             whole = column.cast(pl.Int64, strict=False)
             if whole.null_count() > column.null_count():
                 return self.scale(column.str.strip_chars().cast(pl.Float64, strict=False))
             return self.scale(whole)
         return parse_text(column)
+
+    def quickly(self, column: pl.Series) -> pl.Expr:
+        """An expression over the column `time` that reads the layout its first value has, and nothing else, fast."""
+        first = column[0] if len(column) else None
+        text = pl.col("time")
+        if column.dtype == pl.String and isinstance(first, str) and (match := ISO.fullmatch(first)):
+            layout = text.str.len_bytes() == len(first)
+            if first.endswith("Z"):
+                layout &= text.str.ends_with("Z")
+            parsed = text.str.slice(0, 19).str.to_datetime(f"%Y-%m-%d{match[1]}%H:%M:%S", time_unit="ms", strict=False)
+            milliseconds = parsed.cast(pl.Int64)
+            if match[2]:
+                milliseconds += text.str.slice(20, 3).cast(pl.Int64, strict=False)
+            return pl.when(layout).then(milliseconds)
+        return pl.lit(self(column))
 
     def scale(self, numbers: pl.Series) -> pl.Series:
         if self.unit is None and numbers.drop_nulls().len():
@@ -74,19 +91,10 @@ def guess_unit(magnitude: float) -> str:
 
 
 def parse_text(column: pl.Series) -> pl.Series:
-    """ISO dates and times. The common layouts to the second or millisecond are some five times faster than the rest."""
-    lengths = column.str.len_bytes()
-    length = lengths.min()
-    if length == lengths.max() and length in (19, 20, 24) and (length == 19 or column.str.ends_with("Z").all()):
-        seconds = column.str.slice(0, 19).str.replace(" ", "T", literal=True)
-        parsed = seconds.str.to_datetime(SECONDS, time_unit="ms", strict=False).cast(pl.Int64)
-        if length == 24:
-            parsed = parsed + column.str.slice(20, 3).cast(pl.Int64, strict=False)
-        if parsed.null_count() == column.null_count():
-            return parsed
+    """ISO dates and times in any of the usual layouts."""
     text = column.str.strip_chars().str.replace(r" ?UTC$", "Z").str.replace(r"^(\S{8,10}) ", "${1}T")
     parsed = pl.Series(column.name, [None] * len(column), dtype=pl.Int64)
-    for layout in SLOWER_FORMATS:
+    for layout in LAYOUTS:
         if parsed.null_count() == column.null_count():
             break
         read = text.str.to_datetime(layout, time_unit="ms", strict=False).cast(pl.Int64)

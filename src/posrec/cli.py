@@ -40,6 +40,34 @@ def options(
     """Options that stand before any command."""
 
 
+@app.command()
+def demo(out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("posrec-demo")) -> None:
+    """Show the main job on a small shop that comes with the package.
+
+    Example: posrec demo
+    """
+    from posrec.data.demo import make_demo
+    from posrec.data.stats import stats
+    from posrec.terminal import account_table, ceiling_table, sessions_table, stats_table
+
+    console.rule("[bold]A shop's click log", align="left")
+    console.print(
+        f"An outdoor shop, simulated: 40,000 sessions over four weeks, in {out}/clicks.csv and {out}/items.csv.\n"
+        "The first click sets an intention, later clicks drift, shoppers come back to what they saw.\n"
+    )
+    data = make_demo(out)
+    console.rule("[bold]Prepared", align="left")
+    console.print(account_table(data.manifest["steps"]), "", stats_table(stats(data)), "", sep="\n")
+    console.rule("[bold]Two sessions to test on", align="left")
+    console.print(sessions_table(data, (10, 12)), "")
+    console.rule("[bold]How good can it get?", align="left")
+    console.print("The shop's process is known, so the best any recommender can reach on the test part is computed:\n")
+    console.print(ceiling_table(data.ceiling or {}), "")
+    console.rule("[bold]Next", align="left")
+    console.print(f"The same steps by hand, and with your own log:\n  posrec prepare {out}/clicks.csv --format csv "
+                  f"--items {out}/items.csv --out shop\n  posrec stats {data.path}", highlight=False, soft_wrap=True)  # fmt: skip
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 

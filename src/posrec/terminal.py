@@ -1,8 +1,13 @@
 """Tables for the terminal. Each function takes what a command computed and gives something rich can print."""
 
-from typing import Any
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from posrec.data.sessions import PreparedDataset
 
 
 def account_table(steps: list[dict[str, Any]]) -> Table:
@@ -17,6 +22,29 @@ def account_table(steps: list[dict[str, Any]]) -> Table:
         removed = [step[f"removed_{name}"] for name in names]
         table.add_row(f"  {step['step']}", *(f"{-count:+,}" if count else "" for count in removed), style="dim")
     table.add_row("left", *(f"{steps[-1][name]:,}" for name in names), style="bold")
+    return table
+
+
+def sessions_table(data: "PreparedDataset", sessions: Sequence[int]) -> Table:
+    """Some test sessions as a shopper lived them, one column each."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for number in sessions:
+        table.add_column(f"session {number}", no_wrap=True)
+    columns = [[data.vocabulary.title(item) for item in data.test.session(number).tolist()] for number in sessions]
+    for row in zip_longest(*columns, fillvalue=""):
+        table.add_row(*row)
+    return table
+
+
+def ceiling_table(figures: dict[str, Any]) -> Table:
+    """The best attainable figures, in percent: a row a metric, a column a cutoff."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("best attainable, %")
+    cutoffs = sorted({int(name.partition("@")[2]) for name in figures if "@" in name})
+    for cutoff in cutoffs:
+        table.add_column(f"@{cutoff}", justify="right")
+    for metric in dict.fromkeys(name.partition("@")[0] for name in figures if "@" in name):
+        table.add_row(metric, *(f"{100 * figures[f'{metric}@{cutoff}']:.2f}" for cutoff in cutoffs))
     return table
 
 

@@ -1,7 +1,7 @@
 """SessionDataset: sessions as one flat array with offsets; and the prepared dataset, a folder of them.
 
 A training sample is a pair (session, end): the clicks before `end` and the click at it. Samples are counted, never
-copied: session s of n clicks gives the n - 1 ends 1..n-1, so with `offsets[s]` clicks before it, it has `offsets[s] - s`
+copied: session s of n clicks gives the n - 1 ends 1..n-1. With `offsets[s]` clicks before it, it has `offsets[s] - s`
 samples before it, and sample i, where it belongs to session s, has its target at click `i + s + 1`.
 """
 
@@ -35,7 +35,7 @@ ARRAYS = {  # file -> type; the order is the fingerprint's
 
 @dataclass(frozen=True)
 class SessionDataset:
-    """`items [clicks]` int32, `offsets [sessions + 1]` int64, `times [sessions]` int64 (when each began, milliseconds)."""
+    """`items [clicks]` int32, `offsets [sessions + 1]` int64, `times [sessions]` int64: when each began."""
 
     items: Tensor
     offsets: Tensor

@@ -64,8 +64,9 @@ def demo(out: Annotated[Path, typer.Option(help="The folder to write into.")] = 
     console.print("The shop's process is known, so the best any recommender can reach on the test part is computed:\n")
     console.print(ceiling_table(data.ceiling or {}), "")
     console.rule("[bold]Next", align="left")
-    console.print(f"The same steps by hand, and with your own log:\n  posrec prepare {out}/clicks.csv --format csv "
-                  f"--items {out}/items.csv --out shop\n  posrec stats {data.path}", highlight=False, soft_wrap=True)  # fmt: skip
+    by_hand = f"posrec prepare {out}/clicks.csv --format csv --items {out}/items.csv --out shop"
+    next_steps = f"The same by hand, and with your own log:\n  {by_hand}\n  posrec stats {data.path}"
+    console.print(next_steps, highlight=False, soft_wrap=True)
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

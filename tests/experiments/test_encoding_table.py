@@ -115,6 +115,7 @@ SPOILED = {
         {"a.encoding.table": torch.zeros(2, 2), "b.encoding.table": torch.zeros(2, 2)}, run / "model.safetensors"
     ),
     "has shape (4,)": lambda run: save_file({"encoding.table": torch.zeros(4)}, run / "model.safetensors"),
+    "has shape (1, 4)": lambda run: save_file({"encoding.table": torch.zeros(1, 4)}, run / "model.safetensors"),
     "not finite": lambda run: save_file({"encoding.table": torch.full((3, 4), torch.nan)}, run / "model.safetensors"),
 }
 

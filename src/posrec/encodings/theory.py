@@ -76,6 +76,8 @@ def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
     cells = {name: tabulate(build(name, max_length, d), max_length) for name in aware}
     forward = [shares_steps(cells[name], one.forward, False) for name, one in aware.items() if one.forward.holds]
     backward = [shares_steps(cells[name], one.backward, True) for name, one in aware.items() if one.backward.holds]
+    relative = RPE(d=2, max_length=max_length).double()
+    torch.nn.init.normal_(relative.table, generator=torch.Generator().manual_seed(0))
     return [
         Statement(
             "Property 3.1",
@@ -104,7 +106,7 @@ def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
         Statement(
             "Corollary 3.5",
             "RPE is neither forward-aware nor backward-aware.",
-            bias_is_relative(max_length),
+            bias_is_relative(relative, max_length),
             "the bias depends on j - i alone, and for each j it changes with i",
         ),
         Statement(
@@ -205,10 +207,8 @@ def mirrored(cells: Cells) -> bool:
 
 
 @torch.no_grad()
-def bias_is_relative(max_length: int) -> bool:
+def bias_is_relative(relative: RPE, max_length: int) -> bool:
     """Corollary 3.5: g(P_ij) is the same for the same j - i in every session, and for one j it changes with i."""
-    relative = RPE(d=2, max_length=max_length).double()
-    torch.nn.init.normal_(relative.table, generator=torch.Generator().manual_seed(0))
     by_offset: dict[int, float] = {}
     for length in range(2, max_length + 1):
         forward = torch.arange(length).unsqueeze(0)

@@ -331,7 +331,7 @@ class Scaled(torch.nn.Module):
 def test_a_users_own_function_module_or_class_is_accepted() -> None:
     assert make_encoding(counting, d=2, max_length=9)(*session(2))[0].tolist() == [[0, 1], [1, 0]]
     assert make_encoding(Scaled, d=3, max_length=4)(*session(2))[0, 1].tolist() == [0.25] * 3
-    own = Scaled(3, 4)
+    own = Scaled(3, 4).to("meta")  # as one that is on an accelerator already
     assert make_encoding(own, d=3, max_length=9) is own
 
 

@@ -154,7 +154,7 @@ def build(scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int, d
     if isinstance(scheme, str) and scheme in THEORY_ONLY:
         return THEORY_ONLY[scheme](d, max_length).double()
     if not isinstance(scheme, str):
-        return copy.deepcopy(make_encoding(scheme, d, max_length)).double().eval()
+        return copy.deepcopy(make_encoding(scheme, d, max_length)).double().cpu().eval()
     module = make_encoding(scheme, d, max_length).double()
     if scheme in LEARNED:
         nn.init.normal_(module.get_parameter("table"), generator=torch.Generator().manual_seed(0))

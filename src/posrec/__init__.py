@@ -8,15 +8,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from posrec.data.batch import SessionBatch as SessionBatch
+    from posrec.data.batch import collate as collate
+    from posrec.data.prepare import prepare as prepare
+    from posrec.data.sessions import PreparedDataset as PreparedDataset
+    from posrec.data.sessions import SessionDataset as SessionDataset
+    from posrec.data.sessions import load as load
+    from posrec.data.vocabulary import Vocabulary as Vocabulary
     from posrec.errors import InputError as InputError
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "SessionBatch": "posrec.data.batch",
+    "collate": "posrec.data.batch",
+    "prepare": "posrec.data.prepare",
+    "PreparedDataset": "posrec.data.sessions",
+    "SessionDataset": "posrec.data.sessions",
+    "load": "posrec.data.sessions",
+    "Vocabulary": "posrec.data.vocabulary",
     "InputError": "posrec.errors",
 }
 
-__all__ = ["InputError", "__version__"]
+__all__ = [
+    "InputError",
+    "PreparedDataset",
+    "SessionBatch",
+    "SessionDataset",
+    "Vocabulary",
+    "__version__",
+    "collate",
+    "load",
+    "prepare",
+]
 
 
 def __getattr__(name: str) -> Any:

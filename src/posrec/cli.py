@@ -6,12 +6,11 @@ Exit codes: 0 done, 1 failed, 2 bad input. Heavy modules are imported inside the
 import errno
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 import posrec
 from posrec.errors import InputError
@@ -42,8 +41,124 @@ def options(
 
 
 @app.command()
+def demo(out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("posrec-demo")) -> None:
+    """Show the main job on a small shop that comes with the package.
+
+    Example: posrec demo
+    """
+    from posrec.data.demo import make_demo
+    from posrec.data.stats import stats
+    from posrec.terminal import account_table, ceiling_table, sessions_table, stats_table
+
+    console.rule("[bold]A shop's click log", align="left")
+    console.print(
+        f"An outdoor shop, simulated: 40,000 sessions over four weeks, in {out}/clicks.csv and {out}/items.csv.\n"
+        "The first click sets an intention, later clicks drift, shoppers come back to what they saw.\n"
+    )
+    data = make_demo(out)
+    console.rule("[bold]Prepared", align="left")
+    console.print(account_table(data.manifest["steps"]), "", stats_table(stats(data)), "", sep="\n")
+    console.rule("[bold]Two sessions to test on", align="left")
+    console.print(sessions_table(data, (10, 12)), "")
+    console.rule("[bold]How good can it get?", align="left")
+    console.print("The shop's process is known, so the best any recommender can reach on the test part is computed:\n")
+    console.print(ceiling_table(data.ceiling or {}), "")
+    console.rule("[bold]Next", align="left")
+    by_hand = f"posrec prepare {out}/clicks.csv --format csv --items {out}/items.csv --out shop"
+    next_steps = f"The same by hand, and with your own log:\n  {by_hand}\n  posrec stats {data.path}"
+    console.print(next_steps, highlight=False, soft_wrap=True)
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.command()
+def prepare(
+    source: Annotated[list[str], typer.Argument(help="The log: a file, several, or a quoted glob; gzip and zstd too.")],
+    format: Annotated[
+        str, typer.Option(help="yoochoose diginetica retailrocket otto recbole csv parquet sessions srgnn")
+    ],
+    out: Annotated[Path, typer.Option(help="The folder to make.")],
+    test: Annotated[str | None, typer.Option(help="The test part of a split made before, kept as it is.")] = None,
+    items: Annotated[str | None, typer.Option(help="A file about items: id, title, category, anything else.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="paper (the field's) or clean (what an engineer wants).")] = None,
+    session_column: Annotated[str | None, typer.Option(help="csv, parquet, recbole: else guessed, and said.")] = None,
+    item_column: Annotated[str | None, typer.Option()] = None,
+    time_column: Annotated[str | None, typer.Option()] = None,
+    time_unit: Annotated[str | None, typer.Option(help="s, ms, us or ns, for times that are numbers.")] = None,
+    delimiter: Annotated[
+        str | None, typer.Option(help="Between the fields of a csv file; a comma if not given.")
+    ] = None,
+    event_column: Annotated[str | None, typer.Option(help="Which column says what kind of event a row is.")] = None,
+    events: Annotated[str | None, typer.Option(help="The kinds to read, e.g. view,click.")] = None,
+    gap: Annotated[str | None, typer.Option(help="Cut users' clicks into sessions at this silence, e.g. 30m.")] = None,
+    test_days: Annotated[float | None, typer.Option(help="Test on the last days of the log.")] = None,
+    test_share: Annotated[float | None, typer.Option(help="clean: else on this share of sessions, 0.1.")] = None,
+    fraction: Annotated[
+        str | None, typer.Option(help="Train on the most recent part of the samples, e.g. 1/64.")
+    ] = None,
+    min_support: Annotated[int | None, typer.Option(help="Drop items with fewer clicks; 5.")] = None,
+    min_length: Annotated[int | None, typer.Option(help="Drop sessions with fewer clicks; 2.")] = None,
+    drop_repeats: Annotated[bool, typer.Option("--drop-repeats", help="clean: drop immediate repeats.")] = False,
+    max_length: Annotated[int | None, typer.Option(help="clean: keep a session's latest clicks only.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the prepared dataset at --out.")] = False,
+) -> None:
+    """Turn a click log into a prepared dataset.
+
+    Example: posrec prepare clicks.csv --format csv --out shop
+    """
+    from posrec.data.prepare import prepare
+    from posrec.data.stats import stats
+    from posrec.listener import TerminalListener
+    from posrec.terminal import account_table, stats_table
+
+    with TerminalListener() as listener:
+        data = prepare(
+            source,
+            format,
+            out,
+            test=test,
+            items=items,
+            recipe=recipe,
+            overwrite=overwrite,
+            listener=listener,
+            session_column=session_column,
+            item_column=item_column,
+            time_column=time_column,
+            time_unit=time_unit,
+            delimiter="\t" if delimiter == "\\t" else delimiter,
+            event_column=event_column,
+            events=events.split(",") if events else None,
+            gap=gap,
+            test_days=test_days,
+            test_share=test_share,
+            fraction=fraction,
+            min_support=min_support,
+            min_length=min_length,
+            drop_repeats=drop_repeats,
+            max_length=max_length,
+        )
+    console.print(account_table(data.manifest["steps"]), "", stats_table(stats(data)), "", sep="\n")
+    console.print(f"Prepared in [bold]{out}[/]. Look at it again with: posrec stats {out}", highlight=False)
+
+
+@app.command()
+def stats(dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")], as_json: Json = False) -> None:
+    """Say what a prepared dataset holds.
+
+    Example: posrec stats shop
+    """
+    from posrec.data.sessions import load
+    from posrec.data.stats import stats
+    from posrec.terminal import stats_table
+
+    figures = stats(load(dataset))
+    show(figures, stats_table(figures), as_json)
+
+
+@app.command()
 def encodings(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with certificates and counterexamples.")] = False,
+    as_json: Json = False,
     theory: Annotated[bool, typer.Option("--theory", help="Work through the paper's statements instead.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw the paper's figures into this folder.")] = None,
     run: Annotated[list[Path] | None, typer.Option(help="A trained run; examine and draw its learned table.")] = None,
@@ -64,10 +179,10 @@ def encodings(
         from posrec.encodings.theory import statements
 
         worked = statements(max_length, dimensions)
-        print_result(as_json, [asdict(one) for one in worked], encoding_table.statements_table(worked))
+        show(encoding_table.statements_json(worked), encoding_table.statements_table(worked), as_json)
     else:
         rows = encoding_table.examine(max_length, dimensions, trained)
-        print_result(as_json, encoding_table.as_json(rows), encoding_table.as_table(rows))
+        show(encoding_table.as_json(rows), encoding_table.as_table(rows), as_json)
     if plot is not None:
         from posrec.experiments.encoding_figures import draw, left_out
 
@@ -75,11 +190,11 @@ def encodings(
             typer.echo(line, err=True)  # stdout is the table's or the JSON's
 
 
-def print_result(as_json: bool, data: Any, for_people: RenderableType) -> None:
+def show(figures: Any, table: Any, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(data, indent=2))
+        typer.echo(json.dumps(figures, ensure_ascii=False, indent=2))
     else:
-        console.print(for_people)
+        console.print(table)
 
 
 def main() -> None:

@@ -121,6 +121,10 @@ def reason(row: Row, column: str) -> str:
     return f"{column.replace('_', ' ')}: {spoken(verdicts(found)[column])}."
 
 
+def statements_json(worked: list[Statement]) -> list[dict[str, Any]]:
+    return [asdict(one) for one in worked]
+
+
 def statements_table(worked: list[Statement]) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="bold")
     for heading in ("statement", "holds", "says", "because"):

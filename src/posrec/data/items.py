@@ -1,0 +1,64 @@
+"""What is known about items beside their id: title, category, anything else; it rides along in the vocabulary."""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from posrec.data.columns import COMMON_NAMES, listed
+from posrec.data.sources import find_files, read_whole
+from posrec.errors import InputError
+from posrec.listener import Listener
+
+ID_NAMES = ("id", *COMMON_NAMES["item"])
+TITLE_NAMES = ("title", "name", "itemname", "productname", "label")
+
+
+@dataclass(frozen=True)
+class ItemColumns:
+    """Rows by item id."""
+
+    rows: pl.DataFrame  # the column "id" (strings, each once) and the others
+
+    def of(self, ids: list[str]) -> dict[str, list[Any]]:
+        """The columns for these items in this order; None where nothing is known."""
+        wanted = pl.DataFrame({"id": ids}, schema={"id": pl.String})
+        found = wanted.join(self.rows, on="id", how="left", maintain_order="left").drop("id")
+        return {name: found[name].to_list() for name in found.columns}
+
+
+def read_items(path: Path, listener: Listener) -> ItemColumns:
+    """A CSV, TSV, Parquet or JSON lines file with one row an item."""
+    (path,) = find_files(path)[:1]
+    data = io.BytesIO(read_whole(path))
+    kind = next((suffix for suffix in reversed(path.suffixes) if suffix not in (".gz", ".zst")), ".csv").lower()
+    try:
+        if kind == ".parquet":
+            rows = pl.read_parquet(data)
+        elif kind in (".jsonl", ".ndjson"):
+            rows = pl.read_ndjson(data, infer_schema_length=None)
+        else:
+            rows = pl.read_csv(data, separator="\t" if kind == ".tsv" else ",", infer_schema=False)
+    except pl.exceptions.PolarsError as error:
+        raise InputError(f"{path} can't be read as {kind[1:]}: {str(error).splitlines()[0]}") from None
+    plain = {name.lower().replace("_", "").replace(" ", ""): name for name in reversed(rows.columns)}
+    id_column = next((plain[name] for name in ID_NAMES if name in plain), None)
+    if id_column is None:
+        raise InputError(
+            f"{path} has no column that looks like an item id (id, item_id, sku, ...): {listed(rows.columns)}"
+        )
+    rows = rows.rename({id_column: "id"}).with_columns(pl.col("id").cast(pl.String))
+    title_column = next((plain[name] for name in TITLE_NAMES if name in plain), None)
+    if title_column is not None and title_column != "title" and title_column != id_column:
+        rows = rows.rename({title_column: "title"})
+        listener.say(f"{path.name}: column {title_column!r} read as the title")
+    # Dates and the like become text, so that the vocabulary stays plain JSON.
+    kept = (pl.String, pl.Boolean, pl.Int64, pl.Float64)
+    rows = rows.with_columns(
+        pl.col(name).cast(pl.Int64 if kind_of.is_integer() else pl.Float64 if kind_of.is_float() else pl.String)
+        for name, kind_of in rows.schema.items()
+        if kind_of not in kept
+    )
+    return ItemColumns(rows.filter(pl.col("id").is_not_null()).unique("id", keep="first", maintain_order=True))

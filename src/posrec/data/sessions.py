@@ -1,0 +1,155 @@
+"""SessionDataset: sessions as one flat array with offsets; and the prepared dataset, a folder of them.
+
+A training sample is a pair (session, end): the clicks before `end` and the click at it. Samples are counted, never
+copied: session s of n clicks gives the n - 1 ends 1..n-1. With `offsets[s]` clicks before it, it has `offsets[s] - s`
+samples before it, and sample i, where it belongs to session s, has its target at click `i + s + 1`.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from posrec.data.vocabulary import FILE as VOCABULARY_FILE
+from posrec.data.vocabulary import Vocabulary
+from posrec.errors import InputError
+from posrec.files import read_json
+
+SCHEMA = 1
+MANIFEST, CEILING = "manifest.json", "ceiling.json"
+ARRAYS = {  # file -> type; the order is the fingerprint's
+    "train_items": np.int32,
+    "train_offsets": np.int64,
+    "train_times": np.int64,
+    "test_items": np.int32,
+    "test_offsets": np.int64,
+    "test_times": np.int64,
+}
+
+
+@dataclass(frozen=True)
+class SessionDataset:
+    """`items [clicks]` int32, `offsets [sessions + 1]` int64, `times [sessions]` int64: when each began."""
+
+    items: Tensor
+    offsets: Tensor
+    times: Tensor
+    sample_offsets: Tensor = field(init=False, repr=False)  # [sessions + 1] samples before each session
+
+    def __post_init__(self) -> None:
+        sessions = torch.arange(len(self.offsets), device=self.offsets.device)
+        object.__setattr__(self, "sample_offsets", self.offsets - self.offsets[0] - sessions)
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return int(self.sample_offsets[-1])
+
+    @property
+    def sessions(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def clicks(self) -> int:
+        return int(self.offsets[-1] - self.offsets[0])
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        return self.offsets.diff()
+
+    @property
+    def longest(self) -> int:
+        return int(self.lengths.max()) if self.sessions else 0
+
+    def session(self, number: int) -> Tensor:
+        """The clicks of one session, oldest first; a view."""
+        return self.items[self.offsets[number] : self.offsets[number + 1]]
+
+    def part(self, start: int, end: int) -> "SessionDataset":
+        """Sessions start..end-1 over the same memory."""
+        return SessionDataset(self.items, self.offsets[start : end + 1], self.times[start:end])
+
+    def to(self, device: torch.device | str) -> "SessionDataset":
+        return SessionDataset(self.items.to(device), self.offsets.to(device), self.times.to(device))
+
+
+@dataclass(frozen=True)
+class PreparedDataset:
+    """What `posrec prepare` wrote: training and test sessions in order of time, and the items' vocabulary."""
+
+    train: SessionDataset
+    test: SessionDataset
+    vocabulary: Vocabulary
+    manifest: dict[str, Any]
+    path: Path
+
+    @property
+    def fitting(self) -> SessionDataset:
+        """The training sessions without the validation part: what a model is fitted on while it is being chosen."""
+        return self.train.part(0, self.manifest["validation_start"])
+
+    @property
+    def validation(self) -> SessionDataset:
+        """The last tenth of the training sessions in time; a view of `train`, not a copy."""
+        return self.train.part(self.manifest["validation_start"], self.train.sessions)
+
+    @property
+    def train_items(self) -> int:
+        """Items 1..train_items occur in training; any above were seen in the test part alone."""
+        return int(self.manifest["counts"]["train_items"])
+
+    @property
+    def fingerprint(self) -> str:
+        return str(self.manifest["fingerprint"])
+
+    @property
+    def ceiling(self) -> dict[str, Any] | None:
+        """The best any model can reach, where the process behind the clicks is known (the demo shop)."""
+        return read_json(self.path / CEILING) if (self.path / CEILING).exists() else None
+
+
+def load(folder: str | Path) -> PreparedDataset:
+    """Open a prepared dataset; arrays are memory-mapped, so this is quick at any size."""
+    path = Path(folder)
+    if not (path / MANIFEST).is_file():
+        raise InputError(f"{path} is no prepared dataset (it has no {MANIFEST}); make one with posrec prepare")
+    manifest = read_json(path / MANIFEST)
+    if manifest.get("schema") != SCHEMA:
+        raise InputError(
+            f"{path} has dataset schema {manifest.get('schema')}, this version reads {SCHEMA}; prepare it again"
+        )
+    arrays = {name: torch.from_numpy(open_array(path / f"{name}.npy")) for name in ARRAYS}
+    train, test = (SessionDataset(*(arrays[f"{part}_{name}"] for name in ("items", "offsets", "times")))
+                   for part in ("train", "test"))  # fmt: skip
+    for part, sessions in (("train", train), ("test", test)):
+        if len(sessions.items) != sessions.clicks or len(sessions.times) != sessions.sessions:
+            raise InputError(f"{path}: the {part} arrays don't fit together; the folder is damaged, prepare it again")
+    return PreparedDataset(train, test, Vocabulary.load(path), manifest, path)
+
+
+def open_array(path: Path) -> npt.NDArray[Any]:
+    """Map a file as copy-on-write: nothing is read before it is used, and nothing can write to the file."""
+    try:
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path} can't be read ({error}); the folder is damaged, prepare it again") from None
+    if array.dtype != ARRAYS[path.stem] or array.ndim != 1:
+        raise InputError(f"{path} holds {array.dtype}, not {np.dtype(ARRAYS[path.stem])}; prepare the dataset again")
+    return np.asarray(array)
+
+
+def fingerprint(folder: Path, validation_start: int) -> str:
+    """A short hash of the content: sessions, their times, the validation mark, the vocabulary with its columns."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in [*(f"{name}.npy" for name in ARRAYS), VOCABULARY_FILE]:
+        digest.update(f"{name} {(folder / name).stat().st_size}\n".encode())
+        with (folder / name).open("rb") as file:
+            while data := file.read(1 << 24):
+                digest.update(data)
+    digest.update(f"validation {validation_start}".encode())
+    return digest.hexdigest()

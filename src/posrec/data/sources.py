@@ -1,0 +1,137 @@
+"""From what the user named to blocks of bytes: globs, several files, gzip and zstd, line by whole line.
+
+Every text format is read through `blocks`, so that compression, progress, line numbers and memory (one block, not one
+file) are the same for all of them.
+"""
+
+import glob
+import gzip
+import io
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
+
+import zstandard
+
+from posrec.errors import InputError
+from posrec.listener import Listener
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+BLOCK_BYTES = 32 << 20
+GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+Source = str | Path | Sequence[str | Path]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some whole lines of a file. `first_line` counts from 1, as an editor does."""
+
+    path: Path
+    data: bytes
+    first_line: int
+
+
+def find_files(source: Source) -> list[Path]:
+    """Every file that `source` names: a path, a glob, or several of either, in the order given (globs sorted)."""
+    names = [source] if isinstance(source, str | Path) else list(source)
+    files: list[Path] = []
+    for name in names:
+        if Path(name).exists():
+            files.append(Path(name))
+        elif matches := sorted(glob.glob(str(name), recursive=True)):  # noqa: PTH207 (absolute patterns too)
+            files.extend(Path(match) for match in matches)
+        else:
+            raise InputError(f"{name} does not exist; check the path (relative to {Path.cwd().name}/)")
+    for path in files:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; name the files in it, e.g. '{path}/*.csv'")
+        if path.stat().st_size == 0:
+            raise InputError(f"{path} is empty; there is nothing to read")
+    return files
+
+
+def unpacked(file: IO[bytes]) -> IO[bytes]:
+    """The plain bytes of an open file: gzip and zstd are told by their first bytes rather than the file's name."""
+    magic = file.read(4)
+    file.seek(0)
+    if magic.startswith(GZIP_MAGIC):
+        return cast(IO[bytes], gzip.GzipFile(fileobj=file))
+    if magic == ZSTD_MAGIC:
+        return io.BufferedReader(WholeZstd(file), 1 << 20)
+    return file
+
+
+class WholeZstd(io.RawIOBase):
+    """Zstd frames as a stream that complains when the last one is cut short; the library's own reader stays silent."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.frame = zstandard.ZstdDecompressor().decompressobj()
+        self.plain = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        while not self.plain:
+            packed = self.frame.unused_data if self.frame.eof else b""
+            packed = packed or self.file.read(1 << 20)
+            if not packed:
+                if not self.frame.eof:
+                    raise EOFError("the last zstd frame ends too early")
+                return 0
+            if self.frame.eof:
+                self.frame = zstandard.ZstdDecompressor().decompressobj()
+            self.plain = self.frame.decompress(packed)
+        view = memoryview(buffer).cast("B")
+        size = min(len(view), len(self.plain))
+        view[:size], self.plain = self.plain[:size], self.plain[size:]
+        return size
+
+
+def read_whole(path: Path) -> bytes:
+    """All of a file, unpacked; for formats that can't be cut into lines."""
+    with path.open("rb") as packed, complaining(path):
+        return unpacked(packed).read()
+
+
+@contextmanager
+def complaining(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
+        raise InputError(f"{path} is cut short or damaged: it does not unpack ({error}); fetch it again") from None
+
+
+def blocks(files: Sequence[Path], listener: Listener, quoted: bool = False) -> Iterator[Block]:
+    """Every file as blocks of whole lines. With `quoted`, a line break inside double quotes does not end a line."""
+    total, before = sum(path.stat().st_size for path in files), 0
+    for path in files:
+        with path.open("rb") as packed:
+            plain, line = unpacked(packed), 1
+            with complaining(path):
+                while data := plain.read(BLOCK_BYTES):
+                    data = (data if line > 1 else data.removeprefix(BYTE_ORDER_MARK)) + plain.readline()
+                    if quoted and data.count(b'"') % 2:
+                        data += rest_of_quote(plain)
+                    yield Block(path, data, line)
+                    line += data.count(b"\n")
+                    listener.progress("Reading", before + packed.tell(), total)
+        before += path.stat().st_size
+
+
+def rest_of_quote(file: IO[bytes]) -> bytes:
+    """Lines up to the one that closes an open quote; a stray quote that is never closed ends after a thousand."""
+    lines: list[bytes] = []
+    for _ in range(1000):
+        lines.append(file.readline())
+        if not lines[-1] or lines[-1].count(b'"') % 2:
+            break
+    return b"".join(lines)

@@ -1,0 +1,93 @@
+"""What a prepared dataset holds, in numbers; `posrec stats` prints them."""
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posrec.data.sessions import PreparedDataset, SessionDataset, fingerprint
+from posrec.errors import InputError
+
+LENGTH_BINS = (2, 3, 4, 5, 6, 8, 11, 16, 21, 51)  # the first length of each bin; the last bin has no end
+TOP_SHARES = (0.01, 0.1, 0.2, 0.5)
+PERCENTILES = (0.5, 0.9, 0.99)
+
+
+def stats(data: PreparedDataset) -> dict[str, Any]:
+    """Every figure `posrec stats --json` gives. The fingerprint is computed afresh and held against the manifest."""
+    content = fingerprint(data.path, data.manifest["validation_start"])
+    if content != data.fingerprint:
+        raise InputError(
+            f"{data.path} was changed after it was prepared: its content has fingerprint {content}, its manifest says "
+            f"{data.fingerprint}; prepare it again"
+        )
+    lengths = torch.cat([data.train.lengths, data.test.lengths])
+    samples = len(data.train) + len(data.test)
+    return {
+        "clicks": data.train.clicks + data.test.clicks,
+        "train_samples": len(data.train),
+        "test_samples": len(data.test),
+        "train_sessions": data.train.sessions,
+        "test_sessions": data.test.sessions,
+        "validation_sessions": data.validation.sessions,
+        "items": len(data.vocabulary),
+        "train_items": data.train_items,
+        # As the field counts it: over samples, a prefix of n clicks and its target being n + 1 long.
+        "average_length": round(sample_clicks(lengths) / samples, 4) if samples else 0.0,
+        "average_session_length": round(float(lengths.double().mean()), 4),
+        "longest": int(lengths.max()),
+        "length_percentiles": percentiles(lengths),
+        "length_histogram": length_histogram(lengths),
+        "repeating_sessions": repeating_sessions(data.train) + repeating_sessions(data.test),
+        "popularity": popularity(data.train, data.train_items),
+        "fingerprint": content,
+    }
+
+
+def sample_clicks(lengths: Tensor) -> int:
+    """Clicks over all samples: a session of n clicks gives sequences of 2, 3, ..., n."""
+    return int((lengths * (lengths + 1) // 2 - 1).sum())
+
+
+def percentiles(values: Tensor) -> dict[str, int]:
+    ordered = values.sort().values
+    return {f"{share:.0%}".rstrip("%"): int(ordered[int(share * (len(ordered) - 1))]) for share in PERCENTILES}
+
+
+def length_histogram(lengths: Tensor) -> dict[str, int]:
+    """Sessions by length, in bins that widen."""
+    edges = [*LENGTH_BINS, None]
+    histogram: dict[str, int] = {}
+    for first, after in pairwise(edges):
+        assert first is not None
+        name = f"{first}+" if after is None else str(first) if after == first + 1 else f"{first}-{after - 1}"
+        histogram[name] = int(((lengths >= first) & (lengths < (after or lengths.max() + 1))).sum())
+    return histogram
+
+
+def repeating_sessions(sessions: SessionDataset) -> int:
+    """How many sessions hold some item more than once."""
+    session = torch.repeat_interleave(torch.arange(sessions.sessions), sessions.lengths)
+    items = sessions.items[sessions.offsets[0] : sessions.offsets[-1]].long()
+    pairs = (session << 32 | items).sort().values
+    repeated = pairs[1:] == pairs[:-1]
+    return len(torch.unique_consecutive(pairs[1:][repeated] >> 32))
+
+
+def popularity(train: SessionDataset, items: int) -> dict[str, Any]:
+    """How unevenly the training clicks fall on items: the share of clicks that the most popular ones take, and Gini."""
+    counts = torch.bincount(train.items.long(), minlength=items + 1)[1 : items + 1]
+    ordered = counts.sort(descending=True).values.double()
+    total, rank = ordered.sum(), torch.arange(1, items + 1, dtype=torch.float64)
+    top = {
+        f"{share:.0%}": round(float(ordered[: max(1, round(share * items))].sum() / total), 4) for share in TOP_SHARES
+    }
+    gini = float((items + 1 - 2 * (ordered.flip(0) * (items + 1 - rank)).sum() / total) / items)
+    return {
+        "share_of_top": top,
+        "gini": round(gini, 4),
+        "most_clicks": int(ordered[0]),
+        "median_clicks": int(ordered[items // 2]),
+        "fewest_clicks": int(ordered[-1]),
+    }

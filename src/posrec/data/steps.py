@@ -1,0 +1,145 @@
+"""Pure verbs, click frame -> click frame. A recipe in `recipes.py` is a straight list of them.
+
+`group_sessions` comes first: after it sessions are numbered as they first appear in the log, the clicks of one stand
+side by side in the order they are to have, and every later step keeps it so. Row numbers are uint32, as polars' own.
+
+>>> clicks = pl.DataFrame({"session": ["a", "b", "a"], "item": ["x", "y", "z"], "time": [2, 1, 3]})
+>>> drop_short_sessions(group_sessions(clicks), minimum=2)["item"].to_list()
+['x', 'z']
+"""
+
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+DAY = 86_400_000
+
+
+def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
+    """Sessions in order of first appearance; inside one, clicks by time (file order on ties) or in file order."""
+    numbers, _ = number_by_appearance(category_codes(clicks["session"]))
+    clicks = clicks.with_columns(session=pl.Series(numbers))
+    return (
+        clicks.sort("session", "time", maintain_order=True) if by_time else clicks.sort("session", maintain_order=True)
+    )
+
+
+def category_codes(ids: pl.Series) -> npt.NDArray[np.uint32]:
+    """A whole number for each distinct id, in no particular order."""
+    if not isinstance(ids.dtype, pl.Categorical):
+        ids = ids.cast(pl.String).cast(pl.Categorical(pl.Categories.random()))
+    return ids.to_physical().to_numpy()
+
+
+def number_by_appearance(codes: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    """0, 1, 2, ... in order of first appearance, and the row of each: [7, 3, 7, 9] -> [0, 1, 0, 2], [0, 1, 3]."""
+    rows = len(codes)
+    first = np.full(int(codes.max()) + 1 if rows else 0, rows, dtype=np.uint32)
+    # Written from the back, so that the earliest row of each code is the one that stays.
+    first[codes[::-1]] = np.arange(rows - 1, -1, -1, dtype=np.uint32)
+    order = np.argsort(first, kind="stable")
+    number = np.empty(len(first), dtype=np.uint32)
+    number[order] = np.arange(len(first), dtype=np.uint32)
+    return number[codes], first[order][first[order] < rows]
+
+
+def cut_at_silence(clicks: pl.DataFrame, gap: int) -> pl.DataFrame:
+    """A user's clicks become sessions: a new one begins after more than `gap` milliseconds without a click."""
+    new_user = pl.col("session") != pl.col("session").shift()
+    silence = pl.col("time") - pl.col("time").shift() > gap
+    return clicks.with_columns(session=(new_user | silence).fill_null(False).cast(pl.UInt32).cum_sum().set_sorted())
+
+
+def drop_repeats(clicks: pl.DataFrame) -> pl.DataFrame:
+    """Drop a click on the item that was clicked just before in the same session (a page reloaded)."""
+    same = (pl.col("session") == pl.col("session").shift()) & (pl.col("item") == pl.col("item").shift())
+    return clicks.filter(~same.fill_null(False))
+
+
+def keep_latest_clicks(clicks: pl.DataFrame, maximum: int) -> pl.DataFrame:
+    """Cap sessions at their latest `maximum` clicks."""
+    return clicks.filter(pl.int_range(pl.len()).reverse().over("session") < maximum)
+
+
+def drop_short_sessions(clicks: pl.DataFrame, minimum: int) -> pl.DataFrame:
+    return clicks.filter(pl.len().over("session") >= minimum)
+
+
+def drop_rare_items(clicks: pl.DataFrame, minimum: int) -> pl.DataFrame:
+    return clicks.filter(pl.len().over("item") >= minimum)
+
+
+def drop_until_stable(clicks: pl.DataFrame, min_length: int, min_support: int) -> pl.DataFrame:
+    """Drop short sessions and rare items again and again until neither is left."""
+    while True:
+        before = len(clicks)
+        clicks = drop_rare_items(drop_short_sessions(clicks, min_length), min_support)
+        if len(clicks) == before:
+            return clicks
+
+
+def sort_by_date(clicks: pl.DataFrame, resolution: int) -> pl.DataFrame:
+    """Order sessions by the date of their last-read click, to `resolution` milliseconds; stable."""
+    return order_sessions(clicks, pl.col("time").last() // resolution)
+
+
+def sort_by_first_click(clicks: pl.DataFrame) -> pl.DataFrame:
+    return order_sessions(clicks, pl.col("time").min())
+
+
+def order_sessions(clicks: pl.DataFrame, key: pl.Expr) -> pl.DataFrame:
+    """Sort whole sessions by a key each has one of, and number them anew."""
+    sessions = clicks.group_by("session", maintain_order=True).agg(key.alias("key"), pl.len().alias("length"))
+    lengths = sessions["length"].to_numpy()
+    order = np.argsort(sessions["key"].to_numpy(), kind="stable")
+    starts = np.cumsum(lengths, dtype=np.uint32) - lengths
+    lengths, starts = lengths[order], starts[order]
+    # Row of every click in the new order: each session's own rows, one after the other (unsigned, so shifts may wrap).
+    rows = np.repeat(starts - (np.cumsum(lengths, dtype=np.uint32) - lengths), lengths)
+    rows += np.arange(len(rows), dtype=np.uint32)
+    numbers = np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)
+    return clicks[rows].with_columns(session=pl.Series(numbers).set_sorted())
+
+
+def split_around_date(clicks: pl.DataFrame, days: float, resolution: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The field's split: training strictly before (latest date - days), test strictly after; what is on it vanishes."""
+    date = (pl.col("time").last() // resolution * resolution).over("session")
+    dated = clicks.with_columns(date=date)
+    boundary = pl.col("date").max() - round(days * DAY)
+    return dated.filter(pl.col("date") < boundary).drop("date"), dated.filter(pl.col("date") > boundary).drop("date")
+
+
+def split_at_first_click(clicks: pl.DataFrame, days: float | None, share: float) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Test: sessions that began in the last `days` before the latest beginning, or the latest `share` of sessions.
+
+    Sessions that began in the same millisecond stay together, in the test part; none is lost.
+    """
+    dated = clicks.with_columns(begun=pl.col("time").min().over("session"))
+    beginnings = dated.group_by("session").agg(pl.col("begun").first())["begun"].sort()
+    in_test = max(1, round(share * len(beginnings)))
+    boundary = beginnings[-in_test] if days is None else beginnings[-1] - round(days * DAY)
+    train, test = dated.filter(pl.col("begun") < boundary), dated.filter(pl.col("begun") >= boundary)
+    return train.drop("begun"), test.drop("begun")
+
+
+def drop_unseen_items(test: pl.DataFrame, train: pl.DataFrame) -> pl.DataFrame:
+    """Drop test clicks on items that training never saw."""
+    return test.join(train.select("item").unique(), on="item", how="semi", maintain_order="left")
+
+
+def keep_recent_samples(clicks: pl.DataFrame, fraction: Fraction) -> pl.DataFrame:
+    """The most recent `fraction` of the samples, as the field counts them.
+
+    A session of n clicks gives n - 1 samples, listed longest prefix first. Where the fraction begins inside a session
+    its longer prefixes fall away, which is that session without its last clicks.
+    """
+    lengths = clicks.group_by("session", maintain_order=True).len()["len"].to_numpy().astype(np.int64)
+    samples = lengths - 1
+    wanted = int(samples.sum() * fraction)
+    later = samples[::-1].cumsum()[::-1] - samples  # samples in the sessions after each
+    kept = np.clip(wanted - later, 0, samples)
+    kept = np.where(kept > 0, kept + 1, 0)
+    position = np.arange(len(clicks)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return clicks.filter(pl.Series(position < np.repeat(kept, lengths)))

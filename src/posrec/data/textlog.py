@@ -1,0 +1,226 @@
+"""Delimited text -> click frame, block by block, with the line named when something is wrong.
+
+Ids stay the strings they are in the file. They are held as polars categories, four bytes a click, so a log much larger
+than memory can be read: what stays is 16 bytes a click and one copy of each distinct id.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from posrec.data.sources import Block, blocks
+from posrec.data.times import TimeReader, parse_text
+from posrec.errors import InputError
+from posrec.listener import Listener
+
+NEGATIVE = re.compile(r"-\d+(\.\d+)?")
+DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar", " ": "a space"}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names, in the file, of what a click needs; `date` where the day stands apart from the time."""
+
+    session: str
+    item: str
+    time: str
+    event: str | None = None
+    date: str | None = None
+
+    def used(self) -> dict[str, str]:
+        return {role: name for role, name in vars(self).items() if name is not None}
+
+
+@dataclass(frozen=True)
+class TextLayout:
+    """How a line is cut into fields.
+
+    `names` are given where files have no header line of their own (one that starts with the first name is passed
+    over all the same); `typed` headers say `name:type`.
+    """
+
+    delimiter: str
+    quote: str | None = None
+    names: tuple[str, ...] | None = None
+    typed: bool = False
+
+    def records(self, text: str) -> Iterator[tuple[int, list[str]]]:
+        """(line within the text, fields), slowly; for headers and for finding the line at fault."""
+        lines = io.StringIO(text, newline="")
+        if self.quote is None:
+            reader = csv.reader(lines, delimiter=self.delimiter, quoting=csv.QUOTE_NONE)
+        else:
+            reader = csv.reader(lines, delimiter=self.delimiter, quotechar=self.quote)
+        for record in reader:
+            if record:
+                yield reader.line_num, record
+
+
+# Told the first row of a block that can't be used and the texts that are no times; raises what to tell the user.
+Complaint = Callable[[int, set[str]], None]
+
+
+class ClickCollector:
+    """Gathers checked clicks; ids become categories of their own, times become milliseconds."""
+
+    def __init__(self, listener: Listener, events: Sequence[str] = (), time_unit: str | None = None) -> None:
+        self.session_type = pl.Categorical(pl.Categories.random())
+        self.item_type = pl.Categorical(pl.Categories.random())
+        self.read_time = TimeReader(listener, time_unit)
+        self.events = list(events)
+        self.rows = 0
+        self.frames: list[pl.DataFrame] = []
+
+    def add(self, rows: pl.DataFrame, complain: Complaint) -> None:
+        """`rows` has the columns session, item, time and, where events are picked, event (all as in the file)."""
+        self.rows += len(rows)
+        if self.events:
+            wanted = rows["event"].is_in(self.events)
+            numbers, rows = wanted.arg_true(), rows.filter(wanted)
+        else:
+            numbers = pl.int_range(len(rows), eager=True)
+        clicks = rows.select(
+            pl.col("session").cast(pl.String).cast(self.session_type),
+            pl.col("item").cast(pl.String).cast(self.item_type),
+            self.read_time.quickly(rows["time"]).alias("time"),
+            faulty_id("session") | faulty_id("item"),
+        )
+        if clicks["time"].null_count() or clicks["faulty"].any() or "date" in rows.columns:
+            clicks = self.look_closer(rows, clicks, numbers, complain)
+        self.frames.append(clicks.drop("faulty"))
+
+    def look_closer(
+        self, rows: pl.DataFrame, clicks: pl.DataFrame, numbers: pl.Series, complain: Complaint
+    ) -> pl.DataFrame:
+        """Read times of other layouts and days; complain of rows that can't be used, pass over blank lines."""
+        clicks = clicks.with_columns(self.read_time(rows["time"]).alias("time"))
+        no_time = clicks["time"].is_null()
+        if "date" in rows.columns:
+            clicks = clicks.with_columns(parse_text(rows["date"]).alias("day"))
+            no_time |= clicks["day"].is_null()
+        faulty = clicks["faulty"] | no_time
+        if faulty.any():
+            texts = [rows[name].filter(no_time).drop_nulls() for name in ("time", "date") if name in rows.columns]
+            complain(numbers.filter(faulty)[0], {str(text) for column in texts for text in column})
+        return clicks.filter(~faulty)
+
+    def clicks(self) -> pl.DataFrame:
+        return pl.concat(self.frames) if self.frames else pl.DataFrame(schema=CLICK_SCHEMA)
+
+
+CLICK_SCHEMA = {"session": pl.String, "item": pl.String, "time": pl.Int64}
+
+
+def faulty_id(column: str) -> pl.Expr:
+    """Missing, or a negative number: logs write -1 for 'unknown' far more often than they name an item so."""
+    text = pl.col(column).cast(pl.String)
+    negative = text.str.starts_with("-") & text.str.slice(1).cast(pl.Float64, strict=False).is_not_null()
+    return (text.is_null() | (text == "") | negative).alias("faulty")
+
+
+def read_text(
+    files: Sequence[Path],
+    layout: TextLayout,
+    choose: Callable[[Path, list[str]], Columns],
+    collector: ClickCollector,
+    listener: Listener,
+) -> None:
+    """Read every file into `collector`; `choose` picks the columns from a file's header."""
+    names: list[str] = []
+    columns = Columns("", "", "")
+    for block in blocks(files, listener, quoted=layout.quote is not None):
+        if block.first_line == 1:
+            names, block = header_of(block, layout)
+            columns = choose(block.path, names)
+            if not block.data.strip():
+                if block.path.stat().st_size < 1 << 16:
+                    raise InputError(f"{block.path} has a header but no clicks; there is nothing to read")
+                continue
+        complain = complaint(block, layout, names, columns, collector.events)
+        collector.add(parse_block(block, layout, names, columns, complain), complain)
+
+
+def header_of(block: Block, layout: TextLayout) -> tuple[list[str], Block]:
+    """The names of the columns and the block without its header line."""
+    line, _, rest = block.data.partition(b"\n")
+    below = Block(block.path, rest, 2)
+    if layout.names is not None:
+        has_header = line.lower().startswith(layout.names[0].encode())
+        return list(layout.names), below if has_header else block
+    names = [name.strip() for name in next(layout.records(decode(Block(block.path, line, 1))), (1, []))[1]]
+    if layout.typed:
+        names = [name.partition(":")[0] for name in names]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{block.path}, line 1: the column {twice!r} stands twice in the header; rename one")
+    return names, below
+
+
+def parse_block(
+    block: Block, layout: TextLayout, names: list[str], columns: Columns, complain: Complaint
+) -> pl.DataFrame:
+    scan = pl.scan_csv(
+        io.BytesIO(block.data),
+        has_header=False,
+        separator=layout.delimiter,
+        quote_char=layout.quote,
+        schema=dict.fromkeys(names, pl.String),
+    )
+    try:
+        return scan.select(pl.col(name).alias(role) for role, name in columns.used().items()).collect()
+    except pl.exceptions.PolarsError as error:
+        complain(0, set())
+        raise InputError(f"{block.path}, from line {block.first_line}: {str(error).splitlines()[0]}") from None
+
+
+def complaint(block: Block, layout: TextLayout, names: list[str], columns: Columns, events: Sequence[str]) -> Complaint:
+    """A function that finds the first line of the block to blame and raises; it returns if all are blank ones."""
+    between = DELIMITERS.get(layout.delimiter, repr(layout.delimiter))
+
+    def complain(row: int, bad_times: set[str]) -> None:
+        for offset, record in layout.records(decode(block)):
+            where = f"{block.path}, line {block.first_line + offset - 1}"
+            if not any(field.strip() for field in record):
+                continue
+            if len(record) != len(names):
+                raise InputError(
+                    f"{where}: {len(record)} fields where {len(names)} are expected, {between} between them; "
+                    "mend or remove the line"
+                )
+            fields = dict(zip(names, record, strict=True))
+            if columns.event is None or not events or fields[columns.event] in events:
+                blame(where, fields, columns, bad_times)
+
+    return complain
+
+
+def blame(where: str, fields: dict[str, str], columns: Columns, bad_times: set[str]) -> None:
+    """Raise if this line is at fault."""
+    for role in ("session", "item"):
+        name = getattr(columns, role)
+        if fields[name] == "":
+            raise InputError(f"{where}: the {role} (column {name!r}) is missing; mend or remove the line")
+        if NEGATIVE.fullmatch(fields[name]):
+            raise InputError(
+                f"{where}: the {role} (column {name!r}) is {fields[name]}, and an id can't be negative; "
+                "mend or remove the line"
+            )
+    for name in (columns.time, columns.date):
+        if name is not None and (fields[name] == "" or fields[name] in bad_times):
+            raise InputError(
+                f"{where}: {fields[name]!r} in column {name!r} is no time; "
+                "write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds"
+            )
+
+
+def decode(block: Block) -> str:
+    try:
+        return block.data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = block.first_line + block.data.count(b"\n", 0, error.start)
+        raise InputError(f"{block.path}, line {line}: not UTF-8 text; convert the file first") from None

@@ -1,0 +1,102 @@
+"""Times as they stand in logs -> int64 milliseconds since 1970 (UTC)."""
+
+import re
+
+import polars as pl
+
+from posrec.errors import InputError
+from posrec.listener import Listener
+
+MILLISECONDS_PER = {"s": 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
+UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+NUMBER = re.compile(r"\s*-?\d+(\.\d*)?([eE][+-]?\d+)?\s*")
+# To the second or the millisecond, in UTC or without a zone: what most logs write, and five times faster to read.
+ISO = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d(\.\d{3})?Z?")
+LAYOUTS = (
+    "%Y-%m-%dT%H:%M:%S%.fZ",
+    "%Y-%m-%dT%H:%M:%S%.f",
+    "%Y-%m-%dT%H:%M:%S%.f%#z",
+    "%Y-%m-%dT%H:%M",
+    "%Y-%m-%d",
+    "%Y/%m/%dT%H:%M:%S%.f",
+    "%Y/%m/%d",
+)
+
+
+def parse_duration(text: str) -> int:
+    """'30m' -> 1800000 milliseconds."""
+    match = DURATION.fullmatch(text.strip())
+    if not match or float(match[1]) <= 0:
+        raise InputError(f"{text!r} is no span of time; write e.g. 30m, 2h, 90s or 1d")
+    return round(float(match[1]) * DURATION_UNITS[match[2]])
+
+
+class TimeReader:
+    """Reads columns of one log; what its numbers count is settled by the first of them, and said."""
+
+    def __init__(self, listener: Listener, unit: str | None = None) -> None:
+        if unit is not None and unit not in MILLISECONDS_PER:
+            raise InputError(f"time unit {unit!r} is not known; choose one of {', '.join(MILLISECONDS_PER)}")
+        self.listener = listener
+        self.unit = unit
+
+    def __call__(self, column: pl.Series) -> pl.Series:
+        """Milliseconds, with null where a value can't be read."""
+        if column.dtype.is_temporal():
+            return column.cast(pl.Datetime("ms")).cast(pl.Int64)
+        if column.dtype.is_numeric():
+            return self.scale(column)
+        present = column.drop_nulls()
+        if len(present) and NUMBER.fullmatch(present[0]):
+            whole = column.cast(pl.Int64, strict=False)
+            if whole.null_count() > column.null_count():
+                return self.scale(column.str.strip_chars().cast(pl.Float64, strict=False))
+            return self.scale(whole)
+        return parse_text(column)
+
+    def quickly(self, column: pl.Series) -> pl.Expr:
+        """An expression over the column `time` that reads the layout its first value has, and nothing else, fast."""
+        first = column[0] if len(column) else None
+        text = pl.col("time")
+        if column.dtype == pl.String and isinstance(first, str) and (match := ISO.fullmatch(first)):
+            layout = text.str.len_bytes() == len(first)
+            if first.endswith("Z"):
+                layout &= text.str.ends_with("Z")
+            parsed = text.str.slice(0, 19).str.to_datetime(f"%Y-%m-%d{match[1]}%H:%M:%S", time_unit="ms", strict=False)
+            milliseconds = parsed.cast(pl.Int64)
+            if match[2]:
+                milliseconds += text.str.slice(20, 3).cast(pl.Int64, strict=False)
+            return pl.when(layout).then(milliseconds)
+        return pl.lit(self(column))
+
+    def scale(self, numbers: pl.Series) -> pl.Series:
+        if self.unit is None and numbers.drop_nulls().len():
+            self.unit = guess_unit(abs(float(numbers.drop_nulls()[0])))
+            self.listener.say(f"times read as {UNIT_NAMES[self.unit]} (pass --time-unit if that is wrong)")
+        factor = MILLISECONDS_PER[self.unit or "ms"]
+        if factor >= 1 and numbers.dtype.is_integer():
+            return numbers.cast(pl.Int64) * int(factor)
+        if numbers.dtype.is_integer():
+            return numbers.cast(pl.Int64) // round(1 / factor)
+        finite = numbers.cast(pl.Float64).is_finite().fill_null(False)
+        scaled = (numbers.cast(pl.Float64) * factor).round()
+        return scaled.set(~finite, None).cast(pl.Int64, strict=False)
+
+
+def guess_unit(magnitude: float) -> str:
+    """Today is about 2e9 seconds after 1970; each smaller unit has three digits more."""
+    return "s" if magnitude < 1e11 else "ms" if magnitude < 1e14 else "us" if magnitude < 1e17 else "ns"
+
+
+def parse_text(column: pl.Series) -> pl.Series:
+    """ISO dates and times in any of the usual layouts."""
+    text = column.str.strip_chars().str.replace(r" ?UTC$", "Z").str.replace(r"^(\S{8,10}) ", "${1}T")
+    parsed = pl.Series(column.name, [None] * len(column), dtype=pl.Int64)
+    for layout in LAYOUTS:
+        if parsed.null_count() == column.null_count():
+            break
+        read = text.str.to_datetime(layout, time_unit="ms", strict=False).cast(pl.Int64)
+        parsed = parsed.zip_with(parsed.is_not_null(), read)
+    return parsed

@@ -1,0 +1,68 @@
+"""Vocabulary: raw item id (a string) <-> 1..n; 0 is padding.
+
+>>> vocabulary = Vocabulary(["sku-1", "sku-7"], {"title": ["Tent", None]})
+>>> vocabulary.index("sku-7"), vocabulary.item(1), vocabulary.title(1), vocabulary.title(2)
+(2, 'sku-1', 'Tent', 'sku-7')
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from posrec.errors import InputError
+from posrec.files import read_json
+
+FILE = "vocabulary.json"
+
+
+class Vocabulary:
+    """The items a dataset or model knows, with whatever columns (title, category, ...) ride along."""
+
+    def __init__(self, ids: Sequence[str], columns: Mapping[str, Sequence[Any]] | None = None) -> None:
+        self.ids = list(ids)
+        self.columns = {name: list(values) for name, values in (columns or {}).items()}
+        for name, values in self.columns.items():
+            if len(values) != len(self.ids):
+                raise ValueError(f"column {name!r} has {len(values)} values for {len(self.ids)} items")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._numbers
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {item: number for number, item in enumerate(self.ids, start=1)}
+
+    def index(self, item: str) -> int:
+        """The number of an item. KeyError for an unknown one; ask `item in vocabulary` first, or use `indices`."""
+        return self._numbers[item]
+
+    def indices(self, items: Iterable[str]) -> list[int]:
+        """The numbers of the known items among `items`, in order; unknown ones are left out."""
+        return [self._numbers[item] for item in items if item in self._numbers]
+
+    def item(self, index: int) -> str:
+        """The raw id of item `index`, 1 <= index <= n."""
+        if not 1 <= index <= len(self.ids):
+            raise IndexError(f"item {index} is not in 1..{len(self.ids)}")
+        return self.ids[index - 1]
+
+    def title(self, index: int) -> str:
+        """What to call an item in front of people: its title, or its id where it has none."""
+        titles = self.columns.get("title")
+        return str((titles and titles[index - 1]) or self.item(index))
+
+    def to_json(self) -> str:
+        return json.dumps({"ids": self.ids, "columns": self.columns}, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def load(cls, folder: Path) -> "Vocabulary":
+        content = read_json(folder / FILE)
+        try:
+            return cls(content["ids"], content["columns"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{folder / FILE} is no vocabulary ({error}); prepare the dataset again") from None

@@ -1,0 +1,90 @@
+"""Writing whole or not at all: folders and files appear under their name only when they are complete."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from posrec.errors import InputError
+
+
+def refuse_existing(folder: Path, overwrite: bool = False) -> None:
+    """Fail before the work rather than after it."""
+    if (folder.exists() or folder.is_symlink()) and not overwrite:
+        raise InputError(f"{folder} exists already; name another folder, remove it, or pass --overwrite")
+    if folder.exists() and not (folder / "manifest.json").exists():
+        raise InputError(f"{folder} exists and is no prepared dataset, so it is not overwritten; remove it yourself")
+
+
+@contextmanager
+def whole_folder(folder: Path, overwrite: bool = False) -> Iterator[Path]:
+    """Yield a hidden folder beside `folder` to write into; give it its name when the block ends well.
+
+    A crash, a full disk or kill -9 leaves at most the hidden folder, which the next write to the same name removes.
+    """
+    refuse_existing(folder, overwrite)
+    folder = folder.absolute()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for stale in folder.parent.glob(f".{glob_safe(folder.name)}.unfinished-*"):
+        shutil.rmtree(stale, ignore_errors=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.unfinished-", dir=folder.parent))
+    try:
+        yield unfinished
+        unfinished.chmod(0o755)
+        for path in [*unfinished.iterdir(), unfinished]:
+            flush(path)
+        refuse_existing(folder, overwrite)
+        if folder.exists():
+            replaced = unfinished.with_name(unfinished.name + "-replaced")
+            folder.rename(replaced)
+            unfinished.rename(folder)
+            shutil.rmtree(replaced)
+        else:
+            unfinished.rename(folder)
+        flush(folder.parent)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file under a hidden name, then rename it over `path`."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{path} is not JSON ({error}); it was damaged or written by something else") from None
+
+
+def glob_safe(name: str) -> str:
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+
+
+def flush(path: Path) -> None:
+    """Have the disk hold what was written before its name says so."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

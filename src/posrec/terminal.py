@@ -1,0 +1,79 @@
+"""Tables for the terminal. Each function takes what a command computed and gives something rich can print."""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from posrec.data.sessions import PreparedDataset
+
+
+def account_table(steps: list[dict[str, Any]]) -> Table:
+    """What was read, what each step of the recipe removed, what is left."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("step")
+    names = ("clicks", "sessions", "items")
+    for name in names:
+        table.add_column(name, justify="right")
+    table.add_row(steps[0]["step"], *(f"{steps[0][name]:,}" for name in names))
+    for step in steps[1:]:
+        removed = [step[f"removed_{name}"] for name in names]
+        table.add_row(f"  {step['step']}", *(f"{-count:+,}" if count else "" for count in removed), style="dim")
+    table.add_row("left", *(f"{steps[-1][name]:,}" for name in names), style="bold")
+    return table
+
+
+def sessions_table(data: "PreparedDataset", sessions: Sequence[int]) -> Table:
+    """Some test sessions as a shopper lived them, one column each."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for number in sessions:
+        table.add_column(f"session {number}", no_wrap=True)
+    columns = [[data.vocabulary.title(item) for item in data.test.session(number).tolist()] for number in sessions]
+    for row in zip_longest(*columns, fillvalue=""):
+        table.add_row(*row)
+    return table
+
+
+def ceiling_table(figures: dict[str, Any]) -> Table:
+    """The best attainable figures, in percent: a row a metric, a column a cutoff."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("best attainable, %")
+    cutoffs = sorted({int(name.partition("@")[2]) for name in figures if "@" in name})
+    for cutoff in cutoffs:
+        table.add_column(f"@{cutoff}", justify="right")
+    for metric in dict.fromkeys(name.partition("@")[0] for name in figures if "@" in name):
+        table.add_row(metric, *(f"{100 * figures[f'{metric}@{cutoff}']:.2f}" for cutoff in cutoffs))
+    return table
+
+
+def stats_table(figures: dict[str, Any]) -> Table:
+    """The figures of `posrec stats`, with small bars for the distribution of lengths."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    sessions = figures["train_sessions"] + figures["test_sessions"]
+    table.add_row("clicks", f"{figures['clicks']:,}", "")
+    for part in ("train", "test"):
+        samples, of = figures[f"{part}_samples"], figures[f"{part}_sessions"]
+        table.add_row(f"{part} samples", f"{samples:,}", f"in {of:,} sessions")
+    table.add_row("validation", f"{figures['validation_sessions']:,}", "the latest training sessions")
+    unseen = figures["items"] - figures["train_items"]
+    table.add_row("items", f"{figures['items']:,}", f"{unseen:,} of them in the test part alone" if unseen else "")
+    note = f"clicks a sample with its target; {figures['average_session_length']:.2f} a session"
+    table.add_row("average length", f"{figures['average_length']:.2f}", note)
+    spread = ", ".join(f"{share} % up to {length}" for share, length in figures["length_percentiles"].items())
+    table.add_row("longest session", f"{figures['longest']:,}", spread)
+    repeating = figures["repeating_sessions"]
+    table.add_row("repeat an item", f"{repeating:,}", f"sessions, {repeating / sessions:.1%}")
+    popularity = figures["popularity"]
+    shares = ", ".join(f"top {top} take {share:.0%}" for top, share in popularity["share_of_top"].items())
+    table.add_row("popularity", f"{popularity['gini']:.2f}", f"Gini; {shares} of the clicks")
+    table.add_row("fingerprint", figures["fingerprint"][:12], figures["fingerprint"][12:])
+    table.add_section()
+    most = max(figures["length_histogram"].values())
+    for length, count in figures["length_histogram"].items():
+        table.add_row(f"length {length}", f"{count:,}", "█" * round(40 * count / most) or ("▏" if count else ""))
+    return table

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from posrec import cli
 from posrec.encodings.schemes import make_encoding
 from posrec.errors import InputError
-from posrec.experiments.encoding_table import as_json, examine, spans
+from posrec.experiments.encoding_table import as_json, examine, reason, spans
 from posrec.experiments.trained_encoding import load_trained_encoding
 
 SMALL = ["--max-length", "9", "--dimensions", "8"]
@@ -89,6 +89,20 @@ def test_the_table_of_a_run_is_the_one_that_was_saved(tmp_path: Path) -> None:
     assert row.found.forward.collision is not None
     assert sorted(row.found.forward.collision.positions) == [0, 1]
     assert as_json([row])[str(tmp_path / "run")]["differs"] == ["forward", "unique_within_length"]
+    assert reason(row, "forward") == "not forward-aware, compare position 0 of length 1 and position 1 of length 2."
+    assert reason(row, "unique_within_length") == "the same for position 0 of length 2 and position 1 of length 2."
+
+
+def test_each_difference_is_explained() -> None:
+    rows = {row.label: row for row in examine(9, 8)}
+    assert reason(rows["2dspe"], "forward") == "forward-aware in dimensions 0-3."
+    assert reason(rows["dpe"], "unique") == "all are unique."
+    assert reason(rows["spe"], "unique") == "the same for position 0 of length 1 and position 0 of length 2."
+    assert (
+        reason(rows["spe"], "backward")
+        == "not backward-aware, compare position 0 of length 1 and position 1 of length 2."
+    )
+    assert reason(rows["aspe"], "linear").startswith("the best matrix to move it on leaves a worst residual of ")
 
 
 def not_a_folder(run: Path) -> None:

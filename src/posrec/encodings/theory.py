@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 
 import torch
 
-from .awareness import Analysis, Awareness, Cells, analyse, build, sessions, tabulate
+from .awareness import Analysis, Awareness, Cells, Pair, analyse, build, sessions, tabulate
 from .schemes import RPE
 
 
@@ -125,7 +125,7 @@ def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
             "Section 3.4, ASPE unique",
             "ASPE is unique for each position.",
             aspe.unique,
-            "all (position, length) differ" if aspe.unique else f"they collide: {aspe.collision}",
+            "all (position, length) differ" if aspe.collision is None else f"not: {where(aspe.collision)}",
         ),
         Statement(
             "Section 3.4, ASPE aware",
@@ -149,7 +149,7 @@ def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
             "Section 3.4, 2DSPE unique",
             "2DSPE is unique for each pair of position and length.",
             two.unique,
-            "all (position, length) differ" if two.unique else f"they collide: {two.collision}",
+            "all (position, length) differ" if two.collision is None else f"not: {where(two.collision)}",
         ),
         Statement(
             "Section 3.4, 2DSPE aware",
@@ -173,13 +173,13 @@ def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
 
 
 def first_clash(awareness: Awareness) -> str:
-    if not awareness.clashes:
-        return "no dimension depends on anything else"
     clash = awareness.clashes[0]
-    return (
-        f"{len(clash.dimensions)} dimensions differ between position {clash.positions[0]} of length "
-        f"{clash.lengths[0]} and position {clash.positions[1]} of length {clash.lengths[1]}"
-    )
+    return f"{len(clash.dimensions)} dimensions differ between {where(clash)}"
+
+
+def where(pair: Pair) -> str:
+    ends = [f"position {at} of length {length}" for at, length in zip(pair.positions, pair.lengths, strict=True)]
+    return " and ".join(ends)
 
 
 def shares_steps(cells: Cells, awareness: Awareness, backward: bool) -> bool:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from posrec.encodings.awareness import Analysis, analyse, examined_names
-from posrec.encodings.theory import PAPER, Statement, differences, verdicts
+from posrec.encodings.theory import PAPER, Statement, differences, verdicts, where
 
 from .trained_encoding import TrainedEncoding
 
@@ -112,13 +112,15 @@ def notes(rows: list[Row]) -> list[Text]:
 
 def reason(row: Row, column: str) -> str:
     found = row.found
-    if column in ("forward", "backward"):
-        awareness = found.forward if column == "forward" else found.backward
-        held = f"holds with dimensions {spans(awareness.dimensions)}" if awareness.holds else "does not hold"
-        return f"{column}-awareness {held}."
     if column == "linear":
-        return f"one matrix moves it on with worst residual {found.linear.residual:.1e}."
-    return f"{column.replace('_', ' ')}: {spoken(verdicts(found)[column])}."
+        return f"the best matrix to move it on leaves a worst residual of {found.linear.residual:.1e}."
+    if column in ("unique", "unique_within_length"):
+        pair = found.collision if column == "unique" else found.collision_within_length
+        return f"the same for {where(pair)}." if pair else "all are unique."
+    awareness = found.forward if column == "forward" else found.backward
+    if awareness.holds:
+        return f"{column}-aware in dimensions {spans(awareness.dimensions)}."
+    return f"not {column}-aware, compare {where(awareness.collision or awareness.clashes[0])}."
 
 
 def statements_json(worked: list[Statement]) -> list[dict[str, Any]]:

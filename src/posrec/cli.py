@@ -156,6 +156,40 @@ def stats(dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")], 
     show(figures, stats_table(figures), as_json)
 
 
+@app.command()
+def encodings(
+    as_json: Json = False,
+    theory: Annotated[bool, typer.Option("--theory", help="Work through the paper's statements instead.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw the paper's figures into this folder.")] = None,
+    run: Annotated[list[Path] | None, typer.Option(help="A trained run; examine and draw its learned table.")] = None,
+    max_length: Annotated[int, typer.Option(min=2, help="Examine sessions of up to this many clicks.")] = 70,
+    dimensions: Annotated[int, typer.Option(min=2, help="The width d of the encodings.")] = 100,
+) -> None:
+    """Which positional encodings can tell where in a session a click is, by the definitions and by the paper.
+
+    Example: posrec encodings --run runs/tonight --plot figures
+    """
+    from posrec.experiments import encoding_table
+    from posrec.experiments.trained_encoding import load_trained_encoding
+
+    trained = [load_trained_encoding(folder) for folder in run or []]
+    if theory and trained:
+        raise InputError("--theory examines the paper's own schemes; leave out --theory or --run")
+    if theory:
+        from posrec.encodings.theory import statements
+
+        worked = statements(max_length, dimensions)
+        show(encoding_table.statements_json(worked), encoding_table.statements_table(worked), as_json)
+    else:
+        rows = encoding_table.examine(max_length, dimensions, trained)
+        show(encoding_table.as_json(rows), encoding_table.as_table(rows), as_json)
+    if plot is not None:
+        from posrec.experiments.encoding_figures import draw, left_out
+
+        for line in filter(None, [*(f"wrote {path}" for path in draw(plot, dimensions, trained)), left_out(trained)]):
+            typer.echo(line, err=True)  # stdout is the table's or the JSON's
+
+
 def show(figures: Any, table: Any, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(figures, ensure_ascii=False, indent=2))

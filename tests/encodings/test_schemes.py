@@ -209,6 +209,14 @@ def test_the_output_has_the_modules_dtype(name: str, dtype: torch.dtype) -> None
     torch.testing.assert_close(encoded.double(), exact(*session(8)), rtol=0, atol=4 * torch.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_rounds_the_result_and_not_the_position(dtype: torch.dtype) -> None:
+    """Position 299 can't be written in bfloat16, and sin(299) is nothing like sin(300)."""
+    encoded = make_encoding("spe", 4, 300).to(dtype)(*session(300))
+    exact = make_encoding("spe", 4, 300).double()(*session(300))
+    torch.testing.assert_close(encoded.double(), exact, rtol=0, atol=torch.finfo(dtype).eps)
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_the_output_is_on_the_inputs_device(name: str) -> None:
     """The meta device stands in for an accelerator: it refuses to mix with the CPU just the same."""
@@ -323,7 +331,7 @@ class Scaled(torch.nn.Module):
 def test_a_users_own_function_module_or_class_is_accepted() -> None:
     assert make_encoding(counting, d=2, max_length=9)(*session(2))[0].tolist() == [[0, 1], [1, 0]]
     assert make_encoding(Scaled, d=3, max_length=4)(*session(2))[0, 1].tolist() == [0.25] * 3
-    own = Scaled(3, 4)
+    own = Scaled(3, 4).to("meta")  # as one that is on an accelerator already
     assert make_encoding(own, d=3, max_length=9) is own
 
 

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from posrec.encodings.awareness import Awareness, analyse, build, examined_names, tabulate
-from posrec.encodings.theory import PAPER, PaperClaim, differences, mirrored, shares_steps, statements
+from posrec.encodings.schemes import RPE
+from posrec.encodings.theory import PAPER, PaperClaim, bias_is_relative, differences, mirrored, shares_steps, statements
 
 FALSE = {"Section 3.4, ASPE linear", "Section 3.4, 2DSPE aware"}
 
@@ -57,6 +58,29 @@ def test_backward_steps_are_lined_up_at_the_last_click() -> None:
     assert not shares_steps(cells, on(0), backward=False)
     assert shares_steps(cells, on(1), backward=False)
     assert not shares_steps(cells, on(1), backward=True)
+
+
+def test_rounding_of_a_step_is_no_step() -> None:
+    def noisy(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        return (forward + 1e-15 * length.unsqueeze(1)).unsqueeze(-1).expand(-1, -1, 2).double() / 10
+
+    assert shares_steps(tabulate(build(noisy, 6, 2), 6), on(0, 1), backward=False)
+
+
+def test_a_bias_must_be_relative_and_must_change_with_the_query() -> None:
+    relative = RPE(2, 6)
+    assert not bias_is_relative(relative, 6)  # all zero: for one j nothing changes with i
+    torch.nn.init.normal_(relative.table, generator=torch.Generator().manual_seed(1))
+    assert bias_is_relative(relative, 6)
+
+    class Absolute(RPE):
+        def attention_bias(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+            return super().attention_bias(forward, backward, length) + (backward[:, None, :, None] == 3)
+
+    absolute = Absolute(2, 6)
+    absolute.load_state_dict(relative.state_dict())
+    assert bias_is_relative(absolute, 3)
+    assert not bias_is_relative(absolute, 4)
 
 
 def on(*dimensions: int) -> Awareness:

@@ -240,8 +240,9 @@ def make_encoding(
         return ENCODINGS[scheme](d, max_length, **options)
     module = scheme(d, max_length, **options) if isinstance(scheme, type) else scheme
     own = module if isinstance(module, nn.Module) else OwnScheme(module)
+    device = next((tensor.device for tensor in [*own.parameters(), *own.buffers()]), torch.device("cpu"))
     with torch.no_grad():
-        encoded = own(torch.tensor([[0, 1]]), torch.tensor([[1, 0]]), torch.tensor([2]))
+        encoded = own(*(torch.tensor(value, device=device) for value in ([[0, 1]], [[1, 0]], [2])))
     if not isinstance(encoded, Tensor) or encoded.shape != (1, 2, d) or not encoded.is_floating_point():
         seen = f"{encoded.dtype} {tuple(encoded.shape)}" if isinstance(encoded, Tensor) else type(encoded).__name__
         raise ValueError(f"the encoding gave {seen} for one session of 2 clicks; it must give floats of (1, 2, {d})")

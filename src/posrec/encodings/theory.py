@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 
 import torch
 
-from .awareness import Analysis, Awareness, Cells, analyse, build, sessions, tabulate
+from .awareness import Analysis, Awareness, Cells, Pair, analyse, build, sessions, tabulate
 from .schemes import RPE
 
 
@@ -76,6 +76,8 @@ def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
     cells = {name: tabulate(build(name, max_length, d), max_length) for name in aware}
     forward = [shares_steps(cells[name], one.forward, False) for name, one in aware.items() if one.forward.holds]
     backward = [shares_steps(cells[name], one.backward, True) for name, one in aware.items() if one.backward.holds]
+    relative = RPE(d=2, max_length=max_length).double()
+    torch.nn.init.normal_(relative.table, generator=torch.Generator().manual_seed(0))
     return [
         Statement(
             "Property 3.1",
@@ -104,7 +106,7 @@ def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
         Statement(
             "Corollary 3.5",
             "RPE is neither forward-aware nor backward-aware.",
-            bias_is_relative(max_length),
+            bias_is_relative(relative, max_length),
             "the bias depends on j - i alone, and for each j it changes with i",
         ),
         Statement(
@@ -123,7 +125,7 @@ def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
             "Section 3.4, ASPE unique",
             "ASPE is unique for each position.",
             aspe.unique,
-            "all (position, length) differ" if aspe.unique else f"they collide: {aspe.collision}",
+            "all (position, length) differ" if aspe.collision is None else f"not: {where(aspe.collision)}",
         ),
         Statement(
             "Section 3.4, ASPE aware",
@@ -147,7 +149,7 @@ def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
             "Section 3.4, 2DSPE unique",
             "2DSPE is unique for each pair of position and length.",
             two.unique,
-            "all (position, length) differ" if two.unique else f"they collide: {two.collision}",
+            "all (position, length) differ" if two.collision is None else f"not: {where(two.collision)}",
         ),
         Statement(
             "Section 3.4, 2DSPE aware",
@@ -171,13 +173,13 @@ def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
 
 
 def first_clash(awareness: Awareness) -> str:
-    if not awareness.clashes:
-        return "no dimension depends on anything else"
     clash = awareness.clashes[0]
-    return (
-        f"{len(clash.dimensions)} dimensions differ between position {clash.positions[0]} of length "
-        f"{clash.lengths[0]} and position {clash.positions[1]} of length {clash.lengths[1]}"
-    )
+    return f"{len(clash.dimensions)} dimensions differ between {where(clash)}"
+
+
+def where(pair: Pair) -> str:
+    ends = [f"position {at} of length {length}" for at, length in zip(pair.positions, pair.lengths, strict=True)]
+    return " and ".join(ends)
 
 
 def shares_steps(cells: Cells, awareness: Awareness, backward: bool) -> bool:
@@ -205,10 +207,8 @@ def mirrored(cells: Cells) -> bool:
 
 
 @torch.no_grad()
-def bias_is_relative(max_length: int) -> bool:
+def bias_is_relative(relative: RPE, max_length: int) -> bool:
     """Corollary 3.5: g(P_ij) is the same for the same j - i in every session, and for one j it changes with i."""
-    relative = RPE(d=2, max_length=max_length).double()
-    torch.nn.init.normal_(relative.table, generator=torch.Generator().manual_seed(0))
     by_offset: dict[int, float] = {}
     for length in range(2, max_length + 1):
         forward = torch.arange(length).unsqueeze(0)

@@ -52,10 +52,10 @@ def evaluate(
     for start in range(0, len(samples), rows):
         ids = torch.arange(start, min(start + rows, len(samples)), device=device)
         batch = collate(samples, ids, max_length)
-        assert batch.targets is not None
         if device.type == "cpu":
             batch = batch.trimmed()
         scores = model.scores(batch)
+        assert batch.targets is not None
         ranks[ids] = ranks_of(scores, batch.targets)
         lengths[ids] = batch.lengths
         top[ids] = scores.topk(top.shape[1]).indices + 1

@@ -1,13 +1,14 @@
 """Gated graph layer: Eq. (7) and (8), the message from both directions and the gated update.
 
-    m_t  = sum_{t'} A_in[t, t'] x_{t'} W_in  ||  sum_{t'} A_out[t, t'] x_{t'} W_out
-    x'_t = GRU(x_t, m_t)
+m_t  = sum_{t'} A_in[t, t'] x_{t'} W_in  ||  sum_{t'} A_out[t, t'] x_{t'} W_out
+x'_t = GRU(x_t, m_t)
 """
 
 import torch
 from torch import Tensor, nn
 
 from posrec.layers.packing import Packing
+from posrec.layers.product import batched_product
 
 
 class GatedGraph(nn.Module):
@@ -21,8 +22,9 @@ class GatedGraph(nn.Module):
 
     def forward(self, x: Tensor, weights: Tensor, packing: Packing) -> Tensor:
         sent, gates = self.from_node(x).split([2 * self.d, 3 * self.d], dim=-1)
-        senders = packing.to_slots(sent).unflatten(-1, (2, self.d)).transpose(1, 2)  # [B, 2, L, d]
-        message = packing.to_rows((weights.to(x.dtype) @ senders).transpose(1, 2).flatten(2))  # [T, 2d]
+        slots = packing.to_slots(sent)  # [B, L, 2d]
+        senders = slots.view(*slots.shape[:2], 2, self.d).transpose(1, 2)  # [B, 2, L, d]
+        message = packing.to_rows(batched_product(weights.to(x.dtype), senders).transpose(1, 2).flatten(2))  # [T, 2d]
         reset_m, update_m, new_m = self.from_message(message).chunk(3, dim=-1)
         reset_x, update_x, new_x = gates.chunk(3, dim=-1)
         reset, update = torch.sigmoid(reset_m + reset_x), torch.sigmoid(update_m + update_x)

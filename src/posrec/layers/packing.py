@@ -4,8 +4,8 @@ Sessions of a batch differ in length: of [B, L] slots most are empty. Linear lay
 slots one after the other; what mixes the slots of a session (attention, graph messages) runs over `slots [B, L, d]`.
 Going either way is a gather, and so is its gradient, because every filled slot has exactly one row.
 
-On a GPU that replays a captured step shapes can't follow the data, so T may be given as a `capacity`; rows past the last
-filled slot then hold numbers that nothing reads and that give no gradient.
+On a GPU that replays a captured step shapes can't follow the data, so T may be given as a `capacity`; rows past the
+last filled slot then hold numbers that nothing reads and that give no gradient.
 """
 
 from dataclasses import dataclass
@@ -53,7 +53,9 @@ def pack(filled: Tensor, capacity: int | None = None) -> Packing:
 
 
 def masked(values: Tensor, mask: Tensor | None) -> Tensor:
-    return values if mask is None else torch.where(mask.view(mask.shape + (1,) * (values.dim() - mask.dim())), values, 0)
+    if mask is None:
+        return values
+    return torch.where(mask.view(mask.shape + (1,) * (values.dim() - mask.dim())), values, 0)
 
 
 class ToRows(torch.autograd.Function):

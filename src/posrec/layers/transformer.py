@@ -1,8 +1,8 @@
 """One bidirectional Transformer layer (Vaswani et al., 2017): every filled slot attends to every filled slot.
 
-    A  = softmax(Q K^T / sqrt(d_head) + bias) V,  over the filled slots of the session
-    x1 = LayerNorm(x + A W_o)
-    x2 = LayerNorm(x1 + W_2 relu(W_1 x1))
+A  = softmax(Q K^T / sqrt(d_head) + bias) V,  over the filled slots of the session
+x1 = LayerNorm(x + A W_o)
+x2 = LayerNorm(x1 + W_2 relu(W_1 x1))
 """
 
 import math
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posrec.layers.packing import Packing
+from posrec.layers.product import batched_product
 
 
 class TransformerLayer(nn.Module):
@@ -35,12 +36,13 @@ class TransformerLayer(nn.Module):
         return x
 
     def attend(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
-        split = packing.to_slots(self.queries_keys_values(x)).unflatten(-1, (3, self.heads, -1))
+        slots = packing.to_slots(self.queries_keys_values(x))  # [B, L, 3d]
+        split = slots.view(*slots.shape[:2], 3, self.heads, -1)
         queries, keys, values = split.transpose(1, 3).unbind(2)  # [B, heads, L, d_head] each
-        logits = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])  # [B, heads, L, L]
+        logits = batched_product(queries, keys.mT) / math.sqrt(queries.shape[-1])  # [B, heads, L, L]
         if bias is not None:
             logits = logits + bias
         weights = logits.masked_fill(~packing.filled[:, None, None, :], -math.inf).softmax(-1)
-        attended = (self.dropout(weights) @ values).transpose(1, 2).flatten(2)  # [B, L, d]
+        attended = batched_product(self.dropout(weights), values).transpose(1, 2).flatten(2)  # [B, L, d]
         gathered: Tensor = self.out(packing.to_rows(attended))
         return gathered

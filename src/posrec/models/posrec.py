@@ -82,7 +82,8 @@ class PosRec(nn.Module):
         packing = pack(graph.nodes, batch.capacity)
         last = graph.alias.gather(1, (batch.lengths - 1)[:, None])[:, 0]  # [B] the slot of the last click's node
 
-        updated = self.graph(self.embed(packing.to_rows(batch.items)), self.weights(graph, last), packing)  # Eq. (7), (8)
+        x = self.embed(packing.to_rows(batch.items))
+        updated = self.graph(x, self.weights(graph, last), packing)  # Eq. (7), (8)
 
         slot = torch.arange(batch.items.shape[1], device=batch.items.device)
         forward = slot.expand_as(batch.items)  # a node's earliest click

@@ -278,6 +278,8 @@ def main() -> None:
         fail(str(error), code=2)
     except ArithmeticError as error:
         fail(str(error), code=1)
+    except InterruptedError as error:
+        fail(str(error), code=130)
     except KeyboardInterrupt:
         fail("interrupted; nothing was left half-written", code=130)
     except OSError as error:

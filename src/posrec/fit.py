@@ -42,12 +42,12 @@ def fit_run(
     spec, where, path = spec_of(model), choose_device(device), Path(out)
     model_config, training = split_settings(settings or {}, spec.config(), Settings())
     training.check()
-    begin_run(path, model, model_config, training, data, resume)
     torch.manual_seed(training.seed)
     try:
         network = spec.build(data.train_items, model_config)
     except ValueError as error:
         raise InputError(str(error)) from None
+    begin_run(path, model, model_config, training, data, resume)
     if spec.counts:
         network.count(data.train.items)  # type: ignore[operator]
         save_tensors(path / WEIGHTS, network.state_dict(), {})

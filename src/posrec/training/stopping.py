@@ -5,7 +5,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 
-class TrainingStopped(Exception):
+class TrainingStopped(InterruptedError):
     """The run was asked to stop, and can be resumed."""
 
 

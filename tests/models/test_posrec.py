@@ -107,7 +107,8 @@ def test_any_batch_agrees_with_the_equations(
 ) -> None:
     model = make(anchors=anchors, normalize=normalize, lambda2=lambda2, layers=2)
     fast = model.session_vectors(SessionBatch.of(batch))
-    assert torch.allclose(fast, torch.stack([slowly(model, session) for session in batch]), atol=1e-11)
+    close = 1e-6 if normalize else 1e-11  # graphs are float32: whole numbers are exact there, thirds are not
+    assert torch.allclose(fast, torch.stack([slowly(model, session) for session in batch]), atol=close)
 
 
 @given(st.lists(sessions, min_size=1, max_size=4), st.integers(1, 6), st.integers(0, 40))
@@ -143,8 +144,21 @@ def test_items_it_does_not_know_look_alike_and_like_nothing() -> None:
     scores = model.scores(SessionBatch.of([[1, 50, 2], [1, 60, 2], [1, 3, 2]]))
     assert torch.equal(scores[0], scores[1])
     assert not torch.allclose(scores[0], scores[2])
-    model.scores(SessionBatch.of([[50, 60]])).sum().backward()
+    model.session_vectors(SessionBatch.of([[50, 60]])).sum().backward()
     assert model.embedding.weight.grad is not None
+    assert model.embedding.weight.grad.abs().sum() == 0
+
+
+def test_the_table_is_looked_up_and_multiplied_with_one_gradient() -> None:
+    """`vectors` adds up what `session_vectors` and `item_vectors` would each give."""
+    model, batch = make(), SessionBatch.of([[1, 2, 1], [3, 9]])
+    gradients = []
+    for both in (True, False):
+        model.zero_grad()
+        sessions, table = model.vectors(batch) if both else (model.session_vectors(batch), model.item_vectors())
+        (sessions @ table[:ITEMS].T).square().sum().backward()
+        gradients.append(model.embedding.weight.grad.clone())
+    assert torch.allclose(*gradients, atol=1e-12)
 
 
 def test_repeated_item_takes_its_earliest_and_latest_position() -> None:

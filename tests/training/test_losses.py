@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from posrec.training.losses import choose_loss, chunked_softmax, full_softmax, sampled_softmax
+from posrec.training.losses import Loss, choose_loss, chunked_softmax, full_softmax, loss_for, sampled_softmax
 
 
 def vectors(sessions: int = 5, items: int = 17, d: int = 4) -> tuple[torch.Tensor, ...]:
@@ -18,14 +18,14 @@ def vectors(sessions: int = 5, items: int = 17, d: int = 4) -> tuple[torch.Tenso
 def test_full_softmax_by_hand() -> None:
     sessions, items = torch.tensor([[1.0]]), torch.tensor([[0.0], [1.0], [2.0]])
     expected = torch.tensor([0.0, 1.0, 2.0]).logsumexp(0) - 1.0
-    assert full_softmax(sessions, items, torch.tensor([2]))[0] == pytest.approx(float(expected), abs=1e-6)
+    assert full_softmax(3)(sessions, items, torch.tensor([2]))[0] == pytest.approx(float(expected), abs=1e-6)
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 16, 17, 100])
 def test_chunks_change_neither_value_nor_gradient(chunk: int) -> None:
     sessions, items, targets = vectors()
     outcomes = []
-    for loss in (full_softmax, lambda *three: chunked_softmax(*three, chunk=chunk)):
+    for loss in (full_softmax(17), chunked_softmax(17, chunk=chunk)):
         value = loss(sessions, items, targets)
         outcomes.append([value, *torch.autograd.grad(value.sum(), [sessions, items])])
     for whole, chunked in zip(*outcomes, strict=True):
@@ -40,7 +40,7 @@ def test_sampled_loss_is_the_full_one_in_expectation() -> None:
     targets = torch.tensor([9])
     loss = sampled_softmax(clicks, negatives=4000)
     draws = torch.stack([loss(sessions, items, targets)[0].detach() for _ in range(60)])
-    full = full_softmax(sessions, items, targets)[0].detach()
+    full = full_softmax(17)(sessions, items, targets)[0].detach()
     assert abs(float(draws.mean() - full)) < 5 * float(draws.std()) / 60**0.5 + 0.01
 
 
@@ -51,9 +51,16 @@ def test_a_drawn_target_is_no_negative() -> None:
 
 
 def test_the_loss_follows_the_catalogue_or_the_name() -> None:
-    clicks = torch.tensor([1, 2])
-    assert choose_loss("auto", 1000, clicks) is full_softmax
-    assert choose_loss("auto", 1_000_000, clicks) is chunked_softmax
-    assert choose_loss("chunked", 10, clicks) is chunked_softmax
+    assert [loss_for(items) for items in (1000, 1_000_000, 5_000_000)] == ["full", "chunked", "sampled"]
     with pytest.raises(ValueError, match="loss='hinge' is not known"):
-        choose_loss("hinge", 10, clicks)
+        choose_loss("hinge", 10, torch.tensor([1, 2]))
+
+
+@pytest.mark.parametrize("loss", [full_softmax(17), chunked_softmax(17, chunk=5)], ids=["full", "chunked"])
+def test_rows_past_the_items_count_nothing(loss: Loss) -> None:
+    sessions, items, targets = vectors()
+    longer = torch.cat([items, torch.full((7, 4), 9.0, dtype=torch.float64)]).detach().requires_grad_()
+    assert torch.allclose(loss(sessions, longer, targets), loss(sessions, items, targets), atol=1e-6)
+    loss(sessions, longer, targets).sum().backward()
+    assert longer.grad is not None
+    assert longer.grad[17:].abs().sum() == 0

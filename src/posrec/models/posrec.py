@@ -19,7 +19,8 @@ from posrec.data.graph import SessionGraph, build_graph
 from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.layers.anchors import add_anchors, neighbours, normalised
 from posrec.layers.gated_graph import GatedGraph
-from posrec.layers.packing import pack
+from posrec.layers.item_table import ItemTable
+from posrec.layers.packing import Packing, pack
 from posrec.layers.transformer import TransformerLayer
 
 
@@ -42,14 +43,14 @@ class PosRecConfig:
 
 
 class PosRec(nn.Module):
-    """Items are numbered 1..items; any other number is an item the model does not know, and looks like zeros."""
+    """Items are numbered 1..items; any other number is an item the model does not know."""
 
     def __init__(self, items: int, config: PosRecConfig) -> None:
         super().__init__()
         self.config = config
         self.items = items
         d = config.d
-        self.embedding = nn.Embedding(items, d)
+        self.embedding = ItemTable(items, d)
         self.graph = GatedGraph(d)
         heads = {"heads": config.heads} if config.encoding == "rpe" else {}
         self.encoding = make_encoding(config.encoding, d, config.max_length, **heads)
@@ -72,17 +73,22 @@ class PosRec(nn.Module):
 
     def session_vectors(self, batch: SessionBatch) -> Tensor:
         """h [B, d], Eq. (10)."""
-        last_item, latest, initial = self.intentions(batch)
-        config = self.config
-        return config.lambda0 * last_item + config.lambda1 * latest + config.lambda2 * initial
+        return self.vectors(batch)[0]
 
-    def intentions(self, batch: SessionBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """X'_{l-1}, H_{l-1}, H_0: the three parts of Eq. (10), [B, d] each."""
+    def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
+        """h [B, d] and the item table, whose first n rows are X; for training, where both get a gradient."""
         graph = batch.graph or self.build_graph(batch)
         packing = pack(graph.nodes, batch.capacity)
-        last = graph.alias.gather(1, (batch.lengths - 1)[:, None])[:, 0]  # [B] the slot of the last click's node
+        x, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))
+        last_item, latest, initial = self.intentions(batch, graph, packing, x)
+        config = self.config
+        return config.lambda0 * last_item + config.lambda1 * latest + config.lambda2 * initial, table
 
-        x = self.embed(packing.to_rows(batch.items))
+    def intentions(
+        self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """X'_{l-1}, H_{l-1}, H_0: the three parts of Eq. (10), [B, d] each, from the nodes' vectors x [T, d]."""
+        last = graph.alias.gather(1, (batch.lengths - 1)[:, None])[:, 0]  # [B] the slot of the last click's node
         updated = self.graph(x, self.weights(graph, last), packing)  # Eq. (7), (8)
 
         slot = torch.arange(batch.items.shape[1], device=batch.items.device)
@@ -98,12 +104,6 @@ class PosRec(nn.Module):
         last_row, first_row = packing.row_of_slot[session, last], packing.row_of_slot[:, 0]
         return updated[last_row], hidden[last_row], hidden[first_row]
 
-    def embed(self, items: Tensor) -> Tensor:
-        """[T] item numbers -> [T, d]."""
-        known = (items >= 1) & (items <= self.items)
-        vectors: Tensor = self.embedding((items - 1).clamp(0, self.items - 1))
-        return torch.where(known[:, None], vectors, 0)
-
     def weights(self, graph: SessionGraph, last: Tensor) -> Tensor:
         """The weights of N_in' and N_out' in Eq. (7), [B, 2, L, L]."""
         incoming, outgoing = neighbours(graph.edges)
@@ -116,7 +116,7 @@ class PosRec(nn.Module):
 
     def item_vectors(self) -> Tensor:
         """X [n, d]: row i is item i + 1."""
-        return self.embedding.weight
+        return self.embedding.vectors()
 
     def scores(self, batch: SessionBatch) -> Tensor:
         """[B, n], the logits of Eq. (11)."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-# sessions [B, d], items [n, d], targets [B] -> [B]
+# sessions [B, d], table [n or a few more, d], targets [B] -> [B]
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 FULL_UP_TO, CHUNKED_UP_TO = 200_000, 2_000_000  # items
@@ -19,20 +19,32 @@ CHUNK = 65_536
 NEGATIVES = 8_192
 
 
-def full_softmax(sessions: Tensor, items: Tensor, targets: Tensor) -> Tensor:
-    return functional.cross_entropy((sessions @ items.T).float(), targets - 1, reduction="none")
+def full_softmax(items: int) -> Loss:
+    """The table's first `items` rows are items; the others are kept out by a score of minus infinity."""
+
+    def loss(sessions: Tensor, table: Tensor, targets: Tensor) -> Tensor:
+        scores = (sessions @ table.T).float()
+        if len(table) > items:
+            row = torch.arange(len(table), device=table.device)
+            scores = scores + torch.where(row < items, 0.0, -torch.inf)
+        return functional.cross_entropy(scores, targets - 1, reduction="none")
+
+    return loss
 
 
-def chunked_softmax(sessions: Tensor, items: Tensor, targets: Tensor, chunk: int = CHUNK) -> Tensor:
+def chunked_softmax(items: int, chunk: int = CHUNK) -> Loss:
     """The same value as `full_softmax`; scores are computed `chunk` items at a time, and again in the backward pass."""
 
     def normaliser(sessions: Tensor, part: Tensor) -> Tensor:
         return (sessions @ part.T).float().logsumexp(1)
 
-    parts = [items[start : start + chunk] for start in range(0, len(items), chunk)]
-    normalisers = [checkpoint(normaliser, sessions, part, use_reentrant=False) for part in parts]
-    of_target = (sessions * items[targets - 1]).sum(1).float()
-    return torch.stack(normalisers).logsumexp(0) - of_target
+    def loss(sessions: Tensor, table: Tensor, targets: Tensor) -> Tensor:
+        parts = [table[start : min(start + chunk, items)] for start in range(0, items, chunk)]
+        normalisers = [checkpoint(normaliser, sessions, part, use_reentrant=False) for part in parts]
+        of_target = (sessions * table[targets - 1]).sum(1).float()
+        return torch.stack(normalisers).logsumexp(0) - of_target
+
+    return loss
 
 
 def sampled_softmax(clicks: Tensor, negatives: int = NEGATIVES) -> Loss:
@@ -44,23 +56,27 @@ def sampled_softmax(clicks: Tensor, negatives: int = NEGATIVES) -> Loss:
     counts = torch.bincount(clicks.long()).clamp(min=1)
     log_draws = (counts.double() * negatives / len(clicks)).log().float()  # [n + 1]
 
-    def loss(sessions: Tensor, items: Tensor, targets: Tensor) -> Tensor:
+    def loss(sessions: Tensor, table: Tensor, targets: Tensor) -> Tensor:
         drawn = clicks[torch.randint(len(clicks), (negatives,), device=clicks.device)].long()
-        of_drawn = (sessions @ items[drawn - 1].T).float() - log_draws[drawn]
+        of_drawn = (sessions @ table[drawn - 1].T).float() - log_draws[drawn]
         of_drawn = of_drawn.masked_fill(drawn == targets[:, None], -torch.inf)  # a hit is no negative
-        of_target = (sessions * items[targets - 1]).sum(1).float()  # always there, so nothing to correct
+        of_target = (sessions * table[targets - 1]).sum(1).float()  # always there, so nothing to correct
         return torch.cat([of_target[:, None], of_drawn], 1).logsumexp(1) - of_target
 
     return loss
 
 
+def loss_for(items: int) -> str:
+    """What `loss=auto` means for a catalogue of this size."""
+    return "full" if items <= FULL_UP_TO else "chunked" if items <= CHUNKED_UP_TO else "sampled"
+
+
 def choose_loss(name: str, items: int, clicks: Tensor) -> Loss:
     """By name, or by the size of the catalogue ("auto")."""
-    if name == "auto":
-        name = "full" if items <= FULL_UP_TO else "chunked" if items <= CHUNKED_UP_TO else "sampled"
+    name = loss_for(items) if name == "auto" else name
     losses: dict[str, Callable[[], Loss]] = {
-        "full": lambda: full_softmax,
-        "chunked": lambda: chunked_softmax,
+        "full": lambda: full_softmax(items),
+        "chunked": lambda: chunked_softmax(items),
         "sampled": lambda: sampled_softmax(clicks),
     }
     if name not in losses:

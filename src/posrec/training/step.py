@@ -23,8 +23,9 @@ ROWS_APART = 64  # capacities are multiples of this
 class SessionModel(Protocol):
     """What the engine asks of a model; `build_graph` only where it reads graphs."""
 
-    def session_vectors(self, batch: SessionBatch) -> Tensor: ...
-    def item_vectors(self) -> Tensor: ...
+    def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
+        """Session vectors [B, d] and item vectors [n or a few more, d]."""
+        ...
 
 
 class GraphModel(Protocol):
@@ -63,7 +64,7 @@ class Stepper:
         model = cast(SessionModel, self.model)
         assert batch.targets is not None
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-            losses = self.loss(model.session_vectors(batch), model.item_vectors(), batch.targets)
+            losses = self.loss(*model.vectors(batch), batch.targets)
         return (losses * weights).sum() / weights.sum()
 
     def run(self, ids: Tensor, weights: Tensor) -> Tensor:

@@ -1,0 +1,56 @@
+"""The item vectors X, read at both ends of a model: looked up for the clicks, and multiplied with the session's vector.
+
+Both ends give the table a gradient. `look_up_and_table` adds the two up in one place, so that no second table of zeros
+is made and added at every step. The table has a few rows more than there are items, to a multiple of eight, because
+products of odd sizes are slow on GPUs; what reads the whole table leaves those rows out.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+MULTIPLE = 8
+
+
+class ItemTable(nn.Module):
+    """Vectors of items 1..items. Any other number is an item that is not known, and looks like zeros."""
+
+    def __init__(self, items: int, d: int) -> None:
+        super().__init__()
+        self.items = items
+        self.weight = nn.Parameter(torch.empty(-(-items // MULTIPLE) * MULTIPLE, d).uniform_(-1, 1) / math.sqrt(d))
+
+    def look_up(self, items: Tensor) -> Tensor:
+        """[...] item numbers -> [..., d]."""
+        return self.look_up_and_table(items)[0]
+
+    def look_up_and_table(self, items: Tensor) -> tuple[Tensor, Tensor]:
+        """The vectors of `items`, and the whole table."""
+        known = (items >= 1) & (items <= self.items)
+        rows, table = Tied.apply(self.weight, (items - 1).clamp(0, self.items - 1))  # type: ignore[no-untyped-call]
+        return torch.where(known[..., None], rows, 0), table
+
+    def vectors(self) -> Tensor:
+        """[items, d]: row i is item i + 1."""
+        return self.weight[: self.items]
+
+
+class Tied(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(index)
+        ctx.set_materialize_grads(False)
+        ctx.shape = weight.shape
+        return weight[index], weight.view_as(weight)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None]:
+        (index,) = ctx.saved_tensors
+        of_rows, of_table = gradients
+        if of_rows is None:
+            return of_table, None
+        if of_table is None:
+            of_table = of_rows.new_zeros(ctx.shape)
+        return of_table.index_add(0, index.flatten(), of_rows.flatten(0, -2)), None

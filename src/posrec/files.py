@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from posrec.errors import InputError
 
 
@@ -41,14 +44,27 @@ def whole_folder(folder: Path, overwrite: bool = False) -> Iterator[Path]:
         if folder.exists():
             replaced = unfinished.with_name(unfinished.name + "-replaced")
             folder.rename(replaced)
-            unfinished.rename(folder)
+            try:
+                unfinished.rename(folder)
+            except BaseException:
+                replaced.rename(folder)
+                raise
             shutil.rmtree(replaced)
         else:
             unfinished.rename(folder)
         flush(folder.parent)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(unfinished, ignore_errors=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(folder)
         raise
+
+
+def write_array(path: Path, array: npt.NDArray[Any]) -> None:
+    """What `np.save` writes; but that says nothing of why when the disk is full."""
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(np.ascontiguousarray(array).data)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -73,6 +89,8 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing; the folder is damaged, make it again") from None
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise InputError(f"{path} is not JSON ({error}); it was damaged or written by something else") from None
 

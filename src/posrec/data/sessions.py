@@ -119,17 +119,21 @@ def load(folder: str | Path) -> PreparedDataset:
     if not (path / MANIFEST).is_file():
         raise InputError(f"{path} is no prepared dataset (it has no {MANIFEST}); make one with posrec prepare")
     manifest = read_json(path / MANIFEST)
-    if manifest.get("schema") != SCHEMA:
-        raise InputError(
-            f"{path} has dataset schema {manifest.get('schema')}, this version reads {SCHEMA}; prepare it again"
-        )
+    schema = manifest.get("schema") if isinstance(manifest, dict) else None
+    if schema != SCHEMA:
+        raise InputError(f"{path} has dataset schema {schema}, this version reads {SCHEMA}; prepare it again")
+    if missing := {"validation_start", "counts", "fingerprint"} - set(manifest):
+        raise InputError(f"{path / MANIFEST} lacks {', '.join(sorted(missing))}; it is damaged, prepare it again")
     arrays = {name: torch.from_numpy(open_array(path / f"{name}.npy")) for name in ARRAYS}
     train, test = (SessionDataset(*(arrays[f"{part}_{name}"] for name in ("items", "offsets", "times")))
                    for part in ("train", "test"))  # fmt: skip
     for part, sessions in (("train", train), ("test", test)):
         if len(sessions.items) != sessions.clicks or len(sessions.times) != sessions.sessions:
             raise InputError(f"{path}: the {part} arrays don't fit together; the folder is damaged, prepare it again")
-    return PreparedDataset(train, test, Vocabulary.load(path), manifest, path)
+    vocabulary = Vocabulary.load(path)
+    if len(vocabulary) != manifest["counts"].get("items"):
+        raise InputError(f"{path}: the vocabulary doesn't fit the manifest; the folder is damaged, prepare it again")
+    return PreparedDataset(train, test, vocabulary, manifest, path)
 
 
 def open_array(path: Path) -> npt.NDArray[Any]:

@@ -1,6 +1,6 @@
 """How fast and how lean is `posrec prepare`, against the barest polars pipeline over the same file in the same run?
 
-A log shaped like yoochoose-clicks.dat is made (seeded): sessions interleave in order of time, items by Zipf's law. Then,
+A log shaped like yoochoose-clicks.dat is made (seeded): sessions interleave in order of time, items by Zipf. Then,
 in turns and each in a process of its own so that peak memory is its own:
 
     barest    scan the file with ids as text, parse the time, gather each session's items by time, sink to Parquet

@@ -49,9 +49,12 @@ def read_diginetica(files: Sequence[Path], options: LogOptions, listener: Listen
     layout = TextLayout(";")
     collector = ClickCollector(listener, time_unit="ms")
     read_text(files, layout, choose_diginetica, collector, listener)
+    clicks = collector.clicks()
+    if not len(clicks):
+        return Reading(clicks)
     end_of_day = pl.col("day").last().over("session") + DAY - 1
     to_the_latest = pl.col("time").max().over("session") - pl.col("time")
-    return Reading(collector.clicks().select("session", "item", time=end_of_day - to_the_latest))
+    return Reading(clicks.select("session", "item", time=end_of_day - to_the_latest))
 
 
 def choose_diginetica(path: Path, names: list[str]) -> Columns:

@@ -140,7 +140,7 @@ def open_array(path: Path) -> npt.NDArray[Any]:
     """Map a file as copy-on-write: nothing is read before it is used, and nothing can write to the file."""
     try:
         array = np.load(path, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
         raise InputError(f"{path} can't be read ({error}); the folder is damaged, prepare it again") from None
     if array.dtype != ARRAYS[path.stem] or array.ndim != 1:
         raise InputError(f"{path} holds {array.dtype}, not {np.dtype(ARRAYS[path.stem])}; prepare the dataset again")

@@ -85,9 +85,10 @@ class ClickCollector:
         """`rows` has the columns session, item, time and, where events are picked, event (all as in the file)."""
         self.rows += len(rows)
         if self.events:
-            wanted = rows["event"].is_in(self.events).fill_null(False)
             # A line cut short may have lost its event with the rest: not to be taken for an event nobody asked for.
-            wanted |= rows["event"].is_null() & rows.select(pl.any_horizontal(pl.col(*ROLES).is_null())).to_series()
+            if rows.select(pl.col("event").is_null() & pl.any_horizontal(pl.col(*ROLES).is_null())).to_series().any():
+                complain(None, set())
+            wanted = rows["event"].is_in(self.events)
             numbers, rows = wanted.arg_true(), rows.filter(wanted)
         else:
             numbers = pl.int_range(len(rows), eager=True)

@@ -94,7 +94,7 @@ def test_a_planted_violation_is_caught(tmp_path: Path, file: str, line: str) -> 
 
 def test_what_is_allowed_passes(tmp_path: Path) -> None:
     lines = {
-        "models/posrec.py": "from torch import nn\nfrom posrec.data.batch import SessionBatch\nfrom posrec import layers",
+        "models/posrec.py": "from torch import nn\nfrom posrec.data.batch import collate\nfrom posrec import layers",
         "encodings/awareness.py": "from . import schemes\nfrom posrec.encodings.schemes import DPE\nimport torch.nn",
         "training/loop.py": "from posrec.data.sessions import load\nimport numpy",
         "__main__.py": "from posrec.cli import main",

@@ -23,8 +23,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="From click log to next-item recommendations, with position as information.",
 )
-console = Console()
-complaints = Console(stderr=True)
+console = Console(emoji=False)
+complaints = Console(stderr=True, emoji=False)
 
 
 def show_version(wanted: bool) -> None:
@@ -181,5 +181,5 @@ def main() -> None:
 
 
 def fail(message: str, code: int) -> None:
-    complaints.print(f"[bold red]error:[/] {escape(message)}", highlight=False, emoji=False, soft_wrap=True)
+    complaints.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
     sys.exit(code)

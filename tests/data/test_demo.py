@@ -70,7 +70,8 @@ def slow_chances(shop: Shop, session: list[int]) -> Counter[int]:
         # Its line in other sizes, or its category (six lines) in its colour and size.
         other_size = line(item) == line(first) and size(item) != size(first)
         sister = line(item) != line(first) and line(item) // 6 == line(first) // 6 and size(item) == size(first)
-        assert (other_size or sister) and colour(item) == colour(first)
+        assert other_size or sister
+        assert colour(item) == colour(first)
         chances[item] += intention * float(weight)
     for related, weight in zip(shop.related[line(last)], (0.5, 0.3, 0.2), strict=True):
         chances[int(related) * per_line + colour(first) * catalogue.sizes + size(last)] += drift * weight

@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ def prepared(path: Path, format: str, **options: Any) -> PreparedDataset | None:
         out = path.with_name("out")
         return posrec.prepare(path, format, out, overwrite=True, listener=SilentListener(), **options)
     except posrec.InputError as error:
-        assert "nothing is left" in str(error) or "holds no clicks" in str(error)
+        if "nothing is left" not in str(error) and "holds no clicks" not in str(error):
+            raise
         return None
 
 
@@ -113,7 +115,7 @@ def test_the_account_adds_up(tmp_path: Path) -> None:
     data = posrec.prepare(write_log(tmp_path / "c.csv", clicks), "csv", tmp_path / "out", listener=SilentListener())
     steps = data.manifest["steps"]
     assert (steps[0]["step"], steps[0]["clicks"], steps[0]["sessions"], steps[0]["items"]) == ("read", 93, 32, 5)
-    for before, after in zip(steps, steps[1:], strict=False):
+    for before, after in pairwise(steps):
         for name in ("clicks", "sessions", "items"):
             assert after[name] == before[name] - after[f"removed_{name}"]
     # x was clicked once; without it the session 'rare' has one click left, and falls with 'alone'.

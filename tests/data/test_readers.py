@@ -78,7 +78,9 @@ def test_yoochoose_with_a_header(tmp_path: Path) -> None:
     assert read("yoochoose", [write_lines(tmp_path / "a", YOOCHOOSE[:1]), log])[1:] == CLICKS
 
 
-@pytest.mark.parametrize("header", ["sessionId;userId;itemId;timeframe;eventdate", "session_id;user_id;item_id;timeframe;eventdate"])  # fmt: skip
+@pytest.mark.parametrize(
+    "header", ["sessionId;userId;itemId;timeframe;eventdate", "session_id;user_id;item_id;timeframe;eventdate"]
+)
 def test_diginetica_is_ordered_by_timeframe_on_the_day_read_last(tmp_path: Path, header: str) -> None:
     lines = [header, "1;NA;20;5000;2016-05-09", "2;NA;30;10;2016-05-09", "1;7;007;2000;2016-05-10"]
     clicks = read("diginetica", write_lines(tmp_path / "views.csv", lines))
@@ -243,8 +245,13 @@ def test_parquet_batches_keep_the_order(tmp_path: Path, monkeypatch: pytest.Monk
 def test_sessions_are_lines(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "a.txt", ["1 2", "", "  007\té x\u00a0y  ", "1e5"], "\r\n")
     assert [(item, time) for _, item, time in read("sessions", log)] == [
-        ("1", 0), ("2", 0), ("007", 2), ("é", 2), ("x\u00a0y", 2), ("1e5", 3),
-    ]  # fmt: skip
+        ("1", 0),
+        ("2", 0),
+        ("007", 2),
+        ("é", 2),
+        ("x\u00a0y", 2),
+        ("1e5", 3),
+    ]
 
 
 def test_srgnn_pair_and_list(tmp_path: Path) -> None:

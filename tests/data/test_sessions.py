@@ -71,7 +71,7 @@ def test_any_changed_byte_changes_the_fingerprint(data: PreparedDataset, tmp_pat
     content[place] ^= draw.draw(st.integers(1, 255))
     (folder / name).write_bytes(content)
     assert fingerprint(folder, data.manifest["validation_start"]) != data.fingerprint
-    with pytest.raises(InputError, match="damaged|prepare it again|prepare the dataset again|not JSON|changed"):
+    with pytest.raises(InputError, match=r"damaged|prepare it again|prepare the dataset again|not JSON|changed"):
         stats(posrec.load(folder))
 
 

@@ -32,9 +32,9 @@ def test_numbers_begin_at_one() -> None:
     with pytest.raises(KeyError):
         vocabulary.index("c")
     for index in (0, -1, 3):
-        with pytest.raises(IndexError, match="not in 1..2"):
+        with pytest.raises(IndexError, match=r"not in 1\.\.2"):
             vocabulary.item(index)
-        with pytest.raises(IndexError, match="not in 1..2"):
+        with pytest.raises(IndexError, match=r"not in 1\.\.2"):
             vocabulary.title(index)
 
 

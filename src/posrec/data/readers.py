@@ -16,7 +16,7 @@ from posrec.data.columns import ChosenColumns, LogOptions, choose_columns, liste
 from posrec.data.pickles import read_sequences
 from posrec.data.sources import GZIP_MAGIC, ZSTD_MAGIC, Block, blocks, read_whole
 from posrec.data.steps import DAY
-from posrec.data.textlog import ClickCollector, Columns, TextLayout, decode, read_text
+from posrec.data.textlog import BadTimes, ClickCollector, Columns, TextLayout, decode, read_text
 from posrec.errors import InputError
 from posrec.listener import Listener
 
@@ -106,7 +106,7 @@ def read_delimited(files: Sequence[Path], layout: TextLayout, options: LogOption
 
 def finish(collector: ClickCollector, of_users: bool, listener: Listener) -> Reading:
     clicks = collector.clicks()
-    if collector.events:
+    if collector.events and collector.rows:
         if not len(clicks):
             raise InputError(
                 f"none of {collector.rows:,} rows is of the events {', '.join(collector.events)}; "
@@ -159,7 +159,7 @@ def scan_parquet(path: Path) -> pl.LazyFrame:
     return frame
 
 
-def blame_row(path: Path, chosen: ChosenColumns, first: int, batch: pl.DataFrame, row: int | None, _: set[str]) -> None:
+def blame_row(path: Path, chosen: ChosenColumns, first: int, batch: pl.DataFrame, row: int | None, _: BadTimes) -> None:
     if row is None:
         return
     values = batch.row(row, named=True)
@@ -182,14 +182,14 @@ def read_otto(files: Sequence[Path], options: LogOptions, listener: Listener) ->
         try:
             sessions = pl.read_ndjson(BytesIO(block.data), schema=OTTO_SCHEMA)
         except pl.exceptions.PolarsError as error:
-            complain(0, set())
+            complain(0, {})
             raise InputError(f"{block.path}, from line {block.first_line}: {first_line(error)}") from None
         events = sessions.explode("events").unnest("events")
         collector.add(events.rename({"aid": "item", "ts": "time", "type": "event"}), complain)
     return finish(collector, False, listener)
 
 
-def blame_json(block: Block, row: int | None, _: set[str]) -> None:
+def blame_json(block: Block, row: int | None, _: BadTimes) -> None:
     """Raise for the first line that is not a session of events."""
     for number, line in enumerate(decode(block).split("\n"), start=block.first_line):
         if not line.strip():
@@ -223,7 +223,7 @@ def read_sessions(files: Sequence[Path], options: LogOptions, listener: Listener
     return Reading(collector.clicks())
 
 
-def blame_word(block: Block, lines: pl.Series, row: int | None, _: set[str]) -> None:
+def blame_word(block: Block, lines: pl.Series, row: int | None, _: BadTimes) -> None:
     assert row is not None, "a word is never blank"
     line = block.first_line + lines[row]
     raise InputError(f"{block.path}, line {line}: an item id is negative; mend or remove the line")

@@ -61,13 +61,15 @@ class TextLayout:
                 if record:
                     yield block.first_line + reader.line_num - 1, record
         except csv.Error as error:
-            line = block.first_line + reader.line_num
+            line = block.first_line + max(reader.line_num, 1) - 1
             raise InputError(f"{block.path}, line {line}: no line of delimited text ({error})") from None
 
 
-# Told the first row of a block that can't be used and the texts that are no times; raises what to tell the user.
+# The texts that are no times, in the columns of each role (time, date).
+BadTimes = dict[str, set[str]]
+# Told the first row of a block that can't be used and the bad times among them; raises what to tell the user.
 # Where the row is None only lines that look blank are in question, and it returns if they are.
-Complaint = Callable[[int | None, set[str]], None]
+Complaint = Callable[[int | None, BadTimes], None]
 
 
 class ClickCollector:
@@ -87,7 +89,7 @@ class ClickCollector:
         if self.events:
             # A line cut short may have lost its event with the rest: not to be taken for an event nobody asked for.
             if rows.select(pl.col("event").is_null() & pl.any_horizontal(pl.col(*ROLES).is_null())).to_series().any():
-                complain(None, set())
+                complain(None, {})
             wanted = rows["event"].is_in(self.events)
             numbers, rows = wanted.arg_true(), rows.filter(wanted)
         else:
@@ -108,16 +110,18 @@ class ClickCollector:
         """Read times of other layouts and days; complain of rows that can't be used, pass over blank lines."""
         if clicks["time"].null_count():
             clicks = clicks.with_columns(self.read_time(rows["time"]).alias("time"))
-        no_time = clicks["time"].is_null()
+        unread = {"time": clicks["time"].is_null()}
         if "date" in rows.columns:
             clicks = clicks.with_columns(parse_text(rows["date"]).alias("day"))
-            no_time |= clicks["day"].is_null()
-        faulty = rows.select(faulty_id("session") | faulty_id("item")).to_series() | no_time
+            unread["date"] = clicks["day"].is_null()
+        faulty = rows.select(faulty_id("session") | faulty_id("item")).to_series()
+        for column in unread.values():
+            faulty |= column
         if faulty.any():
             blank = rows.select(pl.all_horizontal(is_blank(name) for name in rows.columns)).to_series()
             culprits = numbers.filter(faulty & ~blank)
-            texts = [rows[name].filter(no_time).drop_nulls() for name in ("time", "date") if name in rows.columns]
-            complain(next(iter(culprits), None), {str(text) for column in texts for text in column})
+            bad_times = {role: set(rows[role].filter(column).cast(pl.String)) for role, column in unread.items()}
+            complain(next(iter(culprits), None), bad_times)
         return clicks.filter(~faulty)
 
     def clicks(self) -> pl.DataFrame:
@@ -196,7 +200,7 @@ def parse_block(
     try:
         return scan.select(pl.col(name).alias(role) for role, name in columns.used().items()).collect()
     except pl.exceptions.PolarsError as error:
-        complain(0, set())
+        complain(0, {})
         raise unexplained(block) from error
 
 
@@ -204,7 +208,7 @@ def complaint(block: Block, layout: TextLayout, names: list[str], columns: Colum
     """A function that finds the first line of the block to blame and raises."""
     between = DELIMITERS.get(layout.delimiter, repr(layout.delimiter))
 
-    def complain(row: int | None, bad_times: set[str]) -> None:
+    def complain(row: int | None, bad_times: BadTimes) -> None:
         for line, record in layout.records(block):
             where = f"{block.path}, line {line}"
             if not any(field.strip() for field in record):
@@ -232,7 +236,7 @@ def unexplained(block: Block) -> InputError:
     )
 
 
-def blame(where: str, fields: dict[str, str], columns: Columns, bad_times: set[str]) -> None:
+def blame(where: str, fields: dict[str, str], columns: Columns, bad_times: BadTimes) -> None:
     """Raise if this line is at fault."""
     for role in ("session", "item"):
         name = getattr(columns, role)
@@ -243,8 +247,9 @@ def blame(where: str, fields: dict[str, str], columns: Columns, bad_times: set[s
                 f"{where}: the {role} (column {name!r}) is {fields[name]}, and an id can't be negative; "
                 "mend or remove the line"
             )
-    for name in (columns.time, columns.date):
-        if name is not None and (fields[name] == "" or fields[name] in bad_times):
+    for role in ("time", "date"):
+        name = getattr(columns, role)
+        if name is not None and (fields[name] == "" or fields[name] in bad_times.get(role, ())):
             raise InputError(
                 f"{where}: {fields[name]!r} in column {name!r} is no time; "
                 "write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds"

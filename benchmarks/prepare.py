@@ -21,6 +21,7 @@ import json
 import os
 import platform
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -122,7 +123,7 @@ def compare(log: Path, folder: Path, rounds: int) -> dict[str, Any]:
                 command = posrec(log, "--format", "yoochoose", "--recipe", name, "--out", out)
             measured.append(measure(command))
             print(f"round {number + 1}: {name:7} {measured[-1]['seconds']:7.2f} s {measured[-1]['peak_gib']:6.2f} GiB")
-            subprocess.run(["rm", "-rf", str(out)], check=True)
+            remove(out)
     table = {}
     for name, measured in runs.items():
         ratios = [mine["seconds"] / bare["seconds"] for mine, bare in zip(measured, runs["barest"], strict=True)]
@@ -142,8 +143,16 @@ def stream(folder: Path, clicks: int, limit_gib: float, seed: int) -> dict[str, 
     size = log.stat().st_size
     command = posrec(log, "--format", "csv", "--out", folder / "wide")
     figures = measure(command, limit=int(limit_gib * GIB))
+    remove(folder / "wide")
     print(f"{size / GIB:.2f} GiB of log with {limit_gib} GiB allowed: {figures}")
     return {"clicks": clicks, "log_gib": round(size / GIB, 3), "allowed_gib": limit_gib, **figures}
+
+
+def remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def machine() -> dict[str, Any]:
@@ -178,7 +187,7 @@ def main() -> None:
             print("making the log", measure(myself("--make", log, "--clicks", given.clicks, "--seed", given.seed)))
         results = {
             "claim": "at most 1.5 times the barest pipeline's time, under 4 GB; a log larger than memory goes through",
-            "command": "python benchmarks/prepare.py " + " ".join(sys.argv[1:] if not given.keep else []),
+            "command": " ".join(["python benchmarks/prepare.py", *([] if given.keep else sys.argv[1:])]),
             "seed": given.seed,
             "clicks": given.clicks,
             "log_gib": round(log.stat().st_size / GIB, 3),

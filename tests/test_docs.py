@@ -1,17 +1,19 @@
-"""Every `posrec` command that the documentation shows runs, on small files of the names it uses."""
+"""Every `posrec` command that the documentation shows runs, on small files of the names it uses; so do docstrings."""
 
+import doctest
 import gzip
 import pickle
 import re
 import shlex
 import shutil
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from tests.helpers import ROOT, command, small_shop, write_lines, write_log
+from tests.helpers import ROOT, SOURCE, command, small_shop, write_lines, write_log
 
 PAGES = ("preparing.md", "datasets.md")
 
@@ -70,3 +72,14 @@ def test_every_command_shown_runs(folder: Path, page: str, monkeypatch: pytest.M
             shutil.rmtree(arguments[arguments.index("--out") + 1], ignore_errors=True)
         done = command(*arguments)
         assert done.code == 0, f"{line}\n{done.err}"
+
+
+def test_every_example_in_a_docstring_is_true() -> None:
+    tried = 0
+    for path in sorted((SOURCE / "posrec").rglob("*.py")):
+        if ">>> " in path.read_text(encoding="utf-8"):
+            name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+            failed, examples = doctest.testmod(import_module(name.removesuffix(".__init__")))
+            assert failed == 0, name
+            tried += examples
+    assert tried > 3

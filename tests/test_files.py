@@ -46,6 +46,20 @@ def test_leftovers_of_a_killed_run_are_removed_and_others_kept(tmp_path: Path) -
     assert names(tmp_path) == [".out.unfinished-abc", "o[u]t"]
 
 
+def test_two_at_once_do_not_take_from_each_other(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def overtaken() -> None:
+        with whole_folder(out) as slower:
+            with whole_folder(out) as quicker:
+                (quicker / "a").write_text("quicker")
+            (slower / "a").write_text("slower")
+
+    with pytest.raises(InputError, match="exists already"):
+        overtaken()
+    assert (names(tmp_path), (out / "a").read_text()) == (["out"], "quicker")
+
+
 def test_what_exists_is_not_touched_unless_asked(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()

@@ -1,5 +1,6 @@
 """Writing whole or not at all: folders and files appear under their name only when they are complete."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -33,8 +34,11 @@ def whole_folder(folder: Path, overwrite: bool = False) -> Iterator[Path]:
     folder = folder.absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)
     for stale in folder.parent.glob(f".{glob_safe(folder.name)}.unfinished-*"):
-        shutil.rmtree(stale, ignore_errors=True)
+        if not being_written(stale):
+            shutil.rmtree(stale, ignore_errors=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.unfinished-", dir=folder.parent))
+    lock = os.open(unfinished, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         yield unfinished
         unfinished.chmod(0o755)
@@ -58,6 +62,20 @@ def whole_folder(folder: Path, overwrite: bool = False) -> Iterator[Path]:
         if isinstance(error, OSError) and error.filename is None:
             error.filename = str(folder)
         raise
+    finally:
+        os.close(lock)
+
+
+def being_written(folder: Path) -> bool:
+    """Whether a living process is writing into it; the lock of a killed one went with the process."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def write_array(path: Path, array: npt.NDArray[Any]) -> None:

@@ -283,3 +283,8 @@ def test_progress_moves_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_ids_that_only_look_negative_are_ids(tmp_path: Path) -> None:
     clicks = [("-x", "-", 1), ("--1", "-1e5", 2), ("-inf", "-nan", 3), ("1-2", "-1-", 4)]
     assert read("csv", write_log(tmp_path / "a.csv", clicks), time_unit="ms") == clicks
+    lines = [
+        json.dumps({"session": session, "events": [{"aid": item, "ts": time, "type": "clicks"}]})
+        for session, item, time in clicks
+    ]
+    assert read("otto", write_lines(tmp_path / "a.jsonl", lines)) == clicks

@@ -243,6 +243,13 @@ CASES = {
         '{"session":1,"events":[{"aid":4,"ts":1.5,"type":"clicks"}]}',
         ["line 12: a ts is no whole number"],
     ),
+    "otto ts of no size": (
+        "otto",
+        OTTO,
+        12,
+        '{"session":1,"events":[{"aid":4,"ts":99999999999999999999,"type":"clicks"}]}',
+        ["line"],
+    ),
     "otto event": ("otto", OTTO, 12, '{"session":1,"events":7}', ["line 12: not a session as OTTO"]),
     "negative word": ("sessions", ["1 2"] * 20, 15, "4 -5", ["line 15: an item id is negative"]),
 }

@@ -16,7 +16,7 @@ from posrec.data.columns import ChosenColumns, LogOptions, choose_columns, liste
 from posrec.data.pickles import read_sequences
 from posrec.data.sources import GZIP_MAGIC, ZSTD_MAGIC, Block, blocks, read_whole
 from posrec.data.steps import DAY
-from posrec.data.textlog import BadTimes, ClickCollector, Columns, TextLayout, decode, read_text
+from posrec.data.textlog import NEGATIVE, BadTimes, ClickCollector, Columns, TextLayout, decode, read_text
 from posrec.errors import InputError
 from posrec.listener import Listener
 
@@ -202,10 +202,12 @@ def blame_json(block: Block, row: int | None, _: BadTimes) -> None:
         except (ValueError, KeyError, TypeError):
             form = '{"session": 1, "events": [{"aid": 2, "ts": 3, "type": "clicks"}]}'
             raise InputError(f"{where}: not a session as OTTO writes them, {form}") from None
-        if any(value is None or str(value) == "" or str(value).startswith("-") for value in ids):
+        if any(value is None or str(value) == "" or NEGATIVE.fullmatch(str(value)) for value in ids):
             raise InputError(f"{where}: a session or aid is missing or negative; mend or remove the line")
         if any(type(value) is not int for value in times):
             raise InputError(f"{where}: a ts is no whole number of milliseconds; mend or remove the line")
+    if row is not None:
+        raise InputError(f"{block.path}, from line {block.first_line}: a session or event is not as OTTO writes them")
 
 
 def read_sessions(files: Sequence[Path], options: LogOptions, listener: Listener) -> Reading:

@@ -18,7 +18,7 @@ from posrec.data.times import TimeReader, parse_text
 from posrec.errors import InputError
 from posrec.listener import Listener
 
-NEGATIVE = re.compile(r"^-[0-9]+(\.[0-9]+)?$")
+NEGATIVE = re.compile(r"-[0-9]+(\.[0-9]+)?")
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar", " ": "a space"}
 
 
@@ -143,7 +143,7 @@ def suspect_id(column: str) -> pl.Expr:
 def faulty_id(column: str) -> pl.Expr:
     """Missing, or a negative number: logs write -1 for 'unknown' far more often than they name an item so."""
     text = pl.col(column).cast(pl.String)
-    return text.is_null() | (text == "") | text.str.contains(NEGATIVE.pattern)
+    return text.is_null() | (text == "") | text.str.contains(f"^{NEGATIVE.pattern}$")
 
 
 def is_blank(column: str) -> pl.Expr:
@@ -242,7 +242,7 @@ def blame(where: str, fields: dict[str, str], columns: Columns, bad_times: BadTi
         name = getattr(columns, role)
         if fields[name] == "":
             raise InputError(f"{where}: the {role} (column {name!r}) is missing; mend or remove the line")
-        if NEGATIVE.match(fields[name]):
+        if NEGATIVE.fullmatch(fields[name]):
             raise InputError(
                 f"{where}: the {role} (column {name!r}) is {fields[name]}, and an id can't be negative; "
                 "mend or remove the line"

@@ -179,6 +179,7 @@ def main() -> None:
         return make_log(given.make, given.clicks, given.seed, given.wide)
     if given.run_barest:
         return barest(*given.run_barest)
+    load = round(os.getloadavg()[1], 2)  # of five minutes: others on the machine slow every contender
     with tempfile.TemporaryDirectory(prefix="posrec-bench-") as temporary:
         folder = given.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -195,7 +196,7 @@ def main() -> None:
         }
         if given.wide_clicks:
             results["larger_than_memory"] = stream(folder, given.wide_clicks, given.allowed_gib, given.seed)
-    results["machine"] = machine()
+    results["machine"] = machine() | {"load_before_and_after": [load, round(os.getloadavg()[1], 2)]}
     packages = ("polars", "numpy", "torch")
     results["versions"] = {"python": platform.python_version(), **{name: version(name) for name in packages}}
     given.out.parent.mkdir(exist_ok=True)

@@ -26,6 +26,7 @@ real: install
 # Speed and memory, each printed as a ratio against a baseline measured in the same run.
 bench: install
 	$(BIN)/python benchmarks/prepare.py
+	$(BIN)/python benchmarks/awareness.py
 
 install: .venv/installed
 

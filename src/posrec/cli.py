@@ -160,6 +160,113 @@ def stats(dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")], 
     show(figures, stats_table(figures), as_json)
 
 
+@app.command()
+def encodings(
+    as_json: Json = False,
+    theory: Annotated[bool, typer.Option("--theory", help="Work through the paper's statements instead.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw the paper's figures into this folder.")] = None,
+    run: Annotated[list[Path] | None, typer.Option(help="A trained run; examine and draw its learned table.")] = None,
+    max_length: Annotated[int, typer.Option(min=2, help="Examine sessions of up to this many clicks.")] = 70,
+    dimensions: Annotated[int, typer.Option(min=2, help="The width d of the encodings.")] = 100,
+) -> None:
+    """Which positional encodings can tell where in a session a click is, by the definitions and by the paper.
+
+    Example: posrec encodings --run runs/tonight --plot figures
+    """
+    from posrec.experiments import encoding_table
+    from posrec.experiments.trained_encoding import load_trained_encoding
+
+    trained = [load_trained_encoding(folder) for folder in run or []]
+    if theory and trained:
+        raise InputError("--theory examines the paper's own schemes; leave out --theory or --run")
+    if theory:
+        from posrec.encodings.theory import statements
+
+        worked = statements(max_length, dimensions)
+        show(encoding_table.statements_json(worked), encoding_table.statements_table(worked), as_json)
+    else:
+        rows = encoding_table.examine(max_length, dimensions, trained)
+        show(encoding_table.as_json(rows), encoding_table.as_table(rows), as_json)
+    if plot is not None:
+        from posrec.experiments.encoding_figures import draw, left_out
+
+        for line in filter(None, [*(f"wrote {path}" for path in draw(plot, dimensions, trained)), left_out(trained)]):
+            typer.echo(line, err=True)  # stdout is the table's or the JSON's
+
+
+@app.command()
+def models(as_json: Json = False) -> None:
+    """List the models.
+
+    Example: posrec models
+    """
+    from posrec.models.catalog import CATALOG
+    from posrec.terminal import models_table
+
+    show({name: spec.about for name, spec in CATALOG.items()}, models_table(CATALOG), as_json)
+
+
+@app.command()
+def train(
+    dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
+    out: Annotated[Path, typer.Option(help="The run's folder to make.")],
+    model: Annotated[str, typer.Option(help="See posrec models.")] = "posrec",
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be given often.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="paper (a fixed number of epochs) or early-stop.")] = None,
+    epochs: Annotated[int | None, typer.Option()] = None,
+    seed: Annotated[int | None, typer.Option()] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+) -> None:
+    """Train a model and evaluate it on the test part.
+
+    Example: posrec train shop --model posrec --out runs/first --set lambda2=0.5
+    """
+    from posrec.data.sessions import load
+    from posrec.fit import fit_run
+    from posrec.listener import TerminalListener
+    from posrec.terminal import metrics_table
+
+    wanted = dict(split_pair(pair) for pair in settings or [])
+    named = {"protocol": protocol, "epochs": epochs, "seed": seed}
+    wanted.update({key: value for key, value in named.items() if value is not None})
+    data = load(dataset)
+    with TerminalListener() as listener:
+        run, outcome = fit_run(data, model, out, wanted, device, resume, listener)
+    console.print(metrics_table({model: outcome.metrics}, data.ceiling))
+    console.print(f"The run is in [bold]{run.path}[/].", highlight=False)
+
+
+def split_pair(pair: str) -> tuple[str, Any]:
+    key, equals, value = pair.partition("=")
+    if not equals or not key:
+        raise InputError(f"--set {pair}: write key=value, e.g. --set encoding=dpe")
+    return key, value
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run.")],
+    dataset: Annotated[Path, typer.Argument(help="The prepared dataset to test on.")],
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+    as_json: Json = False,
+) -> None:
+    """Rank every item for every test sample: recall, mrr, ndcg, coverage, popularity.
+
+    Example: posrec evaluate runs/first shop
+    """
+    from posrec.data.sessions import load
+    from posrec.fit import evaluate_run
+    from posrec.listener import TerminalListener
+    from posrec.runs import load_run
+    from posrec.terminal import metrics_table
+
+    opened, data = load_run(run), load(dataset)
+    with TerminalListener() as listener:
+        outcome = evaluate_run(opened, data, device, listener)
+    show(outcome.as_json(), metrics_table({opened.config["model"]: outcome.metrics}, data.ceiling), as_json)
+
+
 def show(figures: Any, table: Any, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(figures, ensure_ascii=False, indent=2))
@@ -173,6 +280,10 @@ def main() -> None:
         app()
     except InputError as error:
         fail(str(error), code=2)
+    except ArithmeticError as error:
+        fail(str(error), code=1)
+    except InterruptedError as error:
+        fail(str(error), code=130)
     except KeyboardInterrupt:
         fail("interrupted; nothing was left half-written", code=130)
     except OSError as error:

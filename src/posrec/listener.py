@@ -18,7 +18,7 @@ class Listener:
     def say(self, sentence: str) -> None:
         print(sentence, file=sys.stderr)
 
-    def progress(self, work: str, done: float, total: float) -> None:
+    def progress(self, work: str, done: float, total: float, note: str = "") -> None:
         """`done` of `total` in whatever unit the work counts; a new `work` starts a new bar."""
 
 
@@ -33,8 +33,9 @@ class TerminalListener(Listener):
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False, emoji=False)
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+        after = (TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
         disable = not self.console.is_terminal
-        self.bars = Progress(*columns, TimeRemainingColumn(), console=self.console, transient=True, disable=disable)
+        self.bars = Progress(*columns, *after, console=self.console, transient=True, disable=disable)
         self.tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
@@ -47,7 +48,7 @@ class TerminalListener(Listener):
     def say(self, sentence: str) -> None:
         self.console.print(sentence, markup=False, soft_wrap=True)
 
-    def progress(self, work: str, done: float, total: float) -> None:
+    def progress(self, work: str, done: float, total: float, note: str = "") -> None:
         if work not in self.tasks:
-            self.tasks[work] = self.bars.add_task(work, total=total)
-        self.bars.update(self.tasks[work], completed=done, total=total)
+            self.tasks[work] = self.bars.add_task(work, total=total, note="")
+        self.bars.update(self.tasks[work], completed=done, total=total, note=note)

@@ -1,6 +1,6 @@
 """Tables for the terminal. Each function takes what a command computed and gives something rich can print."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +9,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from posrec.data.sessions import PreparedDataset
+    from posrec.models.catalog import ModelSpec
 
 
 def account_table(steps: list[dict[str, Any]]) -> Table:
@@ -77,4 +78,27 @@ def stats_table(figures: dict[str, Any]) -> Table:
     most = max(figures["length_histogram"].values())
     for length, count in figures["length_histogram"].items():
         table.add_row(f"length {length}", f"{count:,}", "█" * round(40 * count / most) or ("▏" if count else ""))
+    return table
+
+
+def models_table(catalog: Mapping[str, "ModelSpec"]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, spec in catalog.items():
+        table.add_row(f"[bold]{name}[/]", spec.about)
+    return table
+
+
+def metrics_table(rows: dict[str, dict[str, float]], ceiling: dict[str, Any] | None = None) -> Table:
+    """A row a model, in percent, with the best attainable under it where it is known."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("%")
+    shown = [name for name in next(iter(rows.values())) if not name.startswith("ndcg")]
+    for name in shown:
+        short = name.replace("recall", "R").replace("mrr", "M").replace("coverage", "cov").replace("popularity", "pop")
+        table.add_column(short, justify="right")
+    for model, metrics in rows.items():
+        table.add_row(f"[bold]{model}[/]", *(f"{100 * metrics[name]:.2f}" for name in shown))
+    if ceiling is not None:
+        best = (f"{100 * ceiling[name]:.2f}" if name in ceiling else "" for name in shown)
+        table.add_row("best attainable", *best, style="dim")
     return table

@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from posrec.data.sessions import SessionDataset
+
+if TYPE_CHECKING:
+    from posrec.data.graph import SessionGraph
 
 PADDING = 0
 
@@ -21,6 +25,8 @@ class SessionBatch:
     items: Tensor
     lengths: Tensor
     targets: Tensor | None = None
+    graph: "SessionGraph | None" = None  # where it was built already, for many batches at once
+    capacity: int | None = None  # an upper bound on the clicks in all sessions, where shapes must not follow the data
 
     @classmethod
     def of(cls, sessions: Sequence[Sequence[int]], max_length: int | None = None) -> "SessionBatch":
@@ -44,6 +50,12 @@ class SessionBatch:
     def trimmed(self) -> "SessionBatch":
         """Without the columns past the longest session. Reads a value back, so it is for the CPU."""
         return SessionBatch(self.items[:, : int(self.lengths.max())], self.lengths, self.targets)
+
+    def rows(self, start: int, end: int) -> "SessionBatch":
+        """Sessions start..end-1; views."""
+        targets = None if self.targets is None else self.targets[start:end]
+        graph = None if self.graph is None else self.graph.rows(start, end)
+        return SessionBatch(self.items[start:end], self.lengths[start:end], targets, graph, self.capacity)
 
     def to(self, device: torch.device | str) -> "SessionBatch":
         targets = None if self.targets is None else self.targets.to(device)

@@ -1,0 +1,255 @@
+"""Every positional encoding of the paper, each as one module with one call.
+
+    scheme(forward, backward, length) -> [B, L, d]
+
+    forward   [B, L] integers: the position counted from the first click, 0-based
+    backward  [B, L] integers: the position counted from the last click, 0-based
+    length    [B]    integers: how many clicks the session has
+
+For an item clicked once, `backward = length - 1 - forward`. A repeated item on a session graph passes the forward
+position of its earliest and the backward position of its latest click, and every scheme takes the part it needs.
+
+Rules that hold for all of them:
+- any d >= 2 and any length. Past the end of a learned table, positions share its last row; the negative backward
+  positions of padding read row 0, to be masked by the caller. Neither is an error.
+- the output has the module's dtype (`.double()`, `.half()`). Sinusoids are computed in float32 at least, then cast.
+- the output is on the input's device. A learned table has to be there too, so move the module with the model.
+- where the paper splits d in two halves, the first has d // 2 dimensions and the second the rest.
+
+Equation numbers are the paper's (Qiu et al., "Exploiting Positional Information for Session-based Recommendation").
+
+>>> encoding = make_encoding("dpe", d=4, max_length=50)
+>>> encoding(torch.tensor([[0, 1]]), torch.tensor([[1, 0]]), torch.tensor([2])).shape
+torch.Size([1, 2, 4])
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Scheme = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def sinusoid(position: Tensor, width: int, step: float, like: Tensor, cosine_first: bool = False) -> Tensor:
+    """Interleaved sin and cos of `position / 10000^(i * step)`: [...] -> [..., width], in `like`'s dtype.
+
+    An odd width leaves out the last cosine. `cosine_first` exchanges dimensions 2i and 2i+1.
+    """
+    precise = torch.float64 if like.dtype == torch.float64 else torch.float32
+    pair = torch.arange((width + 1) // 2, device=position.device, dtype=precise)
+    # Divided as the paper writes it: multiplying by a reciprocal would differ from it in the last digit.
+    phase = position.unsqueeze(-1).to(precise) / torch.pow(10000.0, pair * step)
+    waves = [phase.cos(), phase.sin()] if cosine_first else [phase.sin(), phase.cos()]
+    return torch.stack(waves, dim=-1).flatten(-2)[..., :width].to(like.dtype)
+
+
+def look_up(table: Tensor, position: Tensor) -> Tensor:
+    """Row of each position: [rows, width], [...] -> [..., width]; positions past either end share the end's row."""
+    return functional.embedding(position.clamp(0, table.shape[0] - 1), table)
+
+
+def learned_table(rows: int, d: int) -> nn.Parameter:
+    """Uniform in +-1/sqrt(d), the field's custom for every weight of a session model."""
+    return nn.Parameter(torch.empty(rows, d).uniform_(-1 / math.sqrt(d), 1 / math.sqrt(d)))
+
+
+class Fixed(nn.Module):
+    """What the schemes without weights share: d, and an empty buffer that carries the module's dtype."""
+
+    like: Tensor
+
+    def __init__(self, d: int, max_length: int = 0) -> None:
+        super().__init__()
+        self.d = d
+        self.register_buffer("like", torch.empty(0), persistent=False)
+
+
+class Learned(nn.Module):
+    """What the learned schemes share: one `table` of max_length rows and d columns, so all have as many weights."""
+
+    def __init__(self, d: int, max_length: int) -> None:
+        super().__init__()
+        self.d = d
+        self.first_half = d // 2
+        self.table = learned_table(max_length, d)
+
+
+# P = 0: the base model of section 5.3.
+class NoEncoding(Fixed):
+    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        return torch.zeros(forward.size(0), forward.size(1), self.d, dtype=self.like.dtype, device=forward.device)
+
+
+# Eq. (1): P[2i] = sin(pos / f(i)), P[2i+1] = cos(pos / f(i)), f(i) = 10000^(2i/d).
+class SPE(Fixed):
+    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        return sinusoid(forward, self.d, 2 / self.d, self.like)
+
+
+# Eq. (4), with the left side's index read as pos: P[2i] = sin((l-pos-1) / f(i)), P[2i+1] = cos((l-pos-1) / f(i)).
+class RSPE(Fixed):
+    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        return sinusoid(backward, self.d, 2 / self.d, self.like)
+
+
+# Eq. (5): the first half is sin and cos of pos / f(i), the second of (l-pos-1) / f(i), i in {0, .., d/4 - 1}.
+# f(i) = 10000^(2i/d) as written, so a half covers the fast frequencies only; `over_half=True` spreads the whole range
+# over each half: f(i) = 10000^(2i / (d/2)).
+class DPE(Fixed):
+    def __init__(self, d: int, max_length: int = 0, over_half: bool = False) -> None:
+        super().__init__(d)
+        self.first_half = d // 2
+        self.step = 4 / d if over_half else 2 / d
+
+    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        from_first = sinusoid(forward, self.first_half, self.step, self.like)
+        from_last = sinusoid(backward, self.d - self.first_half, self.step, self.like)
+        return torch.cat([from_first, from_last], dim=-1)
+
+
+# Eq. (17): P[2i] = sin(pos / f(i)) + cos((l-pos-1) / f(i)), P[2i+1] = cos(pos / f(i)) + sin((l-pos-1) / f(i)).
+class ASPE(Fixed):
+    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        exchanged = sinusoid(backward, self.d, 2 / self.d, self.like, cosine_first=True)
+        return sinusoid(forward, self.d, 2 / self.d, self.like) + exchanged
+
+
+# Eq. (24): the first half is sin and cos of pos / 10000^(4i/d), the second of l / 10000^(4i/d).
+class TwoDimensionalSPE(Fixed):
+    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        half = self.d // 2
+        of_position = sinusoid(forward, half, 4 / self.d, self.like)
+        of_length = sinusoid(length.unsqueeze(1).expand_as(forward), self.d - half, 4 / self.d, self.like)
+        return torch.cat([of_position, of_length], dim=-1)
+
+
+# Section 3.4, for the theory only: Eq. (1) + Eq. (4), the plain sum that mirrors itself within a session.
+class SumOfSPEAndRSPE(Fixed):
+    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        return sinusoid(forward, self.d, 2 / self.d, self.like) + sinusoid(backward, self.d, 2 / self.d, self.like)
+
+
+# Section 5.3, no equation given; Eq. (1) with a learned table: P = Embed[pos].
+class LPE(Learned):
+    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        return look_up(self.table, forward)
+
+
+# Section 5.3, no equation given; Eq. (4) with a learned table: P = Embed[l-pos-1].
+class LRPE(Learned):
+    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        return look_up(self.table, backward)
+
+
+# Eq. (6): the first half is Embed[pos], the second Embed[l-pos-1]. One table of width d, each half with its own
+# columns: "the same number of parameters" as LPE (section 5.3).
+class LDPE(Learned):
+    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        from_first = look_up(self.table[:, : self.first_half], forward)
+        from_last = look_up(self.table[:, self.first_half :], backward)
+        return torch.cat([from_first, from_last], dim=-1)
+
+
+# Section 5.3, no equation given; Eq. (17) with a learned table: P = Embed[pos] + exchange(Embed[l-pos-1]), where
+# exchange swaps columns 2i and 2i+1 (an odd d keeps its last). Without it the sum would mirror itself in a session.
+class ALPE(Learned):
+    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        paired = self.d - self.d % 2
+        swapped = self.table[:, :paired].reshape(-1, paired // 2, 2).flip(-1).flatten(1)  # [rows, d/2, 2] -> [rows, d]
+        exchanged = torch.cat([swapped, self.table[:, paired:]], dim=1)
+        return look_up(self.table, forward) + look_up(exchanged, backward)
+
+
+# Section 5.3, no equation given; Eq. (24) with a learned table: the first half is Embed[pos], the second Embed[l-1].
+class TwoDimensionalLPE(Learned):
+    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        of_position = look_up(self.table[:, : self.first_half], forward)
+        of_length = look_up(self.table[:, self.first_half :], length - 1).unsqueeze(1).expand(-1, forward.size(1), -1)
+        return torch.cat([of_position, of_length], dim=-1)
+
+
+# Eq. (3): A = X_i W_qry W_key' X_j' + g(P_ij). Nothing is added to the item vectors; attention adds g(P_ij), one
+# learned number for each head and each offset forward[j] - forward[i]. Offsets past the table's ends share its end.
+class RPE(Fixed):
+    def __init__(self, d: int, max_length: int, heads: int = 1) -> None:
+        super().__init__(d)
+        self.farthest = max_length - 1
+        self.table = nn.Parameter(torch.zeros(2 * max_length - 1, heads))  # starts as no preference
+
+    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        return torch.zeros(forward.size(0), forward.size(1), self.d, dtype=self.like.dtype, device=forward.device)
+
+    @torch.jit.export
+    def attention_bias(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        """[B, heads, L, L], to be added to the attention scores of queries i (third axis) and keys j (fourth)."""
+        offset = forward.unsqueeze(1) - forward.unsqueeze(2)  # [B, L, L]: forward[j] - forward[i]
+        return look_up(self.table, offset + self.farthest).permute(0, 3, 1, 2)
+
+
+ENCODINGS: dict[str, type[nn.Module]] = {
+    "none": NoEncoding,
+    "spe": SPE,
+    "rspe": RSPE,
+    "dpe": DPE,
+    "aspe": ASPE,
+    "2dspe": TwoDimensionalSPE,
+    "lpe": LPE,
+    "lrpe": LRPE,
+    "ldpe": LDPE,
+    "alpe": ALPE,
+    "2dlpe": TwoDimensionalLPE,
+    "rpe": RPE,
+}
+LEARNED = ("lpe", "lrpe", "ldpe", "alpe", "2dlpe")  # those whose `table` is the encoding itself
+THEORY_ONLY: dict[str, type[nn.Module]] = {"sum": SumOfSPEAndRSPE}  # examined, never offered to a model
+
+
+class OwnScheme(nn.Module):
+    """A user's function as a module, so that it moves, saves and prints with the model around it."""
+
+    def __init__(self, function: Scheme) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        return self.function(forward, backward, length)
+
+
+def make_encoding(
+    scheme: str | nn.Module | type[nn.Module] | Scheme, d: int, max_length: int, **options: int
+) -> nn.Module:
+    """A scheme ready to call, from a name or from a user's own function, module, or module class.
+
+    A name or a class is built with (d, max_length) and `options` (dpe: over_half, rpe: heads); a module is used as it
+    is; a function is wrapped. A user's own scheme is called once on a session of two clicks, so that a wrong shape is
+    told here and not inside a model.
+
+    >>> make_encoding("ldpe", d=100, max_length=50).table.shape
+    torch.Size([50, 100])
+    """
+    if d < 2:
+        raise ValueError(f"d={d}: an encoding needs at least 2 dimensions")
+    if max_length < 1:
+        raise ValueError(f"max_length={max_length}: a session has at least one click")
+    if isinstance(scheme, str):
+        if scheme not in ENCODINGS:
+            raise ValueError(f"encoding={scheme!r} is not known; choose one of: {' '.join(ENCODINGS)}")
+        return ENCODINGS[scheme](d, max_length, **options)
+    module = scheme(d, max_length, **options) if isinstance(scheme, type) else scheme
+    own = module if isinstance(module, nn.Module) else OwnScheme(module)
+    device = next((tensor.device for tensor in [*own.parameters(), *own.buffers()]), torch.device("cpu"))
+    with torch.no_grad():
+        encoded = own(*(torch.tensor(value, device=device) for value in ([[0, 1]], [[1, 0]], [2])))
+    if not isinstance(encoded, Tensor) or encoded.shape != (1, 2, d) or not encoded.is_floating_point():
+        seen = f"{encoded.dtype} {tuple(encoded.shape)}" if isinstance(encoded, Tensor) else type(encoded).__name__
+        raise ValueError(f"the encoding gave {seen} for one session of 2 clicks; it must give floats of (1, 2, {d})")
+    return own
+
+
+def attention_bias(encoding: nn.Module, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor | None:
+    """What an attention layer adds to its scores: [B, heads, L, L], or None for an encoding that has no such part."""
+    own: Scheme | None = getattr(encoding, "attention_bias", None)
+    return None if own is None else own(forward, backward, length)

@@ -1,0 +1,66 @@
+"""Full ranking of every test sample, in bounded memory; the one place where ranks are computed."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from posrec.data.batch import SessionBatch, collate
+from posrec.data.sessions import SessionDataset
+from posrec.evaluation.metrics import CUTOFFS, coverage, mean_popularity, rank_metrics, ranks_of
+from posrec.listener import Listener, SilentListener
+
+SCORES_AT_ONCE = 1 << 25  # floats; 128 MB at a time, whatever the catalogue's size
+MOST_ROWS = 2048
+
+
+class Scorer(Protocol):
+    """What evaluation asks of a model: scores of items 1..n for a batch of sessions."""
+
+    def scores(self, batch: SessionBatch) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The metrics, and for every sample the rank of its target and how long its session was."""
+
+    metrics: dict[str, float]
+    ranks: Tensor  # [N]
+    lengths: Tensor  # [N] clicks before the target
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self.metrics, "samples": len(self.ranks)}
+
+
+@torch.inference_mode()
+def evaluate(
+    model: Scorer,
+    samples: SessionDataset,
+    items: int,
+    max_length: int,
+    popularity: Tensor,
+    listener: Listener | None = None,
+) -> Evaluation:
+    """Rank all `items` for every sample. `popularity [items + 1]` counts training clicks."""
+    listener = listener or SilentListener()
+    device = samples.items.device
+    rows = max(1, min(MOST_ROWS, SCORES_AT_ONCE // items))
+    ranks = torch.empty(len(samples), dtype=torch.int64, device=device)
+    lengths = torch.empty_like(ranks)
+    top = torch.empty(len(samples), min(max(CUTOFFS), items), dtype=torch.int64, device=device)
+    for start in range(0, len(samples), rows):
+        ids = torch.arange(start, min(start + rows, len(samples)), device=device)
+        batch = collate(samples, ids, max_length)
+        if device.type == "cpu":
+            batch = batch.trimmed()
+        scores = model.scores(batch)
+        assert batch.targets is not None
+        ranks[ids] = ranks_of(scores, batch.targets)
+        lengths[ids] = batch.lengths
+        top[ids] = scores.topk(top.shape[1]).indices + 1
+        listener.progress("Evaluating", start + rows, len(samples))
+    metrics = rank_metrics(ranks)
+    metrics[f"coverage@{max(CUTOFFS)}"] = float(coverage(top, items))
+    metrics[f"popularity@{max(CUTOFFS)}"] = float(mean_popularity(top, popularity.to(device)))
+    return Evaluation(metrics, ranks.cpu(), lengths.cpu())

@@ -1,0 +1,60 @@
+"""Metrics as pure functions of ranks. A rank is 1 for the best; ties count against the target.
+
+>>> ranks = torch.tensor([1, 4, 30])
+>>> round(float(recall(ranks, 5)), 4), round(float(mrr(ranks, 5)), 4)
+(0.6667, 0.4167)
+"""
+
+import torch
+from torch import Tensor
+
+CUTOFFS = (5, 10, 20)
+
+
+def ranks_of(scores: Tensor, targets: Tensor) -> Tensor:
+    """scores [B, n] (column i is item i + 1), targets [B] -> ranks [B].
+
+    The rank is one more than the number of other items that score as much or more. A target outside 1..n can't be
+    found, nor one whose score is not a number: such a rank is n + 1.
+    """
+    items = scores.shape[1]
+    reachable = (targets >= 1) & (targets <= items)
+    column = (targets - 1).clamp(0, items - 1)
+    of_target = scores.gather(1, column[:, None])
+    # "Not smaller" rather than "greater or equal": a score that is not a number counts against the target too.
+    others = (~(scores < of_target)).sum(1) - 1
+    found = reachable & of_target[:, 0].isfinite()
+    return torch.where(found, others + 1, items + 1)
+
+
+def recall(ranks: Tensor, k: int) -> Tensor:
+    """R@K: the share of targets among the first K."""
+    return (ranks <= k).double().mean()
+
+
+def mrr(ranks: Tensor, k: int) -> Tensor:
+    """M@K: the mean of 1 / rank, 0 past K."""
+    return torch.where(ranks <= k, 1 / ranks.double(), 0.0).mean()
+
+
+def ndcg(ranks: Tensor, k: int) -> Tensor:
+    """N@K with one relevant item: the mean of 1 / log2(rank + 1), 0 past K."""
+    return torch.where(ranks <= k, 1 / torch.log2(ranks.double() + 1), 0.0).mean()
+
+
+def coverage(top: Tensor, items: int) -> Tensor:
+    """The share of all items that appear in any list; top [N, K] holds item numbers."""
+    seen = torch.zeros(items + 1, dtype=torch.bool, device=top.device)
+    seen[top.flatten()] = True
+    return seen[1:].double().mean()
+
+
+def mean_popularity(top: Tensor, clicks: Tensor) -> Tensor:
+    """The mean popularity of recommended items, the most clicked being 1; clicks [items + 1] counts training clicks."""
+    return (clicks[top.flatten()].double() / clicks.max()).mean()
+
+
+def rank_metrics(ranks: Tensor) -> dict[str, float]:
+    """Every metric of ranks, at every cutoff."""
+    kinds = {"recall": recall, "mrr": mrr, "ndcg": ndcg}
+    return {f"{name}@{k}": float(metric(ranks, k)) for name, metric in kinds.items() for k in CUTOFFS}

@@ -1,0 +1,1 @@
+"""The paper's experiments, tables and figures, one module each."""

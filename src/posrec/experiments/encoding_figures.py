@@ -1,0 +1,164 @@
+"""The figures of section 5.5: encodings of lengths 10 and 20, and how alike their positions are.
+
+A heatmap shows dot products, scaled in each panel so that the smallest is 0 and the largest is 1. This is the scale
+under which the paper's "0.16 in the lower right corner" comes out (docs/errata.md).
+"""
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posrec.encodings.schemes import make_encoding
+
+from .trained_encoding import TrainedEncoding
+
+SHORT, LONG = 10, 20
+
+
+def draw(folder: Path, d: int, trained: Sequence[TrainedEncoding] = ()) -> list[Path]:
+    """Write every figure into `folder` as SVG and PNG; the paths written, in order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    fixed = {"SPE": make_encoding("spe", d, LONG), "DPE": make_encoding("dpe", d, LONG)}
+    written = []
+    for length in (SHORT, LONG):
+        written += save(encodings_figure(fixed, length), folder / f"encodings-length-{length}")
+    written += save(within_figure(fixed), folder / "alike-within-a-length")
+    written += save(across_figure(fixed), folder / "alike-across-lengths")
+    for number, one in enumerate(trained, start=1):
+        written += save(trained_figure(one), folder / f"alike-{one.name}-run-{number}")
+    return written
+
+
+def left_out(trained: Sequence[TrainedEncoding]) -> str | None:
+    """A sentence on the paper's figures that need a trained run which was not given."""
+    missing = [name.upper() for name in ("lpe", "ldpe") if name not in {one.name for one in trained}]
+    return f"left out: {' and '.join(missing)}, drawn from a trained run given with --run RUN" if missing else None
+
+
+@torch.no_grad()
+def encode(scheme: nn.Module, length: int) -> Tensor:
+    """[length, d]: one session without repeated items."""
+    forward = torch.arange(length).unsqueeze(0)
+    encoded: Tensor = scheme(forward, length - 1 - forward, torch.tensor([length]))
+    return encoded[0]
+
+
+def alike(scheme: nn.Module, rows: int, columns: int) -> Tensor:
+    """[rows, columns]: dot products between the positions of two lengths, scaled to 0 .. 1."""
+    products = encode(scheme, rows) @ encode(scheme, columns).T
+    spread = products.max() - products.min()
+    return (products - products.min()) / torch.where(spread > 0, spread, 1.0)
+
+
+def encodings_figure(schemes: dict[str, nn.Module], length: int) -> Any:
+    figure, panels = new_figure(1, len(schemes), (11, 3.4 if length == SHORT else 4.4))
+    for panel, (name, scheme) in zip(panels, schemes.items(), strict=True):
+        image = panel.imshow(
+            encode(scheme, length).numpy(), cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", interpolation="none"
+        )
+        panel.set(title=f"{name}, length {length}", xlabel="dimension", ylabel="position")
+        panel.set_yticks(range(0, length, 1 if length == SHORT else 2))
+    figure.colorbar(image, ax=panels, label="value")
+    caption(
+        figure,
+        f"SPE and DPE of a session of {length} clicks. SPE's row of a position is the same at every length. DPE's left "
+        "half is the same for the same position counted from the first click, its right half for the same position "
+        "counted from the last click.",
+    )
+    return figure
+
+
+def within_figure(schemes: dict[str, nn.Module]) -> Any:
+    figure, panels = new_figure(1, 4, (14, 3.9))
+    cases = [(name, scheme, length) for name, scheme in schemes.items() for length in (SHORT, LONG)]
+    for panel, (name, scheme, length) in zip(panels, cases, strict=True):
+        image = heatmap(panel, alike(scheme, length, length), f"{name}, length {length}", numbers=False)
+    figure.colorbar(image, ax=panels, label="dot product, scaled", shrink=0.8)
+    caption(
+        figure,
+        "Dot products between the positions of one length, scaled to 0 .. 1 in each panel. Each position is most like "
+        "itself.",
+    )
+    return figure
+
+
+def across_figure(schemes: dict[str, nn.Module]) -> Any:
+    figure, panels = new_figure(1, len(schemes), (17, 4.9))
+    corners = {}
+    for panel, (name, scheme) in zip(panels, schemes.items(), strict=True):
+        values = alike(scheme, SHORT, LONG)
+        corners[name] = float(values[-1, -1])
+        image = heatmap(panel, values, f"{name}, length {SHORT} against {LONG}")
+    figure.colorbar(image, ax=panels, label="dot product, scaled", shrink=0.8)
+    last = " and ".join(f"{value:.2f} for {name}" for name, value in corners.items())
+    caption(
+        figure,
+        f"Dot products between the positions of lengths {SHORT} (rows) and {LONG} (columns), scaled to 0 .. 1 in each "
+        "panel. SPE has one diagonal band: the same position from the first click. DPE has a second: the same position "
+        f"from the last click. The two last positions, in the lower right corner: {last}.",
+    )
+    return figure
+
+
+def trained_figure(one: TrainedEncoding) -> Any:
+    figure, panels = new_figure(1, 3, (17, 5), [1, 1, 2])
+    name = one.name.upper()
+    for panel, (rows, columns) in zip(panels, [(SHORT, SHORT), (LONG, LONG), (SHORT, LONG)], strict=True):
+        title = f"{name}, length {rows}" + (f" against {columns}" if rows != columns else "")
+        image = heatmap(panel, alike(one.scheme, rows, columns), title, numbers=rows != columns)
+    figure.colorbar(image, ax=panels, label="dot product, scaled", shrink=0.8)
+    short = f" Its table has {one.rows} rows; positions past them share the last." if one.rows < LONG else ""
+    caption(
+        figure,
+        f"{name} as learned by the run {one.run.name}: dot products between positions within lengths {SHORT} and "
+        f"{LONG} and across them, scaled to 0 .. 1 in each panel.{short}",
+    )
+    return figure
+
+
+def heatmap(panel: Any, values: Tensor, title: str, numbers: bool = True) -> Any:
+    rows, columns = values.shape
+    image = panel.imshow(values.numpy(), cmap="viridis", vmin=0, vmax=1, interpolation="none")
+    across = rows != columns
+    panel.set(
+        title=title,
+        xlabel=f"position in length {columns}" if across else "position",
+        ylabel=f"position in length {rows}" if across else "position",
+    )
+    panel.set_xticks(range(0, columns, 1 if columns == SHORT or across else 2))
+    panel.set_yticks(range(0, rows, 1 if rows == SHORT else 2))
+    if numbers:
+        for row in range(rows):
+            for column in range(columns):
+                value = float(values[row, column])
+                ink = "black" if value > 0.6 else "white"
+                panel.text(column, row, f"{value:.2f}".lstrip("0"), ha="center", va="center", fontsize=6, color=ink)
+    return image
+
+
+def new_figure(rows: int, columns: int, size: tuple[float, float], widths: list[int] | None = None) -> tuple[Any, Any]:
+    # Figure, not pyplot: no window system, no global state.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, columns, width_ratios=widths)
+
+
+def caption(figure: Any, words: str) -> None:
+    lines = textwrap.fill(words, width=int(figure.get_figwidth() * 11))
+    figure.supxlabel(lines, fontsize=10, x=0.01, ha="left")
+
+
+def save(figure: Any, path: Path) -> list[Path]:
+    """The same figure as SVG and PNG; the SVG carries no date, so that the same input gives the same file."""
+    import matplotlib
+
+    svg, png = path.with_suffix(".svg"), path.with_suffix(".png")
+    with matplotlib.rc_context({"svg.hashsalt": "posrec", "svg.fonttype": "none"}):
+        figure.savefig(svg, metadata={"Date": None})
+    figure.savefig(png, dpi=150)
+    return [svg, png]

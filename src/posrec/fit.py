@@ -1,0 +1,71 @@
+"""From a prepared dataset to a run: build the model, train or count, evaluate, write everything down."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from posrec.data.sessions import PreparedDataset
+from posrec.errors import InputError
+from posrec.evaluation.evaluate import Evaluation
+from posrec.files import write_json
+from posrec.listener import Listener
+from posrec.runs import METRICS, RANKS, Run, begin_run, load_run, spec_of
+from posrec.training.checkpoint import save_tensors
+from posrec.training.loop import WEIGHTS, evaluate_on, train
+from posrec.training.settings import Settings, split_settings
+
+
+def choose_device(name: str) -> torch.device:
+    if name not in ("auto", "cpu", "cuda"):
+        raise InputError(f"device {name!r} is not known; choose auto, cpu or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: torch sees no GPU here; use --device cpu")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def fit_run(
+    data: PreparedDataset,
+    model: str,
+    out: str | Path,
+    settings: dict[str, Any] | None = None,
+    device: str = "auto",
+    resume: bool = False,
+    listener: Listener | None = None,
+) -> tuple[Run, Evaluation]:
+    """Train `model` on `data` into the folder `out` and evaluate it on the test part.
+
+    `settings` are fields of the model's config and of training.settings.Settings, as text or as values.
+    """
+    listener = listener or Listener()
+    spec, where, path = spec_of(model), choose_device(device), Path(out)
+    model_config, training = split_settings(settings or {}, spec.config(), Settings())
+    training.check()
+    torch.manual_seed(training.seed)
+    try:
+        network = spec.build(data.train_items, model_config)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    begin_run(path, model, model_config, training, data, resume)
+    if spec.counts:
+        network.count(data.train.items)  # type: ignore[operator]
+        save_tensors(path / WEIGHTS, network.state_dict(), {})
+    else:
+        try:
+            train(network, data, training, path, where, listener, resume)
+        except torch.OutOfMemoryError:
+            lower = "batch_size, max_length or d, or set loss=chunked"
+            raise InputError(f"the run does not fit in the GPU's memory; lower {lower}") from None
+    run = load_run(path)
+    return run, evaluate_run(run, data, device, listener)
+
+
+def evaluate_run(run: Run, data: PreparedDataset, device: str = "auto", listener: Listener | None = None) -> Evaluation:
+    """Rank the test part and write metrics.json and ranks.npy into the run."""
+    if run.config["dataset"] != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
+        raise InputError(f"{run.path} was trained on other items than {data.path} has; evaluate it on its own dataset")
+    outcome: Evaluation = evaluate_on(run.model, data, data.test, choose_device(device), listener or Listener())
+    write_json(run.path / METRICS, outcome.as_json())
+    np.save(run.path / RANKS, outcome.ranks.numpy())
+    return outcome

@@ -1,0 +1,1 @@
+"""Blocks that models share; each imports torch alone."""

@@ -1,0 +1,82 @@
+"""Packing: work on the slots that hold something, and on no others.
+
+Sessions of a batch differ in length: of [B, L] slots most are empty. Linear layers run over `rows [T, d]`, the filled
+slots one after the other; what mixes the slots of a session (attention, graph messages) runs over `slots [B, L, d]`.
+Going either way is a gather, and so is its gradient, because every filled slot has exactly one row.
+
+On a GPU that replays a captured step shapes can't follow the data, so T may be given as a `capacity`; rows past the
+last filled slot then hold numbers that nothing reads and that give no gradient.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where each filled slot's row is, and where each row's slot is."""
+
+    row_of_slot: Tensor  # [B, L]; any row for an empty slot
+    slot_of_row: Tensor  # [T], into B x L flattened; any slot for a row past the last
+    filled: Tensor  # [B, L] True where a slot holds something
+    used: Tensor | None  # [T] True where a row is a slot's; None where all are
+
+    def to_rows(self, slots: Tensor) -> Tensor:
+        """[B, L, ...] -> [T, ...]."""
+        rows: Tensor = ToRows.apply(slots, self.slot_of_row, self.row_of_slot, self.filled)  # type: ignore[no-untyped-call]
+        return rows
+
+    def to_slots(self, rows: Tensor) -> Tensor:
+        """[T, ...] -> [B, L, ...]; an empty slot gets some other slot's numbers, to be masked by whoever reads it."""
+        slots: Tensor = ToSlots.apply(rows, self.row_of_slot, self.slot_of_row, self.used)  # type: ignore[no-untyped-call]
+        return slots
+
+
+def pack(filled: Tensor, capacity: int | None = None) -> Packing:
+    """`filled [B, L]` -> Packing, of exactly as many rows as there are filled slots, or of `capacity` rows."""
+    flat = filled.flatten()
+    if capacity is None:
+        slot_of_row = flat.nonzero()[:, 0]
+        row_of_slot = torch.zeros(len(flat), dtype=torch.long, device=flat.device)
+        row_of_slot[slot_of_row] = torch.arange(len(slot_of_row), device=flat.device)
+        return Packing(row_of_slot.view_as(filled), slot_of_row, filled, None)
+    row = flat.cumsum(0) - 1
+    # Empty slots all write to one more row, which is cut off.
+    target = torch.where(flat, row, capacity).clamp(max=capacity)
+    slots = torch.arange(len(flat), device=flat.device)
+    slot_of_row = torch.zeros(capacity + 1, dtype=torch.long, device=flat.device).scatter(0, target, slots)[:capacity]
+    used = torch.arange(capacity, device=flat.device) <= row[-1]
+    return Packing(torch.where(flat, row, 0).view_as(filled), slot_of_row, filled, used)
+
+
+def masked(values: Tensor, mask: Tensor | None) -> Tensor:
+    if mask is None:
+        return values
+    return torch.where(mask.view(mask.shape + (1,) * (values.dim() - mask.dim())), values, 0)
+
+
+class ToRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, slots: Tensor, slot_of_row: Tensor, row_of_slot: Tensor, filled: Tensor) -> Tensor:
+        ctx.save_for_backward(row_of_slot, filled)
+        return slots.flatten(0, 1)[slot_of_row]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        row_of_slot, filled = ctx.saved_tensors
+        return masked(gradients[0][row_of_slot], filled), None, None, None
+
+
+class ToSlots(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, row_of_slot: Tensor, slot_of_row: Tensor, used: Tensor | None) -> Tensor:
+        ctx.save_for_backward(slot_of_row, used)
+        return rows[row_of_slot]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        slot_of_row, used = ctx.saved_tensors
+        return masked(gradients[0].flatten(0, 1)[slot_of_row], used), None, None, None

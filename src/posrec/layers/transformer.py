@@ -1,0 +1,48 @@
+"""One bidirectional Transformer layer (Vaswani et al., 2017): every filled slot attends to every filled slot.
+
+A  = softmax(Q K^T / sqrt(d_head) + bias) V,  over the filled slots of the session
+x1 = LayerNorm(x + A W_o)
+x2 = LayerNorm(x1 + W_2 relu(W_1 x1))
+"""
+
+import math
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from posrec.layers.packing import Packing
+from posrec.layers.product import batched_product
+
+
+class TransformerLayer(nn.Module):
+    """x [T, d] -> [T, d]; `bias` [B, 1 or heads, L, L] is added to the attention's logits."""
+
+    def __init__(self, d: int, heads: int, width: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if d % heads:
+            raise ValueError(f"heads={heads} does not divide d={d}")
+        self.heads = heads
+        self.queries_keys_values = nn.Linear(d, 3 * d)
+        self.out = nn.Linear(d, d)
+        self.widen = nn.Linear(d, width)
+        self.narrow = nn.Linear(width, d)
+        self.after_attention = nn.LayerNorm(d)
+        self.after_feed_forward = nn.LayerNorm(d)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
+        x = self.after_attention(x + self.dropout(self.attend(x, packing, bias)))
+        x = self.after_feed_forward(x + self.dropout(self.narrow(functional.relu(self.widen(x)))))
+        return x
+
+    def attend(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
+        slots = packing.to_slots(self.queries_keys_values(x))  # [B, L, 3d]
+        split = slots.view(*slots.shape[:2], 3, self.heads, -1)
+        queries, keys, values = split.transpose(1, 3).unbind(2)  # [B, heads, L, d_head] each
+        logits = batched_product(queries, keys.mT) / math.sqrt(queries.shape[-1])  # [B, heads, L, L]
+        if bias is not None:
+            logits = logits + bias
+        weights = logits.masked_fill(~packing.filled[:, None, None, :], -math.inf).softmax(-1)
+        attended = batched_product(self.dropout(weights), values).transpose(1, 2).flatten(2)  # [B, L, d]
+        gathered: Tensor = self.out(packing.to_rows(attended))
+        return gathered

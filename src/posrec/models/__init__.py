@@ -1,0 +1,1 @@
+"""PosRec and its baselines, one file each."""

@@ -1,0 +1,32 @@
+"""POP: the most clicked items of the training sessions, for everyone."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from posrec.data.batch import SessionBatch
+
+
+@dataclass(frozen=True)
+class PopConfig:
+    max_length: int = 1
+
+
+class Pop(nn.Module):
+    """Scores are counts of training clicks; the session does not matter."""
+
+    clicks: Tensor
+
+    def __init__(self, items: int, config: PopConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.items = items
+        self.register_buffer("clicks", torch.zeros(items))
+
+    def count(self, clicked: Tensor) -> None:
+        """`clicked [N]`: every training click."""
+        self.clicks.copy_(torch.bincount(clicked.long(), minlength=self.items + 1)[1:])
+
+    def scores(self, batch: SessionBatch) -> Tensor:
+        return self.clicks.expand(len(batch.lengths), -1)

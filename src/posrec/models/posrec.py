@@ -1,0 +1,123 @@
+"""PosRec (Qiu et al., "Exploiting Positional Information for Session-based Recommendation", TOIS 2021), section 4.3.
+
+A session becomes a graph of its items (`data/graph.py`). The position-aware gated graph layer lets every node hear its
+neighbours and the anchors, Eq. (7)-(8); a bidirectional Transformer reads the nodes with their positional encoding,
+Eq. (9); the session's vector joins the last item, the latest and the initial intention, Eq. (10); items are scored by
+their product with it, Eq. (11).
+
+    B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from posrec.data.batch import SessionBatch
+from posrec.data.graph import SessionGraph, build_graph
+from posrec.encodings.schemes import attention_bias, make_encoding
+from posrec.layers.anchors import add_anchors, neighbours, normalised
+from posrec.layers.gated_graph import GatedGraph
+from posrec.layers.packing import pack
+from posrec.layers.transformer import TransformerLayer
+
+
+@dataclass(frozen=True)
+class PosRecConfig:
+    """The paper's settings; where it is silent, what measures best (docs/choices.md)."""
+
+    d: int = 100
+    encoding: str = "ldpe"
+    anchors: bool = True
+    normalize: bool = False  # divide each node's incoming and outgoing weights by their sum
+    layers: int = 1  # Transformer layers
+    heads: int = 2
+    feed_forward: int = 4  # width of the Transformer's feed-forward, in d
+    dropout: float = 0.0
+    lambda0: float = 1.0  # weight of the last item's updated vector
+    lambda1: float = 1.0  # weight of the latest intention
+    lambda2: float = 1.0  # weight of the initial intention
+    max_length: int = 70  # rows of a learned encoding's table
+
+
+class PosRec(nn.Module):
+    """Items are numbered 1..items; any other number is an item the model does not know, and looks like zeros."""
+
+    def __init__(self, items: int, config: PosRecConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.items = items
+        d = config.d
+        self.embedding = nn.Embedding(items, d)
+        self.graph = GatedGraph(d)
+        heads = {"heads": config.heads} if config.encoding == "rpe" else {}
+        self.encoding = make_encoding(config.encoding, d, config.max_length, **heads)
+        self.transformer = nn.ModuleList(
+            TransformerLayer(d, config.heads, config.feed_forward * d, config.dropout) for _ in range(config.layers)
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Uniform in +-1/sqrt(d), the field's custom; layer norms start as the identity."""
+        bound = 1 / math.sqrt(self.config.d)
+        for module in self.modules():
+            if not isinstance(module, nn.LayerNorm):
+                for parameter in module.parameters(recurse=False):
+                    nn.init.uniform_(parameter, -bound, bound)
+
+    def build_graph(self, batch: SessionBatch) -> SessionGraph:
+        """What of a batch does not depend on the weights; the engine may do it for many batches at once."""
+        return build_graph(batch, with_distances=self.config.anchors)
+
+    def session_vectors(self, batch: SessionBatch) -> Tensor:
+        """h [B, d], Eq. (10)."""
+        last_item, latest, initial = self.intentions(batch)
+        config = self.config
+        return config.lambda0 * last_item + config.lambda1 * latest + config.lambda2 * initial
+
+    def intentions(self, batch: SessionBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """X'_{l-1}, H_{l-1}, H_0: the three parts of Eq. (10), [B, d] each."""
+        graph = batch.graph or self.build_graph(batch)
+        packing = pack(graph.nodes, batch.capacity)
+        last = graph.alias.gather(1, (batch.lengths - 1)[:, None])[:, 0]  # [B] the slot of the last click's node
+
+        x = self.embed(packing.to_rows(batch.items))
+        updated = self.graph(x, self.weights(graph, last), packing)  # Eq. (7), (8)
+
+        slot = torch.arange(batch.items.shape[1], device=batch.items.device)
+        forward = slot.expand_as(batch.items)  # a node's earliest click
+        backward = batch.lengths[:, None] - 1 - graph.latest  # and its latest
+        positions = (forward, backward, batch.lengths)
+        hidden = updated + packing.to_rows(self.encoding(*positions))
+        bias = attention_bias(self.encoding, *positions)
+        for layer in self.transformer:
+            hidden = layer(hidden, packing, bias)  # Eq. (9)
+
+        session = torch.arange(len(last), device=last.device)
+        last_row, first_row = packing.row_of_slot[session, last], packing.row_of_slot[:, 0]
+        return updated[last_row], hidden[last_row], hidden[first_row]
+
+    def embed(self, items: Tensor) -> Tensor:
+        """[T] item numbers -> [T, d]."""
+        known = (items >= 1) & (items <= self.items)
+        vectors: Tensor = self.embedding((items - 1).clamp(0, self.items - 1))
+        return torch.where(known[:, None], vectors, 0)
+
+    def weights(self, graph: SessionGraph, last: Tensor) -> Tensor:
+        """The weights of N_in' and N_out' in Eq. (7), [B, 2, L, L]."""
+        incoming, outgoing = neighbours(graph.edges)
+        if self.config.anchors:
+            assert graph.distances is not None
+            incoming, outgoing = add_anchors(incoming, outgoing, graph.distances, graph.repeated, last)
+        if self.config.normalize:
+            incoming, outgoing = normalised(incoming), normalised(outgoing)
+        return torch.stack([incoming, outgoing], dim=1)
+
+    def item_vectors(self) -> Tensor:
+        """X [n, d]: row i is item i + 1."""
+        return self.embedding.weight
+
+    def scores(self, batch: SessionBatch) -> Tensor:
+        """[B, n], the logits of Eq. (11)."""
+        return self.session_vectors(batch) @ self.item_vectors().T

@@ -1,0 +1,101 @@
+"""A run: the folder that training writes and everything after it reads.
+
+config.json         the model, its settings, how it was trained, on what (fingerprint), with which versions
+model.safetensors   the weights
+vocabulary.json     the items
+metrics.json        the evaluation on the test part
+ranks.npy           the rank of every test target, for significance tests
+log.jsonl           a line an epoch
+state.safetensors   what --resume needs
+"""
+
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import posrec
+from posrec.data.sessions import PreparedDataset
+from posrec.data.vocabulary import FILE as VOCABULARY_FILE
+from posrec.data.vocabulary import Vocabulary
+from posrec.errors import InputError
+from posrec.files import read_json, write_json, write_text
+from posrec.models.catalog import CATALOG, ModelSpec
+from posrec.training.checkpoint import load_tensors
+from posrec.training.loop import WEIGHTS
+from posrec.training.settings import Settings
+
+CONFIG, METRICS, RANKS = "config.json", "metrics.json", "ranks.npy"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run, opened."""
+
+    path: Path
+    model: nn.Module
+    vocabulary: Vocabulary
+    config: dict[str, Any]
+
+
+def spec_of(name: str) -> ModelSpec:
+    if name not in CATALOG:
+        raise InputError(f"model {name!r} is not known; choose one of {', '.join(CATALOG)}")
+    return CATALOG[name]
+
+
+def begin_run(
+    path: Path, name: str, model_config: Any, settings: Settings, data: PreparedDataset, resume: bool
+) -> None:
+    """Make the folder and write what the run is; with `resume`, check that it is the same one."""
+    config = {
+        "model": name,
+        "items": data.train_items,
+        **asdict(model_config),
+        "training": asdict(settings),
+        "dataset": data.fingerprint,
+        "posrec": posrec.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    if (path / CONFIG).exists():
+        if not resume:
+            raise InputError(f"{path} holds a run already; name another folder, or pass --resume to go on with it")
+        refuse_other(path, read_json(path / CONFIG), config)
+        return
+    if path.exists() and any(path.iterdir()):
+        raise InputError(f"{path} exists and is no run; name another folder")
+    path.mkdir(parents=True, exist_ok=True)
+    write_text(path / VOCABULARY_FILE, data.vocabulary.to_json())
+    write_json(path / CONFIG, config)
+
+
+def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Resuming goes on with the same model, settings and data; versions may have changed."""
+    before, now = ({**config, **config["training"]} for config in (before, now))
+    passing = ("posrec", "torch", "python", "training")
+    differing = [key for key in sorted({*before, *now} - {*passing}) if before.get(key) != now.get(key)]
+    if differing:
+        shown = "; ".join(f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in differing)
+        raise InputError(f"{path} can't be resumed with another setting: {shown}")
+
+
+def load_run(folder: str | Path) -> Run:
+    path = Path(folder)
+    if not (path / CONFIG).is_file():
+        raise InputError(f"{path} is no run (it has no {CONFIG}); make one with posrec train")
+    config = read_json(path / CONFIG)
+    if not (path / WEIGHTS).is_file():
+        raise InputError(f"{path} is unfinished (it has no {WEIGHTS}); go on with posrec train --resume")
+    spec = spec_of(config["model"])
+    settings = {name: config[name] for name in spec.config.__dataclass_fields__ if name in config}  # type: ignore[attr-defined]
+    model = spec.build(config["items"], spec.config(**settings))
+    tensors, _ = load_tensors(path / WEIGHTS)
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise InputError(f"{path / WEIGHTS} does not fit its {CONFIG}: {str(error).splitlines()[0]}") from None
+    return Run(path, model.eval(), Vocabulary.load(path), config)

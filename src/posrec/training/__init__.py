@@ -1,0 +1,1 @@
+"""The engine: protocols, steps, checkpoints."""

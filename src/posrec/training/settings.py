@@ -1,0 +1,87 @@
+"""How a model is trained: the paper's protocol, or early stopping on validation."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar, get_args
+
+from posrec.errors import InputError
+
+PRECISIONS = ("auto", "fp32", "tf32", "bf16")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Protocol `paper`: a fixed number of epochs on all training sessions; nothing is chosen.
+
+    Protocol `early-stop`: fitted without the latest tenth of the sessions, stopped when those are predicted no better
+    for `patience` epochs, and the best epoch kept.
+    """
+
+    protocol: str = "paper"
+    epochs: int = 4
+    batch_size: int = 100
+    learning_rate: float = 0.001
+    decay: float = 0.1  # the learning rate is multiplied by this ...
+    decay_every: int = 3  # ... after so many epochs
+    l2: float = 1e-5
+    loss: str = "auto"  # full, chunked, sampled
+    precision: str = "auto"  # fp32, tf32, bf16; auto: tf32 on a GPU, fp32 on a CPU
+    patience: int = 2
+    seed: int = 0
+    track: bool = False  # also write TensorBoard's event files (extra `track`)
+
+    def check(self) -> "Settings":
+        sensible = {
+            "protocol": self.protocol in ("paper", "early-stop"),
+            "epochs": self.epochs >= 1,
+            "batch_size": self.batch_size >= 1,
+            "learning_rate": self.learning_rate > 0,
+            "decay": 0 < self.decay <= 1,
+            "decay_every": self.decay_every >= 1,
+            "l2": self.l2 >= 0,
+            "loss": self.loss in ("auto", "full", "chunked", "sampled"),
+            "precision": self.precision in PRECISIONS,
+            "patience": self.patience >= 1,
+        }
+        for name, fine in sensible.items():
+            if not fine:
+                raise InputError(f"{name}={getattr(self, name)} makes no sense for training; see docs/training.md")
+        return self
+
+
+Config = TypeVar("Config")
+
+
+def split_settings(wanted: dict[str, str | Any], *defaults: Any) -> list[Any]:
+    """Lay `key=value` over several configs; each key goes to every config that has it, and must fit its type.
+
+    >>> split_settings({"epochs": "2"}, Settings())[0].epochs
+    2
+    """
+    known = {field.name for config in defaults for field in fields(config)}
+    for key in wanted:
+        if key not in known:
+            raise InputError(f"there is no setting {key!r}; the model and its training have {', '.join(sorted(known))}")
+    return [
+        replace(config, **{
+            field.name: parse(field.name, wanted[field.name], field.type)
+            for field in fields(config)
+            if field.name in wanted
+        })
+        for config in defaults
+    ]  # fmt: skip
+
+
+def parse(key: str, value: Any, kind: Any) -> Any:
+    """A setting's text as its type; a value that is no text is taken as it is."""
+    if not isinstance(value, str):
+        return value
+    kinds = [kind, *get_args(kind)]
+    try:
+        if bool in kinds:
+            return {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}[value.lower()]
+        if type(None) in kinds and value.lower() == "none":
+            return None
+        return int(value) if int in kinds else float(value) if float in kinds else value
+    except (KeyError, ValueError):
+        wanted = "true or false" if bool in kinds else "a whole number" if int in kinds else "a number"
+        raise InputError(f"{key}={value} does not fit: it must be {wanted}") from None

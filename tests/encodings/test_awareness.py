@@ -1,0 +1,391 @@
+"""The analyser on schemes with known answers: the paper's, and violations planted for it to find."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from posrec.encodings.awareness import Analysis, Cells, Pair, analyse, collision, examined_names
+from posrec.encodings.schemes import LEARNED, make_encoding
+
+BASE = {name: make_encoding(name, d=8, max_length=30).double() for name in ("spe", "rspe", "dpe")}
+
+
+# name: A*, B*, does Definition 3.1 hold, 3.2, all (position, length) unique, unique within a length
+ALL, FIRST, LAST, EMPTY = tuple(range(8)), (0, 1, 2, 3), (4, 5, 6, 7), ()
+EXPECTED = {
+    "none": (ALL, ALL, False, False, False, False),
+    "spe": (ALL, EMPTY, True, False, False, True),
+    "rspe": (EMPTY, ALL, False, True, False, True),
+    "dpe": (FIRST, LAST, True, True, True, True),
+    "aspe": (EMPTY, EMPTY, False, False, True, True),
+    "2dspe": (FIRST, EMPTY, True, False, True, True),
+    "lpe": (ALL, EMPTY, True, False, False, True),
+    "lrpe": (EMPTY, ALL, False, True, False, True),
+    "ldpe": (FIRST, LAST, True, True, True, True),
+    "alpe": (EMPTY, EMPTY, False, False, True, True),
+    "2dlpe": (FIRST, EMPTY, True, False, True, True),
+    "rpe": (ALL, ALL, False, False, False, False),
+    "sum": (EMPTY, EMPTY, False, False, False, False),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_what_the_definitions_give_for_each_scheme(name: str) -> None:
+    found = analyse(name, max_length=12, d=8)
+    assert EXPECTED[name] == (
+        found.forward.dimensions,
+        found.backward.dimensions,
+        found.forward.holds,
+        found.backward.holds,
+        found.unique,
+        found.unique_within_length,
+    )
+    assert (found.forward.holds_by_pair, found.backward.holds_by_pair) == EXPECTED[name][2:4]
+
+
+def test_every_scheme_has_an_expected_answer() -> None:
+    assert set(EXPECTED) == set(examined_names())
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_each_answer_comes_with_true_evidence(name: str) -> None:
+    """Counterexamples are checked against the scheme itself, not against the analyser's own table."""
+    found = analyse(name, max_length=12, d=8)
+    encoding = None if name in (*LEARNED, "sum") else make_encoding(name, d=8, max_length=12).double()
+    for awareness, places in ((found.forward, same_position), (found.backward, same_reverse_position)):
+        shown = {dimension for clash in awareness.clashes for dimension in clash.dimensions}
+        assert shown | set(awareness.dimensions) == set(range(8))
+        assert not shown & set(awareness.dimensions)
+        for clash in awareness.clashes:
+            assert places(clash)
+            assert all(one != other for one, other in zip(*clash.values, strict=True))
+            assert encoding is None or read(encoding, clash) == clash.values
+        if awareness.collision is not None:
+            assert not places(awareness.collision)
+            assert awareness.collision.dimensions == awareness.dimensions
+            assert awareness.collision.values[0] == awareness.collision.values[1]
+        assert awareness.holds == (awareness.dimensions != () and awareness.collision is None)
+
+
+def same_position(pair: Pair) -> bool:
+    return pair.positions[0] == pair.positions[1]
+
+
+def same_reverse_position(pair: Pair) -> bool:
+    return pair.lengths[0] - pair.positions[0] == pair.lengths[1] - pair.positions[1]
+
+
+def read(encoding: torch.nn.Module, pair: Pair) -> tuple[tuple[float, ...], ...]:
+    values = []
+    for position, length in zip(pair.positions, pair.lengths, strict=True):
+        forward = torch.arange(length).unsqueeze(0)
+        encoded = encoding(forward, length - 1 - forward, torch.tensor([length]))[0, position]
+        values.append(tuple(encoded[list(pair.dimensions)].tolist()))
+    return tuple(values)
+
+
+def test_the_counterexample_for_spe_is_that_of_the_paper() -> None:
+    """Theorem 3.4: the last item of length 1 is [0, 1, 0, 1, ..], that of length 2 is another in every dimension."""
+    (clash,) = analyse("spe", max_length=12, d=8).backward.clashes
+    assert (clash.positions, clash.lengths, clash.dimensions) == ((0, 1), (1, 2), ALL)
+    assert clash.values[0] == (0, 1, 0, 1, 0, 1, 0, 1)
+    assert clash.values[1][:2] == pytest.approx((math.sin(1), math.cos(1)))
+
+
+# Planted violations.
+
+
+def one_bad_dimension(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+    """SPE whose dimension 5 also depends, by a hair, on the length."""
+    encoded = BASE["spe"](forward, backward, length)
+    encoded[..., 5] += 1e-9 * (length.unsqueeze(1) == 17)
+    return encoded
+
+
+def test_one_bad_dimension_is_left_out_and_shown() -> None:
+    found = analyse(one_bad_dimension, max_length=20, d=8)
+    assert found.forward.holds
+    assert found.forward.dimensions == (0, 1, 2, 3, 4, 6, 7)
+    (clash,) = found.forward.clashes
+    assert clash.dimensions == (5,)
+    assert 17 in clash.lengths
+    assert clash.values[1][0] - clash.values[0][0] == pytest.approx(1e-9)
+
+
+def collides_at_19(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+    """DPE, but in sessions of 19 clicks position 7 takes the encoding of position 3."""
+    wrong = (length.unsqueeze(1) == 19) & (forward == 7)
+    return BASE["dpe"](torch.where(wrong, 3, forward), torch.where(wrong, 15, backward), length)
+
+
+def test_a_collision_at_length_19_alone_is_found() -> None:
+    found = analyse(collides_at_19, max_length=30, d=8)
+    assert not found.unique
+    assert not found.unique_within_length
+    assert found.collision is not None
+    assert (found.collision.positions, found.collision.lengths) == ((3, 7), (19, 19))
+    assert found.collision_within_length == found.collision
+    assert not found.forward.holds
+    assert not found.backward.holds
+    before = analyse(collides_at_19, max_length=18, d=8)
+    assert before.unique
+    assert before.forward.holds
+    assert before.backward.holds
+
+
+def aware_in_dimension_6(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+    """Every dimension mixes position and length, but for dimension 6, which is the position."""
+    encoded = BASE["dpe"](forward, backward, length) + length[:, None, None] * forward.unsqueeze(-1)
+    encoded[..., 6] = forward.double()
+    return encoded
+
+
+def test_awareness_in_a_single_dimension_is_found() -> None:
+    found = analyse(aware_in_dimension_6, max_length=30, d=8)
+    assert found.forward.holds
+    assert found.forward.dimensions == (6,)
+    assert not found.backward.holds
+
+
+def position_modulo_25(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+    return BASE["spe"](forward % 25, backward, length)
+
+
+def test_dimensions_that_depend_on_the_position_alone_are_not_enough() -> None:
+    """Equality holds in every dimension, separation fails between positions 0 and 25."""
+    found = analyse(position_modulo_25, max_length=26, d=8)
+    assert found.forward.dimensions == ALL
+    assert not found.forward.holds
+    assert found.forward.collision is not None
+    assert sorted(found.forward.collision.positions) == [0, 25]
+    assert analyse(position_modulo_25, max_length=25, d=8).forward.holds
+
+
+def spoiled_in_turn(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+    """Dimension k is the position, but in sessions of k + 1 clicks it is something else."""
+    spoiled = torch.arange(3) + 1 == length[:, None, None]
+    return torch.where(spoiled, 50.0 + length[:, None, None], forward.unsqueeze(-1).double()).double()
+
+
+def test_the_order_of_the_quantifiers_matters() -> None:
+    """Any two of the lengths 1, 2, 3 share a dimension. No dimension serves all three."""
+    found = analyse(spoiled_in_turn, max_length=3, d=3)
+    assert found.forward.dimensions == ()
+    assert not found.forward.holds
+    assert found.forward.holds_by_pair
+    # No single pair of sessions breaks all three dimensions, so it takes more than one to rule out every A.
+    assert {dimension for clash in found.forward.clashes for dimension in clash.dimensions} == {0, 1, 2}
+    assert len(found.forward.clashes) > 1
+
+
+def unlike_at_pair(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+    """Aware up to length 4. Lengths 4 and 5 share dimension 1 alone, which can't tell positions 0 and 4 apart."""
+    place = forward.double()
+    first = torch.where(length.unsqueeze(1) == 5, place + 9, place)
+    return torch.stack([first, place % 4], dim=-1)
+
+
+def test_the_literal_reading_needs_separation_too() -> None:
+    assert analyse(unlike_at_pair, max_length=4, d=2).forward.holds_by_pair
+    assert not analyse(unlike_at_pair, max_length=5, d=2).forward.holds_by_pair
+
+
+def separated_by_pairs(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+    """Dimension 0 can't tell places 1 and 2 apart. Dimension 1 can, but length 1 spoils it, which has only place 0."""
+    spoiled = torch.where(length.unsqueeze(1) == 1, 99, forward)
+    return torch.stack([forward.clamp(max=1), spoiled], dim=-1).double()
+
+
+def test_the_literal_reading_compares_only_positions_of_the_two_lengths() -> None:
+    found = analyse(separated_by_pairs, max_length=3, d=2)
+    assert not found.forward.holds
+    assert found.forward.holds_by_pair
+
+
+def test_slow_sinusoids_are_told_apart_and_rounding_is_not() -> None:
+    slow = analyse(lambda f, b, n: torch.cos(f.double() / 10000).unsqueeze(-1).expand(-1, -1, 2), max_length=3, d=2)
+    assert slow.forward.holds
+    assert not slow.backward.holds
+    noise = analyse(lambda f, b, n: (f.double() + 1e-16 * n.unsqueeze(1)).unsqueeze(-1).sin().expand(-1, -1, 2), 9, 2)
+    assert noise.forward.holds
+
+
+def test_rounding_noise_of_a_dimension_that_should_be_zero_is_no_information() -> None:
+    def cancelled(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        return torch.stack([torch.ones(forward.shape), 1e-17 * forward], dim=-1).double()
+
+    found = analyse(cancelled, max_length=20, d=2)
+    assert not found.unique_within_length
+    assert not found.forward.holds
+
+
+@pytest.mark.parametrize("factor", [1e-20, 1e12])
+def test_the_scale_of_an_encoding_changes_nothing(factor: float) -> None:
+    found = analyse(lambda f, b, n: factor * (BASE["dpe"](f, b, n) + 1e-16 * n[:, None, None]), 20, 8)
+    assert (found.forward.dimensions, found.backward.dimensions) == (FIRST, LAST)
+    assert found.unique
+    assert found.linear.holds
+
+
+@given(
+    points=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=12),
+    tolerance=st.sampled_from([0.5, 1.5, 2.5]),
+)
+@example(points=[(0, 1), (2, 0), (1, 2)], tolerance=1.5)  # by the weighted sum, the second stands between the others
+@settings(max_examples=200, deadline=None)
+def test_a_collision_is_found_exactly_when_comparing_every_two_rows_finds_one(
+    points: list[tuple[int, int]], tolerance: float
+) -> None:
+    """With a tolerance this wide, equal rows often do not stand side by side in the analyser's order."""
+    count = torch.arange(len(points))
+    cells = Cells(torch.tensor(points).double(), torch.ones(2), count, torch.full_like(count, len(points)), tolerance)
+    found = collision(cells, count, torch.tensor([True, True]))
+    equal = [
+        (a, b)
+        for b in range(len(points))
+        for a in range(b)
+        if max(abs(one - other) for one, other in zip(points[a], points[b], strict=True)) <= tolerance
+    ]
+    assert (found is not None) == bool(equal)
+    if found is not None:
+        assert found.positions in equal
+
+
+# Linear combinations.
+
+
+@pytest.mark.parametrize(
+    ("name", "d", "holds"),
+    [
+        ("spe", 8, True),
+        ("rspe", 8, True),
+        ("dpe", 8, True),
+        ("aspe", 8, True),
+        ("2dspe", 8, True),
+        ("sum", 8, False),
+        ("lpe", 8, False),
+        ("lrpe", 8, False),
+        ("ldpe", 8, False),
+        ("alpe", 8, False),
+        ("2dlpe", 8, False),
+        ("spe", 3, False),  # a sine without its cosine can't be moved on
+        ("spe", 7, False),
+        ("dpe", 6, False),
+    ],
+)
+def test_which_schemes_move_on_by_one_matrix(name: str, d: int, holds: bool) -> None:
+    linear = analyse(name, max_length=30, d=d).linear
+    assert linear.holds == holds
+    assert not linear.trivial
+    assert (linear.residual < 1e-11) if holds else (linear.residual > 1e-7)
+
+
+def test_a_linear_scheme_of_growing_values_and_one_that_is_not() -> None:
+    """(1.1^pos, 1) is moved on by diag(1.1, 1); (pos^2, 1) is not, for it lacks the dimension pos."""
+    power = analyse(lambda f, b, n: torch.stack([1.1 ** f.double(), torch.ones_like(f).double()], -1), 20, 2)
+    assert power.linear.holds
+    square = analyse(lambda f, b, n: torch.stack([f.double() ** 2, torch.ones_like(f).double()], -1), 20, 2)
+    assert not square.linear.holds
+    assert square.linear.residual > 1e-3
+
+
+@pytest.mark.parametrize(("name", "trivial"), [("lpe", True), ("none", True), ("spe", False), ("ldpe", False)])
+def test_a_fit_that_proves_nothing_is_called_trivial(name: str, trivial: bool) -> None:
+    """Ten random rows of 40 columns can be mapped onto anything at all."""
+    assert analyse(name, max_length=20, d=40).linear.trivial == trivial
+
+
+# Learned tables, users' own schemes, sizes.
+
+
+def test_past_the_table_a_learned_scheme_is_no_longer_aware() -> None:
+    torch.manual_seed(0)
+    table_of_10 = make_encoding("ldpe", d=8, max_length=10)
+    assert analyse(table_of_10, max_length=10, d=8).forward.holds
+    longer = analyse(table_of_10, max_length=11, d=8)
+    assert not longer.forward.holds
+    assert longer.forward.collision is not None
+    assert sorted(longer.forward.collision.positions) == [9, 10]
+
+
+def test_a_random_table_is_the_same_one_each_time() -> None:
+    torch.manual_seed(1)
+    first = analyse("ldpe", max_length=9, d=8)
+    torch.manual_seed(2)
+    assert analyse("ldpe", max_length=9, d=8) == first
+
+
+def test_a_module_is_examined_as_it_would_serve() -> None:
+    class Dropping(torch.nn.Module):
+        def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+            return torch.nn.functional.dropout(BASE["dpe"](forward, backward, length), 0.5, self.training)
+
+    assert analyse(Dropping(), max_length=9, d=8).forward.dimensions == FIRST
+
+
+def test_the_users_module_is_left_as_it_was() -> None:
+    own = make_encoding("lpe", d=4, max_length=6)
+    analyse(own, max_length=6, d=4)
+    assert own.get_parameter("table").dtype == torch.float32
+    assert own.training
+
+
+def test_a_scheme_in_float32_is_judged_by_the_rounding_of_float32() -> None:
+    def single(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        values = BASE["dpe"](forward, backward, length).float()
+        return values + 1e-7 * (length[:, None, None] % 2)
+
+    found = analyse(single, max_length=20, d=8)
+    assert found.forward.dimensions == FIRST
+    assert found.backward.dimensions == LAST
+
+
+def test_bad_sizes_and_values_are_told() -> None:
+    with pytest.raises(ValueError, match="max_length=1"):
+        analyse("spe", max_length=1, d=4)
+    with pytest.raises(ValueError, match="not finite"):
+        analyse(lambda f, b, n: torch.full((*f.shape, 2), torch.nan), 3, 2)
+
+
+@given(
+    max_length=st.integers(2, 12),
+    d=st.integers(2, 9),
+    forward=st.lists(st.booleans(), min_size=9, max_size=9),
+    backward=st.lists(st.booleans(), min_size=9, max_size=9),
+)
+@settings(max_examples=40, deadline=None)
+def test_dimensions_are_sorted_by_what_they_depend_on(
+    max_length: int, d: int, forward: list[bool], backward: list[bool]
+) -> None:
+    """Each dimension is told to depend on the position, on the reverse position, on both (mixed), or on nothing."""
+    uses_forward, uses_backward = torch.tensor(forward[:d]).double(), torch.tensor(backward[:d]).double()
+
+    def mixed(f: Tensor, b: Tensor, length: Tensor) -> Tensor:
+        return (f.unsqueeze(-1) * uses_forward + math.pi * b.unsqueeze(-1) * uses_backward).double()
+
+    found: Analysis = analyse(mixed, max_length, d)
+    assert found.forward.dimensions == tuple(k for k in range(d) if not backward[k])
+    assert found.backward.dimensions == tuple(k for k in range(d) if not forward[k])
+    assert found.forward.holds == any(forward[k] and not backward[k] for k in range(d))
+    assert found.backward.holds == any(backward[k] and not forward[k] for k in range(d))
+    if found.forward.holds and found.backward.holds:
+        assert found.unique
+
+
+@given(max_length=st.integers(2, 40), data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_a_collision_planted_anywhere_is_found(max_length: int, data: st.DataObject) -> None:
+    length = data.draw(st.integers(2, max_length))
+    one, other = data.draw(st.lists(st.integers(0, length - 1), min_size=2, max_size=2, unique=True))
+
+    def planted(f: Tensor, b: Tensor, lengths: Tensor) -> Tensor:
+        wrong = (lengths.unsqueeze(1) == length) & (f == one)
+        return torch.stack([torch.where(wrong, other, f), torch.where(wrong, length - 1 - other, b)], -1).double()
+
+    collision = analyse(planted, max_length, 2).collision
+    assert collision is not None
+    assert (sorted(collision.positions), collision.lengths) == (sorted((one, other)), (length, length))

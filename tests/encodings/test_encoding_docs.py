@@ -1,0 +1,41 @@
+"""What the documentation shows is run: every Python block, and every command of the errata with what it prints."""
+
+import contextlib
+import io
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCKS = re.findall(r"```python\n(.*?)```", (DOCS / "encodings.md").read_text(), flags=re.DOTALL)
+ERRATA = re.split(r"^## ", (DOCS / "errata.md").read_text(), flags=re.MULTILINE)[1:]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
+def test_the_python_blocks_of_the_encodings_page_run(block: str) -> None:
+    assert "assert" in block
+    exec(compile(block, "docs/encodings.md", "exec"), {})
+
+
+def test_a_scheme_of_ones_own_takes_less_than_20_lines() -> None:
+    (own,) = [block for block in BLOCKS if "def nearness" in block]
+    assert len(own.splitlines()) < 20
+
+
+@pytest.mark.parametrize("entry", ERRATA, ids=[entry.splitlines()[0] for entry in ERRATA])
+def test_each_erratum_has_a_command_that_prints_what_is_shown(entry: str) -> None:
+    match = re.search(r"```sh\n(.*?)```\n```text\n(.*?)```", entry, flags=re.DOTALL)
+    assert match, "no command, or not what it prints"
+    program, option, code = shlex.split(match[1])
+    assert (program, option) == ("python", "-c")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "docs/errata.md", "exec"), {})
+    assert printed.getvalue() == match[2]
+
+
+def test_the_errata_are_numbered() -> None:
+    assert [int(entry.split(".")[0]) for entry in ERRATA] == list(range(1, len(ERRATA) + 1))
+    assert len(ERRATA) >= 12

@@ -1,0 +1,92 @@
+"""The figures: that they are written, and that they show what the paper says should be seen."""
+
+import xml.etree.ElementTree
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from posrec import cli
+from posrec.encodings.schemes import make_encoding
+from posrec.experiments.encoding_figures import alike, draw, encode, left_out
+from posrec.experiments.trained_encoding import TrainedEncoding
+
+
+def trained(name: str, rows: int = 30) -> TrainedEncoding:
+    return TrainedEncoding(Path("runs/tonight"), name, make_encoding(name, 8, rows), rows, 8)
+
+
+FIXED = ["encodings-length-10", "encodings-length-20", "alike-within-a-length", "alike-across-lengths"]
+
+
+def test_every_figure_is_written_as_svg_and_png(tmp_path: Path) -> None:
+    written = draw(tmp_path / "new" / "folder", 8, [trained("lpe"), trained("ldpe", rows=15)])
+    stems = [*FIXED, "alike-lpe-run-1", "alike-ldpe-run-2"]
+    assert [path.name for path in written] == [f"{stem}.{kind}" for stem in stems for kind in ("svg", "png")]
+    for path in written:
+        if path.suffix == ".png":
+            assert path.read_bytes().startswith(b"\x89PNG")
+        else:
+            xml.etree.ElementTree.parse(path)
+    assert "positions past them share the last" in words(written[-2])
+    assert "positions past them share the last" not in words(written[-4])
+    assert "SPE has one diagonal band" in words(written[6])
+
+
+def words(svg: Path) -> str:
+    tree = xml.etree.ElementTree.parse(svg)
+    return " ".join(" ".join(element.itertext()) for element in tree.iter("{http://www.w3.org/2000/svg}text"))
+
+
+def test_the_same_input_gives_the_same_svg(tmp_path: Path) -> None:
+    first, second = draw(tmp_path / "one", 8), draw(tmp_path / "two", 8)
+    for one, other in zip(first, second, strict=True):
+        assert one.suffix == ".png" or one.read_bytes() == other.read_bytes()
+
+
+def diagonal(values: torch.Tensor, offset: int) -> float:
+    return float(values.diagonal(offset).min())
+
+
+def test_spe_has_one_band_across_lengths_and_dpe_two() -> None:
+    """A band is a diagonal whose every cell is near the largest value. The reverse positions differ by 10."""
+    spe, dpe = (alike(make_encoding(name, 100, 20), 10, 20) for name in ("spe", "dpe"))
+    bands = {
+        name: [offset for offset in range(11) if diagonal(values, offset) > 0.99]
+        for name, values in (("spe", spe), ("dpe", dpe))
+    }
+    assert bands == {"spe": [0], "dpe": [0, 10]}
+    assert float(spe[9, 19]) == pytest.approx(0.128, abs=1e-3)
+    assert float(dpe[9, 19]) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_within_a_length_each_position_is_most_like_itself() -> None:
+    for name in ("spe", "dpe"):
+        values = alike(make_encoding(name, 100, 20), 20, 20)
+        assert values.argmax(1).tolist() == list(range(20))
+
+
+def test_heatmaps_are_scaled_to_0_and_1_and_survive_an_encoding_of_one_value() -> None:
+    values = alike(make_encoding("spe", 8, 20), 10, 20)
+    assert (float(values.min()), float(values.max())) == (0, 1)
+    products = encode(make_encoding("spe", 8, 20), 10) @ encode(make_encoding("spe", 8, 20), 20).T
+    torch.testing.assert_close(values, (products - products.min()) / (products.max() - products.min()))
+    assert not alike(make_encoding("none", 8, 20), 10, 20).any()
+
+
+def test_what_is_left_out_is_said() -> None:
+    assert left_out([]) == "left out: LPE and LDPE, drawn from a trained run given with --run RUN"
+    assert left_out([trained("ldpe")]) == "left out: LPE, drawn from a trained run given with --run RUN"
+    assert left_out([trained("ldpe"), trained("lpe")]) is None
+
+
+def test_the_command_draws_and_keeps_stdout_for_the_table(tmp_path: Path) -> None:
+    options = ["encodings", "--json", "--plot", str(tmp_path), "--max-length", "5", "--dimensions", "4"]
+    result = CliRunner().invoke(cli.app, options, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("{")
+    assert "wrote" not in result.stdout
+    assert f"wrote {tmp_path / 'alike-across-lengths.png'}" in result.stderr
+    assert "left out: LPE and LDPE" in result.stderr
+    assert len(list(tmp_path.iterdir())) == 8

@@ -1,0 +1,170 @@
+"""`posrec encodings`: the table, the JSON, the runs it reads and the mistakes it tells."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from posrec import cli
+from posrec.encodings.schemes import make_encoding
+from posrec.errors import InputError
+from posrec.experiments.encoding_table import as_json, examine, reason, spans
+from posrec.experiments.trained_encoding import load_trained_encoding
+
+SMALL = ["--max-length", "9", "--dimensions", "8"]
+
+
+def command(*options: str) -> str:
+    result = CliRunner().invoke(cli.app, ["encodings", *options], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def write_run(folder: Path, name: str = "ldpe", table: torch.Tensor | None = None, key: str = "encoding.table") -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model": "posrec", "settings": {"encoding": name, "d": 6}}))
+    weights = table if table is not None else torch.randn(7, 6, generator=torch.Generator().manual_seed(0))
+    save_file({key: weights, "items.weight": torch.zeros(2, 2)}, folder / "model.safetensors")
+    return folder
+
+
+def test_json_has_every_scheme_with_what_was_found_and_what_the_paper_says() -> None:
+    found = json.loads(command("--json", *SMALL))
+    assert " ".join(found) == "none spe rspe dpe aspe 2dspe lpe lrpe ldpe alpe 2dlpe rpe sum"
+    dpe = found["dpe"]
+    assert (dpe["forward"], dpe["backward"], dpe["unique"], dpe["linear"]) == (True, True, True, True)
+    assert (dpe["paper"]["forward"], dpe["paper"]["backward"], dpe["paper"]["linear"]) == (True, True, None)
+    assert dpe["evidence"]["forward"]["dimensions"] == [0, 1, 2, 3]
+    assert (dpe["max_length"], dpe["d"]) == (9, 8)
+    assert {name for name, entry in found.items() if entry["differs"]} == {"aspe", "2dspe"}
+    clash = found["spe"]["evidence"]["backward"]["clashes"][0]
+    assert (clash["positions"], clash["lengths"]) == ([0, 1], [1, 2])
+    assert found["sum"]["evidence"]["collision_within_length"]["lengths"] == [2, 2]
+
+
+def test_the_table_marks_where_paper_and_definition_differ() -> None:
+    lines = {line.split()[0]: line for line in command(*SMALL).splitlines() if line.strip()}
+    assert lines["2dspe"].count("≠") == lines["aspe"].count("≠") == 1
+    assert "yes ≠ no" in lines["2dspe"]
+    assert "≠" not in lines["dpe"]
+    assert lines["dpe"].split()[-2:] == ["0-3", "4-7"]
+    assert "trivial" in lines["none"]
+
+
+def test_the_theory_prints_its_brackets() -> None:
+    assert "P[pos] =" in command("--theory", *SMALL)
+    worked = json.loads(command("--theory", "--json", *SMALL))
+    assert {one["name"] for one in worked if not one["holds"]} == {
+        "Section 3.4, ASPE linear",
+        "Section 3.4, 2DSPE aware",
+    }
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "text"), [((), "-"), ((3,), "3"), ((0, 1, 2, 5), "0-2, 5"), ((1, 3, 4), "1, 3-4")]
+)
+def test_dimensions_are_written_as_spans(dimensions: tuple[int, ...], text: str) -> None:
+    assert spans(dimensions) == text
+
+
+def test_a_run_is_examined_on_its_own_table(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "tonight", key="readout.encoding.table")
+    entry = json.loads(command("--json", "--run", str(run), *SMALL))[str(run)]
+    assert entry["encoding"] == "ldpe"
+    assert (entry["max_length"], entry["d"]) == (7, 6)
+    assert entry["forward"]
+    assert entry["evidence"]["forward"]["dimensions"] == [0, 1, 2]
+
+
+def test_the_table_of_a_run_is_the_one_that_was_saved(tmp_path: Path) -> None:
+    """A run whose first two rows are the same can't tell positions 0 and 1 apart."""
+    table = torch.randn(7, 6, generator=torch.Generator().manual_seed(0))
+    table[1] = table[0]
+    (row,) = examine(9, 8, [load_trained_encoding(write_run(tmp_path / "run", "lpe", table))])[-1:]
+    assert not row.found.forward.holds
+    assert row.found.forward.collision is not None
+    assert sorted(row.found.forward.collision.positions) == [0, 1]
+    assert as_json([row])[str(tmp_path / "run")]["differs"] == ["forward", "unique_within_length"]
+    assert reason(row, "forward") == "not forward-aware, compare position 0 of length 1 and position 1 of length 2."
+    assert reason(row, "unique_within_length") == "the same for position 0 of length 2 and position 1 of length 2."
+
+
+def test_each_difference_is_explained() -> None:
+    rows = {row.label: row for row in examine(9, 8)}
+    assert reason(rows["2dspe"], "forward") == "forward-aware in dimensions 0-3."
+    assert reason(rows["dpe"], "unique") == "all are unique."
+    assert reason(rows["spe"], "unique") == "the same for position 0 of length 1 and position 0 of length 2."
+    assert (
+        reason(rows["spe"], "backward")
+        == "not backward-aware, compare position 0 of length 1 and position 1 of length 2."
+    )
+    assert reason(rows["aspe"], "linear").startswith("the best matrix to move it on leaves a worst residual of ")
+
+
+def not_a_folder(run: Path) -> None:
+    for file in run.iterdir():
+        file.unlink()
+    run.rmdir()
+
+
+SPOILED = {
+    "there is no such run folder": not_a_folder,
+    "config.json: the file is missing": lambda run: (run / "config.json").unlink(),
+    "config.json: not readable as JSON": lambda run: (run / "config.json").write_text("{"),
+    'must name one "encoding", found none': lambda run: (run / "config.json").write_text("{}"),
+    "found ['dpe', 'spe']": lambda run: (run / "config.json").write_text(
+        '{"encoding": "spe", "m": {"encoding": "dpe"}}'
+    ),
+    "encoding 'dpe' has no learned table": lambda run: (run / "config.json").write_text('{"encoding": "dpe"}'),
+    "model.safetensors: the file is missing": lambda run: (run / "model.safetensors").unlink(),
+    "not readable as safetensors": lambda run: (run / "model.safetensors").write_bytes(b"no"),
+    "one weight `encoding.table`, found none": lambda run: save_file(
+        {"other_encoding.table": torch.zeros(2, 2)}, run / "model.safetensors"
+    ),
+    "found ['a.encoding.table', 'b.encoding.table']": lambda run: save_file(
+        {"a.encoding.table": torch.zeros(2, 2), "b.encoding.table": torch.zeros(2, 2)}, run / "model.safetensors"
+    ),
+    "has shape (4,)": lambda run: save_file({"encoding.table": torch.zeros(4)}, run / "model.safetensors"),
+    "has shape (1, 4)": lambda run: save_file({"encoding.table": torch.zeros(1, 4)}, run / "model.safetensors"),
+    "not finite": lambda run: save_file({"encoding.table": torch.full((3, 4), torch.nan)}, run / "model.safetensors"),
+}
+
+
+@pytest.mark.parametrize("message", SPOILED)
+def test_a_spoiled_run_is_told_in_a_line(tmp_path: Path, message: str) -> None:
+    run = write_run(tmp_path / "run")
+    load_trained_encoding(run)
+    SPOILED[message](run)
+    with pytest.raises(InputError) as told:
+        load_trained_encoding(run)
+    assert message in str(told.value)
+    assert str(run) in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["posrec", "encodings", *arguments])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert isinstance(left.value.code, int)
+    return left.value.code
+
+
+def test_bad_input_leaves_with_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    assert exit_code(monkeypatch, "--run", str(tmp_path / "nowhere")) == 2
+    assert "there is no such run folder" in capsys.readouterr().err
+    assert exit_code(monkeypatch, "--dimensions", "1") == 2
+    assert exit_code(monkeypatch, "--max-length", "1") == 2
+    run = write_run(tmp_path / "run")
+    assert exit_code(monkeypatch, "--theory", "--run", str(run)) == 2
+
+
+def test_names_in_settings_match_those_a_model_accepts(tmp_path: Path) -> None:
+    trained = load_trained_encoding(write_run(tmp_path / "run", "alpe"))
+    assert type(trained.scheme) is type(make_encoding("alpe", 6, 7))

@@ -1,0 +1,187 @@
+"""Whole runs: learning, bit-identical repeats, stopping and resuming, faults."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from posrec.data.sessions import PreparedDataset
+from posrec.errors import InputError
+from posrec.evaluation.metrics import rank_metrics
+from posrec.fit import fit_run
+from posrec.listener import SilentListener
+from posrec.runs import load_run
+from posrec.training.checkpoint import STATE, load_tensors
+from posrec.training.loop import WEIGHTS
+
+QUICK = {"d": 16, "epochs": 3, "batch_size": 32, "learning_rate": 0.01, "max_length": 10, "dropout": 0.1}
+
+
+def fit(data: PreparedDataset, out: Path, **changes):
+    return fit_run(data, "posrec", out, {**QUICK, **changes}, "cpu", listener=SilentListener())
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_tensors(run / WEIGHTS)[0]
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_it_learns_and_beats_popularity(small: PreparedDataset, tmp_path: Path) -> None:
+    _, trained = fit(small, tmp_path / "posrec", epochs=8)
+    _, popular = fit_run(small, "pop", tmp_path / "pop", {}, "cpu", listener=SilentListener())
+    assert trained.metrics["mrr@5"] > 0.5
+    assert popular.metrics["mrr@5"] < 0.3
+
+
+def test_a_seed_fixes_every_bit_and_another_does_not(small: PreparedDataset, tmp_path: Path) -> None:
+    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
+        fit(small, tmp_path / name, seed=seed)
+    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
+
+
+def test_a_run_holds_what_it_says(small: PreparedDataset, tmp_path: Path) -> None:
+    _, outcome = fit(small, tmp_path / "run")
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    ranks = torch.from_numpy(np.load(tmp_path / "run" / "ranks.npy", allow_pickle=False))
+    assert metrics["samples"] == len(small.test) == len(ranks)
+    assert metrics["recall@10"] == pytest.approx(rank_metrics(ranks)["recall@10"]) == outcome.metrics["recall@10"]
+    log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [entry["epoch"] for entry in log] == [1, 2, 3]
+    assert [entry["learning_rate"] for entry in log] == pytest.approx([0.01, 0.01, 0.01])
+    assert log[-1]["loss"] < log[0]["loss"]
+    opened = load_run(tmp_path / "run")
+    assert opened.vocabulary.ids == small.vocabulary.ids
+    assert not opened.model.training
+
+
+def test_the_learning_rate_falls_by_ten_every_three_epochs(small: PreparedDataset, tmp_path: Path) -> None:
+    fit(small, tmp_path / "run", epochs=4)
+    log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert log[3]["learning_rate"] == pytest.approx(0.001)
+
+
+COMMAND = """
+import sys, time
+import posrec.training.engine as engine
+from posrec.cli import main
+
+run = engine.Steps.run
+def slowly(self, order, step):
+    time.sleep(0.01)
+    print("step", flush=True)
+    return run(self, order, step)
+engine.Steps.run = slowly
+main()
+"""
+
+
+def start(data: PreparedDataset, out: Path, *more: str) -> subprocess.Popen[str]:
+    """The real command, slowed down a little, telling each step."""
+    settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
+    words = ["train", str(data.path), "--out", str(out), "--device", "cpu", *settings, *more]
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", COMMAND, *words], stdout=pipe, stderr=pipe, text=True)
+
+
+def wait_for_steps(process: subprocess.Popen[str], steps: int) -> None:
+    assert process.stdout is not None
+    for _ in range(steps):
+        assert process.stdout.readline() == "step\n"
+
+
+@pytest.mark.parametrize(("number", "steps"), [(signal.SIGINT, 5), (signal.SIGTERM, 50), (signal.SIGKILL, 60)])
+def test_resumed_run_ends_with_the_same_weights(
+    small: PreparedDataset, tmp_path: Path, number: signal.Signals, steps: int
+) -> None:
+    fit(small, tmp_path / "whole")
+    process = start(small, tmp_path / "cut")
+    wait_for_steps(process, steps)
+    process.send_signal(number)
+    _, complaint = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert not (tmp_path / "cut" / WEIGHTS).exists()
+    assert (tmp_path / "cut" / STATE).exists()
+    if number != signal.SIGKILL:
+        assert "--resume" in complaint
+        assert "Traceback" not in complaint
+    resumed = start(small, tmp_path / "cut", "--resume")
+    _, complaint = resumed.communicate(timeout=120)
+    assert resumed.returncode == 0, complaint
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "cut"))
+
+
+def test_resume_is_refused_with_another_setting_or_dataset(
+    small: PreparedDataset, other: PreparedDataset, tmp_path: Path
+) -> None:
+    fit(small, tmp_path / "run")
+    with pytest.raises(InputError, match=r"can't be resumed.*lambda2 was 1.0, is 0.5"):
+        fit_run(small, "posrec", tmp_path / "run", {**QUICK, "lambda2": 0.5}, "cpu", True, SilentListener())
+    with pytest.raises(InputError, match="dataset was"):
+        fit_run(other, "posrec", tmp_path / "run", QUICK, "cpu", True, SilentListener())
+    with pytest.raises(InputError, match="holds a run already"):
+        fit(small, tmp_path / "run")
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_names_the_step(
+    small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from posrec.training.engine import Steps
+
+    run, calls = Steps.run, []
+
+    def poisoned(self: Steps, order, step: int):
+        calls.append(step)
+        return run(self, order, step) * (float("nan") if len(calls) == order.steps + 4 else 1)
+
+    monkeypatch.setattr(Steps, "run", poisoned)
+    with pytest.raises(ArithmeticError, match="not a number at step 4 of epoch 2"):
+        fit(small, tmp_path / "run")
+    kept, progress = load_tensors(tmp_path / "run" / STATE)
+    assert progress["epoch"] == 1
+    assert all(tensor.double().isfinite().all() for tensor in kept.values())
+
+
+def test_early_stop_chooses_on_validation_and_keeps_the_best(small: PreparedDataset, tmp_path: Path) -> None:
+    fit(small, tmp_path / "run", protocol="early-stop", epochs=40, patience=2, learning_rate=0.03)
+    log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    scores = [entry["validation"]["mrr@20"] for entry in log if "validation" in entry]
+    assert len(scores) < 40
+    best = max(range(len(scores)), key=lambda epoch: scores[epoch])
+    assert len(scores) - 1 - best == 2
+    from posrec.training.loop import evaluate_on
+
+    opened = load_run(tmp_path / "run")
+    again = evaluate_on(opened.model, small, small.validation, torch.device("cpu"), SilentListener())
+    assert again.metrics["mrr@20"] == pytest.approx(scores[best])
+
+
+@pytest.mark.parametrize("loss", ["chunked", "sampled"])
+def test_other_losses_train_too(small: PreparedDataset, tmp_path: Path, loss: str) -> None:
+    _, outcome = fit(small, tmp_path / "run", loss=loss, epochs=6)
+    assert outcome.metrics["mrr@5"] > 0.4
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lamda2": "1"}, "no setting 'lamda2'"),
+        ({"epochs": "many"}, "epochs=many does not fit: it must be a whole number"),
+        ({"anchors": "perhaps"}, "anchors=perhaps does not fit: it must be true or false"),
+        ({"epochs": 0}, "epochs=0 makes no sense"),
+        ({"heads": 3}, "heads=3 does not divide"),
+        ({"encoding": "abc"}, "encoding='abc' is not known"),
+    ],
+)
+def test_bad_settings_are_told(small: PreparedDataset, tmp_path: Path, settings: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fit_run(small, "posrec", tmp_path / "run", settings, "cpu", listener=SilentListener())
+    assert not (tmp_path / "run" / WEIGHTS).exists()

@@ -3,7 +3,6 @@
 Exit codes: 0 done, 1 failed, 2 bad input. Heavy modules are imported inside the commands that need them.
 """
 
-import errno
 import json
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 import posrec
 from posrec.errors import InputError
@@ -23,8 +23,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="From click log to next-item recommendations, with position as information.",
 )
-console = Console()
-complaints = Console(stderr=True)
+console = Console(emoji=False)
+complaints = Console(stderr=True, emoji=False)
 
 
 def show_version(wanted: bool) -> None:
@@ -51,8 +51,9 @@ def demo(out: Annotated[Path, typer.Option(help="The folder to write into.")] = 
     from posrec.terminal import account_table, ceiling_table, sessions_table, stats_table
 
     console.rule("[bold]A shop's click log", align="left")
+    written = escape(str(out))
     console.print(
-        f"An outdoor shop, simulated: 40,000 sessions over four weeks, in {out}/clicks.csv and {out}/items.csv.\n"
+        f"An outdoor shop, simulated: 40,000 sessions over four weeks, in {written}/clicks.csv and items.csv.\n"
         "The first click sets an intention, later clicks drift, shoppers come back to what they saw.\n"
     )
     data = make_demo(out)
@@ -66,7 +67,7 @@ def demo(out: Annotated[Path, typer.Option(help="The folder to write into.")] = 
     console.rule("[bold]Next", align="left")
     by_hand = f"posrec prepare {out}/clicks.csv --format csv --items {out}/items.csv --out shop"
     next_steps = f"The same by hand, and with your own log:\n  {by_hand}\n  posrec stats {data.path}"
-    console.print(next_steps, highlight=False, soft_wrap=True)
+    console.print(next_steps, highlight=False, markup=False, soft_wrap=True)
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -128,7 +129,7 @@ def prepare(
             time_unit=time_unit,
             delimiter="\t" if delimiter == "\\t" else delimiter,
             event_column=event_column,
-            events=events.split(",") if events else None,
+            events=events or None,
             gap=gap,
             test_days=test_days,
             test_share=test_share,
@@ -139,7 +140,10 @@ def prepare(
             max_length=max_length,
         )
     console.print(account_table(data.manifest["steps"]), "", stats_table(stats(data)), "", sep="\n")
-    console.print(f"Prepared in [bold]{out}[/]. Look at it again with: posrec stats {out}", highlight=False)
+    where = escape(str(out))
+    console.print(
+        f"Prepared in [bold]{where}[/]. Look again with: posrec stats {where}", highlight=False, soft_wrap=True
+    )
 
 
 @app.command()
@@ -283,12 +287,10 @@ def main() -> None:
     except KeyboardInterrupt:
         fail("interrupted; nothing was left half-written", code=130)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
-            raise
-        fail(f"{error.strerror}: {error.filename or 'while writing'}", code=1)
+        where = f": {error.filename}" if error.filename else ""
+        fail(f"{error.strerror or error}{where}; nothing was left half-written", code=1)
 
 
 def fail(message: str, code: int) -> None:
-    complaints.print("[bold red]error:[/]", end=" ")
-    complaints.print(message, highlight=False, markup=False, soft_wrap=True)
+    complaints.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
     sys.exit(code)

@@ -1,5 +1,6 @@
 """Writing whole or not at all: folders and files appear under their name only when they are complete."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -8,6 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from posrec.errors import InputError
 
@@ -30,8 +34,11 @@ def whole_folder(folder: Path, overwrite: bool = False) -> Iterator[Path]:
     folder = folder.absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)
     for stale in folder.parent.glob(f".{glob_safe(folder.name)}.unfinished-*"):
-        shutil.rmtree(stale, ignore_errors=True)
+        if not being_written(stale):
+            shutil.rmtree(stale, ignore_errors=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.unfinished-", dir=folder.parent))
+    lock = os.open(unfinished, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         yield unfinished
         unfinished.chmod(0o755)
@@ -41,14 +48,41 @@ def whole_folder(folder: Path, overwrite: bool = False) -> Iterator[Path]:
         if folder.exists():
             replaced = unfinished.with_name(unfinished.name + "-replaced")
             folder.rename(replaced)
-            unfinished.rename(folder)
+            try:
+                unfinished.rename(folder)
+            except BaseException:
+                replaced.rename(folder)
+                raise
             shutil.rmtree(replaced)
         else:
             unfinished.rename(folder)
         flush(folder.parent)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(unfinished, ignore_errors=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(folder)
         raise
+    finally:
+        os.close(lock)
+
+
+def being_written(folder: Path) -> bool:
+    """Whether a living process is writing into it; the lock of a killed one went with the process."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def write_array(path: Path, array: npt.NDArray[Any]) -> None:
+    """What `np.save` writes; but that says nothing of why when the disk is full."""
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(np.ascontiguousarray(array).data)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -73,6 +107,8 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing; the folder is damaged, make it again") from None
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise InputError(f"{path} is not JSON ({error}); it was damaged or written by something else") from None
 

@@ -31,7 +31,7 @@ class TerminalListener(Listener):
     """Draws a bar on standard error while inside `with`; where that is no terminal only the sentences are printed."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False)
+        self.console = Console(stderr=True, highlight=False, emoji=False)
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
         after = (TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
         disable = not self.console.is_terminal

@@ -5,6 +5,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from posrec.data.sessions import PreparedDataset
@@ -33,7 +34,7 @@ def sessions_table(data: "PreparedDataset", sessions: Sequence[int]) -> Table:
         table.add_column(f"session {number}", no_wrap=True)
     columns = [[data.vocabulary.title(item) for item in data.test.session(number).tolist()] for number in sessions]
     for row in zip_longest(*columns, fillvalue=""):
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # titles are a shop's own words, not our markup
     return table
 
 

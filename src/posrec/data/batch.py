@@ -68,7 +68,7 @@ def collate(dataset: SessionDataset, sample_ids: Tensor, max_length: int) -> Ses
     Tensor operations alone, on the dataset's device, with no value read back: the same batch on CPU and GPU, and a step
     that contains it can be captured. See `sessions.py` for how samples are counted.
     """
-    sample_ids = sample_ids.to(dataset.offsets.device)
+    sample_ids = sample_ids.to(dataset.offsets)
     session = torch.searchsorted(dataset.sample_offsets, sample_ids, right=True) - 1  # [B]
     target = dataset.offsets[0] + sample_ids + session + 1  # [B] index of the target click
     lengths = (target - dataset.offsets[session]).clamp(max=max_length)  # [B]

@@ -18,6 +18,17 @@ COMMON_NAMES = {
 }
 
 
+ANY_LOG = ("session_column", "item_column", "time_column", "event_column", "events", "time_unit")
+# Which options each format listens to; those not named have none.
+USED_BY = {
+    "csv": (*ANY_LOG, "delimiter"),
+    "parquet": ANY_LOG,
+    "recbole": ANY_LOG,
+    "retailrocket": ("events",),
+    "otto": ("events",),
+}
+
+
 @dataclass(frozen=True)
 class LogOptions:
     """What a user may say about a log; every part can be left out."""
@@ -29,6 +40,18 @@ class LogOptions:
     events: Sequence[str] = ()
     delimiter: str = ","
     time_unit: str | None = None
+
+    def check(self, format: str) -> None:
+        """Refuse what the format has no use for, rather than pass over it in silence."""
+        for name, value in vars(self).items():
+            if value != getattr(LogOptions, name) and name not in USED_BY.get(format, ()):
+                raise InputError(
+                    f"--{name.replace('_', '-')} can't be used with --format {format}, whose layout is fixed"
+                )
+        if self.event_column is not None and not self.events and format in ("csv", "parquet", "recbole"):
+            raise InputError("--event-column says where the kinds of event stand; say which to read with --events")
+        if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
+            raise InputError(f"--delimiter {self.delimiter!r} can't be used; give one character, e.g. ';' or '\\t'")
 
 
 @dataclass(frozen=True)

@@ -54,11 +54,6 @@ def read_items(path: Path, listener: Listener) -> ItemColumns:
     if title_column is not None and title_column != "title" and title_column != id_column:
         rows = rows.rename({title_column: "title"})
         listener.say(f"{path.name}: column {title_column!r} read as the title")
-    # Dates and the like become text, so that the vocabulary stays plain JSON.
-    kept = (pl.String, pl.Boolean, pl.Int64, pl.Float64)
-    rows = rows.with_columns(
-        pl.col(name).cast(pl.Int64 if kind_of.is_integer() else pl.Float64 if kind_of.is_float() else pl.String)
-        for name, kind_of in rows.schema.items()
-        if kind_of not in kept
-    )
+    # JSON has no NaN. Dates and the like become text where the vocabulary is written.
+    rows = rows.with_columns(pl.selectors.float().fill_nan(None))
     return ItemColumns(rows.filter(pl.col("id").is_not_null()).unique("id", keep="first", maintain_order=True))

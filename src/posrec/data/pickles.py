@@ -34,21 +34,23 @@ def read_sequences(path: Path) -> list[list[int]]:
         raise InputError(f"{path} is no pickle of plain lists and ints; it was not loaded") from None
     if isinstance(content, tuple | list) and len(content) == 2 and is_samples(*content):
         return join_prefixes(path, *content)
-    if not isinstance(content, list) or not all(is_sequence(sequence) for sequence in content):
-        raise InputError(f"{path} holds neither a list of sessions nor a pair (prefixes, targets) of ints")
-    return content
+    if not isinstance(content, tuple | list) or not all(is_sequence(sequence) for sequence in content):
+        raise InputError(
+            f"{path} holds neither a list of sessions nor a pair (prefixes, targets), of ints from 0 up; "
+            "it was not used"
+        )
+    return [list(sequence) for sequence in content]
 
 
 def is_sequence(value: Any) -> bool:
-    return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
+    return isinstance(value, tuple | list) and all(type(item) is int and 0 <= item < 2**63 for item in value)
 
 
 def is_samples(prefixes: Any, targets: Any) -> bool:
     return (
-        isinstance(prefixes, list)
-        and isinstance(targets, list)
-        and len(prefixes) == len(targets)
+        isinstance(prefixes, tuple | list)
         and is_sequence(targets)
+        and len(prefixes) == len(targets)
         and all(is_sequence(prefix) and prefix for prefix in prefixes)
     )
 
@@ -66,7 +68,7 @@ def join_prefixes(path: Path, prefixes: list[list[int]], targets: list[int]) -> 
                 f"{path}, sample {number}: expected the next shorter prefix of the session before it; "
                 "only files that hold every prefix of a session, longest first, can be read"
             )
-        awaited = prefix if len(prefix) > 1 else []
+        awaited = whole[:-1] if len(prefix) > 1 else []
     if awaited:
         raise InputError(f"{path} ends inside a session: its last sample should be a prefix of one click")
     return sessions

@@ -13,7 +13,7 @@ import posrec
 from posrec.data import recipes, steps
 from posrec.data.columns import LogOptions
 from posrec.data.items import ItemColumns, read_items
-from posrec.data.readers import READERS
+from posrec.data.readers import READERS, Reading
 from posrec.data.recipes import Account, RecipeOptions
 from posrec.data.sessions import ARRAYS, MANIFEST, SCHEMA, PreparedDataset, fingerprint, load
 from posrec.data.sources import Source, find_files
@@ -21,7 +21,7 @@ from posrec.data.times import parse_duration
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
-from posrec.files import refuse_existing, whole_folder, write_json, write_text
+from posrec.files import refuse_existing, whole_folder, write_array, write_json, write_text
 from posrec.listener import Listener
 
 RECIPES = {"paper": recipes.paper, "clean": recipes.clean}
@@ -60,6 +60,7 @@ def prepare(
         raise InputError(f"format {format!r} is not known; choose one of {', '.join(READERS)}")
     refuse_existing(folder, overwrite)
     log, wanted = sort_options(options)
+    log.check(format)
     recipe, wanted = choose_recipe(recipe, format, wanted, given_test=test is not None)
     files, test_files = find_files(source), find_files(test) if test is not None else []
     about_items = read_items(Path(items), listener) if items is not None else None
@@ -68,8 +69,8 @@ def prepare(
     if test is None:
         train, held_out = RECIPES[recipe](read_clicks(format, files, log, wanted, account, listener), wanted, account)
     else:
-        parts = (steps.group_sessions(READERS[format](part, log, listener).clicks) for part in (files, test_files))
-        train, held_out = recipes.given(next(parts), next(parts), wanted, account)
+        train, held_out = (read_given(format, part, log, listener) for part in (files, test_files))
+        train, held_out = recipes.given(train, held_out, wanted, account)
     manifest = {
         "schema": SCHEMA,
         "posrec": posrec.__version__,
@@ -89,7 +90,7 @@ def read_clicks(
     format: str, files: list[Path], log: LogOptions, options: RecipeOptions, account: Account, listener: Listener
 ) -> pl.DataFrame:
     """The log as grouped sessions; a log of users is cut into them."""
-    reading = READERS[format](files, log, listener)
+    reading = read_log(format, files, log, listener)
     gap = options.gap
     if reading.of_users and gap is None:
         gap = parse_duration(DEFAULT_GAP)
@@ -102,6 +103,23 @@ def read_clicks(
     return clicks
 
 
+def read_given(format: str, files: list[Path], log: LogOptions, listener: Listener) -> pl.DataFrame:
+    """One part of a split made before, as grouped sessions."""
+    reading = read_log(format, files, log, listener)
+    if reading.of_users:
+        raise InputError(
+            f"{files[0]} is a log of users; --test is for sessions, so leave it out and let --gap cut them"
+        )
+    return steps.group_sessions(reading.clicks)
+
+
+def read_log(format: str, files: list[Path], log: LogOptions, listener: Listener) -> Reading:
+    reading = READERS[format](files, log, listener)
+    if not len(reading.clicks):
+        raise InputError(f"{files[0]} holds no clicks: it is empty, or a header and nothing below it")
+    return reading
+
+
 def sort_options(options: dict[str, Any]) -> tuple[LogOptions, RecipeOptions]:
     """Options given by name -> what the reader and the recipe each want; spans and fractions may be text."""
     ours = {"by_time", "resolution"}  # set by the format, not by the user
@@ -112,6 +130,8 @@ def sort_options(options: dict[str, Any]) -> tuple[LogOptions, RecipeOptions]:
             f"prepare() has no option {unknown[0]!r}; it has {', '.join(sorted(homes[0][1] | homes[1][1]))}"
         )
     options = {name: value for name, value in options.items() if value is not None}
+    if isinstance(options.get("events"), str):
+        options["events"] = [kind.strip() for kind in options["events"].split(",")]
     if isinstance(options.get("gap"), str):
         options["gap"] = parse_duration(options["gap"])
     if "fraction" in options:
@@ -123,7 +143,7 @@ def sort_options(options: dict[str, Any]) -> tuple[LogOptions, RecipeOptions]:
 def parse_fraction(value: str | float | Fraction) -> Fraction:
     try:
         return Fraction(value)
-    except (ValueError, ZeroDivisionError):
+    except (ValueError, ZeroDivisionError, OverflowError):
         raise InputError(f"--fraction {value!r} is no fraction; write e.g. 1/64 or 0.25") from None
 
 
@@ -140,8 +160,12 @@ def choose_recipe(
     if recipe not in RECIPES:
         raise InputError(f"recipe {recipe!r} is not known; choose one of {', '.join(RECIPES)}")
     if recipe == "paper":
-        if options.drop_repeats or options.max_length is not None:
-            raise InputError("--drop-repeats and --max-length belong to --recipe clean; the paper's recipe has neither")
+        unfit = replace(RecipeOptions(), drop_repeats=options.drop_repeats, max_length=options.max_length,
+                        test_share=options.test_share)  # fmt: skip
+        if unfit != RecipeOptions():
+            raise InputError(
+                "--drop-repeats, --max-length and --test-share belong to --recipe clean; the paper's has none of them"
+            )
         settings = PAPER_DEFAULTS.get(format, {"test_days": 1})
         options = replace(options, **{**settings, "test_days": options.test_days or settings["test_days"]})
     return recipe, options
@@ -171,7 +195,7 @@ def write_dataset(
     validation_start = sessions_in["train"] - max(1, round(VALIDATION_SHARE * sessions_in["train"]))
     with whole_folder(folder, overwrite) as unfinished:
         for name, kind in ARRAYS.items():
-            np.save(unfinished / f"{name}.npy", arrays[name].astype(kind, copy=False), allow_pickle=False)
+            write_array(unfinished / f"{name}.npy", arrays[name].astype(kind, copy=False))
         write_text(unfinished / VOCABULARY_FILE, vocabulary.to_json())
         manifest["validation_start"] = validation_start
         manifest["counts"] = {

@@ -15,7 +15,8 @@ import polars as pl
 from posrec.data.columns import ChosenColumns, LogOptions, choose_columns, listed
 from posrec.data.pickles import read_sequences
 from posrec.data.sources import GZIP_MAGIC, ZSTD_MAGIC, Block, blocks, read_whole
-from posrec.data.textlog import ClickCollector, Columns, TextLayout, decode, read_text
+from posrec.data.steps import DAY
+from posrec.data.textlog import NEGATIVE, BadTimes, ClickCollector, Columns, TextLayout, decode, read_text
 from posrec.errors import InputError
 from posrec.listener import Listener
 
@@ -41,14 +42,19 @@ def read_yoochoose(files: Sequence[Path], options: LogOptions, listener: Listene
 def read_diginetica(files: Sequence[Path], options: LogOptions, listener: Listener) -> Reading:
     """`train-item-views.csv` of the CIKM Cup 2016.
 
-    `timeframe` is milliseconds since the session began, `eventdate` a day. A session's clicks all take the day of the
-    one read last, as the field's preprocessing does, so that time orders a session by `timeframe` alone.
+    `timeframe` is milliseconds since the session began, `eventdate` a day; the time of day is not told. A session's
+    day is that of the click read last, as in the field's preprocessing, whatever its `timeframe`s say: the latest click
+    is put at the end of that day and the others before it, so that time orders a session by `timeframe` alone.
     """
     layout = TextLayout(";")
     collector = ClickCollector(listener, time_unit="ms")
     read_text(files, layout, choose_diginetica, collector, listener)
-    day = pl.col("day").last().over("session")
-    return Reading(collector.clicks().select("session", "item", time=day + pl.col("time")))
+    clicks = collector.clicks()
+    if not len(clicks):
+        return Reading(clicks)
+    end_of_day = pl.col("day").last().over("session") + DAY - 1
+    to_the_latest = pl.col("time").max().over("session") - pl.col("time")
+    return Reading(clicks.select("session", "item", time=end_of_day - to_the_latest))
 
 
 def choose_diginetica(path: Path, names: list[str]) -> Columns:
@@ -100,7 +106,12 @@ def read_delimited(files: Sequence[Path], layout: TextLayout, options: LogOption
 
 def finish(collector: ClickCollector, of_users: bool, listener: Listener) -> Reading:
     clicks = collector.clicks()
-    if collector.events:
+    if collector.events and collector.rows:
+        if not len(clicks):
+            raise InputError(
+                f"none of {collector.rows:,} rows is of the events {', '.join(collector.events)}; "
+                "name the kinds that the log has with --events"
+            )
         listener.say(f"kept {len(clicks):,} of {collector.rows:,} rows: events {', '.join(collector.events)}")
     return Reading(clicks, of_users)
 
@@ -114,13 +125,27 @@ def read_parquet(files: Sequence[Path], options: LogOptions, listener: Listener)
     for path, frame in frames:
         chosen = choose_columns(path, frame.collect_schema().names(), options, listener)
         of_users |= chosen.of_users
-        rows = frame.select(pl.col(name).alias(role) for role, name in chosen.columns.used().items())
+        columns = {role: pl.col(name).alias(role) for role, name in chosen.columns.used().items()}
+        # Tables that passed through pandas write missing numbers as NaN.
+        schema = frame.select(columns.values()).collect_schema()
+        rows = frame.select(column.fill_nan(None) if schema[role].is_float() else column
+                            for role, column in columns.items())  # fmt: skip
         first = 0
-        for batch in rows.collect_batches(chunk_size=PARQUET_ROWS, maintain_order=True):
-            collector.add(batch, partial(blame_row, path, chosen, first, batch))
-            first += len(batch)
-            listener.progress("Reading", collector.rows, total)
+        try:
+            for batch in rows.collect_batches(chunk_size=PARQUET_ROWS, maintain_order=True):
+                collector.add(batch, partial(blame_row, path, chosen, first, batch))
+                first += len(batch)
+                listener.progress("Reading", collector.rows, total)
+        except pl.exceptions.PolarsError as error:
+            raise InputError(
+                f"{path}, after row {first}: can't be read ({first_line(error)}); the file is damaged, or a column "
+                "holds something that is no id, number or text"
+            ) from None
     return finish(collector, of_users, listener)
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def scan_parquet(path: Path) -> pl.LazyFrame:
@@ -130,11 +155,13 @@ def scan_parquet(path: Path) -> pl.LazyFrame:
         frame = pl.scan_parquet(BytesIO(read_whole(path)) if packed else path, glob=False)
         frame.collect_schema()
     except pl.exceptions.PolarsError as error:
-        raise InputError(f"{path} is no Parquet file, or is cut short ({str(error).splitlines()[0]})") from None
+        raise InputError(f"{path} is no Parquet file, or is cut short ({first_line(error)})") from None
     return frame
 
 
-def blame_row(path: Path, chosen: ChosenColumns, first: int, batch: pl.DataFrame, row: int, _: set[str]) -> None:
+def blame_row(path: Path, chosen: ChosenColumns, first: int, batch: pl.DataFrame, row: int | None, _: BadTimes) -> None:
+    if row is None:
+        return
     values = batch.row(row, named=True)
     shown = ", ".join(f"{name} = {values[role]!r}" for role, name in chosen.columns.used().items())
     raise InputError(
@@ -155,14 +182,14 @@ def read_otto(files: Sequence[Path], options: LogOptions, listener: Listener) ->
         try:
             sessions = pl.read_ndjson(BytesIO(block.data), schema=OTTO_SCHEMA)
         except pl.exceptions.PolarsError as error:
-            complain(0, set())
-            raise InputError(f"{block.path}, from line {block.first_line}: {str(error).splitlines()[0]}") from None
+            complain(0, {})
+            raise InputError(f"{block.path}, from line {block.first_line}: {first_line(error)}") from None
         events = sessions.explode("events").unnest("events")
         collector.add(events.rename({"aid": "item", "ts": "time", "type": "event"}), complain)
     return finish(collector, False, listener)
 
 
-def blame_json(block: Block, row: int, _: set[str]) -> None:
+def blame_json(block: Block, row: int | None, _: BadTimes) -> None:
     """Raise for the first line that is not a session of events."""
     for number, line in enumerate(decode(block).split("\n"), start=block.first_line):
         if not line.strip():
@@ -175,10 +202,12 @@ def blame_json(block: Block, row: int, _: set[str]) -> None:
         except (ValueError, KeyError, TypeError):
             form = '{"session": 1, "events": [{"aid": 2, "ts": 3, "type": "clicks"}]}'
             raise InputError(f"{where}: not a session as OTTO writes them, {form}") from None
-        if any(value is None or str(value) == "" or str(value).startswith("-") for value in ids):
+        if any(value is None or str(value) == "" or NEGATIVE.fullmatch(str(value)) for value in ids):
             raise InputError(f"{where}: a session or aid is missing or negative; mend or remove the line")
         if any(type(value) is not int for value in times):
-            raise InputError(f"{where}: a ts is no number of milliseconds; mend or remove the line")
+            raise InputError(f"{where}: a ts is no whole number of milliseconds; mend or remove the line")
+    if row is not None:
+        raise InputError(f"{block.path}, from line {block.first_line}: a session or event is not as OTTO writes them")
 
 
 def read_sessions(files: Sequence[Path], options: LogOptions, listener: Listener) -> Reading:
@@ -186,7 +215,7 @@ def read_sessions(files: Sequence[Path], options: LogOptions, listener: Listener
     collector = ClickCollector(listener, time_unit="ms")
     before = 0
     for block in blocks(files, listener):
-        lines = pl.Series("item", decode(block).split("\n"), dtype=pl.String).str.replace_all(r"\s+", " ")
+        lines = pl.Series("item", decode(block).split("\n"), dtype=pl.String).str.replace_all(r"[ \t\r]+", " ")
         lines = lines.str.strip_chars(" ")
         number = pl.int_range(before, before + len(lines), eager=True)
         clicks = pl.DataFrame({"session": number, "item": lines.str.split(" "), "time": number})
@@ -196,7 +225,8 @@ def read_sessions(files: Sequence[Path], options: LogOptions, listener: Listener
     return Reading(collector.clicks())
 
 
-def blame_word(block: Block, lines: pl.Series, row: int, _: set[str]) -> None:
+def blame_word(block: Block, lines: pl.Series, row: int | None, _: BadTimes) -> None:
+    assert row is not None, "a word is never blank"
     line = block.first_line + lines[row]
     raise InputError(f"{block.path}, line {line}: an item id is negative; mend or remove the line")
 

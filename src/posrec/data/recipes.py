@@ -9,6 +9,7 @@ from posrec.data import steps
 from posrec.errors import InputError
 
 SECOND = 1000
+LONGEST_DAYS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ class RecipeOptions:
     def check(self) -> "RecipeOptions":
         """Refuse values that can't be meant."""
         sensible = {
-            "--gap": self.gap is None or self.gap > 0,
-            "--test-days": self.test_days is None or self.test_days > 0,
+            "--gap": self.gap is None or 0 < self.gap <= LONGEST_DAYS * steps.DAY,
+            "--test-days": self.test_days is None or 0 < self.test_days <= LONGEST_DAYS,
             "--test-share": 0 < self.test_share < 1,
             "--fraction": self.fraction is None or 0 < self.fraction <= 1,
             "--min-support": self.min_support >= 1,
@@ -96,15 +97,16 @@ def paper(clicks: pl.DataFrame, options: RecipeOptions, account: Account) -> Spl
 
     One pass of each filter, a session dated by its last-read click, sessions exactly on the boundary lost.
     """
+    dates = steps.session_dates(clicks, options.resolution)  # the last-read click's, be it filtered away later or not
     clicks = steps.drop_short_sessions(clicks, options.min_length)
     account.note(f"sessions under {options.min_length} clicks", clicks)
     clicks = steps.drop_rare_items(clicks, options.min_support)
     account.note(f"items under {options.min_support} clicks", clicks)
     clicks = steps.drop_short_sessions(clicks, options.min_length)
     account.note(f"sessions now under {options.min_length} clicks", clicks)
-    clicks = steps.sort_by_date(clicks, options.resolution)
-    train, test = steps.split_around_date(clicks, options.test_days or 1, options.resolution)
+    train, test = steps.split_around_date(clicks, dates, options.test_days or 1)
     account.note("sessions exactly on the boundary", train, test)
+    train, test = steps.sort_by_date(train, dates), steps.sort_by_date(test, dates)
     return end(train, test, options, account)
 
 

@@ -119,24 +119,28 @@ def load(folder: str | Path) -> PreparedDataset:
     if not (path / MANIFEST).is_file():
         raise InputError(f"{path} is no prepared dataset (it has no {MANIFEST}); make one with posrec prepare")
     manifest = read_json(path / MANIFEST)
-    if manifest.get("schema") != SCHEMA:
-        raise InputError(
-            f"{path} has dataset schema {manifest.get('schema')}, this version reads {SCHEMA}; prepare it again"
-        )
+    schema = manifest.get("schema") if isinstance(manifest, dict) else None
+    if schema != SCHEMA:
+        raise InputError(f"{path} has dataset schema {schema}, this version reads {SCHEMA}; prepare it again")
+    if missing := {"validation_start", "counts", "fingerprint"} - set(manifest):
+        raise InputError(f"{path / MANIFEST} lacks {', '.join(sorted(missing))}; it is damaged, prepare it again")
     arrays = {name: torch.from_numpy(open_array(path / f"{name}.npy")) for name in ARRAYS}
     train, test = (SessionDataset(*(arrays[f"{part}_{name}"] for name in ("items", "offsets", "times")))
                    for part in ("train", "test"))  # fmt: skip
     for part, sessions in (("train", train), ("test", test)):
         if len(sessions.items) != sessions.clicks or len(sessions.times) != sessions.sessions:
             raise InputError(f"{path}: the {part} arrays don't fit together; the folder is damaged, prepare it again")
-    return PreparedDataset(train, test, Vocabulary.load(path), manifest, path)
+    vocabulary = Vocabulary.load(path)
+    if len(vocabulary) != manifest["counts"].get("items"):
+        raise InputError(f"{path}: the vocabulary doesn't fit the manifest; the folder is damaged, prepare it again")
+    return PreparedDataset(train, test, vocabulary, manifest, path)
 
 
 def open_array(path: Path) -> npt.NDArray[Any]:
     """Map a file as copy-on-write: nothing is read before it is used, and nothing can write to the file."""
     try:
         array = np.load(path, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
         raise InputError(f"{path} can't be read ({error}); the folder is damaged, prepare it again") from None
     if array.dtype != ARRAYS[path.stem] or array.ndim != 1:
         raise InputError(f"{path} holds {array.dtype}, not {np.dtype(ARRAYS[path.stem])}; prepare the dataset again")

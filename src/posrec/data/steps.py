@@ -16,6 +16,8 @@ import polars as pl
 
 DAY = 86_400_000
 
+Times = npt.NDArray[np.int64]
+
 
 def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
     """Sessions in order of first appearance; inside one, clicks by time (file order on ties) or in file order."""
@@ -80,20 +82,30 @@ def drop_until_stable(clicks: pl.DataFrame, min_length: int, min_support: int) -
             return clicks
 
 
-def sort_by_date(clicks: pl.DataFrame, resolution: int) -> pl.DataFrame:
-    """Order sessions by the date of their last-read click, to `resolution` milliseconds; stable."""
-    return order_sessions(clicks, pl.col("time").last() // resolution)
+def session_dates(clicks: pl.DataFrame, resolution: int) -> Times:
+    """[sessions] the date of each session's last click, to `resolution` milliseconds.
+
+    To be asked of what `group_sessions` or `cut_at_silence` gave, whose sessions are 0, 1, 2, ...: a later filter may
+    take the click that dates a session.
+    """
+    last = clicks.group_by("session", maintain_order=True).agg(pl.col("time").last())
+    return last["time"].to_numpy() // resolution * resolution
+
+
+def sort_by_date(clicks: pl.DataFrame, dates: Times) -> pl.DataFrame:
+    """Order sessions by `dates [session]`; stable."""
+    sessions = clicks.group_by("session", maintain_order=True).len()
+    return order_sessions(clicks, dates[sessions["session"].to_numpy()], sessions["len"].to_numpy())
 
 
 def sort_by_first_click(clicks: pl.DataFrame) -> pl.DataFrame:
-    return order_sessions(clicks, pl.col("time").min())
+    sessions = clicks.group_by("session", maintain_order=True).agg(pl.len(), pl.col("time").min())
+    return order_sessions(clicks, sessions["time"].to_numpy(), sessions["len"].to_numpy())
 
 
-def order_sessions(clicks: pl.DataFrame, key: pl.Expr) -> pl.DataFrame:
-    """Sort whole sessions by a key each has one of, and number them anew."""
-    sessions = clicks.group_by("session", maintain_order=True).agg(key.alias("key"), pl.len().alias("length"))
-    lengths = sessions["length"].to_numpy()
-    order = np.argsort(sessions["key"].to_numpy(), kind="stable")
+def order_sessions(clicks: pl.DataFrame, keys: Times, lengths: npt.NDArray[np.uint32]) -> pl.DataFrame:
+    """Sort whole sessions by a key each, and number them anew; keys and lengths stand in the sessions' order."""
+    order = np.argsort(keys, kind="stable")
     starts = np.cumsum(lengths, dtype=np.uint32) - lengths
     lengths, starts = lengths[order], starts[order]
     # Row of every click in the new order: each session's own rows, one after the other (unsigned, so shifts may wrap).
@@ -103,12 +115,11 @@ def order_sessions(clicks: pl.DataFrame, key: pl.Expr) -> pl.DataFrame:
     return clicks[rows].with_columns(session=pl.Series(numbers).set_sorted())
 
 
-def split_around_date(clicks: pl.DataFrame, days: float, resolution: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+def split_around_date(clicks: pl.DataFrame, dates: Times, days: float) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The field's split: training strictly before (latest date - days), test strictly after; what is on it vanishes."""
-    date = (pl.col("time").last() // resolution * resolution).over("session")
-    dated = clicks.with_columns(date=date)
-    boundary = pl.col("date").max() - round(days * DAY)
-    return dated.filter(pl.col("date") < boundary).drop("date"), dated.filter(pl.col("date") > boundary).drop("date")
+    date = dates[clicks["session"].to_numpy()]
+    boundary = date.max() - round(days * DAY)
+    return clicks.filter(pl.Series(date < boundary)), clicks.filter(pl.Series(date > boundary))
 
 
 def split_at_first_click(clicks: pl.DataFrame, days: float | None, share: float) -> tuple[pl.DataFrame, pl.DataFrame]:

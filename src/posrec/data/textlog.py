@@ -18,7 +18,7 @@ from posrec.data.times import TimeReader, parse_text
 from posrec.errors import InputError
 from posrec.listener import Listener
 
-NEGATIVE = re.compile(r"-\d+(\.\d+)?")
+NEGATIVE = re.compile(r"-[0-9]+(\.[0-9]+)?")
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar", " ": "a space"}
 
 
@@ -49,20 +49,27 @@ class TextLayout:
     names: tuple[str, ...] | None = None
     typed: bool = False
 
-    def records(self, text: str) -> Iterator[tuple[int, list[str]]]:
-        """(line within the text, fields), slowly; for headers and for finding the line at fault."""
-        lines = io.StringIO(text, newline="")
+    def records(self, block: Block) -> Iterator[tuple[int, list[str]]]:
+        """(line of the file, fields), slowly; for headers and for finding the line at fault."""
+        lines = io.StringIO(decode(block), newline="")
         if self.quote is None:
             reader = csv.reader(lines, delimiter=self.delimiter, quoting=csv.QUOTE_NONE)
         else:
             reader = csv.reader(lines, delimiter=self.delimiter, quotechar=self.quote)
-        for record in reader:
-            if record:
-                yield reader.line_num, record
+        try:
+            for record in reader:
+                if record:
+                    yield block.first_line + reader.line_num - 1, record
+        except csv.Error as error:
+            line = block.first_line + max(reader.line_num, 1) - 1
+            raise InputError(f"{block.path}, line {line}: no line of delimited text ({error})") from None
 
 
-# Told the first row of a block that can't be used and the texts that are no times; raises what to tell the user.
-Complaint = Callable[[int, set[str]], None]
+# The texts that are no times, in the columns of each role (time, date).
+BadTimes = dict[str, set[str]]
+# Told the first row of a block that can't be used and the bad times among them; raises what to tell the user.
+# Where the row is None only lines that look blank are in question, and it returns if they are.
+Complaint = Callable[[int | None, BadTimes], None]
 
 
 class ClickCollector:
@@ -80,6 +87,9 @@ class ClickCollector:
         """`rows` has the columns session, item, time and, where events are picked, event (all as in the file)."""
         self.rows += len(rows)
         if self.events:
+            # A line cut short may have lost its event with the rest: not to be taken for an event nobody asked for.
+            if rows.select(pl.col("event").is_null() & pl.any_horizontal(pl.col(*ROLES).is_null())).to_series().any():
+                complain(None, {})
             wanted = rows["event"].is_in(self.events)
             numbers, rows = wanted.arg_true(), rows.filter(wanted)
         else:
@@ -88,25 +98,30 @@ class ClickCollector:
             pl.col("session").cast(pl.String).cast(self.session_type),
             pl.col("item").cast(pl.String).cast(self.item_type),
             self.read_time.quickly(rows["time"]).alias("time"),
-            faulty_id("session") | faulty_id("item"),
+            (suspect_id("session") | suspect_id("item")).alias("suspect"),
         )
-        if clicks["time"].null_count() or clicks["faulty"].any() or "date" in rows.columns:
+        if clicks["time"].null_count() or clicks["suspect"].any() or "date" in rows.columns:
             clicks = self.look_closer(rows, clicks, numbers, complain)
-        self.frames.append(clicks.drop("faulty"))
+        self.frames.append(clicks.drop("suspect"))
 
     def look_closer(
         self, rows: pl.DataFrame, clicks: pl.DataFrame, numbers: pl.Series, complain: Complaint
     ) -> pl.DataFrame:
         """Read times of other layouts and days; complain of rows that can't be used, pass over blank lines."""
-        clicks = clicks.with_columns(self.read_time(rows["time"]).alias("time"))
-        no_time = clicks["time"].is_null()
+        if clicks["time"].null_count():
+            clicks = clicks.with_columns(self.read_time(rows["time"]).alias("time"))
+        unread = {"time": clicks["time"].is_null()}
         if "date" in rows.columns:
             clicks = clicks.with_columns(parse_text(rows["date"]).alias("day"))
-            no_time |= clicks["day"].is_null()
-        faulty = clicks["faulty"] | no_time
+            unread["date"] = clicks["day"].is_null()
+        faulty = rows.select(faulty_id("session") | faulty_id("item")).to_series()
+        for column in unread.values():
+            faulty |= column
         if faulty.any():
-            texts = [rows[name].filter(no_time).drop_nulls() for name in ("time", "date") if name in rows.columns]
-            complain(numbers.filter(faulty)[0], {str(text) for column in texts for text in column})
+            blank = rows.select(pl.all_horizontal(is_blank(name) for name in rows.columns)).to_series()
+            culprits = numbers.filter(faulty & ~blank)
+            bad_times = {role: set(rows[role].filter(column).cast(pl.String)) for role, column in unread.items()}
+            complain(next(iter(culprits), None), bad_times)
         return clicks.filter(~faulty)
 
     def clicks(self) -> pl.DataFrame:
@@ -116,11 +131,23 @@ class ClickCollector:
 CLICK_SCHEMA = {"session": pl.String, "item": pl.String, "time": pl.Int64}
 
 
+ROLES = ("session", "item", "time")
+
+
+def suspect_id(column: str) -> pl.Expr:
+    """Perhaps faulty; quick, for every click."""
+    text = pl.col(column).cast(pl.String)
+    return text.is_null() | (text == "") | text.str.starts_with("-")
+
+
 def faulty_id(column: str) -> pl.Expr:
     """Missing, or a negative number: logs write -1 for 'unknown' far more often than they name an item so."""
     text = pl.col(column).cast(pl.String)
-    negative = text.str.starts_with("-") & text.str.slice(1).cast(pl.Float64, strict=False).is_not_null()
-    return (text.is_null() | (text == "") | negative).alias("faulty")
+    return text.is_null() | (text == "") | text.str.contains(f"^{NEGATIVE.pattern}$")
+
+
+def is_blank(column: str) -> pl.Expr:
+    return pl.col(column).cast(pl.String).str.strip_chars().fill_null("") == ""
 
 
 def read_text(
@@ -137,10 +164,8 @@ def read_text(
         if block.first_line == 1:
             names, block = header_of(block, layout)
             columns = choose(block.path, names)
-            if not block.data.strip():
-                if block.path.stat().st_size < 1 << 16:
-                    raise InputError(f"{block.path} has a header but no clicks; there is nothing to read")
-                continue
+        if not block.data.strip():
+            continue
         complain = complaint(block, layout, names, columns, collector.events)
         collector.add(parse_block(block, layout, names, columns, complain), complain)
 
@@ -152,7 +177,7 @@ def header_of(block: Block, layout: TextLayout) -> tuple[list[str], Block]:
     if layout.names is not None:
         has_header = line.lower().startswith(layout.names[0].encode())
         return list(layout.names), below if has_header else block
-    names = [name.strip() for name in next(layout.records(decode(Block(block.path, line, 1))), (1, []))[1]]
+    names = [name.strip() for name in next(layout.records(Block(block.path, line, 1)), (1, []))[1]]
     if layout.typed:
         names = [name.partition(":")[0] for name in names]
     if len(set(names)) < len(names):
@@ -170,21 +195,22 @@ def parse_block(
         separator=layout.delimiter,
         quote_char=layout.quote,
         schema=dict.fromkeys(names, pl.String),
+        missing_columns="insert",  # a short first line is told like any other
     )
     try:
         return scan.select(pl.col(name).alias(role) for role, name in columns.used().items()).collect()
     except pl.exceptions.PolarsError as error:
-        complain(0, set())
-        raise InputError(f"{block.path}, from line {block.first_line}: {str(error).splitlines()[0]}") from None
+        complain(0, {})
+        raise unexplained(block) from error
 
 
 def complaint(block: Block, layout: TextLayout, names: list[str], columns: Columns, events: Sequence[str]) -> Complaint:
-    """A function that finds the first line of the block to blame and raises; it returns if all are blank ones."""
+    """A function that finds the first line of the block to blame and raises."""
     between = DELIMITERS.get(layout.delimiter, repr(layout.delimiter))
 
-    def complain(row: int, bad_times: set[str]) -> None:
-        for offset, record in layout.records(decode(block)):
-            where = f"{block.path}, line {block.first_line + offset - 1}"
+    def complain(row: int | None, bad_times: BadTimes) -> None:
+        for line, record in layout.records(block):
+            where = f"{block.path}, line {line}"
             if not any(field.strip() for field in record):
                 continue
             if len(record) != len(names):
@@ -195,11 +221,22 @@ def complaint(block: Block, layout: TextLayout, names: list[str], columns: Colum
             fields = dict(zip(names, record, strict=True))
             if columns.event is None or not events or fields[columns.event] in events:
                 blame(where, fields, columns, bad_times)
+        if row is not None:
+            raise unexplained(block)
 
     return complain
 
 
-def blame(where: str, fields: dict[str, str], columns: Columns, bad_times: set[str]) -> None:
+def unexplained(block: Block) -> InputError:
+    """For a block that can't be read though each of its lines looks fine: quotes are what does that."""
+    last = block.first_line + block.data.rstrip().count(b"\n")
+    return InputError(
+        f"{block.path}, between lines {block.first_line} and {last}: the lines can't be told apart; "
+        "look for a double quote that is never closed or stands inside a field"
+    )
+
+
+def blame(where: str, fields: dict[str, str], columns: Columns, bad_times: BadTimes) -> None:
     """Raise if this line is at fault."""
     for role in ("session", "item"):
         name = getattr(columns, role)
@@ -210,8 +247,9 @@ def blame(where: str, fields: dict[str, str], columns: Columns, bad_times: set[s
                 f"{where}: the {role} (column {name!r}) is {fields[name]}, and an id can't be negative; "
                 "mend or remove the line"
             )
-    for name in (columns.time, columns.date):
-        if name is not None and (fields[name] == "" or fields[name] in bad_times):
+    for role in ("time", "date"):
+        name = getattr(columns, role)
+        if name is not None and (fields[name] == "" or fields[name] in bad_times.get(role, ())):
             raise InputError(
                 f"{where}: {fields[name]!r} in column {name!r} is no time; "
                 "write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds"

@@ -29,7 +29,7 @@ def parse_duration(text: str) -> int:
     """'30m' -> 1800000 milliseconds."""
     match = DURATION.fullmatch(text.strip())
     if not match or float(match[1]) <= 0:
-        raise InputError(f"{text!r} is no span of time; write e.g. 30m, 2h, 90s or 1d")
+        raise InputError(f"--gap {text!r} is no span of time; write e.g. 30m, 2h, 90s or 1d")
     return round(float(match[1]) * DURATION_UNITS[match[2]])
 
 
@@ -44,10 +44,13 @@ class TimeReader:
 
     def __call__(self, column: pl.Series) -> pl.Series:
         """Milliseconds, with null where a value can't be read."""
-        if column.dtype.is_temporal():
+        if isinstance(column.dtype, pl.Date | pl.Datetime):
             return column.cast(pl.Datetime("ms")).cast(pl.Int64)
         if column.dtype.is_numeric():
             return self.scale(column)
+        if not isinstance(column.dtype, pl.String | pl.Categorical | pl.Enum):
+            return pl.Series(column.name, [None] * len(column), dtype=pl.Int64)
+        column = column.cast(pl.String)
         present = column.drop_nulls()
         if len(present) and NUMBER.fullmatch(present[0]):
             whole = column.cast(pl.Int64, strict=False)
@@ -76,10 +79,12 @@ class TimeReader:
             self.unit = guess_unit(abs(float(numbers.drop_nulls()[0])))
             self.listener.say(f"times read as {UNIT_NAMES[self.unit]} (pass --time-unit if that is wrong)")
         factor = MILLISECONDS_PER[self.unit or "ms"]
-        if factor >= 1 and numbers.dtype.is_integer():
-            return numbers.cast(pl.Int64) * int(factor)
         if numbers.dtype.is_integer():
-            return numbers.cast(pl.Int64) // round(1 / factor)
+            whole = numbers.cast(pl.Int64, strict=False)
+            if factor < 1:
+                return whole // round(1 / factor)
+            # What would not fit into 64 bits is no time.
+            return whole.set(~whole.is_between(-(2**62) // int(factor), 2**62 // int(factor)), None) * int(factor)
         finite = numbers.cast(pl.Float64).is_finite().fill_null(False)
         scaled = (numbers.cast(pl.Float64) * factor).round()
         return scaled.set(~finite, None).cast(pl.Int64, strict=False)

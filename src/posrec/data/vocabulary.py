@@ -53,11 +53,13 @@ class Vocabulary:
 
     def title(self, index: int) -> str:
         """What to call an item in front of people: its title, or its id where it has none."""
-        titles = self.columns.get("title")
-        return str((titles and titles[index - 1]) or self.item(index))
+        item, titles = self.item(index), self.columns.get("title")
+        return str((titles and titles[index - 1]) or item)
 
     def to_json(self) -> str:
-        return json.dumps({"ids": self.ids, "columns": self.columns}, ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(
+            {"ids": self.ids, "columns": self.columns}, ensure_ascii=False, separators=(",", ":"), default=str
+        )
 
     @classmethod
     def load(cls, folder: Path) -> "Vocabulary":

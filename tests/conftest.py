@@ -1,0 +1,27 @@
+"""Shared by every test: one hypothesis profile, and where the real datasets are."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadlines: a noisy machine must not fail a test. In CI the same examples every time.
+settings.register_profile(
+    "posrec",
+    deadline=None,
+    max_examples=60,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("posrec")
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The real datasets: POSREC_DATA, or ../shared/data beside the repository."""
+    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("POSREC_DATA", default))
+    if not folder.is_dir():
+        pytest.skip("the real datasets are not here; say where with POSREC_DATA")
+    return folder

@@ -1,0 +1,60 @@
+"""What is known about items rides along in the vocabulary."""
+
+from datetime import date
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import posrec
+from posrec.data.items import read_items
+from posrec.errors import InputError
+from posrec.listener import SilentListener
+from tests.helpers import Hearing, small_shop, write_lines, write_log
+
+IDS = ["007", "x", "é"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "jsonl", "csv.gz"])
+def test_every_kind_of_file(tmp_path: Path, kind: str) -> None:
+    table = pl.DataFrame({"sku": ["x", "007", "x", None], "Name": ["Tent, red", "Boot", "twice", "none"]})
+    path = tmp_path / f"items.{kind}"
+    if kind == "parquet":
+        table.write_parquet(path)
+    elif kind == "jsonl":
+        table.write_ndjson(path)
+    elif kind == "csv.gz":
+        import gzip
+
+        path.write_bytes(gzip.compress(table.write_csv().encode()))
+    else:
+        table.write_csv(path, separator="\t" if kind == "tsv" else ",")
+    hearing = Hearing()
+    items = read_items(path, hearing)
+    assert items.of(IDS) == {"title": ["Boot", "Tent, red", None]}
+    assert hearing.sentences == [f"items.{kind}: column 'Name' read as the title"]
+
+
+def test_columns_of_any_type_reach_the_prepared_vocabulary(tmp_path: Path) -> None:
+    table = pl.DataFrame({
+        "id": ["i0", "i1", "i2"], "title": ["A", "B", None], "price": [1.5, float("nan"), None], "stock": [1, 2, 3],
+        "since": [date(2026, 1, 2)] * 3, "tags": [["a"], [], None], "new": [True, False, None],
+    })  # fmt: skip
+    table.write_parquet(tmp_path / "items.parquet")
+    log = write_log(tmp_path / "c.csv", small_shop())
+    data = posrec.prepare(log, "csv", tmp_path / "out", items=tmp_path / "items.parquet", listener=SilentListener())
+    assert data.vocabulary.ids == ["i0", "i1", "i2", "i3"]
+    assert data.vocabulary.columns == {
+        "title": ["A", "B", None, None], "price": [1.5, None, None, None], "stock": [1, 2, 3, None],
+        "since": ["2026-01-02"] * 3 + [None], "tags": [["a"], [], None, None], "new": [True, False, None, None],
+    }  # fmt: skip
+    assert [data.vocabulary.title(number) for number in (1, 2, 3, 4)] == ["A", "B", "i2", "i3"]
+
+
+def test_a_file_without_ids_or_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no column that looks like an item id .*: colour, price"):
+        read_items(write_lines(tmp_path / "items.csv", ["colour,price", "red,1"]), SilentListener())
+    with pytest.raises(InputError, match="can't be read as parquet"):
+        read_items(write_lines(tmp_path / "items.parquet", ["id,title"]), SilentListener())
+    with pytest.raises(InputError, match="does not exist"):
+        read_items(tmp_path / "none.csv", SilentListener())

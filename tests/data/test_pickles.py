@@ -1,0 +1,100 @@
+"""Only plain numbers come out of a pickle; whatever else is in it, nothing of it runs."""
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posrec.data.pickles import read_sequences
+from posrec.errors import InputError
+
+sessions_strategy = st.lists(st.lists(st.integers(0, 2**40), min_size=2, max_size=6), max_size=8)
+
+
+def written(path: Path, content: object, protocol: int | None = None) -> Path:
+    path.write_bytes(pickle.dumps(content, protocol=protocol))
+    return path
+
+
+@given(sessions_strategy, st.integers(0, pickle.HIGHEST_PROTOCOL))
+def test_sessions_come_back_from_every_form(tmp_path: Path, sessions: list[list[int]], protocol: int) -> None:
+    path = tmp_path / "p"
+    assert read_sequences(written(path, sessions, protocol)) == sessions
+    assert read_sequences(written(path, tuple(map(tuple, sessions)), protocol)) == sessions
+    samples = [(session[:-i], session[-i]) for session in sessions for i in range(1, len(session))]
+    pair = ([prefix for prefix, _ in samples], [target for _, target in samples])
+    for form in (pair, list(pair), tuple(map(tuple, pair))):
+        assert read_sequences(written(path, form, protocol)) == sessions
+
+
+class Malicious:
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, (f"touch {self.trace}",)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_nothing_in_a_pickle_runs(tmp_path: Path, protocol: int) -> None:
+    trace = tmp_path / "ran"
+    path = written(tmp_path / "p", [[1, 2], Malicious(trace)], protocol)
+    with pytest.raises(InputError, match=r"asks for \w+\.system; it was not loaded"):
+        read_sequences(path)
+    assert not trace.exists()
+    pickle.loads(path.read_bytes())  # the same file, trusted: this is what was refused
+    assert trace.exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"a": [1]},
+        [[1.5]],
+        [["1"]],
+        [[True]],
+        [[-1]],
+        [[2**63]],
+        [[None]],
+        [{1}],
+        "text",
+        5,
+        [[[1]]],
+        [b"12"],
+        [[1], {}],
+    ],
+)
+def test_anything_else_is_refused(tmp_path: Path, content: object) -> None:
+    with pytest.raises(InputError):
+        read_sequences(written(tmp_path / "p", content))
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        (([[1, 2, 3], [1, 2], [1]], [4, 3, 9]), "sample 3: expected the next shorter prefix"),
+        (([[1, 2, 3], [1, 2]], [4, 3]), "ends inside a session"),
+        (([[1], [1, 2]], [2, 3]), "ends inside a session"),
+    ],
+)
+def test_prefixes_that_are_not_all_there_are_refused(tmp_path: Path, pair: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_sequences(written(tmp_path / "p", pair))
+
+
+GOOD = pickle.dumps(([[1, 2, 3], [1, 2], [1], [700_000]], [4, 3, 2, 6]))
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=60) | st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255)))
+def test_damage_is_told_never_thrown(tmp_path: Path, damage: bytes | tuple[int, int]) -> None:
+    content = damage if isinstance(damage, bytes) else GOOD[: damage[0]] + bytes([damage[1]]) + GOOD[damage[0] + 1 :]
+    (tmp_path / "p").write_bytes(content)
+    try:
+        found = read_sequences(tmp_path / "p")
+    except InputError:
+        return
+    assert all(type(item) is int for session in found for item in session)

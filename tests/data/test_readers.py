@@ -1,0 +1,290 @@
+"""Every format read from real files: the click frame that comes out, whole or in small blocks, packed or plain."""
+
+import gzip
+import json
+import pickle
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posrec.data import readers, sources
+from posrec.data.columns import LogOptions
+from posrec.data.readers import READERS
+from posrec.data.sources import find_files
+from posrec.errors import InputError
+from tests.data import strategies
+from tests.helpers import Click, Hearing, rows, write_lines, write_log
+
+T = 1_396_867_869_277
+MOMENT = "2014-04-07T10:51:09.277Z"
+
+
+def read(format: str, source: Any, hearing: Hearing | None = None, **options: Any) -> list[Click]:
+    return rows(READERS[format](find_files(source), LogOptions(**options), hearing or Hearing()).clicks)
+
+
+def otto(clicks: list[Click], kind: str = "clicks") -> list[str]:
+    return [
+        json.dumps({"session": int(session), "events": [{"aid": int(item), "ts": time, "type": kind}]})
+        for session, item, time in clicks
+    ]
+
+
+CLICKS = [("1", "20", T), ("2", "30", T + 5), ("1", "20", T), ("2", "007", T - 5)]
+YOOCHOOSE = [f"{s},2014-04-07T10:51:09.{t - T + 277}Z,{i},0" for s, i, t in CLICKS]
+WRITTEN: dict[str, list[str]] = {
+    "yoochoose": YOOCHOOSE,
+    "retailrocket": ["timestamp,visitorid,event,itemid,transactionid", *(f"{t},{s},view,{i}," for s, i, t in CLICKS)],
+    "recbole": ["session_id:token\titem_id:token\ttimestamp:float", *(f"{s}\t{i}\t{t}" for s, i, t in CLICKS)],
+    "csv": ["session_id,item_id,timestamp", *(f"{s},{i},{t}" for s, i, t in CLICKS)],
+}
+
+
+def write_as(path: Path, packing: str, text: bytes) -> Path:
+    pack: dict[str, Callable[[bytes], bytes]] = {
+        "plain": bytes,
+        "gzip": gzip.compress,
+        "zstd": zstandard.compress,
+        "gzip in two members": lambda data: gzip.compress(data[:20]) + gzip.compress(data[20:]),
+        "zstd in two frames": lambda data: zstandard.compress(data[:20]) + zstandard.compress(data[20:]),
+    }
+    path.write_bytes(pack[packing](text))
+    return path
+
+
+@pytest.mark.parametrize("packing", ["plain", "gzip", "zstd", "gzip in two members", "zstd in two frames"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["LF", "CRLF"])
+@pytest.mark.parametrize("format", list(WRITTEN))
+def test_text_formats_in_every_dress(tmp_path: Path, format: str, packing: str, end: str) -> None:
+    text = end.join(WRITTEN[format])  # the last line has no end, as often
+    log = write_as(tmp_path / "log", packing, text.encode())
+    assert read(format, log) == CLICKS
+    mark = write_as(tmp_path / "mark", packing, b"\xef\xbb\xbf" + text.encode())
+    assert read(format, mark) == CLICKS
+    blank = write_as(tmp_path / "blank", packing, (text.replace(end, end + end) + end + "  " + end).encode())
+    assert read(format, blank) == CLICKS
+
+
+def test_yoochoose_with_a_header(tmp_path: Path) -> None:
+    log = write_lines(tmp_path / "log", ["session_id,timestamp,item_id,category", *YOOCHOOSE])
+    assert read("yoochoose", log) == CLICKS
+    assert read("yoochoose", [write_lines(tmp_path / "a", YOOCHOOSE[:1]), log])[1:] == CLICKS
+
+
+@pytest.mark.parametrize(
+    "header", ["sessionId;userId;itemId;timeframe;eventdate", "session_id;user_id;item_id;timeframe;eventdate"]
+)
+def test_diginetica_is_ordered_by_timeframe_on_the_day_read_last(tmp_path: Path, header: str) -> None:
+    lines = [header, "1;NA;20;5000;2016-05-09", "2;NA;30;10;2016-05-09", "1;7;007;2000;2016-05-10"]
+    clicks = read("diginetica", write_lines(tmp_path / "views.csv", lines))
+    assert [(session, item) for session, item, _ in clicks] == [("1", "20"), ("2", "30"), ("1", "007")]
+    days = [time // 86_400_000 for _, _, time in clicks]
+    ninth = datetime(2016, 5, 9).toordinal() - datetime(1970, 1, 1).toordinal()
+    assert days == [ninth + 1, ninth, ninth + 1]
+    assert clicks[0][2] - clicks[2][2] == 3000
+
+
+def test_retailrocket_reads_views_of_visitors(tmp_path: Path) -> None:
+    lines = [*WRITTEN["retailrocket"], f"{T},9,transaction,5,77", f"{T},9,addtocart,5,"]
+    log, hearing = write_lines(tmp_path / "events.csv", lines), Hearing()
+    reading = READERS["retailrocket"]([log], LogOptions(), hearing)
+    assert (rows(reading.clicks), reading.of_users) == (CLICKS, True)
+    assert hearing.sentences == ["kept 4 of 6 rows: events view"]
+    assert read("retailrocket", log, events=["transaction", "view"]) == [*CLICKS, ("9", "5", T)]
+
+
+def test_otto(tmp_path: Path) -> None:
+    lines = [
+        '{"session":1,"events":[{"aid":20,"ts":5,"type":"clicks"},{"aid":3,"ts":6,"type":"carts"}]}',
+        "",
+        '{"session":2,"events":[]}',
+        '{"session":"x y","events":[{"type":"clicks","ts":7,"aid":"007","more":1}]}',
+    ]
+    log = write_lines(tmp_path / "train.jsonl", lines)
+    assert read("otto", log) == [("1", "20", 5), ("x y", "007", 7)]
+    assert read("otto", log, events=("carts",)) == [("1", "3", 6)]
+
+
+def test_recbole_with_users_and_other_columns(tmp_path: Path) -> None:
+    log = write_lines(
+        tmp_path / "a.inter", ["user_id:token\titem_id:token\trating:float\ttimestamp:float", 'u\t"q\t4.0\t1.5']
+    )
+    reading = READERS["recbole"]([log], LogOptions(), Hearing())
+    assert (rows(reading.clicks), reading.of_users) == ([("u", '"q', 1500)], True)
+
+
+def test_columns_are_guessed_and_said(tmp_path: Path) -> None:
+    log, hearing = write_lines(tmp_path / "a.csv", ["Visit-ID,Product ID,x,created_at", "1,2,3,4"]), Hearing()
+    assert read("csv", log, hearing) == [("1", "2", 4000)]
+    assert hearing.sentences == [
+        "a.csv: column 'Visit-ID' read as the session",
+        "a.csv: column 'Product ID' read as the item",
+        "a.csv: column 'created_at' read as the time",
+        "times read as seconds (pass --time-unit if that is wrong)",
+    ]
+    named, silent = {"session_column": "x", "item_column": "Visit-ID", "time_column": "created_at"}, Hearing()
+    assert read("csv", log, silent, **named, time_unit="ms") == [("3", "1", 4)]
+    assert silent.sentences == []
+
+
+def test_a_session_is_preferred_to_a_user(tmp_path: Path) -> None:
+    log = write_lines(tmp_path / "a.csv", ["user_id,item,session_id,time", "u,i,s,1"])
+    reading = READERS["csv"]([log], LogOptions(), Hearing())
+    assert (rows(reading.clicks), reading.of_users) == ([("s", "i", 1000)], False)
+
+
+def test_events_are_picked(tmp_path: Path) -> None:
+    lines = ["session,item,time,action", "1,a,1,view", "1,b,no time,buy", "1,,3,", "1,d,4,click"]
+    log, hearing = write_lines(tmp_path / "a.csv", lines), Hearing()
+    assert read("csv", log, hearing, events=["view", "click"], time_unit="ms") == [("1", "a", 1), ("1", "d", 4)]
+    assert "a.csv: column 'action' read as the event" in hearing.sentences
+    assert read("csv", log, events=["click"], event_column="action", time_unit="s") == [("1", "d", 4000)]
+    with pytest.raises(InputError, match="none of 4 rows is of the events views"):
+        read("csv", log, events=["views"])
+
+
+def test_quoted_fields(tmp_path: Path) -> None:
+    lines = ['session,item,"time"', '"a, b","say ""hi""",1', '"two\nlines",x,"2"', 'c,"",3'.replace('""', "y")]
+    log = write_lines(tmp_path / "a.csv", lines)
+    expected = [("a, b", 'say "hi"', 1), ("two\nlines", "x", 2), ("c", "y", 3)]
+    assert read("csv", log, time_unit="ms") == expected
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|", " "])
+def test_other_delimiters(tmp_path: Path, delimiter: str) -> None:
+    log = write_lines(tmp_path / "a.csv", [line.replace(",", delimiter) for line in WRITTEN["csv"]])
+    assert read("csv", log, delimiter=delimiter) == CLICKS
+
+
+field = st.text(st.sampled_from('ab,"\n é'), min_size=1, max_size=4).filter(lambda text: text.strip() != "")
+
+
+@given(
+    st.lists(st.tuples(field, field, st.integers(0, 99)), min_size=1, max_size=20), st.integers(1, 60), st.booleans()
+)
+def test_small_blocks_read_the_same(tmp_path: Path, clicks: list[Click], size: int, crlf: bool) -> None:
+    def quote(text: str) -> str:
+        return '"' + text.replace('"', '""') + '"'
+
+    lines = ["session,item,time", *(f"{quote(session)},{quote(item)},{time}" for session, item, time in clicks)]
+    log = write_lines(tmp_path / "a.csv", lines, "\r\n" if crlf else "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "BLOCK_BYTES", size)
+        assert read("csv", log, time_unit="ms") == clicks
+
+
+@given(strategies.clicks.filter(len), st.integers(1, 200))
+def test_small_blocks_of_other_formats(tmp_path: Path, clicks: list[Click], size: int) -> None:
+    numbered = [(session[1:], item[1:], time) for session, item, time in clicks]
+    lines = ["session_id:token\titem_id:token\ttimestamp:float", *("\t".join(map(str, click)) for click in numbered)]
+    recbole = write_lines(tmp_path / "a.inter", lines)
+    jsonl = write_lines(tmp_path / "a.jsonl", otto(numbered))
+    spelled = write_lines(tmp_path / "a.txt", [f"{item} {session}" for session, item, _ in numbered])
+    whole = read("sessions", spelled)
+    assert [item for _, item, _ in whole] == [word for session, item, _ in numbered for word in (item, session)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "BLOCK_BYTES", size)
+        assert read("recbole", recbole) == numbered
+        assert read("otto", jsonl) == numbered
+        blocked = read("sessions", spelled)
+    assert [item for _, item, _ in blocked] == [item for _, item, _ in whole]
+    assert [time for _, _, time in blocked] == sorted(time for _, _, time in blocked)
+
+
+def test_several_files_and_globs(tmp_path: Path) -> None:
+    for number in range(3):
+        write_log(tmp_path / f"day-{number}.csv", [CLICKS[number]])
+    one, two, three = (tmp_path / f"day-{number}.csv" for number in range(3))
+    assert read("csv", str(tmp_path / "day-*.csv")) == CLICKS[:3]
+    assert read("csv", [three, one, two]) == [CLICKS[2], CLICKS[0], CLICKS[1]]
+    assert read("csv", [str(tmp_path / "day-[12].csv"), one]) == [CLICKS[1], CLICKS[2], CLICKS[0]]
+    # A file with a header and nothing below it is a day without clicks.
+    empty = write_lines(tmp_path / "none.csv", ["session_id,item_id,timestamp"])
+    assert read("csv", [one, empty, two]) == CLICKS[:2]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("ids", [pl.Int32, pl.UInt64, pl.String, pl.Categorical, pl.Float64])
+@pytest.mark.parametrize("time", [pl.Int64, pl.String, pl.Datetime("us"), pl.Datetime("ns", "UTC"), pl.Float64])
+def test_parquet_of_any_type(tmp_path: Path, ids: Any, time: Any, packed: bool) -> None:
+    moment = pl.Series([T, T + 1000]).cast(pl.Datetime("ms"))
+    column = {
+        pl.String: moment.dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ"),
+        pl.Int64: moment.cast(pl.Int64),
+        pl.Float64: moment.cast(pl.Int64).cast(pl.Float64),
+    }.get(time)
+    column = moment.cast(pl.Datetime("ms")).dt.cast_time_unit(time.time_unit) if column is None else column
+    numbers = pl.Series([11, 2]).cast(pl.String).cast(ids) if ids == pl.Categorical else pl.Series([11, 2]).cast(ids)
+    table = pl.DataFrame({"sku": numbers, "session": numbers.reverse(), "ts": column, "more": [[1], []]})
+    path = tmp_path / "a.parquet"
+    table.write_parquet(path)
+    if packed:
+        path.write_bytes(zstandard.compress(path.read_bytes()))
+    written = ("11.0", "2.0") if ids == pl.Float64 else ("11", "2")
+    assert read("parquet", path) == [(written[1], written[0], T), (written[0], written[1], T + 1000)]
+
+
+def test_parquet_batches_keep_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clicks = [(str(number % 7), str(number), number) for number in range(1000)]
+    path = tmp_path / "a.parquet"
+    pl.DataFrame(clicks, schema=["session", "item", "time"], orient="row").write_parquet(path, row_group_size=64)
+    monkeypatch.setattr(readers, "PARQUET_ROWS", 100)
+    hearing = Hearing()
+    assert read("parquet", path, hearing, time_unit="ms") == clicks
+    assert hearing.moves[-1] == ("Reading", 1000, 1000)
+    assert len(hearing.moves) > 5
+
+
+def test_sessions_are_lines(tmp_path: Path) -> None:
+    log = write_lines(tmp_path / "a.txt", ["1 2", "", "  007\té x\u00a0y  ", "1e5"], "\r\n")
+    assert [(item, time) for _, item, time in read("sessions", log)] == [
+        ("1", 0),
+        ("2", 0),
+        ("007", 2),
+        ("é", 2),
+        ("x\u00a0y", 2),
+        ("1e5", 3),
+    ]
+
+
+def test_srgnn_pair_and_list(tmp_path: Path) -> None:
+    pair = ([[1, 2, 3], [1, 2], [1], [5]], [4, 3, 2, 6])
+    (tmp_path / "train.txt").write_bytes(pickle.dumps(pair))
+    (tmp_path / "all.txt").write_bytes(gzip.compress(pickle.dumps([[1, 2, 3, 4], [], [5, 6]], protocol=2)))
+    sessions = [("1", 0), ("2", 0), ("3", 0), ("4", 0), ("5", 1), ("6", 1)]
+    assert [(item, time) for _, item, time in read("srgnn", tmp_path / "train.txt")] == sessions
+    listed = read("srgnn", tmp_path / "all.txt")
+    assert [item for _, item, _ in listed] == [item for item, _ in sessions]
+    assert [len({session for session, _, _ in listed})] == [2]
+
+
+def test_progress_moves_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = write_log(tmp_path / "a.csv", [("s", f"i{n}", n) for n in range(5000)])
+    packed = tmp_path / "b.csv.gz"
+    packed.write_bytes(gzip.compress(log.read_bytes()))
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 4096)
+    hearing = Hearing()
+    read("csv", [log, packed], hearing)
+    done = [moved for _, moved, _ in hearing.moves]
+    total = log.stat().st_size + packed.stat().st_size
+    assert {(work, size) for work, _, size in hearing.moves} == {("Reading", total)}
+    assert done == sorted(done)
+    assert done[-1] == total
+    assert len(set(done)) > 10
+
+
+def test_ids_that_only_look_negative_are_ids(tmp_path: Path) -> None:
+    clicks = [("-x", "-", 1), ("--1", "-1e5", 2), ("-inf", "-nan", 3), ("1-2", "-1-", 4)]
+    assert read("csv", write_log(tmp_path / "a.csv", clicks), time_unit="ms") == clicks
+    lines = [
+        json.dumps({"session": session, "events": [{"aid": item, "ts": time, "type": "clicks"}]})
+        for session, item, time in clicks
+    ]
+    assert read("otto", write_lines(tmp_path / "a.jsonl", lines)) == clicks

@@ -1,0 +1,77 @@
+"""Blocks of whole lines, from whatever the user named."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posrec.data import sources
+from posrec.data.sources import blocks, find_files, read_whole
+from posrec.errors import InputError
+from posrec.listener import SilentListener
+
+
+@given(
+    st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\xef", b"")), max_size=20),
+    st.integers(1, 64),
+    st.sampled_from([bytes, gzip.compress, zstandard.compress]),
+)
+def test_blocks_are_whole_lines_and_nothing_is_lost(tmp_path: Path, lines: list[bytes], size: int, pack) -> None:  # type: ignore[no-untyped-def]
+    content = b"\n".join(lines) + b"x"
+    path = tmp_path / "log"
+    path.write_bytes(pack(content))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "BLOCK_BYTES", size)
+        found = list(blocks([path], SilentListener()))
+    assert b"".join(block.data for block in found) == content == read_whole(path)
+    before = 0
+    for block in found:
+        assert block.first_line == before + 1
+        before += block.data.count(b"\n")
+        assert block.data.endswith(b"\n") or block is found[-1]
+
+
+def test_a_quoted_line_break_does_not_end_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b'a,"1\n2\n3"\nb,"4"\n')
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 1)
+    assert [block.data for block in blocks([path], SilentListener(), quoted=True)] == [b'a,"1\n2\n3"\n', b'b,"4"\n']
+    assert len(list(blocks([path], SilentListener()))) == 4
+
+
+@given(st.binary(min_size=1, max_size=3000), st.data())
+def test_a_truncated_archive_is_never_taken_for_a_whole_one(
+    tmp_path: Path, content: bytes, data: st.DataObject
+) -> None:
+    pack = data.draw(st.sampled_from([gzip.compress, zstandard.compress]))
+    whole = pack(content)
+    path = tmp_path / "log"
+    path.write_bytes(whole[: data.draw(st.integers(5, len(whole) - 1))])
+    with pytest.raises(InputError, match="cut short or damaged"):
+        list(blocks([path], SilentListener()))
+
+
+def test_files_are_found_in_order(tmp_path: Path) -> None:
+    for name in ("b", "a", "c[1]", "c1"):
+        (tmp_path / name).write_text("x")
+    assert find_files(tmp_path / "c[1]") == [tmp_path / "c[1]"]  # a name before a pattern
+    assert find_files([str(tmp_path / "[ab]"), tmp_path / "a"]) == [tmp_path / "a", tmp_path / "b", tmp_path / "a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing", "does not exist; check the path"),
+        ("*.csv", "does not exist"),
+        ("sub", "is a folder"),
+        ("zero", "empty"),
+    ],
+)
+def test_what_is_no_log_is_refused(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "zero").touch()
+    with pytest.raises(InputError, match=message):
+        find_files(tmp_path / name)

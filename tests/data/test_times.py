@@ -1,0 +1,132 @@
+"""Times as logs write them, against Python's own datetime."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posrec.data.times import TimeReader, guess_unit, parse_duration, parse_text
+from posrec.errors import InputError
+from posrec.listener import SilentListener
+from tests.helpers import Hearing
+
+moments = st.datetimes(datetime(1971, 1, 1), datetime(2099, 12, 31)).map(
+    lambda moment: moment.replace(tzinfo=UTC, microsecond=moment.microsecond // 1000 * 1000)
+)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def milliseconds(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(milliseconds=1)
+
+
+def read(values: list[object], unit: str | None = None, dtype: object = None) -> list[int | None]:
+    column = pl.Series("time", values, dtype=dtype)  # type: ignore[arg-type]
+    reader = TimeReader(SilentListener(), unit)
+    quick = pl.DataFrame({"time": column}).select(reader.quickly(column).alias("time")).to_series()
+    careful = reader(column)
+    # The quick way may give up on a value; it may not read another time.
+    assert all(one is None or one == other for one, other in zip(quick, careful, strict=True))
+    return careful.to_list()
+
+
+@given(st.lists(moments, min_size=1, max_size=5), st.sampled_from(["T", " "]), st.sampled_from(["", "Z", " UTC"]))
+def test_iso_with_milliseconds(values: list[datetime], between: str, end: str) -> None:
+    texts = [
+        value.strftime(f"%Y-%m-%d{between}%H:%M:%S.") + f"{value.microsecond // 1000:03d}{end}" for value in values
+    ]
+    assert read(texts) == [milliseconds(value) for value in values]
+
+
+@given(moments, st.integers(-12 * 60, 14 * 60))
+def test_offsets_from_utc(value: datetime, minutes: int) -> None:
+    there = value.astimezone(timezone(timedelta(minutes=minutes)))
+    assert read([there.isoformat(timespec="milliseconds")]) == [milliseconds(value)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2014-04-07T10:51:09Z", 1_396_867_869_000),
+        ("2014-04-07T10:51:09.277Z", 1_396_867_869_277),
+        ("2014-04-07 10:51:09", 1_396_867_869_000),
+        ("2014-04-07T10:51", 1_396_867_860_000),
+        ("2014-04-07", 1_396_828_800_000),
+        ("2014/04/07 10:51:09", 1_396_867_869_000),
+        ("2014-04-07T10:51:09.123456Z", 1_396_867_869_123),
+        ("1396867869", 1_396_867_869_000),
+        ("1396867869.277", 1_396_867_869_277),
+        ("1396867869277", 1_396_867_869_277),
+        ("1396867869277000", 1_396_867_869_277),
+        ("1396867869277000000", 1_396_867_869_277),
+        ("1.396867869277e9", 1_396_867_869_277),
+        ("yesterday", None),
+        ("2014-13-07", None),
+        ("2014-02-30T00:00:00.000Z", None),
+        ("2014-04-07T25:00:00Z", None),
+        ("", None),
+    ],
+)
+def test_layouts_by_hand(text: str, expected: int | None) -> None:
+    assert read([text]) == [expected]
+
+
+def test_layouts_may_mix_and_nulls_stay_null() -> None:
+    texts = ["2014-04-07T10:51:09.277Z", None, "2014-04-07", "no", "2014-04-07 10:51:09"]
+    assert read(texts) == [1_396_867_869_277, None, 1_396_828_800_000, None, 1_396_867_869_000]
+
+
+@given(st.lists(st.integers(-(10**12), 10**12), min_size=1), st.sampled_from(["s", "ms", "us", "ns"]))
+def test_whole_numbers_in_a_known_unit(values: list[int], unit: str) -> None:
+    per = {"s": 1000, "ms": 1, "us": 1 / 1000, "ns": 1 / 1_000_000}[unit]
+    expected = [value * int(per) if per >= 1 else value // round(1 / per) for value in values]
+    assert read(values, unit, pl.Int64) == expected
+    assert read([str(value) for value in values], unit) == expected
+
+
+def test_columns_of_any_type() -> None:
+    moment = datetime(2014, 4, 7, 10, 51, 9, 277_000)
+    for unit in ("ms", "us", "ns"):
+        assert read([moment, None], dtype=pl.Datetime(unit)) == [1_396_867_869_277, None]
+    assert read([moment.replace(tzinfo=UTC)], dtype=pl.Datetime("us", "Europe/Amsterdam")) == [1_396_867_869_277]
+    assert read([moment.date()]) == [1_396_828_800_000]
+    assert read([1_396_867_869.277, float("nan"), float("inf"), None]) == [1_396_867_869_277, None, None, None]
+    assert read([True, False]) == [None, None]
+    assert read([timedelta(1)]) == [None]
+    assert read([2**63], dtype=pl.UInt64) == [None]
+    assert read([2**61, 1], "s") == [None, 1000]  # would not fit; not to wrap around
+
+
+def test_the_unit_is_guessed_once_and_said() -> None:
+    hearing = Hearing()
+    reader = TimeReader(hearing)
+    assert reader(pl.Series([1_396_867_869_277])).to_list() == [1_396_867_869_277]
+    assert reader(pl.Series([5])).to_list() == [5]  # settled by the first
+    assert hearing.sentences == ["times read as milliseconds (pass --time-unit if that is wrong)"]
+    assert [guess_unit(10.0**digits) for digits in (9, 12, 15, 18)] == ["s", "ms", "us", "ns"]
+
+
+def test_an_unknown_unit_is_refused() -> None:
+    with pytest.raises(InputError, match="'min' is not known; choose one of s, ms, us, ns"):
+        TimeReader(SilentListener(), "min")
+
+
+@pytest.mark.parametrize(
+    ("text", "span"), [("30m", 1_800_000), ("2h", 7_200_000), ("90s", 90_000), ("1.5d", 129_600_000), (" 5ms", 5)]
+)
+def test_durations(text: str, span: int) -> None:
+    assert parse_duration(text) == span
+
+
+@pytest.mark.parametrize("text", ["30", "m", "-5m", "0s", "5 m", "1w", "", "1e3s"])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(InputError, match=r"no span of time; write e\.g\. 30m"):
+        parse_duration(text)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_time_or_none(text: str) -> None:
+    assert len(parse_text(pl.Series([text]))) == 1
+    read([text])

@@ -1,0 +1,102 @@
+"""No half-written dataset, ever: kill -9 while writing, and disks that are full."""
+
+import os
+import resource
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import command, own_process, small_shop, write_log
+
+KILLED = """
+import os, signal, sys
+import posrec.data.prepare as prepare
+written, really = [], {place}
+def then_die(name):
+    write = getattr(prepare, name)
+    def writing(*arguments):
+        write(*arguments)
+        written.append(name)
+        if len(written) == really:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return writing
+for name in ("write_array", "write_text", "write_json"):
+    setattr(prepare, name, then_die(name))
+from posrec.cli import main
+main()
+"""
+
+
+def listed(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("place", [1, 4, 8], ids=["first array", "half way", "manifest"])
+def test_kill_nine_leaves_no_dataset_and_the_next_run_cleans_up(tmp_path: Path, place: int) -> None:
+    log = write_log(tmp_path / "c.csv", small_shop())
+    arguments = ("prepare", log, "--format", "csv", "--out", tmp_path / "out")
+    killed = own_process(*arguments, code=KILLED.replace("{place}", str(place)))
+    assert killed.returncode == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    (left,) = [name for name in listed(tmp_path) if name != "c.csv"]
+    assert left.startswith(".out.unfinished-")
+    assert command(*arguments).code == 0
+    assert listed(tmp_path) == ["c.csv", "out"]
+    assert command("stats", tmp_path / "out").code == 0
+
+
+def test_kill_nine_while_overwriting_keeps_the_old(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "c.csv", small_shop())
+    arguments = ("prepare", log, "--format", "csv", "--out", tmp_path / "out")
+    assert command(*arguments).code == 0
+    before = command("stats", tmp_path / "out", "--json").out
+    assert own_process(*arguments, "--overwrite", code=KILLED.replace("{place}", "5")).returncode == -signal.SIGKILL
+    assert command("stats", tmp_path / "out", "--json").out == before
+
+
+def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "c.csv", small_shop(3000))
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # noqa: E731
+    done = own_process("prepare", log, "--format", "csv", "--out", tmp_path / "out", preexec_fn=limit)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("error: File too large: ")
+    assert "nothing was left half-written" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert listed(tmp_path) == ["c.csv"]
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB, where we may mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    try:
+        mounted = os.geteuid() == 0 and subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        mounted = False
+    if not mounted:
+        pytest.skip("no tiny file system can be mounted here")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk(tmp_path: Path, tiny_disk: Path) -> None:
+    log = write_log(tmp_path / "c.csv", small_shop(6000))
+    done = own_process("prepare", log, "--format", "csv", "--out", tiny_disk / "out")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"error: No space left on device: {tiny_disk / 'out'}; nothing was left half-written"
+    )
+    assert listed(tiny_disk) == []
+
+
+def test_a_place_that_can_not_be(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "c.csv", small_shop())
+    done = command("prepare", log, "--format", "csv", "--out", log / "below" / "a" / "file")
+    assert (done.code, "Traceback" in done.err) == (1, False)
+    assert "error: " in done.err
+    assert listed(tmp_path) == ["c.csv"]

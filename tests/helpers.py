@@ -1,0 +1,110 @@
+"""Small things many tests need: the command run in this process or its own, and logs written as files."""
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import polars as pl
+
+import posrec
+from posrec.cli import main
+from posrec.data.sessions import SessionDataset
+from posrec.listener import Listener
+
+SOURCE = Path(posrec.__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[1]
+Click = tuple[str, str, int]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+def command(*arguments: object) -> Outcome:
+    """Run `posrec ARGUMENTS` as the installed command would, in this process."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    argv = ["posrec", *map(str, arguments)]
+    with patch.object(sys, "argv", argv), redirect_stdout(out), redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+    return Outcome(code, out.getvalue(), err.getvalue())
+
+
+def own_process(*arguments: object, code: str = "", **options: object) -> subprocess.CompletedProcess[str]:
+    """Python in a process of its own: `-m posrec ARGUMENTS`, or `code` with them as its sys.argv[1:]."""
+    start = ["-c", code] if code else ["-m", "posrec"]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"}
+    line = [sys.executable, *start, *map(str, arguments)]
+    return subprocess.run(line, env=environment, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+class Hearing(Listener):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+        self.moves: list[tuple[str, float, float]] = []
+
+    def say(self, sentence: str) -> None:
+        self.sentences.append(sentence)
+
+    def progress(self, work: str, done: float, total: float) -> None:
+        self.moves.append((work, done, total))
+
+
+def frame(clicks: Iterable[Click]) -> pl.DataFrame:
+    return pl.DataFrame(list(clicks), schema={"session": pl.String, "item": pl.String, "time": pl.Int64}, orient="row")
+
+
+def rows(clicks: pl.DataFrame) -> list[Click]:
+    return clicks.with_columns(pl.col("session", "item").cast(pl.String)).rows()
+
+
+def sessions_of(clicks: pl.DataFrame) -> list[list[tuple[str, int]]]:
+    """Grouped clicks as lists of (item, time), checking that each session stands in one piece."""
+    sessions: list[list[tuple[str, int]]] = []
+    seen: list[object] = []
+    for session, item, time in clicks.with_columns(pl.col("item").cast(pl.String)).iter_rows():
+        if not seen or seen[-1] != session:
+            assert session not in seen, "a session's clicks must stand side by side"
+            seen.append(session)
+            sessions.append([])
+        sessions[-1].append((item, time))
+    return sessions
+
+
+def plain(dataset: SessionDataset) -> list[list[int]]:
+    return [dataset.session(number).tolist() for number in range(dataset.sessions)]
+
+
+def raw(dataset: SessionDataset, vocabulary: posrec.Vocabulary) -> list[list[str]]:
+    return [[vocabulary.item(item) for item in session] for session in plain(dataset)]
+
+
+def write_lines(path: Path, lines: Sequence[str], end: str = "\n") -> Path:
+    path.write_bytes("".join(line + end for line in lines).encode())
+    return path
+
+
+def write_log(path: Path, clicks: Iterable[Click], header: str = "session_id,item_id,timestamp") -> Path:
+    return write_lines(path, [header, *(f"{session},{item},{time}" for session, item, time in clicks)])
+
+
+def small_shop(sessions: int = 30, start: int = 1_700_000_000_000) -> list[Click]:
+    """A log that every recipe keeps whole: few items, sessions of three, an hour apart."""
+    return [
+        (f"s{number}", f"i{(number + step) % 4}", start + 3_600_000 * number + 1000 * step)
+        for number in range(sessions)
+        for step in range(3)
+    ]

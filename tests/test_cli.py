@@ -1,0 +1,225 @@
+"""The command: what it prints, its exit codes, its words for what the user did wrong."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import posrec
+from posrec.data import sources
+from tests.helpers import SOURCE, command, own_process, small_shop, write_lines, write_log
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return write_log(tmp_path / "clicks.csv", small_shop())
+
+
+def test_prepare_and_stats(log: Path, tmp_path: Path) -> None:
+    out = tmp_path / "shop"
+    done = command("prepare", log, "--format", "csv", "--out", out)
+    assert done.code == 0
+    assert "read" in done.out
+    assert "Look again with: posrec stats" in done.out
+    assert "clicks.csv: column 'session_id' read as the session" in done.err
+    table = command("stats", out)
+    assert (table.code, "fingerprint" in table.out) == (0, True)
+    figures = json.loads(command("stats", out, "--json").out)
+    assert (figures["clicks"], figures["train_sessions"], figures["test_sessions"]) == (90, 27, 3)
+    for name in (
+        "train_samples",
+        "test_samples",
+        "items",
+        "average_length",
+        "fingerprint",
+        "length_histogram",
+        "popularity",
+        "repeating_sessions",
+    ):
+        assert name in figures
+
+
+def test_every_option_reaches_the_recipe(tmp_path: Path) -> None:
+    lines = ["u;what;sku;when", *(f"{s};see;{i};{t * 1000}" for s, i, t in small_shop()), "x;buy;i9;1"]
+    log = write_lines(tmp_path / "log.txt", lines)
+    items = write_lines(tmp_path / "items.csv", ["id,title", "i1,Tent [new]"])
+    out = tmp_path / "out"
+    done = command(
+        "prepare",
+        log,
+        "--format",
+        "csv",
+        "--out",
+        out,
+        "--delimiter",
+        ";",
+        "--session-column",
+        "u",
+        "--item-column",
+        "sku",
+        "--time-column",
+        "when",
+        "--time-unit",
+        "us",
+        "--event-column",
+        "what",
+        "--events",
+        "see, view",
+        "--gap",
+        "1h",
+        "--test-share",
+        "0.2",
+        "--fraction",
+        "1/2",
+        "--min-support",
+        3,
+        "--min-length",
+        3,
+        "--drop-repeats",
+        "--max-length",
+        3,
+        "--recipe",
+        "clean",
+        "--items",
+        items,
+    )
+    assert done.code == 0, done.err
+    manifest = json.loads((out / "manifest.json").read_text())
+    wanted = {
+        "gap": 3_600_000,
+        "test_share": 0.2,
+        "fraction": "1/2",
+        "min_support": 3,
+        "min_length": 3,
+        "drop_repeats": True,
+        "max_length": 3,
+        "test_days": None,
+    }
+    assert {name: manifest["options"][name] for name in wanted} == wanted
+    assert (manifest["counts"]["train_sessions"], manifest["counts"]["test_sessions"]) == (12, 6)
+    vocabulary = posrec.load(out).vocabulary
+    assert [vocabulary.title(vocabulary.index(item)) for item in ("i0", "i1")] == ["i0", "Tent [new]"]
+
+
+def test_overwrite_replaces(log: Path, tmp_path: Path) -> None:
+    out = tmp_path / "shop"
+    assert command("prepare", log, "--format", "csv", "--out", out).code == 0
+    before = (out / "manifest.json").read_text()
+    refused = command("prepare", log, "--format", "csv", "--out", out, "--min-support", 1)
+    assert (refused.code, (out / "manifest.json").read_text()) == (2, before)
+    assert f"{out} exists already; name another folder, remove it, or pass --overwrite" in refused.err
+    done = command("prepare", log, "--format", "csv", "--out", out, "--min-support", 1, "--overwrite")
+    assert (done.code, (out / "manifest.json").read_text() == before) == (0, False)
+
+
+def test_demo(tmp_path: Path) -> None:
+    done = command("demo", "--out", tmp_path / "demo")
+    assert done.code == 0, done.err
+    for words in ("best attainable", "recall", "Two sessions to test on", "fingerprint"):
+        assert words in done.out
+    assert command("stats", tmp_path / "demo" / "data").code == 0
+    assert command("demo", "--out", tmp_path / "demo").code == 0  # and again
+
+
+def test_the_installed_command_and_the_module_are_one() -> None:
+    version = own_process("--version")
+    assert (version.returncode, version.stdout) == (0, "posrec 0.1.0\n")
+    usage = own_process("prepare", "--help")
+    assert usage.returncode == 0
+    assert "Example: posrec prepare clicks.csv --format csv --out shop" in usage.stdout
+
+
+def test_brackets_in_names_are_no_markup(tmp_path: Path) -> None:
+    folder = tmp_path / "[red]a[bold]:smile:"
+    folder.mkdir()
+    log = write_log(folder / "[blue]c.csv", small_shop())
+    done = command("prepare", log, "--format", "csv", "--out", folder / "out [green]")
+    assert done.code == 0, done.err
+    assert "[red]a[bold]:smile:/out [green]" in done.out
+    missing = command("prepare", log, "--format", "csv", "--out", folder / "new", "--item-column", "[/]")
+    assert missing.code == 2
+    assert "[red]a[bold]:smile:/[blue]c.csv has no column '[/]' (--item-column)" in missing.err
+
+
+BAR = """
+import sys
+from posrec.data import sources
+sources.BLOCK_BYTES = 2000
+from posrec.cli import main
+main()
+"""
+
+
+def test_a_bar_moves_on_a_terminal_and_nowhere_else(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "c.csv", small_shop(3000))
+    arguments = ["prepare", str(log), "--format", "csv", "--out"]
+    quiet = own_process(*arguments, tmp_path / "quiet", code=BAR)
+    assert (quiet.returncode, "%" in quiet.stderr) == (0, False)
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "TERM": "xterm", "COLUMNS": "100"}
+    line = [sys.executable, "-c", BAR, *arguments, str(tmp_path / "out")]
+    process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(ours, 4096)
+        except OSError:  # how a terminal says that the other side is gone
+            break
+    os.close(ours)
+    assert process.wait() == 0
+    assert b"Reading" in shown
+    assert b" %" in shown
+
+
+def test_interrupting_leaves_nothing(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "c.csv", small_shop())
+    code = """
+import os, time
+from pathlib import Path
+import posrec.data.prepare as prepare
+def slow(*_):
+    Path(os.environ["READY"]).touch()
+    time.sleep(60)
+prepare.write_array = slow
+from posrec.cli import main
+main()
+"""
+    ready, out = tmp_path / "ready", tmp_path / "out"
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "READY": str(ready)}
+    line = [sys.executable, "-c", code, "prepare", str(log), "--format", "csv", "--out", str(out)]
+    process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True)
+    for _ in range(600):
+        if ready.exists() or process.poll() is not None:
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode in (1, 130)
+    assert "Traceback" not in err
+    assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == []
+
+
+def test_a_closed_pipe_is_no_traceback(log: Path, tmp_path: Path) -> None:
+    command("prepare", log, "--format", "csv", "--out", tmp_path / "out")
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    line = [sys.executable, "-m", "posrec", "stats", str(tmp_path / "out"), "--json"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(line, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert "Traceback" not in done.stderr
+
+
+def test_small_blocks_change_nothing(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command("prepare", log, "--format", "csv", "--out", tmp_path / "a")
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 100)
+    command("prepare", log, "--format", "csv", "--out", tmp_path / "b")
+    one, other = (json.loads(command("stats", tmp_path / name, "--json").out) for name in "ab")
+    assert one == other

@@ -1,0 +1,85 @@
+"""Every `posrec` command that the documentation shows runs, on small files of the names it uses; so do docstrings."""
+
+import doctest
+import gzip
+import pickle
+import re
+import shlex
+import shutil
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.helpers import ROOT, SOURCE, command, small_shop, write_lines, write_log
+
+PAGES = ("preparing.md", "datasets.md")
+
+
+def commands(page: str) -> list[str]:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    shown = "".join(re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)).replace("\\\n", " ")
+    return [line for line in shown.splitlines() if line.startswith("posrec ")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small file for every name."""
+    folder = tmp_path_factory.mktemp("docs")
+    clicks = [(session[1:], item[1:], time) for session, item, time in small_shop(300)]
+    days = [datetime.fromtimestamp(time / 1000, UTC) for _, _, time in clicks]
+    write_log(folder / "clicks.csv", clicks)
+    write_log(folder / "users.csv", clicks, "user_id,item_id,timestamp")
+    write_lines(folder / "visits.txt", ["visit;sku;at", *(f"{s};{i};{t}" for s, i, t in clicks)])
+    write_lines(folder / "actions.csv", ["session,item,time,action", *(f"{s},{i},{t},view" for s, i, t in clicks)])
+    write_lines(folder / "items.csv", ["id,title", "1,Tent"])
+    columns = {name: [click[place] for click in clicks] for place, name in enumerate(("visit", "sku", "time"))}
+    pl.DataFrame(columns).write_parquet(folder / "clicks.parquet")
+    (folder / "days").mkdir()
+    for day in (1, 2):
+        (folder / "days" / f"{day}.csv.gz").write_bytes(gzip.compress((folder / "clicks.csv").read_bytes()))
+    write_lines(
+        folder / "yoochoose-clicks.dat",
+        [f"{s},{day:%Y-%m-%dT%H:%M:%S}.000Z,{i},0" for (s, i, _), day in zip(clicks, days, strict=True)],
+    )
+    views = [f"{s};NA;{i};5;{day:%Y-%m-%d}" for (s, i, _), day in zip(clicks, days, strict=True)]
+    write_lines(folder / "train-item-views.csv", ["sessionId;userId;itemId;timeframe;eventdate", *views])
+    events = [f"{t},{s},view,{i}," for s, i, t in clicks]
+    write_lines(folder / "events.csv", ["timestamp,visitorid,event,itemid,transactionid", *events])
+    lines = [f'{{"session":{s},"events":[{{"aid":{i},"ts":{t},"type":"clicks"}}]}}' for s, i, t in clicks]
+    write_lines(folder / "otto-train.jsonl", lines)
+    inter = [f"{s}\t{i}\t{t}" for s, i, t in clicks]
+    write_lines(folder / "diginetica.inter", ["session_id:token\titem_id:token\ttimestamp:float", *inter])
+    (folder / "srgnn").mkdir()
+    for part in ("train", "test"):
+        write_lines(folder / f"{part}.txt", ["1 2 3", "2 3"])
+        (folder / "srgnn" / f"{part}.txt").write_bytes(pickle.dumps(([[1, 2], [1], [5]], [3, 2, 6])))
+    return folder
+
+
+def test_the_pages_show_commands() -> None:
+    assert [len(commands(page)) > 5 for page in PAGES] == [True, True]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_shown_runs(folder: Path, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    for line in commands(page):
+        arguments = shlex.split(line)[1:]
+        if "--out" in arguments:
+            shutil.rmtree(arguments[arguments.index("--out") + 1], ignore_errors=True)
+        done = command(*arguments)
+        assert done.code == 0, f"{line}\n{done.err}"
+
+
+def test_every_example_in_a_docstring_is_true() -> None:
+    tried = 0
+    for path in sorted((SOURCE / "posrec").rglob("*.py")):
+        if ">>> " in path.read_text(encoding="utf-8"):
+            name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+            failed, examples = doctest.testmod(import_module(name.removesuffix(".__init__")))
+            assert failed == 0, name
+            tried += examples
+    assert tried > 3

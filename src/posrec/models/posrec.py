@@ -39,7 +39,7 @@ class PosRecConfig:
     lambda0: float = 1.0  # weight of the last item's updated vector
     lambda1: float = 1.0  # weight of the latest intention
     lambda2: float = 1.0  # weight of the initial intention
-    max_length: int = 70  # rows of a learned encoding's table
+    max_length: int = 20  # the latest clicks that are read, and the rows of a learned encoding's table
 
 
 class PosRec(nn.Module):

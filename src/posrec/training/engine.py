@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from posrec.data.sessions import SessionDataset
 from posrec.training.losses import choose_loss
 from posrec.training.settings import Settings
-from posrec.training.step import STEPS_AT_ONCE, CapturedStepper, Stepper, needed_capacity
+from posrec.training.step import ROWS_APART, STEPS_AT_ONCE, CapturedStepper, Stepper, needed_capacity
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Steps:
         if isinstance(self.stepper, CapturedStepper):
             needed = needed_capacity(self.clicks_before(order.ids), size)
             if needed > (self.stepper.capacity or 0):
-                self.stepper.capture(needed + 2 * 64)
+                self.stepper.capture(needed + ROWS_APART)
         return order
 
     def clicks_before(self, ids: Tensor) -> Tensor:

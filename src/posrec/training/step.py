@@ -17,7 +17,7 @@ from posrec.data.sessions import SessionDataset
 from posrec.training.losses import Loss
 
 STEPS_AT_ONCE = 32
-ROWS_APART = 64  # capacities are multiples of this
+ROWS_APART = 128  # capacities are multiples of this, so that few of them have to be compiled for
 
 
 class SessionModel(Protocol):
@@ -87,6 +87,7 @@ class CapturedStepper(Stepper):
     def capture(self, capacity: int) -> None:
         """Compile and capture for batches of at most `capacity` clicks; the weights are left as they were."""
         self.capacity = capacity
+        torch.compiler.reset()  # what was compiled for other models or capacities counts against a limit
         self.weighted_loss = torch.compile(self.plain_loss, dynamic=False)
         self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor]] = {}
         state = self.snapshot()

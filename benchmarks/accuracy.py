@@ -35,16 +35,16 @@ DATASETS: dict[str, dict[str, Any]] = {
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
     "feed_forward=1": {"feed_forward": 1},
+    "anchors=false": {"anchors": False},
+    "encoding=none": {"encoding": "none"},
+    "normalize=true": {"normalize": True},
+    "precision=bf16": {"precision": "bf16"},
+    "precision=fp32": {"precision": "fp32"},
     "heads=1": {"heads": 1},
     "heads=10": {"heads": 10},
     "l2=0": {"l2": 0.0},
     "l2=1e-4": {"l2": 1e-4},
-    "normalize=true": {"normalize": True},
-    "anchors=false": {"anchors": False},
     "max_length=69": {"max_length": 69},
-    "precision=fp32": {"precision": "fp32"},
-    "precision=bf16": {"precision": "bf16"},
-    "encoding=none": {"encoding": "none"},
 }
 
 

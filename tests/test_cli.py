@@ -119,12 +119,21 @@ def test_overwrite_replaces(log: Path, tmp_path: Path) -> None:
 
 
 def test_demo(tmp_path: Path) -> None:
-    done = command("demo", "--out", tmp_path / "demo")
+    done = command("demo", "--prepare-only", "--out", tmp_path / "demo")
     assert done.code == 0, done.err
     for words in ("best attainable", "recall", "Two sessions to test on", "fingerprint"):
         assert words in done.out
     assert command("stats", tmp_path / "demo" / "data").code == 0
-    assert command("demo", "--out", tmp_path / "demo").code == 0  # and again
+    assert command("demo", "--prepare-only", "--out", tmp_path / "demo").code == 0  # and again
+
+
+@pytest.mark.slow
+def test_the_whole_demo(tmp_path: Path) -> None:
+    done = command("demo", "--epochs", "1", "--out", tmp_path / "demo")
+    assert done.code == 0
+    assert "posrec is better" in done.out
+    report = (tmp_path / "demo" / "comparison" / "report.html").read_text(encoding="utf-8")
+    assert "best attainable" in report
 
 
 def test_the_installed_command_and_the_module_are_one() -> None:

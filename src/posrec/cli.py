@@ -41,33 +41,23 @@ def options(
 
 
 @app.command()
-def demo(out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("posrec-demo")) -> None:
-    """Show the main job on a small shop that comes with the package.
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("posrec-demo"),
+    epochs: Annotated[int | None, typer.Option(help="Train for fewer or more than 4 epochs.")] = None,
+    prepare_only: Annotated[bool, typer.Option("--prepare-only", help="Stop before the training.")] = False,
+) -> None:
+    """Show the main job on a small shop that comes with the package; about two minutes on two cores.
 
     Example: posrec demo
     """
-    from posrec.data.demo import make_demo
-    from posrec.data.stats import stats
-    from posrec.terminal import account_table, ceiling_table, sessions_table, stats_table
+    from posrec.experiments.demo import show_models, show_next, show_shop
+    from posrec.listener import TerminalListener
 
-    console.rule("[bold]A shop's click log", align="left")
-    written = escape(str(out))
-    console.print(
-        f"An outdoor shop, simulated: 40,000 sessions over four weeks, in {written}/clicks.csv and items.csv.\n"
-        "The first click sets an intention, later clicks drift, shoppers come back to what they saw.\n"
-    )
-    data = make_demo(out)
-    console.rule("[bold]Prepared", align="left")
-    console.print(account_table(data.manifest["steps"]), "", stats_table(stats(data)), "", sep="\n")
-    console.rule("[bold]Two sessions to test on", align="left")
-    console.print(sessions_table(data, (10, 12)), "")
-    console.rule("[bold]How good can it get?", align="left")
-    console.print("The shop's process is known, so the best any recommender can reach on the test part is computed:\n")
-    console.print(ceiling_table(data.ceiling or {}), "")
-    console.rule("[bold]Next", align="left")
-    by_hand = f"posrec prepare {out}/clicks.csv --format csv --items {out}/items.csv --out shop"
-    next_steps = f"The same by hand, and with your own log:\n  {by_hand}\n  posrec stats {data.path}"
-    console.print(next_steps, highlight=False, markup=False, soft_wrap=True)
+    data = show_shop(out, console)
+    if not prepare_only:
+        with TerminalListener() as listener:
+            show_models(data, out, console, listener, epochs)
+    show_next(data, out, console)
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -265,6 +255,31 @@ def evaluate(
     with TerminalListener() as listener:
         outcome = evaluate_run(opened, data, device, listener)
     show(outcome.as_json(), metrics_table({opened.config["model"]: outcome.metrics}, data.ceiling), as_json)
+
+
+@app.command()
+def compare(
+    dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
+    models: Annotated[str, typer.Option(help="At least two, separated by commas; see posrec models.")],
+    out: Annotated[Path, typer.Option(help="The folder for the runs and the report.")] = Path("comparison"),
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, for every trained model.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+) -> None:
+    """Train models side by side and say which differences are real.
+
+    Example: posrec compare shop --models posrec,pop
+    """
+    from posrec.data.sessions import load
+    from posrec.experiments.compare import compare
+    from posrec.listener import TerminalListener
+    from posrec.terminal import metrics_table, pairs_table
+
+    data = load(dataset)
+    wanted = dict(split_pair(pair) for pair in settings or [])
+    with TerminalListener() as listener:
+        outcome = compare(data, models.split(","), out, wanted, device, listener)
+    console.print(metrics_table(outcome.metrics, data.ceiling), "", pairs_table(outcome.pairs), sep="\n")
+    console.print(f"The report is in [bold]{out}/report.html[/].", highlight=False)
 
 
 def show(figures: Any, table: Any, as_json: bool) -> None:

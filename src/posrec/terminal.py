@@ -9,6 +9,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from posrec.data.sessions import PreparedDataset
+    from posrec.experiments.compare import Pair
     from posrec.models.catalog import ModelSpec
 
 
@@ -101,4 +102,17 @@ def metrics_table(rows: dict[str, dict[str, float]], ceiling: dict[str, Any] | N
     if ceiling is not None:
         best = (f"{100 * ceiling[name]:.2f}" if name in ceiling else "" for name in shown)
         table.add_row("best attainable", *best, style="dim")
+    return table
+
+
+def pairs_table(pairs: "Sequence[Pair]") -> Table:
+    """Differences between models, with their intervals, in percent."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("pair", "metric", "difference", "95 % interval", "p", "verdict"):
+        table.add_column(name, justify="left" if name in ("pair", "metric", "verdict") else "right")
+    for pair in pairs:
+        found = pair.comparison
+        interval = f"{100 * found.low:+.2f} to {100 * found.high:+.2f}"
+        shown = (f"{pair.first} - {pair.second}", pair.metric, f"{100 * found.difference:+.2f}", interval)
+        table.add_row(*shown, pair.p_shown, pair.verdict)
     return table

@@ -70,6 +70,11 @@ class SessionDataset:
         """The clicks of one session, oldest first; a view."""
         return self.items[self.offsets[number] : self.offsets[number + 1]]
 
+    def clicks_before(self, sample_ids: Tensor) -> Tensor:
+        """How many clicks come before the target of each sample, [B]."""
+        session = torch.searchsorted(self.sample_offsets, sample_ids, right=True) - 1
+        return sample_ids - self.sample_offsets[session] + 1
+
     def part(self, start: int, end: int) -> "SessionDataset":
         """Sessions start..end-1 over the same memory."""
         return SessionDataset(self.items, self.offsets[start : end + 1], self.times[start:end])

@@ -47,7 +47,6 @@ def evaluate(
     device = samples.items.device
     rows = max(1, min(MOST_ROWS, SCORES_AT_ONCE // items))
     ranks = torch.empty(len(samples), dtype=torch.int64, device=device)
-    lengths = torch.empty_like(ranks)
     top = torch.empty(len(samples), min(max(CUTOFFS), items), dtype=torch.int64, device=device)
     for start in range(0, len(samples), rows):
         ids = torch.arange(start, min(start + rows, len(samples)), device=device)
@@ -57,10 +56,12 @@ def evaluate(
         scores = model.scores(batch)
         assert batch.targets is not None
         ranks[ids] = ranks_of(scores, batch.targets)
-        lengths[ids] = batch.lengths
         top[ids] = scores.topk(top.shape[1]).indices + 1
         listener.progress("Evaluating", start + rows, len(samples))
     metrics = rank_metrics(ranks)
     metrics[f"coverage@{max(CUTOFFS)}"] = float(coverage(top, items))
     metrics[f"popularity@{max(CUTOFFS)}"] = float(mean_popularity(top, popularity.to(device)))
+    lengths = samples.clicks_before(
+        torch.arange(len(samples), device=device)
+    )  # all of them, however few the model reads
     return Evaluation(metrics, ranks.cpu(), lengths.cpu())

@@ -55,15 +55,10 @@ class Steps:
         weights[count:] = 0
         order = Order(torch.cat([permutation, filler]).to(self.device), weights.to(self.device), steps)
         if isinstance(self.stepper, CapturedStepper):
-            needed = needed_capacity(self.clicks_before(order.ids), size)
+            needed = needed_capacity(self.samples.clicks_before(order.ids).clamp(max=self.max_length), size)
             if needed > (self.stepper.capacity or 0):
                 self.stepper.capture(needed + ROWS_APART)
         return order
-
-    def clicks_before(self, ids: Tensor) -> Tensor:
-        """How many clicks of each sample the model reads."""
-        session = torch.searchsorted(self.samples.sample_offsets, ids, right=True) - 1
-        return (ids - self.samples.sample_offsets[session] + 1).clamp(max=self.max_length)
 
     def run(self, order: Order, step: int) -> Tensor:
         """Some steps from number `step` on; gives the loss of each."""

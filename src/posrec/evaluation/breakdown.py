@@ -1,0 +1,53 @@
+"""Where a model is good: metrics by the length of the session so far, and by where its first repeat stands."""
+
+import torch
+from torch import Tensor
+
+from posrec.data.batch import collate
+from posrec.data.graph import build_graph
+from posrec.data.sessions import SessionDataset
+from posrec.evaluation.metrics import mrr, recall
+
+LENGTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, None))
+FIRST_REPEATS = ((None, None), (2, 2), (3, 3), (4, 5), (6, 10), (11, None))
+
+
+def by_length(ranks: Tensor, lengths: Tensor) -> dict[str, dict[str, float]]:
+    """R@20 and M@20 of the samples whose session had so many clicks before the target."""
+    return grouped(ranks, {name_of(*bounds): within(lengths, *bounds) for bounds in LENGTHS})
+
+
+def by_first_repeat(ranks: Tensor, positions: Tensor) -> dict[str, dict[str, float]]:
+    """The same by the position (counted from 1) of the first click on an item clicked before; 0: no repeat."""
+    groups = {"none": positions == 0}
+    groups |= {name_of(*bounds): within(positions, *bounds) for bounds in FIRST_REPEATS[1:]}
+    return grouped(ranks, groups)
+
+
+def first_repeats(samples: SessionDataset, rows: int = 4096) -> Tensor:
+    """[N] the position, from 1, of the first click that repeats an earlier one; 0 where all clicks differ."""
+    found = []
+    for start in range(0, len(samples), rows):
+        batch = collate(samples, torch.arange(start, min(start + rows, len(samples))), samples.longest)
+        graph = build_graph(batch, with_distances=False)
+        position = torch.arange(1, batch.items.shape[1] + 1)
+        again = batch.mask & (graph.alias < position - 1)
+        found.append(torch.where(again.any(1), again.int().argmax(1) + 1, 0))
+    return torch.cat(found)
+
+
+def grouped(ranks: Tensor, groups: dict[str, Tensor]) -> dict[str, dict[str, float]]:
+    found = {name: ranks[chosen] for name, chosen in groups.items() if chosen.any()}
+    return {
+        name: {"samples": len(of), "recall@20": float(recall(of, 20)), "mrr@20": float(mrr(of, 20))}
+        for name, of in found.items()
+    }
+
+
+def within(values: Tensor, low: int | None, high: int | None) -> Tensor:
+    inside = values >= (low or 0)
+    return inside if high is None else inside & (values <= high)
+
+
+def name_of(low: int | None, high: int | None) -> str:
+    return f"{low}+" if high is None else str(low) if low == high else f"{low}-{high}"

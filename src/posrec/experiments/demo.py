@@ -1,0 +1,62 @@
+"""The main job on the demo shop, told step by step: prepare, train, evaluate, compare, report."""
+
+import shutil
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from posrec.data.demo import make_demo
+from posrec.data.sessions import PreparedDataset
+from posrec.data.stats import stats
+from posrec.experiments.compare import compare
+from posrec.listener import Listener
+from posrec.terminal import account_table, ceiling_table, metrics_table, pairs_table, sessions_table, stats_table
+
+# Smaller than the paper's model and in larger steps, so that two CPU cores are done in about two minutes.
+SETTINGS = {"d": 64, "batch_size": 256, "learning_rate": 0.005, "epochs": 4}
+
+
+def show_shop(out: Path, console: Console) -> PreparedDataset:
+    """Make the shop's log, prepare it, and show what it holds and how good a recommender could get on it."""
+    heading(console, "A shop's click log")
+    written = escape(str(out))
+    console.print(
+        f"An outdoor shop, simulated: 40,000 sessions over four weeks; see clicks.csv and items.csv in {written}.\n"
+        "The first click sets an intention, later clicks drift, shoppers come back to what they saw.\n"
+    )
+    data = make_demo(out)
+    heading(console, "Prepared")
+    console.print(account_table(data.manifest["steps"]), "", stats_table(stats(data)), "", sep="\n")
+    heading(console, "Two sessions to test on")
+    console.print(sessions_table(data, (10, 12)), "")
+    heading(console, "How good can it get?")
+    console.print("The shop's process is known, so the best any recommender can reach on the test part is computed:\n")
+    console.print(ceiling_table(data.ceiling or {}), "")
+    return data
+
+
+def show_models(data: PreparedDataset, out: Path, console: Console, listener: Listener, epochs: int | None) -> None:
+    """Train PosRec, compare it with what is popular, and say where everything is."""
+    heading(console, "PosRec against what is popular")
+    shutil.rmtree(out / "comparison", ignore_errors=True)  # an earlier demo's
+    settings = {**SETTINGS, "epochs": epochs or SETTINGS["epochs"]}
+    outcome = compare(data, ["posrec", "pop"], out / "comparison", settings, listener=listener)
+    console.print(metrics_table(outcome.metrics, data.ceiling), "", pairs_table(outcome.pairs), "", sep="\n")
+    console.print(f"A report with plots is in {escape(str(out))}/comparison/report.html.\n")
+
+
+def show_next(data: PreparedDataset, out: Path, console: Console) -> None:
+    heading(console, "Next")
+    commands = [
+        "The same by hand, and with your own log:",
+        f"  posrec prepare {out}/clicks.csv --format csv --items {out}/items.csv --out shop",
+        f"  posrec stats {data.path}",
+        "  posrec train shop --out runs/first",
+        "  posrec evaluate runs/first shop",
+    ]
+    console.print("\n".join(commands), highlight=False, markup=False, soft_wrap=True)
+
+
+def heading(console: Console, text: str) -> None:
+    console.rule(f"[bold]{text}", align="left")

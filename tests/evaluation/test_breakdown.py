@@ -1,0 +1,23 @@
+import torch
+
+from posrec.data.sessions import SessionDataset
+from posrec.evaluation.breakdown import by_first_repeat, by_length, first_repeats
+
+
+def test_first_repeats_by_hand() -> None:
+    """Samples of a b a c a: (a) (a b) (a b a) (a b a c); of d d e: (d) (d d)."""
+    items = torch.tensor([1, 2, 1, 3, 1, 4, 4, 5], dtype=torch.int32)
+    sessions = SessionDataset(items, torch.tensor([0, 5, 8]), torch.zeros(2, dtype=torch.long))
+    assert first_repeats(sessions).tolist() == [0, 0, 3, 3, 0, 2]
+    assert first_repeats(sessions, rows=1).tolist() == [0, 0, 3, 3, 0, 2]
+
+
+def test_groups_cover_every_sample_once() -> None:
+    ranks, lengths = torch.arange(1, 41), torch.arange(1, 41)
+    groups = by_length(ranks, lengths)
+    assert sum(int(group["samples"]) for group in groups.values()) == 40
+    assert groups["1"] == {"samples": 1, "recall@20": 1.0, "mrr@20": 1.0}
+    assert groups["21+"]["recall@20"] == 0
+    repeats = by_first_repeat(ranks, torch.arange(40) % 4 * (torch.arange(40) % 4 > 1))
+    assert sum(int(group["samples"]) for group in repeats.values()) == 40
+    assert list(repeats) == ["none", "2", "3"]

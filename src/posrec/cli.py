@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import posrec
-from posrec.errors import InputError
+from posrec.errors import InputError, RunFailed, RunStopped
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -105,35 +105,15 @@ def prepare(
 
     with TerminalListener() as listener:
         data = prepare(
-            source,
-            format,
-            out,
-            test=test,
-            items=items,
-            recipe=recipe,
-            overwrite=overwrite,
-            listener=listener,
-            session_column=session_column,
-            item_column=item_column,
-            time_column=time_column,
-            time_unit=time_unit,
-            delimiter="\t" if delimiter == "\\t" else delimiter,
-            event_column=event_column,
-            events=events or None,
-            gap=gap,
-            test_days=test_days,
-            test_share=test_share,
-            fraction=fraction,
-            min_support=min_support,
-            min_length=min_length,
-            drop_repeats=drop_repeats,
-            max_length=max_length,
-        )
+            source, format, out, test=test, items=items, recipe=recipe, overwrite=overwrite, listener=listener,
+            session_column=session_column, item_column=item_column, time_column=time_column, time_unit=time_unit,
+            delimiter="\t" if delimiter == "\\t" else delimiter, event_column=event_column, events=events or None,
+            gap=gap, test_days=test_days, test_share=test_share, fraction=fraction, min_support=min_support,
+            min_length=min_length, drop_repeats=drop_repeats, max_length=max_length,
+        )  # fmt: skip
     console.print(account_table(data.manifest["steps"]), "", stats_table(stats(data)), "", sep="\n")
-    where = escape(str(out))
-    console.print(
-        f"Prepared in [bold]{where}[/]. Look again with: posrec stats {where}", highlight=False, soft_wrap=True
-    )
+    done = f"Prepared in [bold]{escape(str(out))}[/]. Look again with: posrec stats {escape(str(out))}"
+    console.print(done, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -216,8 +196,9 @@ def train(
     from posrec.fit import fit_run
     from posrec.listener import TerminalListener
     from posrec.terminal import metrics_table
+    from posrec.training.settings import parse_pairs
 
-    wanted = dict(split_pair(pair) for pair in settings or [])
+    wanted = parse_pairs(settings or [])
     named = {"protocol": protocol, "epochs": epochs, "seed": seed}
     wanted.update({key: value for key, value in named.items() if value is not None})
     data = load(dataset)
@@ -225,13 +206,6 @@ def train(
         run, outcome = fit_run(data, model, out, wanted, device, resume, listener)
     console.print(metrics_table({model: outcome.metrics}, data.ceiling))
     console.print(f"The run is in [bold]{run.path}[/].", highlight=False)
-
-
-def split_pair(pair: str) -> tuple[str, Any]:
-    key, equals, value = pair.partition("=")
-    if not equals or not key:
-        raise InputError(f"--set {pair}: write key=value, e.g. --set encoding=dpe")
-    return key, value
 
 
 @app.command()
@@ -273,11 +247,11 @@ def compare(
     from posrec.experiments.compare import compare
     from posrec.listener import TerminalListener
     from posrec.terminal import metrics_table, pairs_table
+    from posrec.training.settings import parse_pairs
 
     data = load(dataset)
-    wanted = dict(split_pair(pair) for pair in settings or [])
     with TerminalListener() as listener:
-        outcome = compare(data, models.split(","), out, wanted, device, listener)
+        outcome = compare(data, models.split(","), out, parse_pairs(settings or []), device, listener)
     console.print(metrics_table(outcome.metrics, data.ceiling), "", pairs_table(outcome.pairs), sep="\n")
     console.print(f"The report is in [bold]{out}/report.html[/].", highlight=False)
 
@@ -295,9 +269,9 @@ def main() -> None:
         app()
     except InputError as error:
         fail(str(error), code=2)
-    except ArithmeticError as error:
+    except RunFailed as error:
         fail(str(error), code=1)
-    except InterruptedError as error:
+    except RunStopped as error:
         fail(str(error), code=130)
     except KeyboardInterrupt:
         fail("interrupted; nothing was left half-written", code=130)

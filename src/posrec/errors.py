@@ -1,5 +1,13 @@
-"""The one error a user's input can cause: a line or two that says what, where, and what to do."""
+"""What can go wrong in a way the user is told of in a line or two: what, where, and what to do."""
 
 
 class InputError(ValueError):
     """Something in the user's hands is wrong: a file, a column, an option. The command line exits with 2."""
+
+
+class RunFailed(RuntimeError):
+    """The work can't go on, and says why. The command line exits with 1."""
+
+
+class RunStopped(RuntimeError):
+    """The work was asked to stop, and can be resumed. The command line exits with 130."""

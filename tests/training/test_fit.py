@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from posrec.data.sessions import PreparedDataset
-from posrec.errors import InputError
+from posrec.errors import InputError, RunFailed
 from posrec.evaluation.metrics import rank_metrics
 from posrec.fit import fit_run
 from posrec.listener import SilentListener
@@ -143,7 +143,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_the_step(
         return run(self, order, step) * (float("nan") if len(calls) == order.steps + 4 else 1)
 
     monkeypatch.setattr(Steps, "run", poisoned)
-    with pytest.raises(ArithmeticError, match="not a number at step 4 of epoch 2"):
+    with pytest.raises(RunFailed, match="not a number at step 4 of epoch 2"):
         fit(small, tmp_path / "run")
     kept, progress = load_tensors(tmp_path / "run" / STATE)
     assert progress["epoch"] == 1

@@ -61,7 +61,6 @@ def evaluate(
     metrics = rank_metrics(ranks)
     metrics[f"coverage@{max(CUTOFFS)}"] = float(coverage(top, items))
     metrics[f"popularity@{max(CUTOFFS)}"] = float(mean_popularity(top, popularity.to(device)))
-    lengths = samples.clicks_before(
-        torch.arange(len(samples), device=device)
-    )  # all of them, however few the model reads
+    all_samples = torch.arange(len(samples), device=device)
+    lengths = samples.clicks_before(all_samples)  # however few of them the model reads
     return Evaluation(metrics, ranks.cpu(), lengths.cpu())

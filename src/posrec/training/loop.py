@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from posrec.data.sessions import PreparedDataset, SessionDataset
+from posrec.errors import RunFailed, RunStopped
 from posrec.evaluation.evaluate import Scorer, evaluate
 from posrec.listener import Listener
 from posrec.training.checkpoint import STATE, load_state, save_state, save_tensors
 from posrec.training.engine import Steps, make_optimizer, matmul_precision, set_learning_rate
 from posrec.training.settings import Settings
-from posrec.training.stopping import StopSignals, TrainingStopped
+from posrec.training.stopping import StopSignals
 
 WEIGHTS, LOG = "model.safetensors", "log.jsonl"
 CHECKPOINT_SECONDS = 600
@@ -99,7 +100,7 @@ def train_epoch(
             save_state(run, steps.model, steps.optimizer, vars(progress))
             saved = now
         if signals.asked:
-            raise TrainingStopped(f"stopped in epoch {progress.epoch + 1}, step {progress.step}; go on with --resume")
+            raise RunStopped(f"stopped in epoch {progress.epoch + 1}, step {progress.step}; go on with --resume")
     seconds = time.monotonic() - began
     progress.losses.append(progress.loss_so_far / order.steps)
     progress.epoch, progress.step, progress.loss_so_far = progress.epoch + 1, 0, 0.0
@@ -113,7 +114,7 @@ def read(unread: list[Tensor], progress: Progress) -> None:
     unread.clear()
     if not losses.isfinite().all():
         bad = progress.step - len(losses) + int((~losses.isfinite()).nonzero()[0]) + 1
-        raise ArithmeticError(
+        raise RunFailed(
             f"the loss is not a number at step {bad} of epoch {progress.epoch + 1}; the last good checkpoint is kept. "
             "Lower learning_rate, or use precision=fp32"
         )

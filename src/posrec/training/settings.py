@@ -51,6 +51,14 @@ class Settings:
 Config = TypeVar("Config")
 
 
+def parse_pairs(pairs: list[str]) -> dict[str, Any]:
+    """["encoding=dpe"] -> {"encoding": "dpe"}."""
+    for pair in pairs:
+        if pair.partition("=")[0] in ("", pair):
+            raise InputError(f"--set {pair}: write key=value, e.g. --set encoding=dpe")
+    return {pair.partition("=")[0]: pair.partition("=")[2] for pair in pairs}
+
+
 def split_settings(wanted: dict[str, str | Any], *defaults: Any) -> list[Any]:
     """Lay `key=value` over several configs; each key goes to every config that has it, and must fit its type.
 

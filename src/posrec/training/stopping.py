@@ -5,10 +5,6 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 
-class TrainingStopped(InterruptedError):
-    """The run was asked to stop, and can be resumed."""
-
-
 class StopSignals:
     """While inside `with`, remembers that a signal asked to stop; a second Ctrl-C stops at once."""
 

@@ -27,7 +27,6 @@ class Settings:
     precision: str = "auto"  # fp32, tf32, bf16; auto: tf32 on a GPU, fp32 on a CPU
     patience: int = 2
     seed: int = 0
-    track: bool = False  # also write TensorBoard's event files (extra `track`)
 
     def check(self) -> "Settings":
         sensible = {

@@ -1,0 +1,90 @@
+"""A training step on a CPU against the least it must do, side by side.
+
+    python benchmarks/step.py --data prepared/diginetica --out results/step.json
+
+The least: the softmax over all items forward and backward and Adam over the item table, nothing of the model. The ratio
+says what the model, its graphs and its bookkeeping cost on top; it hardly depends on the machine, the milliseconds do.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from posrec.data.sessions import load
+from posrec.files import write_json
+from posrec.models.posrec import PosRec, PosRecConfig
+from posrec.training.losses import full_softmax
+from posrec.training.step import Stepper
+
+BATCH = 100
+
+
+def milliseconds(step: Callable[[int], object], steps: int, first: int) -> float:
+    began = time.perf_counter()
+    for number in range(first, first + steps):
+        step(number)
+    return 1000 * (time.perf_counter() - began) / steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("prepared/diginetica"))
+    parser.add_argument("--out", type=Path, default=Path("results/step.json"))
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=10)
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    data = load(arguments.data)
+    model = PosRec(data.train_items, PosRecConfig())
+    adam = torch.optim.Adam(model.parameters(), lr=0.001, weight_decay=1e-5, fused=True)
+    stepper = Stepper(model, adam, data.train, full_softmax(data.train_items), BATCH, model.config.max_length)
+    order, weights = torch.randperm(len(data.train)), torch.ones(BATCH)
+
+    table = torch.nn.Parameter(torch.randn(len(model.embedding.weight), model.config.d) * 0.1)
+    least_adam = torch.optim.Adam([table], lr=0.001, weight_decay=1e-5, fused=True)
+    sessions, targets = torch.randn(BATCH, model.config.d), torch.randint(1, data.train_items + 1, (BATCH,))
+    sessions.requires_grad_()
+    loss = full_softmax(data.train_items)
+
+    def step(number: int) -> None:
+        stepper.run(order[number * BATCH : (number + 1) * BATCH], weights)
+
+    def least(number: int) -> None:
+        least_adam.zero_grad()
+        loss(sessions, table, targets).mean().backward()
+        least_adam.step()
+
+    for number in range(3):
+        step(number)
+        least(number)
+    rounds = [
+        (milliseconds(step, arguments.steps, 3 + turn * arguments.steps), milliseconds(least, arguments.steps, 0))
+        for turn in range(arguments.rounds)
+    ]
+    report = {
+        "command": "python benchmarks/step.py",
+        "seed": 0,
+        "dataset": data.fingerprint,
+        "items": data.train_items,
+        "step_ms": round(statistics.median(one for one, _ in rounds), 1),
+        "least_ms": round(statistics.median(other for _, other in rounds), 1),
+        "ratio": round(statistics.median(one / other for one, other in rounds), 2),
+        "load_average": round(os.getloadavg()[0], 2),
+        "threads": torch.get_num_threads(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    write_json(arguments.out, report)
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -127,6 +127,14 @@ def test_demo(tmp_path: Path) -> None:
     assert command("demo", "--prepare-only", "--out", tmp_path / "demo").code == 0  # and again
 
 
+def test_the_demo_leaves_other_peoples_files_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "clicks.csv").write_text("precious")
+    done = command("demo", "--prepare-only", "--out", tmp_path / "mine")
+    assert (done.code, "is no earlier demo" in done.err) == (2, True)
+    assert (tmp_path / "mine" / "clicks.csv").read_text() == "precious"
+
+
 @pytest.mark.slow
 def test_the_whole_demo(tmp_path: Path) -> None:
     done = command("demo", "--epochs", "1", "--out", tmp_path / "demo")

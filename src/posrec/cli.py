@@ -46,7 +46,7 @@ def demo(
     epochs: Annotated[int | None, typer.Option(help="Train for fewer or more than 4 epochs.")] = None,
     prepare_only: Annotated[bool, typer.Option("--prepare-only", help="Stop before the training.")] = False,
 ) -> None:
-    """Show the main job on a small shop that comes with the package; about two minutes on two cores.
+    """Show the main job on a small shop that comes with the package; under three minutes on two cores.
 
     Example: posrec demo
     """
@@ -57,7 +57,7 @@ def demo(
     if not prepare_only:
         with TerminalListener() as listener:
             show_models(data, out, console, listener, epochs)
-    show_next(data, out, console)
+    show_next(out, console)
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

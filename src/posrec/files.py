@@ -22,6 +22,9 @@ def refuse_existing(folder: Path, overwrite: bool = False) -> None:
         raise InputError(f"{folder} exists already; name another folder, remove it, or pass --overwrite")
     if folder.exists() and not (folder / "manifest.json").exists():
         raise InputError(f"{folder} exists and is no prepared dataset, so it is not overwritten; remove it yourself")
+    parent = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise InputError(f"{folder} can't be made: {parent} is no folder that can be written to; name another")
 
 
 @contextmanager

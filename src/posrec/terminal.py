@@ -74,7 +74,7 @@ def stats_table(figures: dict[str, Any]) -> Table:
     popularity = figures["popularity"]
     shares = ", ".join(f"top {top} take {share:.0%}" for top, share in popularity["share_of_top"].items())
     table.add_row("popularity", f"{popularity['gini']:.2f}", f"Gini; {shares} of the clicks")
-    table.add_row("fingerprint", figures["fingerprint"][:12], figures["fingerprint"][12:])
+    table.add_row("fingerprint", "", figures["fingerprint"])
     table.add_section()
     most = max(figures["length_histogram"].values())
     for length, count in figures["length_histogram"].items():

@@ -229,3 +229,16 @@ def test_the_raw_excerpt_as_the_field_prepares_it(real_data: Path, tmp_path: Pat
     for fraction in (Fraction(1, 4), Fraction(1, 64)):
         data = posrec.prepare(log, "diginetica", tmp_path / "part", overwrite=True, fraction=fraction)
         assert reference.samples(raw(data.train, data.vocabulary)) == reference.recent(train, fraction)
+
+
+def test_a_given_split_stands_in_order_of_time(tmp_path: Path) -> None:
+    """Sessions in any order in the file; validation must be the latest of them."""
+    for name in ("train", "test"):
+        rows = [f"s{number},i{number % 3 + step},{1_700_000_000 + 1000 * (number * 7 % 20) + step}"
+                for number in range(20) for step in (0, 1)]  # fmt: skip
+        (tmp_path / f"{name}.csv").write_text("\n".join(["session,item,time", *rows]) + "\n")
+    data = posrec.prepare(
+        tmp_path / "train.csv", "csv", tmp_path / "out", test=tmp_path / "test.csv", listener=SilentListener()
+    )
+    assert data.train.times.tolist() == sorted(data.train.times.tolist())
+    assert data.validation.times.min() > data.fitting.times.max()

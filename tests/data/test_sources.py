@@ -15,7 +15,8 @@ from posrec.listener import SilentListener
 
 
 @given(
-    st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\xef", b"")), max_size=20),
+    # No line begins like a packed file or a byte order mark: those are read as what they look like.
+    st.lists(st.binary(max_size=20).map(lambda line: line.lstrip(b"\xef\x1f\x28")), max_size=20),
     st.integers(1, 64),
     st.sampled_from([bytes, gzip.compress, zstandard.compress]),
 )

@@ -22,9 +22,15 @@ def test_a_row_that_nobody_can_explain_is_still_an_error() -> None:
     complain(None, {"date": {"6"}})  # a bad date elsewhere is not this line's time
 
 
+def test_a_header_in_another_order_is_refused() -> None:
+    layout = TextLayout(",", names=("session", "time", "item"))
+    with pytest.raises(InputError, match="log, line 1: the header is session_id, item, time, but this format has"):
+        header_of(Block(Path("log"), b"session_id,item,time\n1,2,3\n", 1), layout)
+
+
 def test_records_know_their_line() -> None:
     block = Block(Path("log"), b'a,"b\nc"\r\n\r\n"d ""e""",f', 5)
-    assert list(LAYOUT.records(block)) == [(6, ["a", "b\nc"]), (8, ['d "e"', "f"])]
+    assert list(LAYOUT.records(block)) == [(5, ["a", "b\nc"]), (8, ['d "e"', "f"])]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +38,7 @@ def test_records_know_their_line() -> None:
     [
         (LAYOUT, b'"a", b \r\n1,2\n', ["a", "b"], b"1,2\n"),
         (TextLayout("\t", typed=True), b"a:token\tb:float\n", ["a", "b"], b""),
-        (TextLayout(",", names=("session", "item")), b"SESSION_ID,x\n1,2\n", ["session", "item"], b"1,2\n"),
+        (TextLayout(",", names=("session", "item")), b"SESSION_ID,Item\n1,2\n", ["session", "item"], b"1,2\n"),
         (TextLayout(",", names=("session", "item")), b"1,2\n", ["session", "item"], b"1,2\n"),
     ],
 )

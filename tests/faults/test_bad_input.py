@@ -294,12 +294,12 @@ def test_damaged_parquet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "values", "says"),
     [
-        ("item", ["a", None], "row 2 (session = 1, item = None"),
-        ("item", [1.0, float("nan")], "row 2 (session = 1, item = None"),
-        ("item", [1, -1], "row 2 (session = 1, item = -1"),
-        ("session", ["", "x"], "row 1 (session = ''"),
-        ("time", ["2014-01-01", "x"], "row 2"),
-        ("time", [True, False], "row 1"),
+        ("item", ["a", None], "row 2: the item (column 'item') is missing"),
+        ("item", [1.0, float("nan")], "row 2: the item (column 'item') is missing"),
+        ("item", [1, -1], "row 2: the item (column 'item') is -1, and an id can't be negative"),
+        ("session", ["", "x"], "row 1: the session (column 'session') is missing"),
+        ("time", ["2014-01-01", "x"], "row 2: 'x' in column 'time' is no time"),
+        ("time", [True, False], "row 1: True in column 'time' is no time"),
         ("item", [[1], [2]], "a.parquet"),
     ],
 )
@@ -307,6 +307,39 @@ def test_bad_rows_of_parquet(tmp_path: Path, column: str, values: list[object], 
     columns = {"session": [1, 1], "item": [1, 2], "time": [1, 2], column: values}
     pl.DataFrame(columns).write_parquet(tmp_path / "a.parquet")
     refused(tmp_path, tmp_path / "a.parquet", "--format", "parquet", says=[says])
+
+
+def test_times_of_two_kinds(tmp_path: Path) -> None:
+    log = write_lines(tmp_path / "a.csv", changed([HEADER, *GOOD], 40, "s1,i1,2023-11-15T10:00:00Z"))
+    refused(
+        tmp_path, log, "--format", "csv", says=["a.csv, line 40: '2023-11-15T10:00:00Z' in column 'timestamp' is no"]
+    )
+
+
+def test_one_column_has_one_role(tmp_path: Path) -> None:
+    log = write_lines(tmp_path / "a.csv", [HEADER, *GOOD])
+    words = ("--format", "csv", "--item-column", "session_id")
+    refused(tmp_path, log, *words, says=["'session_id' can't be both the session and the item"])
+
+
+def test_a_tab_is_a_must_in_recbole(tmp_path: Path) -> None:
+    log = write_lines(tmp_path / "a.inter", ["session_id:token,item_id:token,timestamp:float", "1,2,3"])
+    refused(tmp_path, log, "--format", "recbole", says=["a.inter, line 1", "use --format csv --delimiter ','"])
+
+
+def test_an_otto_id_that_would_not_come_back(tmp_path: Path) -> None:
+    lines = ['{"session": 1, "events": [{"aid": 2, "ts": 3, "type": "clicks"}]}'] * 3
+    log = write_lines(tmp_path / "a.jsonl", [*lines, lines[0].replace('"aid": 2', '"aid": 1e5')])
+    refused(tmp_path, log, "--format", "otto", says=["a.jsonl, line 4: a session or aid is a number with a point"])
+
+
+def test_a_line_that_lost_its_event(tmp_path: Path) -> None:
+    lines = ["session_id,item_id,timestamp,event", *(f"{line},view" for line in GOOD)]
+    lines[20] = lines[20].removesuffix(",view")
+    log = write_lines(tmp_path / "a.csv", lines)
+    refused(
+        tmp_path, log, "--format", "csv", "--events", "view", says=["a.csv, line 21: 3 fields where 4 are expected"]
+    )
 
 
 def test_text_that_is_not_utf8(tmp_path: Path) -> None:

@@ -60,8 +60,10 @@ class ChosenColumns:
     of_users: bool  # the "session" column names people, whose clicks are still to be cut into sessions
 
 
-def choose_columns(path: Path, names: list[str], options: LogOptions, listener: Listener) -> ChosenColumns:
-    """The columns asked for, and a guess from common names for the rest."""
+def choose_columns(
+    path: Path, names: list[str], options: LogOptions, listener: Listener, fixed: str | None = None
+) -> ChosenColumns:
+    """The columns asked for, and a guess from common names for the rest. `fixed` names a delimiter that is a must."""
     asked = {
         "session": options.session_column,
         "item": options.item_column,
@@ -69,7 +71,7 @@ def choose_columns(path: Path, names: list[str], options: LogOptions, listener: 
         "event": options.event_column,
     }
     if len(names) == 1:
-        refuse_delimiter(path, names[0])
+        refuse_delimiter(path, names[0], fixed)
     chosen: dict[str, str] = {}
     of_users = False
     for role, wanted in asked.items():
@@ -87,6 +89,9 @@ def choose_columns(path: Path, names: list[str], options: LogOptions, listener: 
                 f"{path.name}: column {wanted!r} read as the {'user' if of_users and role == 'session' else role}"
             )
         if wanted is not None:
+            other = next((taken for taken, name in chosen.items() if name == wanted), None)
+            if other is not None:
+                raise InputError(f"{path}: column {wanted!r} can't be both the {other} and the {role}; name another")
             chosen[role] = wanted
     return ChosenColumns(Columns(**chosen), of_users)
 
@@ -96,13 +101,15 @@ def guess(names: list[str], role: str) -> str | None:
     return next((plain[common] for common in COMMON_NAMES[role] if common in plain), None)
 
 
-def refuse_delimiter(path: Path, header: str) -> None:
+def refuse_delimiter(path: Path, header: str, fixed: str | None = None) -> None:
     for delimiter, described in DELIMITERS.items():
         if delimiter in header:
             written = "'\\t'" if delimiter == "\t" else repr(delimiter)
+            advice = f"pass --delimiter {written}"
+            if fixed is not None:
+                advice = f"this format has {DELIMITERS[fixed]} there, so use --format csv --delimiter {written}"
             raise InputError(
-                f"{path}, line 1: only one column, {header!r}; its fields look separated by {described}: "
-                f"pass --delimiter {written}"
+                f"{path}, line 1: only one column, {header!r}; its fields look separated by {described}: {advice}"
             )
     raise InputError(f"{path}, line 1: only one column, {header!r}; a log needs a session, an item and a time")
 

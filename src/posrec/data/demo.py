@@ -25,6 +25,7 @@ from torch import Tensor
 from posrec.data.batch import SessionBatch, collate
 from posrec.data.catalogue import Catalogue
 from posrec.data.sessions import CEILING, PreparedDataset, SessionDataset
+from posrec.errors import InputError
 from posrec.files import write_json, write_text
 from posrec.listener import Listener, SilentListener
 
@@ -180,6 +181,8 @@ def make_demo(folder: str | Path, listener: Listener | None = None) -> PreparedD
     from posrec.data.prepare import prepare
 
     folder, shop = Path(folder), open_shop()
+    if folder.exists() and any(folder.iterdir()) and not (folder / "data" / CEILING).exists():
+        raise InputError(f"{folder} exists and is no earlier demo; name another folder with --out")
     clicks, items = write_log(shop, folder)
     data = prepare(clicks, "csv", folder / "data", items=items, overwrite=True, listener=listener or SilentListener())
     write_json(data.path / CEILING, ceiling(shop, data))

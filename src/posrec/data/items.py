@@ -22,6 +22,10 @@ class ItemColumns:
 
     rows: pl.DataFrame  # the column "id" (strings, each once) and the others
 
+    def count(self, ids: list[str]) -> int:
+        """Of how many of these items there is a row."""
+        return len(self.rows.join(pl.DataFrame({"id": ids}, schema={"id": pl.String}), on="id", how="semi"))
+
     def of(self, ids: list[str]) -> dict[str, list[Any]]:
         """The columns for these items in this order; None where nothing is known."""
         wanted = pl.DataFrame({"id": ids}, schema={"id": pl.String})

@@ -83,7 +83,11 @@ def prepare(
         "steps": account.as_json(),
     }
     write_dataset(folder, train, held_out, about_items, manifest, overwrite)
-    return load(folder)
+    data = load(folder)
+    if about_items is not None:
+        found = about_items.count(data.vocabulary.ids)
+        listener.say(f"{items}: tells of {found:,} of {len(data.vocabulary):,} items")
+    return data
 
 
 def read_clicks(

@@ -4,6 +4,7 @@ Ids are strings exactly as in the file (held as categories), time is int64 milli
 """
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -96,7 +97,7 @@ def read_delimited(files: Sequence[Path], layout: TextLayout, options: LogOption
     of_users: list[bool] = []
 
     def choose(path: Path, names: list[str]) -> Columns:
-        chosen = choose_columns(path, names, options, listener)
+        chosen = choose_columns(path, names, options, listener, "\t" if layout.typed else None)
         of_users.append(chosen.of_users)
         return chosen.columns
 
@@ -163,10 +164,14 @@ def blame_row(path: Path, chosen: ChosenColumns, first: int, batch: pl.DataFrame
     if row is None:
         return
     values = batch.row(row, named=True)
-    shown = ", ".join(f"{name} = {values[role]!r}" for role, name in chosen.columns.used().items())
+    where = f"{path}, row {first + row + 1}"
+    for role in ("session", "item"):
+        name, value = getattr(chosen.columns, role), values[role]
+        if value is None or str(value) == "" or NEGATIVE.fullmatch(str(value)):
+            fault = f"is {value}, and an id can't be negative" if value not in (None, "") else "is missing"
+            raise InputError(f"{where}: the {role} (column {name!r}) {fault}; mend or remove the row")
     raise InputError(
-        f"{path}, row {first + row + 1} ({shown}): an id is missing or negative, or the time can't be read; "
-        "mend or remove the row"
+        f"{where}: {values['time']!r} in column {chosen.columns.time!r} is no time; mend or remove the row"
     )
 
 
@@ -174,11 +179,16 @@ OTTO_EVENT = pl.Struct({"aid": pl.String, "ts": pl.Int64, "type": pl.String})
 OTTO_SCHEMA = pl.Schema({"session": pl.String(), "events": pl.List(OTTO_EVENT)})
 
 
+INEXACT_ID = re.compile(rb'"(?:aid|session)"\s*:\s*-?\d+[.eE]')  # would not come back as it stands in the file
+
+
 def read_otto(files: Sequence[Path], options: LogOptions, listener: Listener) -> Reading:
     """OTTO's JSON lines: a session and its events. Clicks alone are read unless --events says otherwise."""
     collector = ClickCollector(listener, options.events or ("clicks",), "ms")
     for block in blocks(files, listener):
         complain = partial(blame_json, block)
+        if INEXACT_ID.search(block.data):
+            complain(0, {})
         try:
             sessions = pl.read_ndjson(BytesIO(block.data), schema=OTTO_SCHEMA)
         except pl.exceptions.PolarsError as error:
@@ -202,6 +212,8 @@ def blame_json(block: Block, row: int | None, _: BadTimes) -> None:
         except (ValueError, KeyError, TypeError):
             form = '{"session": 1, "events": [{"aid": 2, "ts": 3, "type": "clicks"}]}'
             raise InputError(f"{where}: not a session as OTTO writes them, {form}") from None
+        if any(isinstance(value, float) for value in ids):
+            raise InputError(f"{where}: a session or aid is a number with a point or exponent; write it as text")
         if any(value is None or str(value) == "" or NEGATIVE.fullmatch(str(value)) for value in ids):
             raise InputError(f"{where}: a session or aid is missing or negative; mend or remove the line")
         if any(type(value) is not int for value in times):

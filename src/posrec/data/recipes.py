@@ -127,9 +127,10 @@ def clean(clicks: pl.DataFrame, options: RecipeOptions, account: Account) -> Spl
 
 
 def given(train: pl.DataFrame, test: pl.DataFrame, options: RecipeOptions, account: Account) -> Split:
-    """A split somebody made before: kept as it is, test items that training never saw included."""
+    """A split somebody made before: kept as it is, in order of time, test items that training never saw included."""
     test = test.with_columns(pl.col("item").cast(pl.String).cast(train.schema["item"]))  # one set of categories
     account.note("read", train, test)
+    train, test = steps.sort_by_first_click(train), steps.sort_by_first_click(test)
     train, test = (steps.drop_short_sessions(part, options.min_length) for part in (train, test))
     account.note(f"sessions under {options.min_length} clicks", train, test)
     return train, test

@@ -42,6 +42,8 @@ def find_files(source: Source) -> list[Path]:
     """Every file that `source` names: a path, a glob, or several of either, in the order given (globs sorted)."""
     names = [source] if isinstance(source, str | Path) else list(source)
     files: list[Path] = []
+    if not names:
+        raise InputError("no file is named; give at least one")
     for name in names:
         if Path(name).exists():
             files.append(Path(name))

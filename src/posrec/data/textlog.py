@@ -1,7 +1,7 @@
 """Delimited text -> click frame, block by block, with the line named when something is wrong.
 
-Ids stay the strings they are in the file. They are held as polars categories, four bytes a click, so a log much larger
-than memory can be read: what stays is 16 bytes a click and one copy of each distinct id.
+Ids stay the strings they are in the file. They are held as polars categories, four bytes a click, and the file is read
+a block at a time: what stays is 16 bytes a click and one copy of each distinct id, whatever else its lines hold.
 """
 
 import csv
@@ -56,10 +56,12 @@ class TextLayout:
             reader = csv.reader(lines, delimiter=self.delimiter, quoting=csv.QUOTE_NONE)
         else:
             reader = csv.reader(lines, delimiter=self.delimiter, quotechar=self.quote)
+        begun = block.first_line
         try:
             for record in reader:
                 if record:
-                    yield block.first_line + reader.line_num - 1, record
+                    yield begun, record
+                begun = block.first_line + reader.line_num
         except csv.Error as error:
             line = block.first_line + max(reader.line_num, 1) - 1
             raise InputError(f"{block.path}, line {line}: no line of delimited text ({error})") from None
@@ -87,8 +89,8 @@ class ClickCollector:
         """`rows` has the columns session, item, time and, where events are picked, event (all as in the file)."""
         self.rows += len(rows)
         if self.events:
-            # A line cut short may have lost its event with the rest: not to be taken for an event nobody asked for.
-            if rows.select(pl.col("event").is_null() & pl.any_horizontal(pl.col(*ROLES).is_null())).to_series().any():
+            # A line cut short has lost its event, which is another thing than an event nobody asked for.
+            if rows["event"].null_count():
                 complain(None, {})
             wanted = rows["event"].is_in(self.events)
             numbers, rows = wanted.arg_true(), rows.filter(wanted)
@@ -175,10 +177,17 @@ def header_of(block: Block, layout: TextLayout) -> tuple[list[str], Block]:
     line, _, rest = block.data.partition(b"\n")
     below = Block(block.path, rest, 2)
     if layout.names is not None:
-        has_header = line.lower().startswith(layout.names[0].encode())
-        return list(layout.names), below if has_header else block
+        if not line.lower().startswith(layout.names[0].encode()):
+            return list(layout.names), block
+        order = [name.strip().lower() for name in next(layout.records(Block(block.path, line, 1)), (1, []))[1]]
+        if len(order) != len(layout.names) or not all(map(str.startswith, order, [name[:4] for name in layout.names])):
+            raise InputError(
+                f"{block.path}, line 1: the header is {', '.join(order)}, but this format has "
+                f"{', '.join(layout.names)}; use --format csv"
+            )
+        return list(layout.names), below
     names = [name.strip() for name in next(layout.records(Block(block.path, line, 1)), (1, []))[1]]
-    if layout.typed:
+    if layout.typed and len(names) > 1:
         names = [name.partition(":")[0] for name in names]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -250,10 +259,10 @@ def blame(where: str, fields: dict[str, str], columns: Columns, bad_times: BadTi
     for role in ("time", "date"):
         name = getattr(columns, role)
         if name is not None and (fields[name] == "" or fields[name] in bad_times.get(role, ())):
-            raise InputError(
-                f"{where}: {fields[name]!r} in column {name!r} is no time; "
-                "write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds"
-            )
+            fault = "is no time; write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds"
+            if parse_text(pl.Series([fields[name]])).null_count() == 0:
+                fault = "is no number, as the times before it are; write all of them in one way"
+            raise InputError(f"{where}: {fields[name]!r} in column {name!r} {fault}")
 
 
 def decode(block: Block) -> str:

@@ -46,14 +46,14 @@ def show_models(data: PreparedDataset, out: Path, console: Console, listener: Li
     console.print(f"A report with plots is in {escape(str(out))}/comparison/report.html.\n")
 
 
-def show_next(data: PreparedDataset, out: Path, console: Console) -> None:
+def show_next(out: Path, console: Console) -> None:
     heading(console, "Next")
     commands = [
         "The same by hand, and with your own log:",
-        f"  posrec prepare {out}/clicks.csv --format csv --items {out}/items.csv --out shop",
-        f"  posrec stats {data.path}",
-        "  posrec train shop --out runs/first",
-        "  posrec evaluate runs/first shop",
+        f"  posrec prepare {out}/clicks.csv --format csv --items {out}/items.csv --out {out}/again",
+        f"  posrec stats {out}/again",
+        f"  posrec train {out}/again --out runs/first",
+        f"  posrec evaluate runs/first {out}/again",
     ]
     console.print("\n".join(commands), highlight=False, markup=False, soft_wrap=True)
 

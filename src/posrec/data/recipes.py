@@ -67,7 +67,7 @@ class Account:
     def note(self, step: str, *parts: pl.DataFrame) -> None:
         clicks = sum(len(part) for part in parts)
         sessions = sum(part["session"].n_unique() for part in parts)
-        items = pl.concat([part["item"] for part in parts]).n_unique()
+        items = steps.count_distinct(pl.concat([part["item"] for part in parts]))
         last = self.steps[-1] if self.steps else Step("", clicks, sessions, items, 0, 0, 0)
         removed = (last.clicks - clicks, last.sessions - sessions, last.items - items)
         self.steps.append(Step(step, clicks, sessions, items, *removed))

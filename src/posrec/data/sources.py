@@ -9,11 +9,13 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
+import numpy as np
 import zstandard
 
 from posrec.errors import InputError
@@ -113,20 +115,37 @@ def complaining(path: Path) -> Iterator[None]:
 
 
 def blocks(files: Sequence[Path], listener: Listener, quoted: bool = False) -> Iterator[Block]:
-    """Every file as blocks of whole lines. With `quoted`, a line break inside double quotes does not end a line."""
+    """Every file as blocks of whole lines. With `quoted`, a line break inside double quotes does not end a line.
+
+    The next block is read and unpacked in a thread of its own while the one before it is being worked on.
+    """
     total, before = sum(path.stat().st_size for path in files), 0
     for path in files:
-        with path.open("rb") as packed:
+        with path.open("rb") as packed, ThreadPoolExecutor(1) as ahead, complaining(path):
             plain, line = unpacked(packed), 1
-            with complaining(path):
-                while data := plain.read(BLOCK_BYTES):
-                    data = (data if line > 1 else data.removeprefix(BYTE_ORDER_MARK)) + plain.readline()
-                    if quoted and data.count(b'"') % 2:
-                        data += rest_of_quote(plain)
-                    yield Block(path, data, line)
-                    line += data.count(b"\n")
-                    listener.progress("Reading", before + packed.tell(), total)
+            coming = ahead.submit(whole_lines, plain, quoted)
+            while data := coming.result():
+                coming = ahead.submit(whole_lines, plain, quoted)
+                if line == 1:
+                    data = data.removeprefix(BYTE_ORDER_MARK)
+                yield Block(path, data, line)
+                line += count_lines(data)
+                listener.progress("Reading", before + packed.tell(), total)
         before += path.stat().st_size
+
+
+def whole_lines(file: IO[bytes], quoted: bool) -> bytes:
+    """The next BLOCK_BYTES of a file and the rest of the line they end in."""
+    data = file.read(BLOCK_BYTES)
+    data += file.readline()
+    if quoted and data.count(b'"') % 2:
+        data += rest_of_quote(file)
+    return data
+
+
+def count_lines(data: bytes) -> int:
+    """`data.count(newline)`, several times faster where lines are short."""
+    return int(np.count_nonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n")))
 
 
 def rest_of_quote(file: IO[bytes]) -> bytes:

@@ -23,9 +23,9 @@ def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
     """Sessions in order of first appearance; inside one, clicks by time (file order on ties) or in file order."""
     numbers, _ = number_by_appearance(category_codes(clicks["session"]))
     clicks = clicks.with_columns(session=pl.Series(numbers))
-    return (
-        clicks.sort("session", "time", maintain_order=True) if by_time else clicks.sort("session", maintain_order=True)
-    )
+    # A log in order of time, as most are, needs no second key: the sort is stable.
+    keys = ["session", "time"] if by_time and not clicks["time"].is_sorted() else ["session"]
+    return clicks.sort(keys, maintain_order=True)
 
 
 def category_codes(ids: pl.Series) -> npt.NDArray[np.uint32]:
@@ -33,6 +33,13 @@ def category_codes(ids: pl.Series) -> npt.NDArray[np.uint32]:
     if not isinstance(ids.dtype, pl.Categorical):
         ids = ids.cast(pl.String).cast(pl.Categorical(pl.Categories.random()))
     return ids.to_physical().to_numpy()
+
+
+def count_distinct(ids: pl.Series) -> int:
+    """How many different ids; quick for categories, whose codes can be counted into an array."""
+    if not isinstance(ids.dtype, pl.Categorical):
+        return ids.n_unique()
+    return int(np.count_nonzero(np.bincount(category_codes(ids))))
 
 
 def number_by_appearance(codes: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:

@@ -166,7 +166,7 @@ def read_text(
         if block.first_line == 1:
             names, block = header_of(block, layout)
             columns = choose(block.path, names)
-        if not block.data.strip():
+        if not block.data[:1024].strip() and not block.data.strip():
             continue
         complain = complaint(block, layout, names, columns, collector.events)
         collector.add(parse_block(block, layout, names, columns, complain), complain)

@@ -26,7 +26,8 @@ def test_prepare_and_stats(log: Path, tmp_path: Path) -> None:
     done = command("prepare", log, "--format", "csv", "--out", out)
     assert done.code == 0
     assert "read" in done.out
-    assert "Look again with: posrec stats" in done.out
+    assert "Look at it with: posrec stats" in done.out
+    assert "samples in 27 sessions" in done.out
     assert "clicks.csv: column 'session_id' read as the session" in done.err
     table = command("stats", out)
     assert (table.code, "fingerprint" in table.out) == (0, True)

@@ -99,9 +99,8 @@ def prepare(
     Example: posrec prepare clicks.csv --format csv --out shop
     """
     from posrec.data.prepare import prepare
-    from posrec.data.stats import stats
     from posrec.listener import TerminalListener
-    from posrec.terminal import account_table, stats_table
+    from posrec.terminal import account_table, counts_line
 
     with TerminalListener() as listener:
         data = prepare(
@@ -111,8 +110,8 @@ def prepare(
             gap=gap, test_days=test_days, test_share=test_share, fraction=fraction, min_support=min_support,
             min_length=min_length, drop_repeats=drop_repeats, max_length=max_length,
         )  # fmt: skip
-    console.print(account_table(data.manifest["steps"]), "", stats_table(stats(data)), "", sep="\n")
-    done = f"Prepared in [bold]{escape(str(out))}[/]. Look again with: posrec stats {escape(str(out))}"
+    console.print(account_table(data.manifest["steps"]), "", counts_line(data.manifest), sep="\n")
+    done = f"Prepared in [bold]{escape(str(out))}[/]. Look at it with: posrec stats {escape(str(out))}"
     console.print(done, highlight=False, soft_wrap=True)
 
 

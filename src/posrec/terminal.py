@@ -28,6 +28,14 @@ def account_table(steps: list[dict[str, Any]]) -> Table:
     return table
 
 
+def counts_line(manifest: dict[str, Any]) -> str:
+    """A prepared dataset in two lines."""
+    counts = manifest["counts"]
+    parts = (f"{counts[f'{part}_samples']:,} {part} samples in {counts[f'{part}_sessions']:,} sessions"
+             for part in ("train", "test"))  # fmt: skip
+    return f"{', '.join(parts)}; {counts['items']:,} items.\nFingerprint {manifest['fingerprint']}."
+
+
 def sessions_table(data: "PreparedDataset", sessions: Sequence[int]) -> Table:
     """Some test sessions as a shopper lived them, one column each."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))

@@ -77,7 +77,8 @@ def drop_short_sessions(clicks: pl.DataFrame, minimum: int) -> pl.DataFrame:
 
 
 def drop_rare_items(clicks: pl.DataFrame, minimum: int) -> pl.DataFrame:
-    return clicks.filter(pl.len().over("item") >= minimum)
+    codes = category_codes(clicks["item"])
+    return clicks.filter(pl.Series(np.bincount(codes)[codes] >= minimum, dtype=pl.Boolean))
 
 
 def drop_until_stable(clicks: pl.DataFrame, min_length: int, min_support: int) -> pl.DataFrame:
@@ -134,12 +135,12 @@ def split_at_first_click(clicks: pl.DataFrame, days: float | None, share: float)
 
     Sessions that began in the same millisecond stay together, in the test part; none is lost.
     """
-    dated = clicks.with_columns(begun=pl.col("time").min().over("session"))
-    beginnings = dated.group_by("session").agg(pl.col("begun").first())["begun"].sort()
+    sessions = clicks.group_by("session", maintain_order=True).agg(pl.col("time").min(), pl.len())
+    beginnings = sessions["time"].sort()
     in_test = max(1, round(share * len(beginnings)))
     boundary = beginnings[-in_test] if days is None else beginnings[-1] - round(days * DAY)
-    train, test = dated.filter(pl.col("begun") < boundary), dated.filter(pl.col("begun") >= boundary)
-    return train.drop("begun"), test.drop("begun")
+    tested = pl.Series(np.repeat((sessions["time"] >= boundary).to_numpy(), sessions["len"].to_numpy()))
+    return clicks.filter(~tested), clicks.filter(tested)
 
 
 def drop_unseen_items(test: pl.DataFrame, train: pl.DataFrame) -> pl.DataFrame:

@@ -97,8 +97,13 @@ def choose_columns(
 
 
 def guess(names: list[str], role: str) -> str | None:
+    return find_common(names, COMMON_NAMES[role])
+
+
+def find_common(names: list[str], common_names: Sequence[str]) -> str | None:
+    """The column with the earliest of some common names, however it is spelled."""
     plain = {name.lower().replace("_", "").replace("-", "").replace(" ", ""): name for name in reversed(names)}
-    return next((plain[common] for common in COMMON_NAMES[role] if common in plain), None)
+    return next((plain[common] for common in common_names if common in plain), None)
 
 
 def refuse_delimiter(path: Path, header: str, fixed: str | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from posrec.data.columns import COMMON_NAMES, listed
+from posrec.data.columns import COMMON_NAMES, find_common, listed
 from posrec.data.sources import find_files, read_whole
 from posrec.errors import InputError
 from posrec.listener import Listener
@@ -47,14 +47,14 @@ def read_items(path: Path, listener: Listener) -> ItemColumns:
             rows = pl.read_csv(data, separator="\t" if kind == ".tsv" else ",", infer_schema=False)
     except pl.exceptions.PolarsError as error:
         raise InputError(f"{path} can't be read as {kind[1:]}: {str(error).splitlines()[0]}") from None
-    plain = {name.lower().replace("_", "").replace(" ", ""): name for name in reversed(rows.columns)}
-    id_column = next((plain[name] for name in ID_NAMES if name in plain), None)
+    columns = rows.columns
+    id_column = find_common(columns, ID_NAMES)
     if id_column is None:
         raise InputError(
             f"{path} has no column that looks like an item id (id, item_id, sku, ...): {listed(rows.columns)}"
         )
     rows = rows.rename({id_column: "id"}).with_columns(pl.col("id").cast(pl.String))
-    title_column = next((plain[name] for name in TITLE_NAMES if name in plain), None)
+    title_column = find_common(columns, TITLE_NAMES)
     if title_column is not None and title_column != "title" and title_column != id_column:
         rows = rows.rename({title_column: "title"})
         listener.say(f"{path.name}: column {title_column!r} read as the title")

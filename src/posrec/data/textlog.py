@@ -133,9 +133,6 @@ class ClickCollector:
 CLICK_SCHEMA = {"session": pl.String, "item": pl.String, "time": pl.Int64}
 
 
-ROLES = ("session", "item", "time")
-
-
 def suspect_id(column: str) -> pl.Expr:
     """Perhaps faulty; quick, for every click."""
     text = pl.col(column).cast(pl.String)

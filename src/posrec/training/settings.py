@@ -1,7 +1,7 @@
 """How a model is trained: the paper's protocol, or early stopping on validation."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from posrec.errors import InputError
 
@@ -45,9 +45,6 @@ class Settings:
             if not fine:
                 raise InputError(f"{name}={getattr(self, name)} makes no sense for training; see docs/training.md")
         return self
-
-
-Config = TypeVar("Config")
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, Any]:

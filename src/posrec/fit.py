@@ -40,7 +40,7 @@ def fit_run(
     """
     listener = listener or Listener()
     spec, where, path = spec_of(model), choose_device(device), Path(out)
-    model_config, training = split_settings(settings or {}, spec.config(), Settings())
+    model_config, training = split_settings(settings or {}, spec.config(), Settings(**spec.settings))
     training.check()
     torch.manual_seed(training.seed)
     try:
@@ -49,7 +49,7 @@ def fit_run(
         raise InputError(str(error)) from None
     begin_run(path, model, model_config, training, data, resume)
     if spec.counts:
-        network.count(data.train.items)  # type: ignore[operator]
+        network.count(data.train.items, data.train.offsets)  # type: ignore[operator]
         save_tensors(path / WEIGHTS, network.state_dict(), {})
     else:
         try:

@@ -1,7 +1,7 @@
 """Every model by name: a literal dict."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
@@ -12,12 +12,16 @@ from posrec.models.posrec import PosRec, PosRecConfig
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """How to make a model for a number of items. Counting models are fitted by `count`, the others are trained."""
+    """How to make a model for a number of items. Counting models are fitted by `count`, the others are trained.
+
+    `settings` are what its authors or the field train it with, where that is not what PosRec's paper says.
+    """
 
     build: Callable[[int, Any], nn.Module]
     config: type
     counts: bool
     about: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 CATALOG: dict[str, ModelSpec] = {

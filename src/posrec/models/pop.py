@@ -24,9 +24,9 @@ class Pop(nn.Module):
         self.items = items
         self.register_buffer("clicks", torch.zeros(items))
 
-    def count(self, clicked: Tensor) -> None:
-        """`clicked [N]`: every training click."""
-        self.clicks.copy_(torch.bincount(clicked.long(), minlength=self.items + 1)[1:])
+    def count(self, items: Tensor, offsets: Tensor) -> None:
+        """`items [N]`: every training click; `offsets [S + 1]`: where in them each session begins."""
+        self.clicks.copy_(torch.bincount(items.long(), minlength=self.items + 1)[1:])
 
     def scores(self, batch: SessionBatch) -> Tensor:
         return self.clicks.expand(len(batch.lengths), -1)

@@ -7,11 +7,17 @@ x2 = LayerNorm(x1 + W_2 relu(W_1 x1))
 
 import math
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from posrec import kernels
+from posrec.layers.linear import linear
 from posrec.layers.packing import Packing
 from posrec.layers.product import batched_product
+
+if torch.cuda.is_available():
+    from posrec.kernels.attention import attention as fused_attention
 
 
 class TransformerLayer(nn.Module):
@@ -32,11 +38,14 @@ class TransformerLayer(nn.Module):
 
     def forward(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
         x = self.after_attention(x + self.dropout(self.attend(x, packing, bias)))
-        x = self.after_feed_forward(x + self.dropout(self.narrow(functional.relu(self.widen(x)))))
+        x = self.after_feed_forward(x + self.dropout(linear(self.narrow, functional.relu(linear(self.widen, x)))))
         return x
 
     def attend(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
-        slots = packing.to_slots(self.queries_keys_values(x))  # [B, L, 3d]
+        rows = linear(self.queries_keys_values, x)  # [T, 3d]
+        if bias is None and not self.dropout.p and kernels.serve(rows) and packing.longest <= kernels.LONGEST:
+            return linear(self.out, fused_attention(rows, packing.begins, self.heads, packing.longest, False))
+        slots = packing.to_slots(rows)  # [B, L, 3d]
         split = slots.view(*slots.shape[:2], 3, self.heads, -1)
         queries, keys, values = split.transpose(1, 3).unbind(2)  # [B, heads, L, d_head] each
         logits = batched_product(queries, keys.mT) / math.sqrt(queries.shape[-1])  # [B, heads, L, L]
@@ -44,5 +53,4 @@ class TransformerLayer(nn.Module):
             logits = logits + bias
         weights = logits.masked_fill(~packing.filled[:, None, None, :], -math.inf).softmax(-1)
         attended = batched_product(self.dropout(weights), values).transpose(1, 2).flatten(2)  # [B, L, d]
-        gathered: Tensor = self.out(packing.to_rows(attended))
-        return gathered
+        return linear(self.out, packing.to_rows(attended))

@@ -9,7 +9,7 @@ their product with it, Eq. (11).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -69,7 +69,8 @@ class PosRec(nn.Module):
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
         """What of a batch does not depend on the weights; the engine may do it for many batches at once."""
-        return build_graph(batch, with_distances=self.config.anchors)
+        graph = build_graph(batch, with_distances=self.config.anchors)
+        return replace(graph, weights=self.weights(graph, last_node(batch, graph)))
 
     def session_vectors(self, batch: SessionBatch) -> Tensor:
         """h [B, d], Eq. (10)."""
@@ -88,8 +89,8 @@ class PosRec(nn.Module):
         self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """X'_{l-1}, H_{l-1}, H_0: the three parts of Eq. (10), [B, d] each, from the nodes' vectors x [T, d]."""
-        last = graph.alias.gather(1, (batch.lengths - 1)[:, None])[:, 0]  # [B] the slot of the last click's node
-        updated = self.graph(x, self.weights(graph, last), packing)  # Eq. (7), (8)
+        assert graph.weights is not None
+        updated = self.graph(x, graph.weights, packing)  # Eq. (7), (8)
 
         slot = torch.arange(batch.items.shape[1], device=batch.items.device)
         forward = slot.expand_as(batch.items)  # a node's earliest click
@@ -100,6 +101,7 @@ class PosRec(nn.Module):
         for layer in self.transformer:
             hidden = layer(hidden, packing, bias)  # Eq. (9)
 
+        last = last_node(batch, graph)
         session = torch.arange(len(last), device=last.device)
         last_row, first_row = packing.row_of_slot[session, last], packing.row_of_slot[:, 0]
         return updated[last_row], hidden[last_row], hidden[first_row]
@@ -121,3 +123,8 @@ class PosRec(nn.Module):
     def scores(self, batch: SessionBatch) -> Tensor:
         """[B, n], the logits of Eq. (11)."""
         return self.session_vectors(batch) @ self.item_vectors().T
+
+
+def last_node(batch: SessionBatch, graph: SessionGraph) -> Tensor:
+    """[B] the slot of the last click's node."""
+    return graph.alias.gather(1, (batch.lengths - 1)[:, None])[:, 0]

@@ -36,7 +36,8 @@ class TransformerLayer(nn.Module):
     def forward(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
         if self.norm_first:
             x = x + self.dropout(self.attend(self.attention_norm(x), packing, bias))
-            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+            x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+            return x
         x = self.attention_norm(x + self.dropout(self.attend(x, packing, bias)))
         x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
         return x

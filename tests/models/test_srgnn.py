@@ -27,8 +27,9 @@ def slowly(model: SRGNN, session: list[int]) -> Tensor:
     last = nodes[session[-1]]
     whole = torch.zeros_like(last)
     for item in session:
-        asked = model.of_last.weight @ last + model.of_node.weight @ nodes[item] + model.of_node.bias
-        whole = whole + (model.weight.weight[0] @ asked.sigmoid()) * nodes[item]
+        (w_1, w_2), (c_1, c_2) = model.ask.weight.chunk(2), model.ask.bias.chunk(2)
+        asked = w_1 @ last + c_1 + w_2 @ nodes[item] + c_2
+        whole = whole + (model.weigh @ asked.sigmoid()) * nodes[item]
     return model.join.weight @ torch.cat([last, whole]) + model.join.bias
 
 

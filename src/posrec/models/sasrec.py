@@ -14,12 +14,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from posrec.data.batch import SessionBatch
 from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.layers.item_table import ItemTable
-from posrec.layers.packing import pack
-from posrec.layers.transformer import TransformerLayer
+from posrec.layers.packing import Packing, pack
+from posrec.layers.transformer import self_attention
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,35 @@ class SASRecConfig:
     encoding: str = "lpe"  # any name of `posrec encodings`
     layers: int = 2
     heads: int = 1
-    feed_forward: int = 1  # width of the feed-forward, in d
     dropout: float = 0.2
     max_length: int = 20  # the latest clicks that are read, and the rows of a learned encoding's table
+
+
+class SelfAttentionBlock(nn.Module):
+    """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits, Eq. (2).
+
+    S = x + dropout(softmax(Q K^T / sqrt(d_head) + bias) V),  Q, K, V of LayerNorm(x), Eq. (3)
+    F = S + dropout(W_2 relu(W_1 LayerNorm(S))), Eq. (4)
+    """
+
+    def __init__(self, d: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        if d % heads:
+            raise ValueError(f"heads={heads} does not divide d={d}")
+        self.heads = heads
+        self.attention_norm = nn.LayerNorm(d)
+        self.queries_keys_values = nn.Linear(d, 3 * d, bias=False)
+        self.feed_forward_norm = nn.LayerNorm(d)
+        self.first = nn.Linear(d, d)
+        self.second = nn.Linear(d, d)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, packing: Packing, bias: Tensor) -> Tensor:
+        projected = self.queries_keys_values(self.attention_norm(x))
+        x = x + self.dropout(self_attention(projected, self.heads, packing, bias, self.dropout))
+        inner = self.dropout(functional.relu(self.first(self.feed_forward_norm(x))))
+        x = x + self.dropout(self.second(inner))
+        return x
 
 
 class SASRec(nn.Module):
@@ -44,10 +71,7 @@ class SASRec(nn.Module):
         self.embedding = ItemTable(items, d)
         heads = {"heads": config.heads} if config.encoding == "rpe" else {}
         self.encoding = make_encoding(config.encoding, d, config.max_length, **heads)
-        self.layers = nn.ModuleList(
-            TransformerLayer(d, config.heads, config.feed_forward * d, config.dropout, norm_first=True)
-            for _ in range(config.layers)
-        )
+        self.layers = nn.ModuleList(SelfAttentionBlock(d, config.heads, config.dropout) for _ in range(config.layers))
         self.norm = nn.LayerNorm(d)
         self.dropout = nn.Dropout(config.dropout)
         self.reset_parameters()

@@ -40,9 +40,8 @@ class SRGNN(nn.Module):
         d = config.d
         self.embedding = ItemTable(items, d)
         self.graph = GatedGraph(d)
-        self.of_last = nn.Linear(d, d, bias=False)  # W_1
-        self.of_node = nn.Linear(d, d)  # W_2 and c
-        self.weight = nn.Linear(d, 1, bias=False)  # q
+        self.ask = nn.Linear(d, 2 * d)  # W_1 for the last item and W_2 for every click, in one product
+        self.weigh = nn.Parameter(torch.empty(d))  # q
         self.join = nn.Linear(2 * d, d)  # W_3
         self.reset_parameters()
 
@@ -70,9 +69,11 @@ class SRGNN(nn.Module):
         for _ in range(self.config.steps):
             nodes = self.graph(nodes, weights, packing)  # Eq. (1)-(5)
 
-        last_item = nodes[packing.row_at(last)]  # s_l [B, d]
-        asked = packing.to_slots(self.of_node(nodes)) + self.of_last(last_item)[:, None]  # [B, L, d]
-        weight = self.weight(torch.sigmoid(asked))[..., 0] * clicks(graph, last)  # [B, L]
+        last_row = packing.row_at(last)
+        last_item = nodes[last_row]  # s_l [B, d]
+        of_last, of_node = self.ask(nodes).chunk(2, dim=1)  # [T, d] each
+        asked = torch.sigmoid(packing.to_slots(of_node) + of_last[last_row][:, None])  # [B, L, d]
+        weight = (asked * self.weigh).sum(2) * clicks(graph, last)  # [B, L]
         session = (weight[..., None] * packing.to_slots(nodes)).sum(1)  # s_g [B, d], Eq. (6)
         return self.join(torch.cat([last_item, session], dim=1)), table
 

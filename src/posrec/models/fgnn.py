@@ -1,9 +1,9 @@
 """FGNN (Qiu et al., "Rethinking the Item Order in Session-based Recommendation with Graph Neural Networks", CIKM 2019).
 
 Weighted graph attention (WGAT): every node attends to itself and to the nodes clicked right before it, and how often
-that happened, the edge's weight, is part of the attention's logit; section 4.2. A readout of a few steps, Set2Set with
-a GRU, asks the nodes again and again what matters, each time knowing what it heard so far; section 4.3. A linear map
-makes the session's vector of it; items are scored by their product with it; section 4.4.
+that happened, the edge's weight, is part of the attention's logit. The readout, Set2Set with a GRU, asks the nodes a few
+times what matters, each time knowing what it heard so far. A linear map makes the session's vector of it; items are
+scored by their product with it. Each block below states its equations.
 
     B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items, K heads.
 """
@@ -29,9 +29,10 @@ SLOPE = 0.2  # of LeakyReLU below zero
 class FGNNConfig:
     d: int = 100
     anchors: bool = False  # the anchor edges of PosRec's paper
-    layers: int = 3  # of graph attention
+    layers: int = 1  # of graph attention; the paper has 3 (docs say why)
     heads: int = 8  # each d wide
     steps: int = 3  # of the readout
+    from_last: bool = True  # the readout begins with the last click's node, and not with zeros (docs say why)
     max_length: int = 20  # the latest clicks that are read
 
 
@@ -65,8 +66,9 @@ class WeightedAttention(nn.Module):
 
 
 class Readout(nn.Module):
-    """Set2Set with a GRU: nodes [B, L, d] -> [B, 2d].
+    """Set2Set with a GRU: nodes [B, L, d], the query to begin with q_0 [B, d] -> [B, 2d].
 
+    q*_0 = q_0 || 0
     q_t = GRU(q*_{t-1}),  r_t = sum_i softmax_i(x_i^T q_t) x_i,  q*_t = q_t || r_t
     """
 
@@ -75,9 +77,8 @@ class Readout(nn.Module):
         self.steps = steps
         self.cell = nn.GRUCell(2 * d, d)
 
-    def forward(self, nodes: Tensor, filled: Tensor) -> Tensor:
-        query = nodes.new_zeros(nodes.shape[0], nodes.shape[2])
-        heard = query
+    def forward(self, nodes: Tensor, filled: Tensor, query: Tensor) -> Tensor:
+        heard = torch.zeros_like(query)
         for _ in range(self.steps):
             query = self.cell(torch.cat([query, heard], dim=1), query)
             logits = (nodes * query[:, None]).sum(2)  # [B, L]
@@ -118,10 +119,13 @@ class FGNN(nn.Module):
         graph = batch.graph or self.build_graph(batch)
         packing = pack(graph.nodes, batch.capacity)
         nodes, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))  # [T, d]
-        weights = self.weights(graph, graph.last(batch.lengths)).to(nodes.dtype)
+        last = graph.last(batch.lengths)
+        weights = self.weights(graph, last).to(nodes.dtype)
         for number, layer in enumerate(self.attention):
             nodes = layer(functional.relu(nodes) if number else nodes, weights, packing)
-        return self.out(self.readout(packing.to_slots(nodes), graph.nodes)), table
+        query = nodes[packing.row_at(last)]  # [B, d]
+        query = query if self.config.from_last else torch.zeros_like(query)
+        return self.out(self.readout(packing.to_slots(nodes), graph.nodes, query)), table
 
     def weights(self, graph: SessionGraph, last: Tensor) -> Tensor:
         """[B, L, L], row: who attends. A node that doesn't follow itself has a loop of weight 1.

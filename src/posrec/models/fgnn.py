@@ -1,9 +1,9 @@
 """FGNN (Qiu et al., "Rethinking the Item Order in Session-based Recommendation with Graph Neural Networks", CIKM 2019).
 
 Weighted graph attention (WGAT): every node attends to itself and to the nodes clicked right before it, and how often
-that happened, the edge's weight, is part of the attention's logit. The readout, Set2Set with a GRU, asks the nodes a few
-times what matters, each time knowing what it heard so far. A linear map makes the session's vector of it; items are
-scored by their product with it. Each block below states its equations.
+that happened, the edge's weight, is part of the attention's logit. The readout, Set2Set with a GRU, asks the nodes
+repeatedly what matters, knowing each time what it heard so far. A linear map makes the session's vector of it;
+items are scored by their product with it. Each block below states its equations.
 
     B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items, K heads.
 """

@@ -55,7 +55,7 @@ def test_attention(d: int, heads: int, causal: bool) -> None:
 
     total = sum(COUNTS)
     rows, upstream = random(total + SPARE, 3 * d), random(total + SPARE, d)
-    ours = attention(rows, begins(), heads, max(COUNTS), causal)
+    ours = attention(rows, begins(), begins()[:1], heads, max(COUNTS), causal, 0.0)
     parts = []
     for session in rows[:total].split(COUNTS):
         queries, keys, values = session.view(len(session), 3, heads, -1).permute(1, 2, 0, 3)
@@ -67,6 +67,22 @@ def test_attention(d: int, heads: int, causal: bool) -> None:
     assert close(ours[:total], plain)
     assert not ours[total:].any()
     assert close(gradients(ours, upstream, rows)[0], gradients(plain, upstream[:total], rows)[0])
+
+
+def test_dropout_of_attention_is_the_same_backward_and_averages_out() -> None:
+    from posrec.kernels.attention import attention
+
+    rows = random(sum(COUNTS), 300)
+    seeds = torch.arange(300, device="cuda")[:, None]
+    outcomes = torch.stack([attention(rows, begins(), seed, 2, max(COUNTS), False, 0.3) for seed in seeds])
+    whole = attention(rows, begins(), seeds[0], 2, max(COUNTS), False, 0.0)
+    assert not torch.equal(outcomes[0], outcomes[1])
+    assert (outcomes.mean(0) - whole).abs().mean() < 0.1 * whole.abs().mean()
+    # It is linear in the values, so the gradient of the values gives the outcome back where the mask is the same.
+    ours = attention(rows, begins(), seeds[3], 2, max(COUNTS), False, 0.3)
+    upstream = random(sum(COUNTS), 100)
+    (gradient,) = gradients(ours, upstream, rows)
+    assert torch.allclose((gradient * rows)[:, 200:].sum(), (ours * upstream).sum(), rtol=1e-3, atol=1e-3)
 
 
 def test_messages() -> None:

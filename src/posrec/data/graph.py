@@ -27,6 +27,10 @@ class SessionGraph:
         None  # [B, 2, L, L] what a model makes of the edges: (incoming, outgoing), row: who receives
     )
 
+    def last(self, lengths: Tensor) -> Tensor:
+        """[B] the slot of the last click's node."""
+        return self.alias.gather(1, (lengths - 1)[:, None])[:, 0]
+
     def rows(self, start: int, end: int) -> "SessionGraph":
         """The graphs of sessions start..end-1; views."""
         parts = {name: None if value is None else value[start:end] for name, value in vars(self).items()}

@@ -36,9 +36,17 @@ def attend(q, k, there, scale, causal, PRECISION: tl.constexpr, L: tl.constexpr)
 
 
 @triton.jit
+def kept(seed, session, head, dropout, L: tl.constexpr):
+    """What dropout multiplies the weights with: the same numbers for the same seed, forward and backward."""
+    place = tl.arange(0, L)
+    number = ((session * tl.num_programs(1) + head) * L + place[:, None]) * L + place[None, :]
+    return (tl.rand(tl.load(seed), number) >= dropout).to(tl.float32) / (1 - dropout)
+
+
+@triton.jit
 def forward_kernel(
-    rows, begins, attended, sessions, capacity, scale, d: tl.constexpr, head_width: tl.constexpr,
-    HEAD: tl.constexpr, L: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    rows, begins, seed, attended, sessions, capacity, scale, dropout, d: tl.constexpr, head_width: tl.constexpr,
+    HEAD: tl.constexpr, L: tl.constexpr, CAUSAL: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     session, head = tl.program_id(0), tl.program_id(1)
     begin = tl.load(begins + session)
@@ -58,14 +66,17 @@ def forward_kernel(
         k = load_heads(rows, row, column, 1, inside, d, HEAD)
         v = load_heads(rows, row, column, 2, inside, d, HEAD)
         weights = attend(q, k, there, scale, CAUSAL, PRECISION, L)
+        if DROP:
+            weights = weights * kept(seed, session, head, dropout, L)
         result = tl.dot(weights, v, input_precision=PRECISION)
         tl.store(attended + row[:, None] * d + column[None, :], result, mask=inside)
 
 
 @triton.jit
 def backward_kernel(
-    rows, begins, gradient, of_rows, sessions, capacity, scale, d: tl.constexpr, head_width: tl.constexpr,
-    HEAD: tl.constexpr, L: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    rows, begins, seed, gradient, of_rows, sessions, capacity, scale, dropout, d: tl.constexpr,
+    head_width: tl.constexpr, HEAD: tl.constexpr, L: tl.constexpr, CAUSAL: tl.constexpr, DROP: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     session, head = tl.program_id(0), tl.program_id(1)
     begin = tl.load(begins + session)
@@ -87,8 +98,12 @@ def backward_kernel(
         v = load_heads(rows, row, column, 2, inside, d, HEAD)
         of_result = tl.load(gradient + row[:, None] * d + column[None, :], mask=inside, other=0.0)
         weights = attend(q, k, there, scale, CAUSAL, PRECISION, L)
-        of_v = tl.dot(tl.trans(weights), of_result, input_precision=PRECISION)
         of_weights = tl.dot(of_result, tl.trans(v), input_precision=PRECISION)
+        used = weights
+        if DROP:
+            keep = kept(seed, session, head, dropout, L)
+            used, of_weights = weights * keep, of_weights * keep
+        of_v = tl.dot(tl.trans(used), of_result, input_precision=PRECISION)
         of_logits = weights * (of_weights - tl.sum(of_weights * weights, 1)[:, None]) * scale
         of_q = tl.dot(of_logits, k, input_precision=PRECISION)
         of_k = tl.dot(tl.trans(of_logits), q, input_precision=PRECISION)
@@ -105,48 +120,53 @@ def sizes(rows: Tensor, heads: int, longest: int) -> tuple[int, int, int, int]:
 
 
 @torch.library.custom_op("posrec::attention", mutates_args=())
-def attention(rows: Tensor, begins: Tensor, heads: int, longest: int, causal: bool) -> Tensor:
-    """rows [T, 3 d], begins [B + 1], sessions of at most `longest` rows -> [T, d]."""
+def attention(
+    rows: Tensor, begins: Tensor, seed: Tensor, heads: int, longest: int, causal: bool, dropout: float
+) -> Tensor:
+    """rows [T, 3 d], begins [B + 1], a whole number `seed`, sessions of at most `longest` rows -> [T, d]."""
     d, width, wide, long = sizes(rows, heads, longest)
     attended = rows.new_empty(len(rows), d)
     sessions = len(begins) - 1
     forward_kernel[(sessions + 1, heads)](
-        rows, begins, attended, sessions, len(rows), width**-0.5, d, width, wide, long, causal, precision()
-    )
+        rows, begins, seed, attended, sessions, len(rows), width**-0.5, dropout, d, width, wide, long, causal,
+        dropout > 0, precision(),
+    )  # fmt: skip
     return attended
 
 
 @attention.register_fake
-def _(rows: Tensor, begins: Tensor, heads: int, longest: int, causal: bool) -> Tensor:
+def _(rows: Tensor, begins: Tensor, seed: Tensor, heads: int, longest: int, causal: bool, dropout: float) -> Tensor:
     return rows.new_empty(rows.shape[0], rows.shape[1] // 3)
 
 
 @torch.library.custom_op("posrec::attention_backward", mutates_args=())
 def attention_backward(
-    rows: Tensor, begins: Tensor, gradient: Tensor, heads: int, longest: int, causal: bool
+    rows: Tensor, begins: Tensor, seed: Tensor, gradient: Tensor, heads: int, longest: int, causal: bool, dropout: float
 ) -> Tensor:
     d, width, wide, long = sizes(rows, heads, longest)
     of_rows = torch.empty_like(rows)
     sessions = len(begins) - 1
     backward_kernel[(sessions + 1, heads)](
-        rows, begins, gradient.contiguous(), of_rows, sessions, len(rows), width**-0.5, d, width, wide, long, causal,
-        precision(),
+        rows, begins, seed, gradient.contiguous(), of_rows, sessions, len(rows), width**-0.5, dropout, d, width, wide,
+        long, causal, dropout > 0, precision(),
     )  # fmt: skip
     return of_rows
 
 
 @attention_backward.register_fake
-def _(rows: Tensor, begins: Tensor, gradient: Tensor, heads: int, longest: int, causal: bool) -> Tensor:
+def _(
+    rows: Tensor, begins: Tensor, seed: Tensor, gradient: Tensor, heads: int, longest: int, causal: bool, dropout: float
+) -> Tensor:
     return torch.empty_like(rows)
 
 
 def keep(ctx, inputs, output) -> None:
-    rows, begins, *ctx.options = inputs
-    ctx.save_for_backward(rows, begins)
+    rows, begins, seed, *ctx.options = inputs
+    ctx.save_for_backward(rows, begins, seed)
 
 
 def backward(ctx, gradient: Tensor):
-    return attention_backward(*ctx.saved_tensors, gradient, *ctx.options), None, None, None, None
+    return attention_backward(*ctx.saved_tensors, gradient, *ctx.options), None, None, None, None, None, None
 
 
 attention.register_autograd(backward, setup_context=keep)

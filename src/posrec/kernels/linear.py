@@ -11,6 +11,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn import functional
 
 from posrec.kernels import precision
 
@@ -95,18 +96,19 @@ def _(x: Tensor, weight: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 class Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return torch.addmm(bias, x, weight.T)
+        ctx.with_bias = bias is not None
+        return functional.linear(x, weight, bias)
 
     @staticmethod
-    def backward(ctx, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx, dy: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         x, weight = ctx.saved_tensors
-        gradients: tuple[Tensor, Tensor, Tensor] = linear_backward(x, weight, dy)
-        return gradients
+        dx, dweight, dbias = linear_backward(x, weight, dy)
+        return dx, dweight, dbias if ctx.with_bias else None
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x [T, in], weight [out, in], bias [out] -> [T, out]."""
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x [T, in], weight [out, in], bias [out] or none -> [T, out]."""
     y: Tensor = Linear.apply(x, weight, bias)
     return y

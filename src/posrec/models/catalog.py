@@ -6,8 +6,13 @@ from typing import Any
 
 from torch import nn
 
+from posrec.models.bprmf import BprMf, BprMfConfig
+from posrec.models.fpmc import Fpmc, FpmcConfig
+from posrec.models.gru4rec import Gru4Rec, Gru4RecConfig
+from posrec.models.narm import Narm, NarmConfig
 from posrec.models.pop import Pop, PopConfig
 from posrec.models.posrec import PosRec, PosRecConfig
+from posrec.models.stamp import Stamp, StampConfig
 
 
 @dataclass(frozen=True)
@@ -27,4 +32,9 @@ class ModelSpec:
 CATALOG: dict[str, ModelSpec] = {
     "posrec": ModelSpec(PosRec, PosRecConfig, False, "graph, anchors, Transformer, dual positional encoding"),
     "pop": ModelSpec(Pop, PopConfig, True, "the most clicked items, for everyone"),
+    "bprmf": ModelSpec(BprMf, BprMfConfig, False, "matrix factorisation, a session is the mean of its items", {}),
+    "fpmc": ModelSpec(Fpmc, FpmcConfig, False, "a factorised Markov chain from the last item", {}),
+    "gru4rec": ModelSpec(Gru4Rec, Gru4RecConfig, False, "recurrent layers, ranking losses", {}),
+    "narm": ModelSpec(Narm, NarmConfig, False, "recurrent layer with attention from its last state", {}),
+    "stamp": ModelSpec(Stamp, StampConfig, False, "attention from the last item and the mean", {}),
 }

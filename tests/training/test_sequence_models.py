@@ -1,0 +1,55 @@
+"""Recurrent and attentive models as the engine has them: compiled, in bfloat16, and learning from every loss."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from posrec.data.sessions import PreparedDataset
+from posrec.fit import fit_run
+from posrec.listener import SilentListener
+from posrec.models.catalog import CATALOG
+from posrec.training.ranking_losses import RANKING_LOSSES
+from tests.models import checks
+
+MODELS = ("bprmf", "fpmc", "gru4rec", "narm", "stamp")
+QUICK = {"d": 16, "epochs": 8, "batch_size": 32, "learning_rate": 0.01, "decay_every": 8}
+
+
+def fit(data: PreparedDataset, model: str, out: Path, **changes) -> dict[str, float]:
+    hidden = {"hidden": 16} if model in ("gru4rec", "narm") else {}
+    _, outcome = fit_run(data, model, out, {**QUICK, **hidden, **changes}, "cpu", listener=SilentListener())
+    return outcome.metrics
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_it_learns_with_its_own_settings(small: PreparedDataset, tmp_path: Path, model: str) -> None:
+    """Mostly i is followed by i + 1, so who reads the last click finds it; the mean of a session is a weaker hint."""
+    popular = fit_run(small, "pop", tmp_path / "pop", {}, "cpu", listener=SilentListener())[1].metrics
+    trained = fit(small, model, tmp_path / "run")
+    assert trained["mrr@5"] > popular["mrr@5"] + (0.05 if model == "bprmf" else 0.3)
+
+
+@pytest.mark.parametrize("loss", RANKING_LOSSES)
+def test_gru4rec_learns_from_every_loss(small: PreparedDataset, tmp_path: Path, loss: str) -> None:
+    assert fit(small, "gru4rec", tmp_path / "run", loss=loss, l2=0.0, score_l2=0.1)["mrr@5"] > 0.4
+
+
+@pytest.mark.parametrize("model", ["gru4rec", "narm", "stamp"])
+def test_bf16_stays_near(model: str) -> None:
+    torch.manual_seed(0)
+    built = CATALOG[model].build(checks.ITEMS, CATALOG[model].config()).eval()
+    exact = built.scores(checks.batch())
+    with torch.autocast("cpu", torch.bfloat16):
+        reduced = built.scores(checks.batch())
+    assert torch.allclose(reduced.float(), exact, atol=0.05 * float(exact.abs().max()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_compiled_vectors_are_the_plain_ones(model: str) -> None:
+    torch.manual_seed(0)
+    built = CATALOG[model].build(checks.ITEMS, CATALOG[model].config()).eval()
+    compiled = torch.compile(built.vectors, dynamic=False)
+    for plain, other in zip(built.vectors(checks.batch()), compiled(checks.batch()), strict=True):
+        assert torch.allclose(plain, other, atol=1e-5)

@@ -1,11 +1,11 @@
 """BPR-MF: a session is the mean of its items' vectors."""
 
 import torch
+from tests.models import checks
 from torch import Tensor
 
 from posrec.data.batch import SessionBatch
 from posrec.models.bprmf import BprMf, BprMfConfig
-from tests.models import checks
 
 
 def make() -> BprMf:

@@ -1,10 +1,10 @@
 """FPMC without user: from the last item's vector for being left to the others' vectors for being reached."""
 
 import torch
+from tests.models import checks
 
 from posrec.data.batch import SessionBatch
 from posrec.models.fpmc import Fpmc, FpmcConfig
-from tests.models import checks
 
 
 def make() -> Fpmc:

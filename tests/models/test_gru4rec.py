@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.models import checks
 from torch import Tensor
 
 from posrec.models.gru4rec import Gru4Rec, Gru4RecConfig
-from tests.models import checks
 
 SMALL = Gru4RecConfig(d=6, hidden=6)
 VARIANTS = [{}, {"layers": 3}, {"tied": False}, {"tied": False, "hidden": 4, "layers": 2}]

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.models import checks
 from torch import Tensor
 
 from posrec.models.narm import Narm, NarmConfig
-from tests.models import checks
 
 SMALL = NarmConfig(d=5, hidden=6)
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.models import checks
 from torch import Tensor
 
 from posrec.data.batch import SessionBatch
 from posrec.encodings.schemes import ENCODINGS
 from posrec.models.stamp import Stamp, StampConfig
-from tests.models import checks
 
 SMALL = StampConfig(d=6, max_length=9, item_spread=0.5, weight_spread=0.5)
 

@@ -5,9 +5,9 @@ c_t  = tanh(W x_t + r_t * (U h_{t-1}))
 h_t  = (1 - z_t) * c_t + z_t * h_{t-1}
 
 torch's layer, each product with a bias of its own. It applies the reset gate after the product with U where the papers
-apply it before, and calls 1 - z what they call z; that is what GPUs have a kernel for. Sessions are padded on the right,
-so a state never depends on padding: the states past a session's end are computed too and nobody reads them. Packing the
-sessions instead would have to read their lengths on the CPU.
+apply it before, and calls 1 - z what they call z; that is what GPUs have a kernel for. Sessions are padded on the
+right, so a state never depends on padding: the states past a session's end are computed too, and nobody reads them.
+Packing the sessions instead would have to read their lengths on the CPU.
 """
 
 from torch import Tensor, nn

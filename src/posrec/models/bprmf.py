@@ -1,8 +1,8 @@
 """BPR-MF (Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback", UAI 2009) for sessions.
 
-Matrix factorisation scores item i for user u by the product of their latent vectors, x_ui = w_u h_i (section 4.3.1), and
-is fitted so that clicked items are scored above others (BPR-Opt, section 4.1; `training/ranking_losses.py`). A session has
-no user, so w_u is the mean of the latent vectors of the items in it, as the field has it since Hidasi et al. (2016).
+Matrix factorisation scores item i for user u by the product of their latent vectors, x_ui = w_u h_i (section 4.3.1),
+and is fitted so that clicked items are scored above others (BPR-Opt, section 4.1; `training/ranking_losses.py`). A
+session has no user, so w_u is the mean of its items' latent vectors, as the field has it since Hidasi et al. (2016).
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""FPMC (Rendle et al., "Factorizing Personalized Markov Chains for Next-Basket Recommendation", WWW 2010), without user.
+"""FPMC (Rendle et al., "Factorizing Personalized Markov Chains for Next-Basket Recommendation", WWW 2010), no user.
 
-The tensor of transitions l -> i of user u is factorised pair by pair; of the three pairs a session without a user leaves
-one, from the last item to the next: x_{l,i} = <v_i^{I,L}, v_l^{L,I}>. An item has a vector for being left and another
-for being reached. Fitted by S-BPR, the pairwise loss over sequences (`training/ranking_losses.py`).
+The tensor of transitions l -> i of user u is factorised pair by pair; of the three pairs a session without a user
+leaves one, from the last item to the next: x_{l,i} = <v_i^{I,L}, v_l^{L,I}>. An item has a vector for being left and
+another for being reached. Fitted by S-BPR, the pairwise loss over sequences (`training/ranking_losses.py`).
 """
 
 from dataclasses import dataclass

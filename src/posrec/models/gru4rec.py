@@ -1,9 +1,9 @@
 """GRU4Rec (Hidasi et al., "Session-based Recommendations with Recurrent Neural Networks", ICLR 2016; Hidasi and
 Karatzoglou, "Recurrent Neural Networks with Top-k Gains for Session-based Recommendations", CIKM 2018).
 
-Gated recurrent layers read the clicks, 2016 Eq. (2)-(5); the last state is the session's vector, and items are scored by
-their product with it. The losses of both papers are in `training/ranking_losses.py`. The items' vectors on the way in and
-on the way out are one table (`tied`, the constrained embedding of 2018) or two (2016).
+Gated recurrent layers read the clicks, 2016 Eq. (2)-(5); the last state is the session's vector, and items are scored
+by their product with it. The losses of both papers are in `training/ranking_losses.py`. The items' vectors on the way
+in and on the way out are one table (`tied`, the constrained embedding of 2018) or two (2016).
 """
 
 import math

@@ -1,8 +1,9 @@
 """NARM (Li et al., "Neural Attentive Session-based Recommendation", CIKM 2017).
 
-A recurrent layer reads the clicks, Eq. (1)-(4). Its last state is the global view of the session, Eq. (5); the local view
-is the sum of all states, Eq. (6), weighed by how the last state matches them, Eq. (7) and (8). Both together, Eq. (9), are
-brought to the items' dimensions by a bilinear map, Eq. (10): S_i = emb_i B c, so the session's vector is B c.
+A recurrent layer reads the clicks, Eq. (1)-(4). Its last state is the global view of the session, Eq. (5); the local
+view is the sum of all states, Eq. (6), weighed by how the last state matches them, Eq. (7) and (8). Both together,
+Eq. (9), are brought to the items' dimensions by a bilinear map, Eq. (10): S_i = emb_i B c, so the session's vector is
+B c.
 """
 
 import math
@@ -62,7 +63,7 @@ class Narm(nn.Module):
 
     def weights(self, states: Tensor, last: Tensor, mask: Tensor) -> Tensor:
         """alpha [B, L], Eq. (7) and (8)."""
-        matching = self.match(torch.sigmoid(self.of_last(last)[:, None] + self.of_each(states)))[:, :, 0]
+        matching: Tensor = self.match(torch.sigmoid(self.of_last(last)[:, None] + self.of_each(states)))[:, :, 0]
         if self.config.softmax:
             return matching.masked_fill(~mask, -math.inf).softmax(1)
         return matching.masked_fill(~mask, 0)

@@ -1,9 +1,9 @@
 """STAMP (Liu et al., "STAMP: Short-Term Attention/Memory Priority Model for Session-based Recommendation", KDD 2018).
 
 The mean of the clicks' vectors, m_s, Eq. (2), and the last one, x_t, ask every click how much it matters, Eq. (7); the
-weighed sum m_a, Eq. (8), and x_t each go through a small network, Eq. (3); an item is scored by the trilinear product of
-both with it, Eq. (1) and (4): <h_s, h_t, x_i> = (h_s * h_t) x_i, so the session's vector is h_s * h_t. The sigmoid that
-Eq. (4) has around it changes no rank, and the authors' code trains without it.
+weighed sum m_a, Eq. (8), and x_t each go through a small network, Eq. (3); an item is scored by the trilinear product
+of both with it, Eq. (1) and (4): <h_s, h_t, x_i> = (h_s * h_t) x_i, so the session's vector is h_s * h_t. The sigmoid
+that Eq. (4) has around it changes no rank, and the authors' code trains without it.
 
 With an `encoding` the positional encoding of every click is added to its vector, PosRec's section 5.3; the relative one
 adds to the weights of Eq. (7) instead.

@@ -7,7 +7,7 @@ negatives there are, and s_j the softmax of the negatives' scores.
     bpr        1/N sum_j -log sigmoid(r_i - r_j)                               BPR-Opt (Rendle et al., 2009)
     top1       1/N sum_j sigmoid(r_j - r_i) + sigmoid(r_j^2)                   TOP1 (2016, section 3.1.3)
     top1-max   sum_j s_j (sigmoid(r_j - r_i) + sigmoid(r_j^2))                 TOP1-max (2018)
-    bpr-max    -log sum_j s_j sigmoid(r_i - r_j) + score_l2 sum_j s_j r_j^2    BPR-max with its score regularisation (2018)
+    bpr-max    -log sum_j s_j sigmoid(r_i - r_j) + score_l2 sum_j s_j r_j^2    BPR-max, regularised (2018)
 """
 
 from collections.abc import Callable
@@ -71,7 +71,7 @@ RANKING_LOSSES = tuple(comparisons(0.0))
 def ranking_loss(
     compare: Comparison, items: int, clicks: Tensor, negatives: Negatives
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """`clicks [N]` are the training clicks, for drawing. The loss takes session vectors [B, d], item vectors, targets [B]."""
+    """`clicks` are the training clicks, to draw by. The loss takes session vectors, item vectors and targets [B]."""
     draw = drawing(items, clicks, negatives.drawn, negatives.alpha)
 
     def loss(sessions: Tensor, table: Tensor, targets: Tensor) -> Tensor:

@@ -65,6 +65,13 @@ def test_without_an_encoding_only_the_last_place_is_known() -> None:
         assert torch.allclose(scores[0], scores[1]) is same
 
 
+def test_dropout_is_for_training_alone() -> None:
+    model = make(dropout=0.5)
+    assert torch.equal(model.scores(checks.batch()), model.scores(checks.batch()))
+    model.train()
+    assert not torch.equal(model.scores(checks.batch()), model.scores(checks.batch()))
+
+
 def test_an_unknown_encoding_is_told() -> None:
     with pytest.raises(ValueError, match="encoding='abc' is not known"):
         make(encoding="abc")

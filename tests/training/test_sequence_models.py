@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 from tests.models import checks
+from torch import Tensor
 
+from posrec.data.batch import SessionBatch
 from posrec.data.sessions import PreparedDataset
 from posrec.fit import fit_run
 from posrec.listener import SilentListener
 from posrec.models.catalog import CATALOG
-from posrec.training.ranking_losses import RANKING_LOSSES
+from posrec.training.losses import choose_loss, full_softmax
+from posrec.training.ranking_losses import RANKING_LOSSES, Negatives
 
 MODELS = ("bprmf", "fpmc", "gru4rec", "narm", "stamp")
 QUICK = {"d": 16, "epochs": 8, "batch_size": 32, "learning_rate": 0.01, "decay_every": 8}
@@ -47,9 +50,29 @@ def test_bf16_stays_near(model: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
-def test_compiled_vectors_are_the_plain_ones(model: str) -> None:
+def test_compiled_loss_and_gradients_are_the_plain_ones(model: str) -> None:
     torch.manual_seed(0)
     built = CATALOG[model].build(checks.ITEMS, CATALOG[model].config()).eval()
-    compiled = torch.compile(built.vectors, dynamic=False)
-    for plain, other in zip(built.vectors(checks.batch()), compiled(checks.batch()), strict=True):
-        assert torch.allclose(plain, other, atol=1e-5)
+    targets = torch.arange(1, len(checks.SESSIONS) + 1)
+
+    def loss(batch: SessionBatch) -> Tensor:
+        return full_softmax(checks.ITEMS)(*built.vectors(batch), targets).sum()
+
+    outcomes = []
+    for call in (loss, torch.compile(loss, dynamic=False)):
+        built.zero_grad()
+        value = call(checks.batch())
+        value.backward()
+        outcomes.append([value.detach(), *(weight.grad.clone() for weight in built.parameters())])
+    for plain, compiled in zip(*outcomes, strict=True):
+        assert torch.allclose(plain, compiled, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RANKING_LOSSES)
+def test_compiled_draws_differ_from_batch_to_batch(name: str) -> None:
+    """A compiled loss must not take the first draw for a constant."""
+    torch.manual_seed(0)
+    sessions, table, targets = torch.randn(4, 8), torch.randn(40, 8), torch.tensor([1, 2, 3, 40])
+    loss = torch.compile(choose_loss(name, 40, torch.arange(1, 41), Negatives(drawn=8)), dynamic=False)
+    assert not torch.equal(loss(sessions, table, targets), loss(sessions, table, targets))

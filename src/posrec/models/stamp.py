@@ -29,6 +29,7 @@ class StampConfig:
     add_mean: bool = True  # m_a + m_s where the paper has m_a, as in the authors' code
     item_spread: float = 0.002  # standard deviation of the item vectors at first
     weight_spread: float = 0.05  # and of the weights
+    dropout: float = 0.0  # of the clicks' vectors
     max_length: int = 20  # the latest clicks that are read, and the rows of a learned encoding's table
 
 
@@ -48,6 +49,7 @@ class Stamp(nn.Module):
         self.weight = nn.Linear(d, 1, bias=False)  # W_0
         self.session_network = nn.Linear(d, d)  # W_s, b_s
         self.last_network = nn.Linear(d, d)  # W_t, b_t
+        self.dropout = nn.Dropout(config.dropout)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -75,7 +77,7 @@ class Stamp(nn.Module):
             x = (x + self.encoding(*positions)) * batch.mask[:, :, None]
         bias = attention_bias(self.encoding, *positions)  # [B, 1, L, L]
         of_last = None if bias is None else at_last_click(bias[:, 0], batch.lengths)  # [B, L], the last click's row
-        return self.compose(x, batch, of_last), table
+        return self.compose(self.dropout(x), batch, of_last), table
 
     def compose(self, x: Tensor, batch: SessionBatch, bias: Tensor | None) -> Tensor:
         """The clicks' vectors x [B, L, d], zeros where there is no click -> h_s * h_t [B, d]."""

@@ -29,12 +29,19 @@ class ModelSpec:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+# Pairs of items, as both papers train; no l2, which Adam would take out on items that were not drawn.
+PAIRWISE = {"loss": "bpr", "sample_alpha": 0.5, "l2": 0.0}
+# NARM's code: batches of 512; a larger rate and more epochs go with them, and a GPU is busy in each of the few steps.
+RECURRENT = {"batch_size": 512, "learning_rate": 0.002, "epochs": 10, "decay_every": 7}
+# The authors' code: batches of 512 at 0.003 for up to 10 epochs.
+STAMP = {"batch_size": 512, "learning_rate": 0.003, "epochs": 8, "decay_every": 5}
+
 CATALOG: dict[str, ModelSpec] = {
     "posrec": ModelSpec(PosRec, PosRecConfig, False, "graph, anchors, Transformer, dual positional encoding"),
     "pop": ModelSpec(Pop, PopConfig, True, "the most clicked items, for everyone"),
-    "bprmf": ModelSpec(BprMf, BprMfConfig, False, "matrix factorisation, a session is the mean of its items", {}),
-    "fpmc": ModelSpec(Fpmc, FpmcConfig, False, "a factorised Markov chain from the last item", {}),
-    "gru4rec": ModelSpec(Gru4Rec, Gru4RecConfig, False, "recurrent layers, ranking losses", {}),
-    "narm": ModelSpec(Narm, NarmConfig, False, "recurrent layer with attention from its last state", {}),
-    "stamp": ModelSpec(Stamp, StampConfig, False, "attention from the last item and the mean", {}),
+    "bprmf": ModelSpec(BprMf, BprMfConfig, False, "matrix factorisation; a session is the mean of its items", PAIRWISE),
+    "fpmc": ModelSpec(Fpmc, FpmcConfig, False, "a factorised Markov chain from the last item", PAIRWISE),
+    "gru4rec": ModelSpec(Gru4Rec, Gru4RecConfig, False, "recurrent layers; ranking losses or cross entropy", RECURRENT),
+    "narm": ModelSpec(Narm, NarmConfig, False, "a recurrent layer and attention from its last state", RECURRENT),
+    "stamp": ModelSpec(Stamp, StampConfig, False, "attention from the last item and the mean", STAMP),
 }

@@ -22,12 +22,12 @@ from posrec.layers.last_click import at_last_click
 
 @dataclass(frozen=True)
 class StampConfig:
-    """The paper's sizes and initial spreads."""
+    """The paper's sizes; where its code or a measurement says otherwise, docs/models_sequence.md has why."""
 
     d: int = 100
     encoding: str = "none"
     add_mean: bool = True  # m_a + m_s where the paper has m_a, as in the authors' code
-    item_spread: float = 0.002  # standard deviation of the item vectors at first
+    item_spread: float = 0.05  # standard deviation of the item vectors at first; the paper has 0.002
     weight_spread: float = 0.05  # and of the weights
     dropout: float = 0.0  # of the clicks' vectors
     max_length: int = 20  # the latest clicks that are read, and the rows of a learned encoding's table
@@ -53,7 +53,7 @@ class Stamp(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Normal; item vectors, and what is added to them, are much smaller than the other weights. Biases are zero."""
+        """Normal; what is added to the item vectors starts as large as they are. Biases are zero."""
         nn.init.normal_(self.embedding.weight, std=self.config.item_spread)
         for parameter in self.encoding.parameters():
             nn.init.normal_(parameter, std=self.config.item_spread)

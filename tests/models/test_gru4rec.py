@@ -7,10 +7,18 @@ import torch
 from tests.models import checks
 from torch import Tensor
 
+from posrec.data.batch import SessionBatch
 from posrec.models.gru4rec import Gru4Rec, Gru4RecConfig
 
 SMALL = Gru4RecConfig(d=6, hidden=6)
-VARIANTS = [{}, {"layers": 3}, {"tied": False}, {"tied": False, "hidden": 4, "layers": 2}]
+VARIANTS = [
+    {},
+    {"layers": 3},
+    {"tied": False},
+    {"tied": False, "hidden": 4, "layers": 2},
+    {"truncated": True},
+    {"truncated": True, "layers": 2},
+]
 
 
 def make(**changes) -> Gru4Rec:
@@ -48,6 +56,14 @@ def test_tables_are_one_or_two() -> None:
         make(hidden=4)
     with pytest.raises(ValueError, match="layers=0"):
         make(layers=0)
+
+
+@pytest.mark.parametrize("truncated", [True, False])
+def test_a_truncated_gradient_ends_at_the_last_click(truncated: bool) -> None:
+    model = make(truncated=truncated, layers=2)
+    model.session_vectors(SessionBatch.of([[1, 2, 3], [4], [5, 6]])).sum().backward()
+    moved = model.embedding.weight.grad[: checks.ITEMS].abs().sum(1).nonzero()[:, 0] + 1
+    assert moved.tolist() == ([3, 4, 6] if truncated else [1, 2, 3, 4, 5, 6])
 
 
 @pytest.mark.parametrize("where", ["dropout", "embedding_dropout"])

@@ -10,7 +10,11 @@ right, so a state never depends on padding: the states past a session's end are 
 Packing the sessions instead would have to read their lengths on the CPU.
 """
 
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from posrec.layers.last_click import at_last_click
 
 
 class Recurrent(nn.Module):
@@ -26,6 +30,20 @@ class Recurrent(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        for number, layer in enumerate(self.layers):
-            x, _ = layer(x if number == 0 else self.dropout(x))
-        return x
+        return self.every_layer(x)[-1]
+
+    def every_layer(self, x: Tensor) -> list[Tensor]:
+        """The states of each layer, [B, L, hidden] each, bottom-up."""
+        states: list[Tensor] = []
+        for layer in self.layers:
+            states.append(layer(self.dropout(states[-1]) if states else x)[0])
+        return states
+
+    def last_step(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """The top layer's state at the last click, [B, hidden], with a gradient through that click's step alone."""
+        with torch.no_grad():
+            before = [at_last_click(pad(states, (0, 0, 1, 0)), lengths) for states in self.every_layer(x)]
+        step = at_last_click(x, lengths)[:, None]  # [B, 1, d]
+        for number, (layer, state) in enumerate(zip(self.layers, before, strict=True)):
+            step, _ = layer(step if number == 0 else self.dropout(step), state[None])
+        return step[:, 0]

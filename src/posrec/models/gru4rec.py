@@ -25,6 +25,7 @@ class Gru4RecConfig:
     hidden: int = 100  # of the recurrent layers
     layers: int = 1
     tied: bool = True  # one table of item vectors, which asks for hidden = d
+    truncated: bool = False  # the gradient goes through the last click's step alone, as in both papers
     embedding_dropout: float = 0.0
     dropout: float = 0.2  # of the states
     max_length: int = 20  # the latest clicks that are read
@@ -59,9 +60,12 @@ class Gru4Rec(nn.Module):
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """h_t [B, hidden] and the item table to score with, whose first n rows are items."""
         x, table = self.embedding.look_up_and_table(batch.items)  # [B, L, d]
-        states = self.recurrent(self.embedding_dropout(x))
-        last = self.dropout(at_last_click(states, batch.lengths))
-        return last, table if self.out is None else self.out.weight
+        x = self.embedding_dropout(x)
+        if self.config.truncated:
+            last = self.recurrent.last_step(x, batch.lengths)
+        else:
+            last = at_last_click(self.recurrent(x), batch.lengths)
+        return self.dropout(last), table if self.out is None else self.out.weight
 
     def item_vectors(self) -> Tensor:
         """[n, hidden]: row i is item i + 1."""

@@ -4,7 +4,8 @@
 
 Session-parallel (Hidasi et al., 2016, section 3.1.1): every row of the batch walks along a session, one click a step;
 the state is carried to the next step, the gradient is not; a row whose session has ended goes on with the next one.
-Both see every target once an epoch, with the same loss, optimiser and rate.
+Prefixes are trained twice, with that cut gradient (`truncated`) and with the whole one. All see every target once an
+epoch, with the same loss, optimiser and rate.
 """
 
 import argparse
@@ -75,9 +76,14 @@ def main() -> None:
     data = load(arguments.data)
     report = {"command": "python benchmarks/gru4rec_batches.py", "dataset": data.fingerprint}
     popularity = torch.bincount(data.train.items.long(), minlength=data.train_items + 1)
-    for name, epoch in (("session_parallel", parallel_epoch), ("prefix", prefix_epoch)):
+    ways = (
+        ("session_parallel", parallel_epoch, True),
+        ("prefix_truncated", prefix_epoch, True),
+        ("prefix", prefix_epoch, False),
+    )
+    for name, epoch, truncated in ways:
         torch.manual_seed(0)
-        model = Gru4Rec(data.train_items, Gru4RecConfig(d=64, hidden=64))
+        model = Gru4Rec(data.train_items, Gru4RecConfig(d=64, hidden=64, truncated=truncated))
         settings = Settings(loss="full", learning_rate=0.002)
         adam = make_optimizer(model, settings, CPU)
         rows = []

@@ -16,8 +16,8 @@ VARIANTS = [
     {"layers": 3},
     {"tied": False},
     {"tied": False, "hidden": 4, "layers": 2},
-    {"truncated": True},
-    {"truncated": True, "layers": 2},
+    {"truncated": False},
+    {"truncated": False, "layers": 2},
 ]
 
 

@@ -25,7 +25,7 @@ class Gru4RecConfig:
     hidden: int = 100  # of the recurrent layers
     layers: int = 1
     tied: bool = True  # one table of item vectors, which asks for hidden = d
-    truncated: bool = False  # the gradient goes through the last click's step alone, as in both papers
+    truncated: bool = True  # the gradient goes through the last click's step alone, as in both papers
     embedding_dropout: float = 0.0
     dropout: float = 0.2  # of the states
     max_length: int = 20  # the latest clicks that are read

@@ -26,7 +26,7 @@ class StampConfig:
 
     d: int = 100
     encoding: str = "none"
-    add_mean: bool = True  # m_a + m_s where the paper has m_a, as in the authors' code
+    add_mean: bool = False  # m_a + m_s where the paper has m_a, as in the authors' code
     item_spread: float = 0.05  # standard deviation of the item vectors at first; the paper has 0.002
     weight_spread: float = 0.05  # and of the weights
     dropout: float = 0.0  # of the clicks' vectors

@@ -13,4 +13,5 @@ def popularity_order(items: Tensor, number: int) -> Tensor:
     [1.0, 0.0, 2.0, 0.0]
     """
     clicks = torch.bincount(items.long(), minlength=number + 1)[1:]
-    return clicks.unique(return_inverse=True)[1].float()
+    places: Tensor = torch.unique(clicks, return_inverse=True)[1]
+    return places.float()

@@ -37,8 +37,10 @@ def first_in_list(owners: Tensor, most: int) -> Tensor:
     >>> first_in_list(torch.tensor([0, 0, 0, 4]), 2).tolist()
     [True, True, False, True]
     """
-    begins = torch.searchsorted(owners, owners)  # [E] where the entry's list begins
-    return torch.arange(len(owners), device=owners.device) - begins < most
+    _, number, sizes = torch.unique_consecutive(owners, return_inverse=True, return_counts=True)
+    before = sizes.cumsum(0) - sizes  # entries of the lists before each
+    place: Tensor = torch.arange(len(owners), device=owners.device) - before[number]
+    return place < most
 
 
 def add_up(table: Tensor, places: Tensor, values: Tensor) -> None:

@@ -14,7 +14,7 @@ from posrec.layers.ragged import first_in_list, offsets_of, spread
 
 @dataclass(frozen=True)
 class Candidates:
-    """Pairs of a session asked about and a training session that shares an item with it, sorted by row, newest first."""
+    """Pairs of a session asked about and a training session that shares an item with it, by row, newest first."""
 
     row: Tensor  # [G] which session of the batch
     session: Tensor  # [G] which training session
@@ -98,5 +98,5 @@ def nearest(row: Tensor, similarity: Tensor, k: int) -> Tensor:
     `row [G]` is sorted, `similarity [G]` is float32 and not negative. Gives indices, by row.
     """
     # The bits of such floats, read as whole numbers, are in the floats' order: one sort does for both keys.
-    key, order = ((row << 32) - similarity.view(torch.int32)).sort(stable=True)
+    order = ((row << 32) - similarity.view(torch.int32)).sort(stable=True).indices
     return order[first_in_list(row, k)]

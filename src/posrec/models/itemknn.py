@@ -1,12 +1,13 @@
-"""Item-KNN: the items most often in the same sessions as the last one (Davidson et al., The YouTube Video Recommendation
-System, 2010; in this form a baseline of Hidasi et al., 2016).
+"""Item-KNN: the items most often in the same sessions as the last one (Davidson et al., The YouTube Video
+Recommendation System, 2010; in this form a baseline of Hidasi et al., 2016).
 
     similarity(i, j) = S_ij / ((S_i + regularization)^alpha * (S_j + regularization)^(1 - alpha))
 
 S_i counts the training sessions with item i, S_ij those with both. With alpha = 0.5 and no regularisation it is the
-cosine of the items' vectors over sessions; regularisation keeps two rare items that met once from looking alike. An item
-is no neighbour of its own. Each item keeps its `neighbours` most similar. Scored from the latest click on a known item;
-with `all_items` the similarities to all items of the session are summed. Items that are no neighbours follow by popularity.
+cosine of the items' vectors over sessions; regularisation keeps two rare items that met once from looking alike. An
+item is no neighbour of its own, and keeps the `neighbours` most similar. Scored from the latest click on a known item;
+with `all_items` the similarities to all clicks of the session are summed. Items that are no neighbours follow by
+popularity.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from posrec.data.batch import SessionBatch
 from posrec.layers.popularity import popularity_order
-from posrec.layers.ragged import add_up, first_in_list, offsets_of, spread
+from posrec.layers.ragged import add_up, offsets_of, spread
 from posrec.layers.session_index import SessionIndex, nearest
 
 PAIRS_AT_ONCE = 1 << 22  # while counting; bounds the memory
@@ -32,7 +33,7 @@ class ItemKNNConfig:
 
 
 class ItemKNN(nn.Module):
-    """The neighbours of item i are `similar[offsets[i] : offsets[i + 1]]`; empty until `count` has seen the sessions."""
+    """The neighbours of item i are `similar[offsets[i] : offsets[i + 1]]`; there are none before `count`."""
 
     offsets: Tensor  # [items + 2] int64
     similar: Tensor  # [E] int32
@@ -71,7 +72,7 @@ class ItemKNN(nn.Module):
         item, visit = spread(index.item_offsets, items)
         session, place = spread(index.session_offsets, index.item_sessions[visit].long())
         pair = items[item[session]] * (self.items + 1) + index.session_items[place]
-        pair, together = pair.unique(return_counts=True)
+        pair, together = torch.unique(pair, return_counts=True)
         one, other = pair // (self.items + 1), pair % (self.items + 1)
         support = index.item_offsets.diff() + self.config.regularization
         alike = (together / (support[one] ** self.config.alpha * support[other] ** (1 - self.config.alpha))).float()
@@ -82,10 +83,10 @@ class ItemKNN(nn.Module):
 
     def scores(self, batch: SessionBatch) -> Tensor:
         known = batch.mask & (batch.items >= 1) & (batch.items <= self.items)  # [B, L]
-        row, column = known.nonzero(as_tuple=True)
         if not self.config.all_items:
-            last = first_in_list(-row.flip(0), 1).flip(0)
-            row, column = row[last], column[last]
+            place = torch.arange(1, known.shape[1] + 1, device=known.device)
+            known = known & (place == (known * place).amax(1, keepdim=True))
+        row, column = known.nonzero(as_tuple=True)
         click, place = spread(self.offsets, batch.items[row, column])
         scores = self.rest.repeat(len(batch.lengths), 1)  # [B, n]
         add_up(scores, row[click] * self.items + self.similar[place] - 1, self.similarity[place])

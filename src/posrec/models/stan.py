@@ -1,9 +1,9 @@
 """STAN: sequence and time aware neighbourhood (Garg et al., SIGIR 2019): session kNN with three decays.
 
-    similarity(s, n) = sum over items i in both of  exp(-backward(i, s) / lambda1)  / sqrt(|s| |n|)      (recent clicks)
-                       * exp(-age(n) / lambda2)                                                          (recent sessions)
+    similarity(s, n) = sum over items i in both of exp(-backward(i, s) / lambda1) / sqrt(|s| |n|)   recent clicks
+                       * exp(-age(n) / lambda2)                                                     recent sessions
     score(i) = sum over the k most similar n that hold i of
-               similarity(s, n) * exp(-|position(i, n) - position(i*, n)| / lambda3)                     (near in n)
+               similarity(s, n) * exp(-|position(i, n) - position(i*, n)| / lambda3)                near in n
 
 where i* is the latest item of s that n holds too. Time here is the order of sessions: age(n) is the share of training
 sessions that began after n, and a session that is asked about is newer than all of them. Public splits carry no more

@@ -5,8 +5,8 @@
     score(i) = sum over the k most similar n that hold i of  similarity(s, n) * decay(s, n) * (1 + idf * log(S / S_i))
 
 The later an item of the current session s, the higher its weight. Neighbours n come from the `sample_size` newest
-training sessions that share an item with s. `decay` falls with the distance of the latest shared item from the end of s.
-S counts training sessions, S_i those with item i: rare items are lifted. Items that no neighbour holds follow by
+training sessions that share an item with s. `decay` falls with the distance of the latest shared item from the end of
+s. S counts training sessions, S_i those with item i: rare items are lifted. Items that no neighbour holds follow by
 popularity.
 """
 

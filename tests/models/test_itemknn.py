@@ -16,7 +16,7 @@ from tests.models.counting import ITEMS, fitted, logs, scores, sessions, with_re
 
 # Sessions with 1: 3, with 2: 2, with 3: 2; 1 and 2 meet in two, 1 and 3 in one, 2 and 3 in one; 4 is alone.
 LOG = [[1, 2, 1], [2, 1, 3], [1], [4, 4], [3]]
-COSINE = ItemKNNConfig(regularization=0)
+COSINE = ItemKNNConfig(regularization=0, alpha=0.5)
 
 
 def similarities(log: list[list[int]], config: ItemKNNConfig) -> dict[int, dict[int, float]]:
@@ -77,3 +77,9 @@ def test_any_log_agrees_with_plain_counting(
     with patch.object(itemknn, "PAIRS_AT_ONCE", at_once):  # in blocks of any size
         model = fitted(ItemKNN, config, log)
     assert scores(model, session)[0] == pytest.approx(with_rest(similarities(log, config)[session[-1]], log))
+
+
+@pytest.mark.parametrize(("setting", "value"), [("neighbours", 0), ("regularization", -1), ("alpha", 1.5)])
+def test_a_number_that_makes_no_sense_is_refused(setting: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{setting}={value}"):
+        ItemKNN(5, ItemKNNConfig(**{setting: value}))

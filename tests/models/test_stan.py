@@ -76,6 +76,7 @@ def test_any_log_agrees_with_the_equations(
     assert scores(fitted(STAN, config, log), session)[0] == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_decay_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"lambda2=0 must be above 0"):
-        STAN(5, STANConfig(lambda2=0))
+@pytest.mark.parametrize("setting", ["k", "sample_size", "lambda1", "lambda2", "lambda3"])
+def test_a_number_that_makes_no_sense_is_refused(setting: str) -> None:
+    with pytest.raises(ValueError, match=f"{setting}=0 must be"):
+        STAN(5, STANConfig(**{setting: 0}))

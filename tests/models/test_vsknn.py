@@ -81,3 +81,9 @@ def test_any_log_agrees_with_the_equations(
 def test_a_weighting_that_is_not_known_is_refused() -> None:
     with pytest.raises(ValueError, match="weighting 'steep' is not known; choose one of same, linear"):
         VSKNN(5, VSKNNConfig(decay="steep"))
+
+
+@pytest.mark.parametrize("setting", ["k", "sample_size", "idf"])
+def test_a_number_that_makes_no_sense_is_refused(setting: str) -> None:
+    with pytest.raises(ValueError, match=f"{setting}=-1 must"):
+        VSKNN(5, VSKNNConfig(**{setting: -1}))

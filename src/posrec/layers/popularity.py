@@ -15,3 +15,13 @@ def popularity_order(items: Tensor, number: int) -> Tensor:
     clicks = torch.bincount(items.long(), minlength=number + 1)[1:]
     places: Tensor = torch.unique(clicks, return_inverse=True)[1]
     return places.float()
+
+
+def rest_by_popularity(items: Tensor, number: int) -> Tensor:
+    """The same as scores [number] below 0, for items that a model has nothing better to say about.
+
+    >>> rest_by_popularity(torch.tensor([1, 3, 3, 3]), 4)
+    tensor([-0.6667, -1.0000, -0.3333, -1.0000])
+    """
+    order = popularity_order(items, number)
+    return (order - order.max() - 1) / (order.max() + 1)

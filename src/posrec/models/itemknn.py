@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from posrec.data.batch import SessionBatch
-from posrec.layers.popularity import popularity_order
+from posrec.layers.popularity import rest_by_popularity
 from posrec.layers.ragged import add_up, offsets_of, spread
 from posrec.layers.session_index import SessionIndex, nearest
 
@@ -27,7 +27,7 @@ PAIRS_AT_ONCE = 1 << 22  # while counting; bounds the memory
 class ItemKNNConfig:
     neighbours: int = 100
     regularization: float = 20.0
-    alpha: float = 0.5
+    alpha: float = 0.75
     all_items: bool = False
     max_length: int = 50
 
@@ -42,6 +42,12 @@ class ItemKNN(nn.Module):
 
     def __init__(self, items: int, config: ItemKNNConfig) -> None:
         super().__init__()
+        if config.neighbours < 1:
+            raise ValueError(f"neighbours={config.neighbours} must be at least 1")
+        if config.regularization < 0 or not 0 <= config.alpha <= 1:
+            raise ValueError(
+                f"regularization={config.regularization} must not be negative, alpha={config.alpha} from 0 to 1"
+            )
         self.config = config
         self.items = items
         self.register_buffer("offsets", torch.empty(0, dtype=torch.int64))
@@ -64,8 +70,7 @@ class ItemKNN(nn.Module):
             start = end
         item, similar, similarity = (torch.cat(parts) for parts in zip(*blocks, strict=True))
         self.offsets, self.similar, self.similarity = offsets_of(item, self.items + 1), similar.int(), similarity
-        place = popularity_order(items[offsets[0] : offsets[-1]], self.items)
-        self.rest.copy_(place / (place.max() + 1) - 1)
+        self.rest.copy_(rest_by_popularity(items[offsets[0] : offsets[-1]], self.items))
 
     def neighbours_of(self, index: SessionIndex, items: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """items [I], in order -> item, neighbour and similarity, each [E], by item and the most similar first."""

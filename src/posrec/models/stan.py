@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from posrec.data.batch import SessionBatch
-from posrec.layers.popularity import popularity_order
+from posrec.layers.popularity import rest_by_popularity
 from posrec.layers.ragged import add_up, spread
 from posrec.layers.session_index import SessionIndex, nearest
 
@@ -27,9 +27,9 @@ ROWS_AT_ONCE = 128  # bounds the memory for candidates, and keeps them in the ca
 class STANConfig:
     k: int = 500
     sample_size: int = 2500
-    lambda1: float = 2.0  # clicks
-    lambda2: float = 0.5  # the whole training part is 1
-    lambda3: float = 2.0  # clicks
+    lambda1: float = 1.0  # clicks
+    lambda2: float = 1.0  # the whole training part is 1
+    lambda3: float = 4.0  # clicks
     max_length: int = 50
 
 
@@ -41,6 +41,9 @@ class STAN(nn.Module):
         for name in ("lambda1", "lambda2", "lambda3"):
             if getattr(config, name) <= 0:
                 raise ValueError(f"{name}={getattr(config, name)} must be above 0")
+        for name in ("k", "sample_size"):
+            if getattr(config, name) < 1:
+                raise ValueError(f"{name}={getattr(config, name)} must be at least 1")
         self.config = config
         self.items = items
         self.index = SessionIndex(items)
@@ -49,8 +52,7 @@ class STAN(nn.Module):
     def count(self, items: Tensor, offsets: Tensor) -> None:
         """`items [N]`: every training click; `offsets [S + 1]`: where in them each session begins, oldest first."""
         self.index.count(items, offsets)
-        place = popularity_order(items[offsets[0] : offsets[-1]], self.items)
-        self.rest.copy_(place / (place.max() + 1) - 1)
+        self.rest.copy_(rest_by_popularity(items[offsets[0] : offsets[-1]], self.items))
 
     def scores(self, batch: SessionBatch) -> Tensor:
         scores = self.rest.repeat(len(batch.lengths), 1)  # [B, n]

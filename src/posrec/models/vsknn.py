@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from posrec.data.batch import SessionBatch
-from posrec.layers.popularity import popularity_order
+from posrec.layers.popularity import rest_by_popularity
 from posrec.layers.ragged import add_up, spread
 from posrec.layers.session_index import SessionIndex, nearest
 
@@ -36,9 +36,9 @@ WEIGHTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class VSKNNConfig:
-    k: int = 500
+    k: int = 300
     sample_size: int = 2500
-    weighting: str = "quadratic"  # of the current session's clicks, one of WEIGHTS
+    weighting: str = "log"  # of the current session's clicks, one of WEIGHTS
     decay: str = "harmonic"  # of a neighbour, one of WEIGHTS
     idf: float = 1.0
     max_length: int = 50
@@ -53,6 +53,11 @@ class VSKNN(nn.Module):
         for name in (config.weighting, config.decay):
             if name not in WEIGHTS:
                 raise ValueError(f"weighting {name!r} is not known; choose one of {', '.join(WEIGHTS)}")
+        for name in ("k", "sample_size"):
+            if getattr(config, name) < 1:
+                raise ValueError(f"{name}={getattr(config, name)} must be at least 1")
+        if config.idf < 0:
+            raise ValueError(f"idf={config.idf} must not be negative")
         self.config = config
         self.items = items
         self.index = SessionIndex(items)
@@ -64,8 +69,7 @@ class VSKNN(nn.Module):
         self.index.count(items, offsets)
         holding = self.index.item_offsets.diff()[1:].clamp(min=1)  # [n]
         self.lift.copy_(1 + self.config.idf * torch.log(self.index.sessions / holding))
-        place = popularity_order(items[offsets[0] : offsets[-1]], self.items)
-        self.rest.copy_(place / (place.max() + 1) - 1)
+        self.rest.copy_(rest_by_popularity(items[offsets[0] : offsets[-1]], self.items))
 
     def scores(self, batch: SessionBatch) -> Tensor:
         scores = self.rest.repeat(len(batch.lengths), 1)  # [B, n]

@@ -35,7 +35,7 @@ slow: install
 bench: install
 	$(BIN)/python benchmarks/prepare.py
 	$(BIN)/python benchmarks/awareness.py
-# benchmarks/step.py and benchmarks/accuracy.py need a prepared dataset: each says how it is called.
+# step.py, accuracy.py, counting.py and neighbours.py need a prepared dataset: each says how it is called.
 
 install: .venv/installed
 

@@ -1,11 +1,10 @@
 """Recurrent and attentive models as the engine has them: compiled, in bfloat16, and learning from every loss."""
 
-from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 import torch
-from tests.models import checks
+from tests.models import sequence_checks as checks
 from torch import Tensor
 
 from posrec.data.batch import SessionBatch
@@ -13,9 +12,8 @@ from posrec.data.sessions import PreparedDataset
 from posrec.fit import fit_run
 from posrec.listener import SilentListener
 from posrec.models.catalog import CATALOG
-from posrec.training.losses import Loss, choose_loss, full_softmax
+from posrec.training.losses import choose_loss, full_softmax
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives
-from posrec.training.step import STEPS_AT_ONCE, CapturedStepper, Stepper
 
 MODELS = ("bprmf", "fpmc", "gru4rec", "narm", "stamp")
 QUICK = {"d": 16, "epochs": 8, "batch_size": 32, "learning_rate": 0.01, "decay_every": 8}
@@ -78,43 +76,3 @@ def test_compiled_draws_differ_from_batch_to_batch(name: str) -> None:
     sessions, table, targets = torch.randn(4, 8), torch.randn(40, 8), torch.tensor([1, 2, 3, 40])
     loss = torch.compile(choose_loss(name, 40, torch.arange(1, 41), Negatives(drawn=8)), dynamic=False)
     assert not torch.equal(loss(sessions, table, targets), loss(sessions, table, targets))
-
-
-gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-
-
-def stepper(kind: type[Stepper], model: str, data: PreparedDataset, loss: Loss) -> Stepper:
-    torch.manual_seed(0)
-    spec = CATALOG[model]
-    without = {field.name: 0.0 for field in fields(spec.config) if "dropout" in field.name}
-    built = spec.build(data.train_items, replace(spec.config(), **without)).cuda().train()
-    rate = torch.tensor(0.01, device="cuda")
-    adam = torch.optim.Adam(built.parameters(), lr=rate, fused=True, capturable=True)
-    return kind(built, adam, data.train.to("cuda"), loss, 20, min(6, built.config.max_length))
-
-
-@gpu
-@pytest.mark.parametrize("model", MODELS)
-def test_captured_steps_are_the_eager_ones(small: PreparedDataset, model: str) -> None:
-    loss = full_softmax(small.train_items)
-    eager, captured = (stepper(kind, model, small, loss) for kind in (Stepper, CapturedStepper))
-    assert isinstance(captured, CapturedStepper)
-    captured.capture(capacity=128)
-    ids = torch.randint(len(small.train), (STEPS_AT_ONCE * 20,), device="cuda")
-    weights = torch.ones(len(ids), device="cuda")
-    assert torch.allclose(captured.replay(ids, weights), eager.run(ids, weights), rtol=5e-3)
-
-
-@gpu
-@pytest.mark.parametrize("name", RANKING_LOSSES)
-def test_a_captured_step_draws_anew(small: PreparedDataset, name: str) -> None:
-    """The same batch without learning: what changes from replay to replay is the draw."""
-    loss = choose_loss(name, small.train_items, small.train.items.cuda(), Negatives(drawn=8))
-    captured = stepper(CapturedStepper, "gru4rec", small, loss)
-    assert isinstance(captured, CapturedStepper)
-    captured.capture(capacity=128)
-    captured.optimizer.param_groups[0]["lr"].zero_()
-    ids, weights = torch.arange(20, device="cuda"), torch.ones(20, device="cuda")
-    first, second = captured.replay(ids, weights), captured.replay(ids, weights)
-    assert first.isfinite().all()
-    assert not torch.equal(first, second)

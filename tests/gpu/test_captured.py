@@ -1,4 +1,4 @@
-"""On a GPU: captured and compiled steps do what eager steps do, for every trained model. Skipped where there is none."""
+"""On a GPU: captured and compiled steps do what eager steps do, for every trained model. Skipped where is none."""
 
 from dataclasses import fields, replace
 

@@ -115,7 +115,7 @@ def run_cell(cell: Cell, data: PreparedDataset, folder: Path, device: str = "aut
         "python": platform.python_version(),
         "machine": torch.cuda.get_device_name() if where.type == "cuda" else platform.machine(),
     }  # fmt: skip
-    path = folder / f"{cell.name.replace(' ', '_')}.json"
+    path = folder / f"{cell.name.replace(' ', '_').replace('=', '-')}.json"
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
         try:

@@ -57,7 +57,7 @@ CATALOG: dict[str, ModelSpec] = {
     "srgnn": ModelSpec(SRGNN, SRGNNConfig, False, "gated graph, attention of the last item"),
     "fgnn": ModelSpec(FGNN, FGNNConfig, False, "weighted graph attention, a readout that asks in steps"),
     "gcsan": ModelSpec(GCSAN, GCSANConfig, False, "gated graph, self-attention among the nodes"),
-    "sasrec": ModelSpec(SASRec, SASRecConfig, False, "causal Transformer over the clicks"),
+    "sasrec": ModelSpec(SASRec, SASRecConfig, False, "causal Transformer over the clicks", {"batch_size": 128}),
     "vsknn": ModelSpec(VSKNN, VSKNNConfig, True, "what sessions like this one held; late clicks and rare items count"),
     "stan": ModelSpec(STAN, STANConfig, True, "what sessions like this one held; recent ones count, near clicks too"),
 }

@@ -79,7 +79,7 @@ class PosRec(nn.Module):
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """h [B, d] and the item table, whose first n rows are X; for training, where both get a gradient."""
         graph = batch.graph or self.build_graph(batch)
-        packing = pack(graph.nodes, batch.capacity)
+        packing = batch.packing or pack(graph.nodes, batch.capacity)
         x, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))
         last_item, latest, initial = self.intentions(batch, graph, packing, x)
         config = self.config

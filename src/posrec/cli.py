@@ -179,7 +179,7 @@ def models(as_json: Json = False) -> None:
 def train(
     dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
     out: Annotated[Path, typer.Option(help="The run's folder to make.")],
-    model: Annotated[str, typer.Option(help="See posrec models.")] = "posrec",
+    model: Annotated[str, typer.Option(help="See posrec models; or your own, as my_model.py:MY_SPEC.")] = "posrec",
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be given often.")] = None,
     protocol: Annotated[str | None, typer.Option(help="paper (a fixed number of epochs) or early-stop.")] = None,
     epochs: Annotated[int | None, typer.Option()] = None,
@@ -211,6 +211,7 @@ def train(
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run.")],
     dataset: Annotated[Path, typer.Argument(help="The prepared dataset to test on.")],
+    model: Annotated[str | None, typer.Option(help="my_model.py:MY_SPEC, for a run of a model of your own.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     as_json: Json = False,
 ) -> None:
@@ -224,7 +225,7 @@ def evaluate(
     from posrec.runs import load_run
     from posrec.terminal import metrics_table
 
-    opened, data = load_run(run), load(dataset)
+    opened, data = load_run(run, model), load(dataset)
     with TerminalListener() as listener:
         outcome = evaluate_run(opened, data, device, listener)
     show(outcome.as_json(), metrics_table({opened.config["model"]: outcome.metrics}, data.ceiling), as_json)

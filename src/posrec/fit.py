@@ -11,7 +11,8 @@ from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation
 from posrec.files import write_json
 from posrec.listener import Listener
-from posrec.runs import METRICS, RANKS, Run, begin_run, load_run, spec_of
+from posrec.models.catalog import ModelSpec
+from posrec.runs import METRICS, RANKS, Run, begin_run, load_run, name_of, spec_of
 from posrec.training.checkpoint import save_tensors
 from posrec.training.loop import WEIGHTS, evaluate_on, train
 from posrec.training.settings import Settings, split_settings
@@ -27,7 +28,7 @@ def choose_device(name: str) -> torch.device:
 
 def fit_run(
     data: PreparedDataset,
-    model: str,
+    model: str | ModelSpec,
     out: str | Path,
     settings: dict[str, Any] | None = None,
     device: str = "auto",
@@ -36,6 +37,7 @@ def fit_run(
 ) -> tuple[Run, Evaluation]:
     """Train `model` on `data` into the folder `out` and evaluate it on the test part.
 
+    `model` is a name of the catalog, `my_model.py:MY_SPEC`, or a ModelSpec (docs/own_model.md).
     `settings` are fields of the model's config and of training.settings.Settings, as text or as values.
     """
     listener = listener or Listener()
@@ -47,7 +49,7 @@ def fit_run(
         network = spec.build(data.train_items, model_config)
     except ValueError as error:
         raise InputError(str(error)) from None
-    begin_run(path, model, model_config, training, data, resume)
+    begin_run(path, name_of(model), model_config, training, data, resume)
     if spec.counts:
         network.count(data.train.items, data.train.offsets)  # type: ignore[operator]
         save_tensors(path / WEIGHTS, network.state_dict(), {})
@@ -57,7 +59,7 @@ def fit_run(
         except torch.OutOfMemoryError:
             lower = "batch_size, max_length or d, or set loss=chunked"
             raise InputError(f"the run does not fit in the GPU's memory; lower {lower}") from None
-    run = load_run(path)
+    run = load_run(path, spec)
     return run, evaluate_run(run, data, device, listener)
 
 

@@ -102,7 +102,9 @@ def read_config(path: Path) -> dict[str, Any]:
     """The config of a finished run."""
     if not (path / CONFIG).is_file():
         raise InputError(f"{path} is no run (it has no {CONFIG}); make one with posrec train")
-    config: dict[str, Any] = read_json(path / CONFIG)
+    config = read_json(path / CONFIG)
+    if not isinstance(config, dict) or "model" not in config:
+        raise InputError(f"{path / CONFIG} names no model; it is damaged or written by something else")
     if not (path / WEIGHTS).is_file():
         raise InputError(f"{path} is unfinished (it has no {WEIGHTS}); go on with posrec train --resume")
     return config

@@ -144,6 +144,7 @@ def encodings(
     """
     from posrec.experiments import encoding_table
     from posrec.experiments.trained_encoding import load_trained_encoding
+    from posrec.listener import TerminalListener
 
     trained = [load_trained_encoding(folder) for folder in run or []]
     if theory and trained:
@@ -154,12 +155,15 @@ def encodings(
         worked = statements(max_length, dimensions)
         show(encoding_table.statements_json(worked), encoding_table.statements_table(worked), as_json)
     else:
-        rows = encoding_table.examine(max_length, dimensions, trained)
+        with TerminalListener() as listener:
+            rows = encoding_table.examine(max_length, dimensions, trained, listener)
         show(encoding_table.as_json(rows), encoding_table.as_table(rows), as_json)
     if plot is not None:
         from posrec.experiments.encoding_figures import draw, left_out
 
-        for line in filter(None, [*(f"wrote {path}" for path in draw(plot, dimensions, trained)), left_out(trained)]):
+        with TerminalListener() as listener:
+            written = draw(plot, dimensions, trained, listener)
+        for line in filter(None, [*(f"wrote {path}" for path in written), left_out(trained)]):
             typer.echo(line, err=True)  # stdout is the table's or the JSON's
 
 

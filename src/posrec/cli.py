@@ -190,6 +190,7 @@ def train(
     seed: Annotated[int | None, typer.Option()] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    track: Annotated[bool, typer.Option("--track", help="Write RUN/tensorboard too; needs posrec[track].")] = False,
 ) -> None:
     """Train a model and evaluate it on the test part.
 
@@ -206,7 +207,7 @@ def train(
     wanted.update({key: value for key, value in named.items() if value is not None})
     data = load(dataset)
     with TerminalListener() as listener:
-        run, outcome = fit_run(data, model, out, wanted, device, resume, listener)
+        run, outcome = fit_run(data, model, out, wanted, device, resume, listener, track)
     console.print(metrics_table({model: outcome.metrics}, data.ceiling))
     console.print(f"The run is in [bold]{run.path}[/].", highlight=False)
 

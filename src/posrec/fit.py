@@ -14,6 +14,7 @@ from posrec.listener import Listener
 from posrec.models.catalog import ModelSpec
 from posrec.runs import METRICS, RANKS, Run, begin_run, load_run, name_of, spec_of
 from posrec.training.checkpoint import save_tensors
+from posrec.training.log import check_tracking
 from posrec.training.loop import WEIGHTS, evaluate_on, train
 from posrec.training.settings import Settings, split_settings
 
@@ -34,16 +35,20 @@ def fit_run(
     device: str = "auto",
     resume: bool = False,
     listener: Listener | None = None,
+    track: bool = False,
 ) -> tuple[Run, Evaluation]:
     """Train `model` on `data` into the folder `out` and evaluate it on the test part.
 
     `model` is a name of the catalog, `my_model.py:MY_SPEC`, or a ModelSpec (docs/own_model.md).
     `settings` are fields of the model's config and of training.settings.Settings, as text or as values.
+    With `track` the course of training is written for TensorBoard too.
     """
     listener = listener or Listener()
     spec, where, path = spec_of(model), choose_device(device), Path(out)
     model_config, training = split_settings(settings or {}, spec.config(), Settings(**spec.settings))
     training.check()
+    if track:
+        check_tracking()
     torch.manual_seed(training.seed)
     try:
         network = spec.build(data.train_items, model_config)
@@ -55,7 +60,7 @@ def fit_run(
         save_tensors(path / WEIGHTS, network.state_dict(), {})
     else:
         try:
-            train(network, data, training, path, where, listener, resume)
+            train(network, data, training, path, where, listener, resume, track)
         except torch.OutOfMemoryError:
             lower = "batch_size, max_length or d, or set loss=chunked"
             raise InputError(f"the run does not fit in the GPU's memory; lower {lower}") from None

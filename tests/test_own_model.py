@@ -117,11 +117,11 @@ def test_a_spec_is_given_and_asked_for_again(data: PreparedDataset, tmp_path: Pa
     own = own_spec()
     run, _ = fit_run(data, own, tmp_path / "run", {"d": 16, "epochs": 1}, "cpu", listener=SilentListener())
     assert run.config["model"].endswith(".RecencyConfig")
-    with pytest.raises(InputError, match=r"RecencyConfig; if you trust that code, name it.*model=SPEC"):
+    with pytest.raises(InputError, match=r"RecencyConfig; if you trust that code, name it.*load_run"):
         load_run(tmp_path / "run")
-    assert type(load_run(tmp_path / "run", model=own).model) is own.build
+    assert type(load_run(tmp_path / "run", own).model) is own.build
     with pytest.raises(InputError, match="does not fit its config"):
-        load_run(tmp_path / "run", model="posrec")
+        load_run(tmp_path / "run", "posrec")
 
 
 def test_a_spec_of_the_catalog_goes_by_its_name(data: PreparedDataset, tmp_path: Path) -> None:

@@ -110,24 +110,24 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def load_run(folder: str | Path, model: str | ModelSpec | None = None) -> Run:
-    """Open a finished run. One of a model of your own needs that model: a spec, or a name such as my_model.py:MY_SPEC.
+def load_run(folder: str | Path, spec: str | ModelSpec | None = None) -> Run:
+    """Open a finished run. One of a model of your own needs its spec: itself, or a name such as my_model.py:MY_SPEC.
 
     The name in config.json is not followed, since that would run whatever code a folder from elsewhere names.
     """
     path = Path(folder)
     config = read_config(path)
-    if model is None and config["model"] not in CATALOG:
+    if spec is None and config["model"] not in CATALOG:
         raise InputError(
             f"{path} holds a model that is not posrec's own, {config['model']}; if you trust that code, name it: "
-            "--model FILE.py:SPEC, or load_run(folder, model=SPEC)"
+            "--model FILE.py:SPEC, or load_run(folder, SPEC)"
         )
-    spec = spec_of(model or config["model"])
+    spec = spec_of(spec or config["model"])
     settings = {name: config[name] for name in spec.config.__dataclass_fields__ if name in config}  # type: ignore[attr-defined]
-    network = spec.build(config["items"], spec.config(**settings))
+    model = spec.build(config["items"], spec.config(**settings))
     tensors, _ = load_tensors(path / WEIGHTS)
     try:
-        network.load_state_dict(tensors)
+        model.load_state_dict(tensors)
     except RuntimeError as error:
         raise InputError(f"{path / WEIGHTS} does not fit its {CONFIG}: {str(error).splitlines()[0]}") from None
-    return Run(path, network.eval(), Vocabulary.load(path), config)
+    return Run(path, model.eval(), Vocabulary.load(path), config)

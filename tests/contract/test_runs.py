@@ -17,13 +17,13 @@ from posrec.fit import evaluate_run, fit_run
 from posrec.listener import Listener, SilentListener
 from posrec.models.catalog import ModelSpec
 from posrec.runs import Run, load_run
-from tests.contract.models import MODELS, TRAINED, same, scores, settings_of, state
+from tests.contract.models import MODELS, NARROW, TRAINED, same, scores, settings_of, state
 from tests.helpers import chain_shop
 
 every_model = pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
 every_trained_model = pytest.mark.parametrize("spec", [MODELS[name] for name in TRAINED], ids=TRAINED)
 
-QUICK = {"d": 16, "epochs": 2, "batch_size": 32, "learning_rate": 0.01, "dropout": 0.1, "protocol": "paper"}
+QUICK = {**NARROW, "epochs": 2, "batch_size": 32, "learning_rate": 0.01, "dropout": 0.1, "protocol": "paper"}
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +110,6 @@ def test_it_beats_what_is_popular_on_the_demo_shop(
     name: str, shop: PreparedDataset, popular: dict[str, float], tmp_path: Path
 ) -> None:
     spec = MODELS[name]
-    _, outcome = fit(spec, shop, tmp_path / "run", d=32, batch_size=128, dropout=0.0)
+    _, outcome = fit(spec, shop, tmp_path / "run", d=32, hidden=32, batch_size=128, dropout=0.0)
     for metric in ("recall@20", "mrr@20"):
         assert outcome.metrics[metric] > 1.5 * popular[metric]

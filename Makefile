@@ -31,7 +31,7 @@ slow: install
 bench: install
 	$(BIN)/python benchmarks/prepare.py
 	$(BIN)/python benchmarks/awareness.py
-# benchmarks/step.py and benchmarks/accuracy.py need a prepared dataset: each says how it is called.
+# benchmarks/step.py and benchmarks/accuracy.py need a prepared dataset, growth.py ten minutes: each says how it is called.
 
 install: .venv/installed
 

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: demo test lint types unit real slow bench install clean
+.PHONY: demo test lint types unit real gpu slow bench install clean
 
 demo: install
 	$(BIN)/posrec demo
@@ -23,6 +23,10 @@ unit: install
 real: install
 	$(BIN)/pytest -m real
 
+# Checks that need a GPU: the kernels against their plain counterparts, captured steps against eager ones.
+gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest -q --noconftest tests/gpu
+
 # Tests that take minutes: the whole demo, inductor.
 slow: install
 	$(BIN)/pytest -m slow
@@ -31,7 +35,8 @@ slow: install
 bench: install
 	$(BIN)/python benchmarks/prepare.py
 	$(BIN)/python benchmarks/awareness.py
-# benchmarks/step.py and benchmarks/accuracy.py need a prepared dataset, growth.py ten minutes: each says how it is called.
+# step.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, growth.py ten minutes: each says how it is
+# called.
 
 install: .venv/installed
 

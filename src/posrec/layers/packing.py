@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,12 @@ class Packing:
     slot_of_row: Tensor  # [T], into B x L flattened; any slot for a row past the last
     filled: Tensor  # [B, L] True where a slot holds something
     used: Tensor | None  # [T] True where a row is a slot's; None where all are
+    begins: Tensor  # [B + 1] session b has the rows begins[b] .. begins[b + 1] - 1
+
+    @property
+    def longest(self) -> int:
+        """L: no session has more rows."""
+        return self.filled.shape[1]
 
     def to_rows(self, slots: Tensor) -> Tensor:
         """[B, L, ...] -> [T, ...]."""
@@ -34,22 +41,23 @@ class Packing:
         slots: Tensor = ToSlots.apply(rows, self.row_of_slot, self.slot_of_row, self.used)  # type: ignore[no-untyped-call]
         return slots
 
+    def row_at(self, slot: Tensor) -> Tensor:
+        """[B] a slot of each session -> [B] its row."""
+        return self.row_of_slot.gather(1, slot[:, None])[:, 0]
+
 
 def pack(filled: Tensor, capacity: int | None = None) -> Packing:
     """`filled [B, L]` -> Packing, of exactly as many rows as there are filled slots, or of `capacity` rows."""
+    sessions, longest = filled.shape
     flat = filled.flatten()
+    through = flat.cumsum(0)  # [B L] filled slots up to and with each
+    begins = functional.pad(through.view(sessions, longest)[:, -1], (1, 0))
     if capacity is None:
-        slot_of_row = flat.nonzero()[:, 0]
-        row_of_slot = torch.zeros(len(flat), dtype=torch.long, device=flat.device)
-        row_of_slot[slot_of_row] = torch.arange(len(slot_of_row), device=flat.device)
-        return Packing(row_of_slot.view_as(filled), slot_of_row, filled, None)
-    row = flat.cumsum(0) - 1
-    # Empty slots all write to one more row, which is cut off.
-    target = torch.where(flat, row, capacity).clamp(max=capacity)
-    slots = torch.arange(len(flat), device=flat.device)
-    slot_of_row = torch.zeros(capacity + 1, dtype=torch.long, device=flat.device).scatter(0, target, slots)[:capacity]
-    used = torch.arange(capacity, device=flat.device) <= row[-1]
-    return Packing(torch.where(flat, row, 0).view_as(filled), slot_of_row, filled, used)
+        slot_of_row, used = flat.nonzero()[:, 0], None
+    else:
+        row = torch.arange(capacity, device=flat.device)
+        slot_of_row, used = torch.searchsorted(through, row + 1).clamp(max=len(flat) - 1), row < through[-1]
+    return Packing(torch.where(flat, through - 1, 0).view_as(filled), slot_of_row, filled, used, begins)
 
 
 def masked(values: Tensor, mask: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""One bidirectional Transformer layer (Vaswani et al., 2017): every filled slot attends to every filled slot.
+"""One Transformer layer (Vaswani et al., 2017): every filled slot attends to every filled slot.
 
 A  = softmax(Q K^T / sqrt(d_head) + bias) V,  over the filled slots of the session
 x1 = LayerNorm(x + A W_o)
@@ -7,15 +7,21 @@ x2 = LayerNorm(x1 + W_2 relu(W_1 x1))
 
 import math
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from posrec import kernels
+from posrec.layers.linear import linear
 from posrec.layers.packing import Packing
 from posrec.layers.product import batched_product
 
+if torch.cuda.is_available():
+    from posrec.kernels.attention import attention as fused_attention
+
 
 class TransformerLayer(nn.Module):
-    """x [T, d] -> [T, d]; `bias` [B, 1 or heads, L, L] is added to the attention's logits."""
+    """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits."""
 
     def __init__(self, d: int, heads: int, width: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -32,17 +38,39 @@ class TransformerLayer(nn.Module):
 
     def forward(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
         x = self.after_attention(x + self.dropout(self.attend(x, packing, bias)))
-        x = self.after_feed_forward(x + self.dropout(self.narrow(functional.relu(self.widen(x)))))
+        x = self.after_feed_forward(x + self.dropout(linear(self.narrow, functional.relu(linear(self.widen, x)))))
         return x
 
     def attend(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
-        slots = packing.to_slots(self.queries_keys_values(x))  # [B, L, 3d]
-        split = slots.view(*slots.shape[:2], 3, self.heads, -1)
-        queries, keys, values = split.transpose(1, 3).unbind(2)  # [B, heads, L, d_head] each
-        logits = batched_product(queries, keys.mT) / math.sqrt(queries.shape[-1])  # [B, heads, L, L]
-        if bias is not None:
-            logits = logits + bias
-        weights = logits.masked_fill(~packing.filled[:, None, None, :], -math.inf).softmax(-1)
-        attended = batched_product(self.dropout(weights), values).transpose(1, 2).flatten(2)  # [B, L, d]
-        gathered: Tensor = self.out(packing.to_rows(attended))
-        return gathered
+        rows = linear(self.queries_keys_values, x)  # [T, 3d]
+        return linear(self.out, self_attention(rows, self.heads, packing, bias, self.dropout))
+
+
+def self_attention(
+    rows: Tensor,
+    heads: int,
+    packing: Packing,
+    bias: Tensor | None = None,
+    dropout: nn.Dropout | None = None,
+    causal: bool = False,
+) -> Tensor:
+    """Q || K || V [T, 3d] -> A [T, d]; `dropout` is applied to the weights; `causal`: no row sees those after it."""
+    if bias is None and kernels.serve(rows) and packing.longest <= kernels.LONGEST:
+        share = dropout.p if dropout is not None and dropout.training else 0.0
+        seed = torch.randint(1 << 31, (1,), device=rows.device) if share else packing.begins[:1]
+        fused: Tensor = fused_attention(rows, packing.begins, seed, heads, packing.longest, causal, share)
+        return fused
+    slots = packing.to_slots(rows)  # [B, L, 3d]
+    split = slots.view(*slots.shape[:2], 3, heads, -1)
+    queries, keys, values = split.transpose(1, 3).unbind(2)  # [B, heads, L, d_head] each
+    logits = batched_product(queries, keys.mT) / math.sqrt(queries.shape[-1])  # [B, heads, L, L]
+    if bias is not None:
+        logits = logits + bias
+    unseen = ~packing.filled[:, None, None, :]
+    if causal:
+        place = torch.arange(packing.longest, device=rows.device)
+        unseen = unseen | (place > place[:, None])
+    weights = logits.masked_fill(unseen, -math.inf).softmax(-1)
+    if dropout is not None:
+        weights = dropout(weights)
+    return packing.to_rows(batched_product(weights, values).transpose(1, 2).flatten(2))

@@ -38,10 +38,10 @@ TRAINED = [name for name, spec in MODELS.items() if not spec.counts]
 
 
 def settings_of(spec: ModelSpec, **wanted: Any) -> dict[str, Any]:
-    """Those of the settings wanted that a model has; how its authors train it stays, except for how long."""
+    """Those of the settings wanted that a model has; the others stay as its spec says, its loss for one."""
     known = {field.name for field in fields(spec.config)}
     if not spec.counts:
-        known |= {field.name for field in fields(Settings)} - ({*spec.settings} - {"epochs", "protocol"})
+        known |= {field.name for field in fields(Settings)}
     return {name: value for name, value in wanted.items() if name in known}
 
 

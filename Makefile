@@ -35,7 +35,8 @@ slow: install
 bench: install
 	$(BIN)/python benchmarks/prepare.py
 	$(BIN)/python benchmarks/awareness.py
-# step.py, accuracy.py, counting.py and neighbours.py need a prepared dataset: each says how it is called.
+# step.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, growth.py ten minutes: each says how it is
+# called.
 
 install: .venv/installed
 

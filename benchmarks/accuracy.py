@@ -22,7 +22,7 @@ from posrec.data.sessions import load
 from posrec.files import write_json
 from posrec.fit import fit_run
 from posrec.listener import SilentListener
-from posrec.training.loop import LOG
+from posrec.training.log import LOG
 
 # The paper's figures (x100) and its lambda2.
 DATASETS: dict[str, dict[str, Any]] = {

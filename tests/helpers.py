@@ -2,6 +2,7 @@
 
 import io
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,7 @@ import polars as pl
 import posrec
 from posrec.cli import main
 from posrec.data.sessions import SessionDataset
-from posrec.listener import Listener
+from posrec.listener import Listener, SilentListener
 
 SOURCE = Path(posrec.__file__).resolve().parents[1]
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,7 +60,7 @@ class Hearing(Listener):
     def say(self, sentence: str) -> None:
         self.sentences.append(sentence)
 
-    def progress(self, work: str, done: float, total: float) -> None:
+    def progress(self, work: str, done: float, total: float, note: str = "") -> None:
         self.moves.append((work, done, total))
 
 
@@ -108,3 +109,25 @@ def small_shop(sessions: int = 30, start: int = 1_700_000_000_000) -> list[Click
         for number in range(sessions)
         for step in range(3)
     ]
+
+
+def chain_shop(
+    folder: Path, seed: int, items: int = 30, sessions: int = 300, new_items: int = 0
+) -> posrec.PreparedDataset:
+    """A prepared dataset with something to learn: item i is mostly followed by item i + 1.
+
+    The test part, a fifth of the training part, may have items that were not in training.
+    """
+    draw = random.Random(seed)
+    for name, count, last in (("train", sessions, items), ("test", sessions // 5, items + new_items)):
+        lines = []
+        for _ in range(count):
+            item = draw.randrange(last)
+            session = [item]
+            for _ in range(draw.randrange(1, 7)):
+                item = (item + 1) % last if draw.random() < 0.8 else draw.randrange(last)
+                session.append(item)
+            lines.append(" ".join(str(item) for item in session))
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    train, test = folder / "train.txt", folder / "test.txt"
+    return posrec.prepare(train, "sessions", folder / "data", test=test, listener=SilentListener())

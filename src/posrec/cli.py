@@ -144,6 +144,7 @@ def encodings(
     """
     from posrec.experiments import encoding_table
     from posrec.experiments.trained_encoding import load_trained_encoding
+    from posrec.listener import TerminalListener
 
     trained = [load_trained_encoding(folder) for folder in run or []]
     if theory and trained:
@@ -154,12 +155,15 @@ def encodings(
         worked = statements(max_length, dimensions)
         show(encoding_table.statements_json(worked), encoding_table.statements_table(worked), as_json)
     else:
-        rows = encoding_table.examine(max_length, dimensions, trained)
+        with TerminalListener() as listener:
+            rows = encoding_table.examine(max_length, dimensions, trained, listener)
         show(encoding_table.as_json(rows), encoding_table.as_table(rows), as_json)
     if plot is not None:
         from posrec.experiments.encoding_figures import draw, left_out
 
-        for line in filter(None, [*(f"wrote {path}" for path in draw(plot, dimensions, trained)), left_out(trained)]):
+        with TerminalListener() as listener:
+            written = draw(plot, dimensions, trained, listener)
+        for line in filter(None, [*(f"wrote {path}" for path in written), left_out(trained)]):
             typer.echo(line, err=True)  # stdout is the table's or the JSON's
 
 
@@ -179,13 +183,14 @@ def models(as_json: Json = False) -> None:
 def train(
     dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
     out: Annotated[Path, typer.Option(help="The run's folder to make.")],
-    model: Annotated[str, typer.Option(help="See posrec models.")] = "posrec",
+    model: Annotated[str, typer.Option(help="See posrec models; or your own, as my_model.py:MY_SPEC.")] = "posrec",
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be given often.")] = None,
     protocol: Annotated[str | None, typer.Option(help="paper (a fixed number of epochs) or early-stop.")] = None,
     epochs: Annotated[int | None, typer.Option()] = None,
     seed: Annotated[int | None, typer.Option()] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    track: Annotated[bool, typer.Option("--track", help="Write RUN/tensorboard too; needs posrec[track].")] = False,
 ) -> None:
     """Train a model and evaluate it on the test part.
 
@@ -202,7 +207,7 @@ def train(
     wanted.update({key: value for key, value in named.items() if value is not None})
     data = load(dataset)
     with TerminalListener() as listener:
-        run, outcome = fit_run(data, model, out, wanted, device, resume, listener)
+        run, outcome = fit_run(data, model, out, wanted, device, resume, listener, track)
     console.print(metrics_table({model: outcome.metrics}, data.ceiling))
     console.print(f"The run is in [bold]{run.path}[/].", highlight=False)
 
@@ -211,6 +216,7 @@ def train(
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run.")],
     dataset: Annotated[Path, typer.Argument(help="The prepared dataset to test on.")],
+    model: Annotated[str | None, typer.Option(help="my_model.py:MY_SPEC, for a run of a model of your own.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     as_json: Json = False,
 ) -> None:
@@ -224,7 +230,7 @@ def evaluate(
     from posrec.runs import load_run
     from posrec.terminal import metrics_table
 
-    opened, data = load_run(run), load(dataset)
+    opened, data = load_run(run, model), load(dataset)
     with TerminalListener() as listener:
         outcome = evaluate_run(opened, data, device, listener)
     show(outcome.as_json(), metrics_table({opened.config["model"]: outcome.metrics}, data.ceiling), as_json)

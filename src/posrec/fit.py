@@ -1,5 +1,6 @@
 """From a prepared dataset to a run: build the model, train or count, evaluate, write everything down."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation
 from posrec.files import write_json
 from posrec.listener import Listener
-from posrec.runs import METRICS, RANKS, Run, begin_run, load_run, spec_of
+from posrec.memory import told_what_to_lower
+from posrec.models.catalog import ModelSpec
+from posrec.runs import METRICS, RANKS, Run, begin_run, load_run, name_of, spec_of
 from posrec.training.checkpoint import save_tensors
+from posrec.training.log import check_tracking
 from posrec.training.loop import WEIGHTS, evaluate_on, train
 from posrec.training.settings import Settings, split_settings
 
@@ -27,38 +31,49 @@ def choose_device(name: str) -> torch.device:
 
 def fit_run(
     data: PreparedDataset,
-    model: str,
+    model: str | ModelSpec,
     out: str | Path,
     settings: dict[str, Any] | None = None,
     device: str = "auto",
     resume: bool = False,
     listener: Listener | None = None,
+    track: bool = False,
 ) -> tuple[Run, Evaluation]:
     """Train `model` on `data` into the folder `out` and evaluate it on the test part.
 
+    `model` is a name of the catalog, `my_model.py:MY_SPEC`, or a ModelSpec (docs/own_model.md).
     `settings` are fields of the model's config and of training.settings.Settings, as text or as values.
+    With `track` the course of training is written for TensorBoard too.
     """
     listener = listener or Listener()
     spec, where, path = spec_of(model), choose_device(device), Path(out)
     model_config, training = split_settings(settings or {}, spec.config(), Settings(**spec.settings))
     training.check()
-    torch.manual_seed(training.seed)
-    try:
-        network = spec.build(data.train_items, model_config)
-    except ValueError as error:
-        raise InputError(str(error)) from None
-    begin_run(path, model, model_config, training, data, resume)
-    if spec.counts:
-        network.count(data.train.items, data.train.offsets)  # type: ignore[operator]
-        save_tensors(path / WEIGHTS, network.state_dict(), {})
-    else:
+    if track:
+        check_tracking()
+    with told_what_to_lower(advice(spec, model_config, training)):
+        torch.manual_seed(training.seed)
         try:
-            train(network, data, training, path, where, listener, resume)
-        except torch.OutOfMemoryError:
-            lower = "batch_size, max_length or d, or set loss=chunked"
-            raise InputError(f"the run does not fit in the GPU's memory; lower {lower}") from None
-    run = load_run(path)
-    return run, evaluate_run(run, data, device, listener)
+            network = spec.build(data.train_items, model_config)
+        except ValueError as error:
+            raise InputError(str(error)) from None
+        begin_run(path, name_of(model), model_config, training, data, resume)
+        if spec.counts:
+            network.count(data.train.items, data.train.offsets)  # type: ignore[operator]
+            save_tensors(path / WEIGHTS, network.state_dict(), {})
+        else:
+            train(network, data, training, path, where, listener, resume, track)
+        run = load_run(path, spec)
+        return run, evaluate_run(run, data, device, listener)
+
+
+def advice(spec: ModelSpec, model_config: Any, training: Settings) -> str:
+    """What to do about a run that does not fit in memory."""
+    if spec.counts:
+        return "train on less: posrec prepare --fraction keeps the most recent part"
+    sizes = {**asdict(training), **asdict(model_config)}
+    lower = [f"{name} (now {sizes[name]})" for name in ("batch_size", "max_length", "d") if name in sizes]
+    return f"lower {', '.join(lower)}, or set loss=chunked (now {training.loss})"
 
 
 def evaluate_run(run: Run, data: PreparedDataset, device: str = "auto", listener: Listener | None = None) -> Evaluation:

@@ -24,6 +24,7 @@ from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.files import read_json, write_json, write_text
 from posrec.models.catalog import CATALOG, ModelSpec
+from posrec.own_model import is_own, load_spec, resolved
 from posrec.training.checkpoint import load_tensors
 from posrec.training.loop import WEIGHTS
 from posrec.training.settings import Settings
@@ -41,10 +42,24 @@ class Run:
     config: dict[str, Any]
 
 
-def spec_of(name: str) -> ModelSpec:
-    if name not in CATALOG:
-        raise InputError(f"model {name!r} is not known; choose one of {', '.join(CATALOG)}")
-    return CATALOG[name]
+def spec_of(model: str | ModelSpec) -> ModelSpec:
+    """A model of the catalog by its name, one's own as my_model.py:MY_SPEC, or the spec itself."""
+    if isinstance(model, ModelSpec):
+        return model
+    if is_own(model):
+        return load_spec(model)
+    if model not in CATALOG:
+        choice = f"{', '.join(CATALOG)}, or your own as my_model.py:MY_SPEC"
+        raise InputError(f"model {model!r} is not known; choose one of {choice}")
+    return CATALOG[model]
+
+
+def name_of(model: str | ModelSpec) -> str:
+    """What config.json calls a model."""
+    if isinstance(model, str):
+        return resolved(model) if is_own(model) else model
+    known = [name for name, spec in CATALOG.items() if spec is model]
+    return known[0] if known else f"{model.config.__module__}.{model.config.__qualname__}"
 
 
 def begin_run(
@@ -83,14 +98,31 @@ def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
         raise InputError(f"{path} can't be resumed with another setting: {shown}")
 
 
-def load_run(folder: str | Path) -> Run:
-    path = Path(folder)
+def read_config(path: Path) -> dict[str, Any]:
+    """The config of a finished run."""
     if not (path / CONFIG).is_file():
         raise InputError(f"{path} is no run (it has no {CONFIG}); make one with posrec train")
     config = read_json(path / CONFIG)
+    if not isinstance(config, dict) or "model" not in config:
+        raise InputError(f"{path / CONFIG} names no model; it is damaged or written by something else")
     if not (path / WEIGHTS).is_file():
         raise InputError(f"{path} is unfinished (it has no {WEIGHTS}); go on with posrec train --resume")
-    spec = spec_of(config["model"])
+    return config
+
+
+def load_run(folder: str | Path, spec: str | ModelSpec | None = None) -> Run:
+    """Open a finished run. One of a model of your own needs its spec: itself, or a name such as my_model.py:MY_SPEC.
+
+    The name in config.json is not followed, since that would run whatever code a folder from elsewhere names.
+    """
+    path = Path(folder)
+    config = read_config(path)
+    if spec is None and config["model"] not in CATALOG:
+        raise InputError(
+            f"{path} holds a model that is not posrec's own, {config['model']}; if you trust that code, name it: "
+            "--model FILE.py:SPEC, or load_run(folder, SPEC)"
+        )
+    spec = spec_of(spec or config["model"])
     settings = {name: config[name] for name in spec.config.__dataclass_fields__ if name in config}  # type: ignore[attr-defined]
     model = spec.build(config["items"], spec.config(**settings))
     tensors, _ = load_tensors(path / WEIGHTS)

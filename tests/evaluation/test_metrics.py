@@ -1,4 +1,4 @@
-"""Ranks and metrics: by hand, by property, and against torchmetrics-like plain definitions."""
+"""Ranks and metrics: by hand, by property, and against plain definitions."""
 
 import math
 

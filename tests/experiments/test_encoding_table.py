@@ -2,11 +2,12 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from tests.helpers import Hearing
 from typer.testing import CliRunner
 
 from posrec import cli
@@ -14,6 +15,7 @@ from posrec.encodings.schemes import make_encoding
 from posrec.errors import InputError
 from posrec.experiments.encoding_table import as_json, examine, reason, spans
 from posrec.experiments.trained_encoding import load_trained_encoding
+from posrec.training.checkpoint import save_tensors
 
 SMALL = ["--max-length", "9", "--dimensions", "8"]
 
@@ -26,10 +28,14 @@ def command(*options: str) -> str:
 
 def write_run(folder: Path, name: str = "ldpe", table: torch.Tensor | None = None, key: str = "encoding.table") -> Path:
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"model": "posrec", "settings": {"encoding": name, "d": 6}}))
+    (folder / "config.json").write_text(json.dumps({"model": "posrec", "encoding": name, "d": 6}))
     weights = table if table is not None else torch.randn(7, 6, generator=torch.Generator().manual_seed(0))
-    save_file({key: weights, "items.weight": torch.zeros(2, 2)}, folder / "model.safetensors")
+    write_weights(folder, **{key: weights, "items.weight": torch.zeros(2, 2)})
     return folder
+
+
+def write_weights(folder: Path, **tensors: torch.Tensor) -> None:
+    save_tensors(folder / "model.safetensors", tensors, {})
 
 
 def test_json_has_every_scheme_with_what_was_found_and_what_the_paper_says() -> None:
@@ -111,26 +117,27 @@ def not_a_folder(run: Path) -> None:
     run.rmdir()
 
 
+def write_config(text: str) -> Callable[[Path], object]:
+    return lambda run: (run / "config.json").write_text(text)
+
+
 SPOILED = {
-    "there is no such run folder": not_a_folder,
-    "config.json: the file is missing": lambda run: (run / "config.json").unlink(),
-    "config.json: not readable as JSON": lambda run: (run / "config.json").write_text("{"),
-    'must name one "encoding", found none': lambda run: (run / "config.json").write_text("{}"),
-    "found ['dpe', 'spe']": lambda run: (run / "config.json").write_text(
-        '{"encoding": "spe", "m": {"encoding": "dpe"}}'
+    "is no run (it has no config.json)": not_a_folder,
+    "config.json is not JSON": write_config("{"),
+    "config.json names no model": write_config("[]"),
+    "config.json names no encoding": write_config('{"model": "pop"}'),
+    "encoding 'dpe', which has no learned table": write_config('{"model": "posrec", "encoding": "dpe"}'),
+    "is unfinished (it has no model.safetensors)": lambda run: (run / "model.safetensors").unlink(),
+    "model.safetensors can't be read": lambda run: (run / "model.safetensors").write_bytes(b"no"),
+    "one weight `encoding.table`, found none": lambda run: write_weights(
+        run, **{"other_encoding.table": torch.ones(2, 2)}
     ),
-    "encoding 'dpe' has no learned table": lambda run: (run / "config.json").write_text('{"encoding": "dpe"}'),
-    "model.safetensors: the file is missing": lambda run: (run / "model.safetensors").unlink(),
-    "not readable as safetensors": lambda run: (run / "model.safetensors").write_bytes(b"no"),
-    "one weight `encoding.table`, found none": lambda run: save_file(
-        {"other_encoding.table": torch.zeros(2, 2)}, run / "model.safetensors"
+    "found ['a.encoding.table', 'b.encoding.table']": lambda run: write_weights(
+        run, **{"a.encoding.table": torch.zeros(2, 2), "b.encoding.table": torch.zeros(2, 2)}
     ),
-    "found ['a.encoding.table', 'b.encoding.table']": lambda run: save_file(
-        {"a.encoding.table": torch.zeros(2, 2), "b.encoding.table": torch.zeros(2, 2)}, run / "model.safetensors"
-    ),
-    "has shape (4,)": lambda run: save_file({"encoding.table": torch.zeros(4)}, run / "model.safetensors"),
-    "has shape (1, 4)": lambda run: save_file({"encoding.table": torch.zeros(1, 4)}, run / "model.safetensors"),
-    "not finite": lambda run: save_file({"encoding.table": torch.full((3, 4), torch.nan)}, run / "model.safetensors"),
+    "has shape (4,)": lambda run: write_weights(run, **{"encoding.table": torch.zeros(4)}),
+    "has shape (1, 4)": lambda run: write_weights(run, **{"encoding.table": torch.zeros(1, 4)}),
+    "not finite": lambda run: write_weights(run, **{"encoding.table": torch.full((3, 4), torch.nan)}),
 }
 
 
@@ -158,7 +165,7 @@ def test_bad_input_leaves_with_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     assert exit_code(monkeypatch, "--run", str(tmp_path / "nowhere")) == 2
-    assert "there is no such run folder" in capsys.readouterr().err
+    assert "is no run" in capsys.readouterr().err
     assert exit_code(monkeypatch, "--dimensions", "1") == 2
     assert exit_code(monkeypatch, "--max-length", "1") == 2
     run = write_run(tmp_path / "run")
@@ -168,3 +175,10 @@ def test_bad_input_leaves_with_2(
 def test_names_in_settings_match_those_a_model_accepts(tmp_path: Path) -> None:
     trained = load_trained_encoding(write_run(tmp_path / "run", "alpe"))
     assert type(trained.scheme) is type(make_encoding("alpe", 6, 7))
+
+
+def test_the_bar_moves_from_scheme_to_scheme() -> None:
+    hearing = Hearing()
+    examine(9, 8, listener=hearing)
+    assert [done for _, done, _ in hearing.moves] == list(range(13))
+    assert {(work, total) for work, _, total in hearing.moves} == {("Examining", 13)}

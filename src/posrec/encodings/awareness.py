@@ -30,6 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from .schemes import ENCODINGS, LEARNED, THEORY_ONLY, Scheme, make_encoding
+from .threads import one_thread
 
 ROUNDING_UNITS = 64
 # A true fit leaves under 1e-10, for the slow sinusoids are nearly dependent. The least failure is an odd d's sine that
@@ -135,19 +136,20 @@ def analyse(scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int 
     """
     if max_length < 2:
         raise ValueError(f"max_length={max_length}: awareness compares lengths, so give at least 2")
-    cells = tabulate(build(scheme, max_length, d), max_length)
-    every = torch.ones(d, dtype=torch.bool)
-    within = (found for found in (collision(cells, rows, every) for rows in sessions(cells)) if found)
-    everywhere = collision(cells, torch.arange(len(cells.rows)), every)
-    return Analysis(
-        max_length=max_length,
-        d=d,
-        forward=awareness(cells, cells.position),
-        backward=awareness(cells, cells.length - 1 - cells.position),
-        collision=everywhere,
-        collision_within_length=None if everywhere is None else next(within, None),
-        linear=linearity(cells),
-    )
+    with one_thread():
+        cells = tabulate(build(scheme, max_length, d), max_length)
+        every = torch.ones(d, dtype=torch.bool)
+        within = (found for found in (collision(cells, rows, every) for rows in sessions(cells)) if found)
+        everywhere = collision(cells, torch.arange(len(cells.rows)), every)
+        return Analysis(
+            max_length=max_length,
+            d=d,
+            forward=awareness(cells, cells.position),
+            backward=awareness(cells, cells.length - 1 - cells.position),
+            collision=everywhere,
+            collision_within_length=None if everywhere is None else next(within, None),
+            linear=linearity(cells),
+        )
 
 
 def build(scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int, d: int) -> nn.Module:

@@ -11,6 +11,7 @@ import torch
 
 from .awareness import Analysis, Awareness, Cells, Pair, analyse, build, sessions, tabulate
 from .schemes import RPE
+from .threads import one_thread
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,11 @@ class Statement:
 
 def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
     """Every statement of sections 3 and 4.2, with whether it holds for lengths up to max_length."""
+    with one_thread():
+        return worked(max_length, d)
+
+
+def worked(max_length: int, d: int) -> list[Statement]:
     found = {name: analyse(name, max_length, d) for name in PAPER}
     spe, rspe, dpe, aspe, two = (found[name] for name in ("spe", "rspe", "dpe", "aspe", "2dspe"))
     aware = {name: one for name, one in found.items() if one.forward.holds or one.backward.holds}

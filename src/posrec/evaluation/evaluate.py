@@ -13,6 +13,7 @@ from posrec.listener import Listener, SilentListener
 
 SCORES_AT_ONCE = 1 << 25  # floats; 128 MB at a time, whatever the catalogue's size
 MOST_ROWS = 2048
+PAIRS = 8  # numbers that a model may hold for every two clicks of a session: edges, distances, attention
 
 
 class Scorer(Protocol):
@@ -45,7 +46,8 @@ def evaluate(
     """Rank all `items` for every sample. `popularity [items + 1]` counts training clicks."""
     listener = listener or SilentListener()
     device = samples.items.device
-    rows = max(1, min(MOST_ROWS, SCORES_AT_ONCE // items))
+    of_a_row = max(items, PAIRS * min(max_length, samples.longest) ** 2)
+    rows = max(1, min(MOST_ROWS, SCORES_AT_ONCE // of_a_row))
     ranks = torch.empty(len(samples), dtype=torch.int64, device=device)
     top = torch.empty(len(samples), min(max(CUTOFFS), items), dtype=torch.int64, device=device)
     for start in range(0, len(samples), rows):

@@ -25,7 +25,7 @@ from posrec.errors import RunStopped
 from posrec.files import read_json, write_json
 from posrec.fit import choose_device, fit_run
 from posrec.listener import Listener, SilentListener
-from posrec.training.loop import LOG
+from posrec.training.log import LOG
 
 WORST = 255  # ranks are kept up to this, in a byte: no metric looks further down than 20
 

@@ -61,16 +61,16 @@ def compare(
     """Train and evaluate each model into `out/<model>`; write `comparison.json` and `report.html`."""
     from posrec.experiments.compare_report import report
 
-    if len(set(models)) < 2 or len(set(models)) < len(models):
+    names = [model.rpartition(":")[2] for model in models]  # my_model.py:MINE is called MINE
+    if len(set(names)) < 2 or len(set(names)) < len(names):
         raise InputError(f"--models {','.join(models)}: name at least two different models, separated by commas")
-    for name in models:
-        spec_of(name)
+    specs = [spec_of(model) for model in models]
     listener = listener or Listener()
     evaluations: dict[str, Evaluation] = {}
-    for name in models:
+    for name, model, spec in zip(names, models, specs, strict=True):
         listener.say(f"{name}:")
-        own = {} if spec_of(name).counts else settings
-        evaluations[name] = fit_run(data, name, out / name, own, device, listener=listener)[1]
+        own = {} if spec.counts else settings
+        evaluations[name] = fit_run(data, model, out / name, own, device, listener=listener)[1]
     outcome = examine(evaluations, data)
     write_json(out / "comparison.json", {"dataset": data.fingerprint, **asdict(outcome)})
     write_text(out / "report.html", report(outcome, data))

@@ -5,7 +5,8 @@ under which the paper's "0.16 in the lower right corner" comes out (docs/errata.
 """
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +14,30 @@ import torch
 from torch import Tensor, nn
 
 from posrec.encodings.schemes import make_encoding
+from posrec.listener import Listener, SilentListener
 
 from .trained_encoding import TrainedEncoding
 
 SHORT, LONG = 10, 20
 
 
-def draw(folder: Path, d: int, trained: Sequence[TrainedEncoding] = ()) -> list[Path]:
+def draw(folder: Path, d: int, trained: Sequence[TrainedEncoding] = (), listener: Listener | None = None) -> list[Path]:
     """Write every figure into `folder` as SVG and PNG; the paths written, in order."""
+    listener = listener or SilentListener()
     folder.mkdir(parents=True, exist_ok=True)
     fixed = {"SPE": make_encoding("spe", d, LONG), "DPE": make_encoding("dpe", d, LONG)}
-    written = []
-    for length in (SHORT, LONG):
-        written += save(encodings_figure(fixed, length), folder / f"encodings-length-{length}")
-    written += save(within_figure(fixed), folder / "alike-within-a-length")
-    written += save(across_figure(fixed), folder / "alike-across-lengths")
+    figures: dict[str, Callable[[], Any]] = {
+        f"encodings-length-{SHORT}": lambda: encodings_figure(fixed, SHORT),
+        f"encodings-length-{LONG}": lambda: encodings_figure(fixed, LONG),
+        "alike-within-a-length": lambda: within_figure(fixed),
+        "alike-across-lengths": lambda: across_figure(fixed),
+    }
     for number, one in enumerate(trained, start=1):
-        written += save(trained_figure(one), folder / f"alike-{one.name}-run-{number}")
+        figures[f"alike-{one.name}-run-{number}"] = partial(trained_figure, one)
+    written: list[Path] = []
+    for name, figure in figures.items():
+        listener.progress("Drawing", len(written) / 2, len(figures), name)
+        written += save(figure(), folder / name)
     return written
 
 

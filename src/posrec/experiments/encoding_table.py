@@ -10,6 +10,7 @@ from rich.text import Text
 
 from posrec.encodings.awareness import Analysis, analyse, examined_names
 from posrec.encodings.theory import PAPER, Statement, differences, verdicts, where
+from posrec.listener import Listener, SilentListener
 
 from .trained_encoding import TrainedEncoding
 
@@ -29,10 +30,19 @@ class Row:
     found: Analysis
 
 
-def examine(max_length: int, d: int, trained: Sequence[TrainedEncoding] = ()) -> list[Row]:
+def examine(
+    max_length: int, d: int, trained: Sequence[TrainedEncoding] = (), listener: Listener | None = None
+) -> list[Row]:
     """Every scheme up to max_length, then each trained run up to the rows of its own table."""
-    rows = [Row(name, name, analyse(name, max_length, d)) for name in examined_names()]
-    return rows + [Row(str(one.run), one.name, analyse(one.scheme, one.rows, one.d)) for one in trained]
+    listener, names = listener or SilentListener(), examined_names()
+    rows: list[Row] = []
+    for name in names:
+        listener.progress("Examining", len(rows), len(names) + len(trained), name)
+        rows.append(Row(name, name, analyse(name, max_length, d)))
+    for one in trained:
+        listener.progress("Examining", len(rows), len(names) + len(trained), str(one.run))
+        rows.append(Row(str(one.run), one.name, analyse(one.scheme, one.rows, one.d)))
+    return rows
 
 
 def as_json(rows: list[Row]) -> dict[str, Any]:

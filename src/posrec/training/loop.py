@@ -1,6 +1,5 @@
 """The training loop: epochs of shuffled samples, checkpoints, early stopping, and a calm end whatever happens."""
 
-import json
 import math
 import time
 from dataclasses import dataclass, field
@@ -16,10 +15,11 @@ from posrec.evaluation.evaluate import Scorer, evaluate
 from posrec.listener import Listener
 from posrec.training.checkpoint import STATE, load_state, save_state, save_tensors
 from posrec.training.engine import Steps, make_optimizer, matmul_precision, set_learning_rate
+from posrec.training.log import Log
 from posrec.training.settings import Settings
 from posrec.training.stopping import StopSignals
 
-WEIGHTS, LOG = "model.safetensors", "log.jsonl"
+WEIGHTS = "model.safetensors"
 CHECKPOINT_SECONDS = 600
 LOOK_SECONDS = 0.5  # how often losses are read back from a GPU
 CHOSEN_BY = "mrr@20"
@@ -52,6 +52,7 @@ def train(
     device: torch.device,
     listener: Listener,
     resume: bool = False,
+    track: bool = False,
 ) -> Progress:
     """Train `model` in place, on `device`, leaving `model.safetensors` and a log in the folder `run`."""
     samples = (data.train if settings.protocol == "paper" else data.fitting).to(device)
@@ -61,13 +62,13 @@ def train(
     if resume and (run / STATE).exists():
         progress = Progress(**load_state(run, model, optimizer))
         listener.say(f"resuming after epoch {progress.epoch}, step {progress.step}")
-    with matmul_precision(settings, device), StopSignals() as signals:
+    with matmul_precision(settings, device), StopSignals() as signals, Log(run, track) as log:
         reads: int = model.config.max_length  # type: ignore[assignment,union-attr]
         steps = Steps(model, optimizer, samples, settings, device, data.train_items, reads)
         while progress.epoch < settings.epochs and progress.epochs_without_gain < settings.patience:
-            train_epoch(steps, progress, settings, run, listener, signals)
+            train_epoch(steps, progress, settings, run, listener, signals, log)
             if settings.protocol == "early-stop":
-                choose(model, data, progress, run, device, listener)
+                choose(model, data, progress, run, device, listener, log)
             save_state(run, model, optimizer, vars(progress))
     if settings.protocol == "paper":
         save_tensors(run / WEIGHTS, model.state_dict(), {})
@@ -75,7 +76,7 @@ def train(
 
 
 def train_epoch(
-    steps: Steps, progress: Progress, settings: Settings, run: Path, listener: Listener, signals: StopSignals
+    steps: Steps, progress: Progress, settings: Settings, run: Path, listener: Listener, signals: StopSignals, log: Log
 ) -> None:
     """One epoch, or what is left of it."""
     rate = settings.learning_rate * settings.decay ** (progress.epoch // settings.decay_every)
@@ -91,7 +92,8 @@ def train_epoch(
         if steps.device.type == "cuda" and now - looked < LOOK_SECONDS and progress.step < order.steps:
             continue
         looked = now
-        read(unread, progress)
+        latest = read(unread, progress)
+        log.point("loss/step", latest, progress.epoch * order.steps + progress.step)
         name = f"Epoch {progress.epoch + 1} of {settings.epochs}"
         rate_now = (progress.step - first_step) * settings.batch_size / (now - began)
         average = progress.loss_so_far / progress.step
@@ -104,12 +106,12 @@ def train_epoch(
     seconds = time.monotonic() - began
     progress.losses.append(progress.loss_so_far / order.steps)
     progress.epoch, progress.step, progress.loss_so_far = progress.epoch + 1, 0, 0.0
-    log(run, epoch=progress.epoch, loss=progress.losses[-1], learning_rate=rate, seconds=round(seconds, 3),
-        samples_per_second=round((order.steps - first_step) * settings.batch_size / seconds))  # fmt: skip
+    log.epoch(progress.epoch, loss=progress.losses[-1], learning_rate=rate, seconds=round(seconds, 3),
+              samples_per_second=round((order.steps - first_step) * settings.batch_size / seconds))  # fmt: skip
 
 
-def read(unread: list[Tensor], progress: Progress) -> None:
-    """Take losses over from the device; stop if one is not a number, before anything is saved."""
+def read(unread: list[Tensor], progress: Progress) -> float:
+    """Take losses over from the device and give their mean; stop if one is not a number, before anything is saved."""
     losses = torch.cat(unread).double().cpu()
     unread.clear()
     if not losses.isfinite().all():
@@ -119,10 +121,17 @@ def read(unread: list[Tensor], progress: Progress) -> None:
             "Lower learning_rate, or use precision=fp32"
         )
     progress.loss_so_far += float(losses.sum())
+    return float(losses.mean())
 
 
 def choose(
-    model: nn.Module, data: PreparedDataset, progress: Progress, run: Path, device: torch.device, listener: Listener
+    model: nn.Module,
+    data: PreparedDataset,
+    progress: Progress,
+    run: Path,
+    device: torch.device,
+    listener: Listener,
+    log: Log,
 ) -> None:
     """Keep this epoch's weights if they predict the validation sessions better than any before."""
     metrics = evaluate_on(model, data, data.validation, device, listener).metrics
@@ -131,7 +140,7 @@ def choose(
         save_tensors(run / WEIGHTS, model.state_dict(), {})
     else:
         progress.epochs_without_gain += 1
-    log(run, epoch=progress.epoch, validation=metrics)
+    log.epoch(progress.epoch, validation=metrics)
     listener.say(f"epoch {progress.epoch}: {CHOSEN_BY} {100 * metrics[CHOSEN_BY]:.2f} on validation")
 
 
@@ -146,8 +155,3 @@ def evaluate_on(
     outcome = evaluate(scorer, samples.to(device), data.train_items, scorer.config.max_length, clicks, listener)
     model.train(was_training)
     return outcome
-
-
-def log(run: Path, **entry: Any) -> None:
-    with (run / LOG).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(entry) + "\n")

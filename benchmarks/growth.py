@@ -1,0 +1,235 @@
+"""How time and memory of a training step and of evaluation grow with items, session length and number of sessions.
+
+    python benchmarks/growth.py --device cpu                 # or cuda; both into one results/growth.json
+    python benchmarks/growth.py --device cpu --batch 20 --steps 2        # smaller, where time is short
+
+One size is varied at a time. Every cell runs in a process of its own, so that its peak of memory is its own, and is
+written when it is done; a cell that is there is not run again. On a CPU time is what one thread spent working, so that
+a busy machine does not disturb it, and memory is what comes on top of the bare process; on a GPU time is what the clock
+says, and memory what torch holds. The plot has a line of slope 1 through each first point; a slope is that of the
+least-squares line through the logarithms.
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from posrec.data.sessions import SessionDataset
+from posrec.evaluation.evaluate import evaluate
+from posrec.files import read_json, write_json
+from posrec.models.posrec import PosRec, PosRecConfig
+from posrec.training.engine import Steps, make_optimizer, matmul_precision
+from posrec.training.settings import Settings
+
+BASE = {"items": 10_000, "length": 10, "sessions": 10_000}
+AXES = {
+    "items": [10_000, 100_000, 1_000_000],
+    "length": [10, 50, 200],
+    "sessions": [10_000, 100_000, 1_000_000],
+}
+MEASURES = {"step": ("step_ms", "step_mb"), "evaluation": ("evaluation_ms", "evaluation_mb")}
+NAMES = {"step_ms": "a step", "evaluation_ms": "ranking 1,000", "step_mb": "a step", "evaluation_mb": "ranking 1,000"}
+EVALUATED = 1000
+WHY = {
+    "items": "The item table, its gradient and Adam's two moments are read and written whole at each step: linear, but "
+    "for one jump, as past 200,000 items the softmax goes in chunks, whose scores are computed twice to save memory.",
+    "length": "Above linear in long sessions: edges and attention hold a number for every two clicks (quadratic), and "
+    "shortest paths between nodes make a pass over those for each click (cubic).",
+    "sessions": "A step reads one batch, however many sessions there are; what grows is the sessions' own memory.",
+}
+
+
+def make_sessions(sizes: dict[str, int]) -> SessionDataset:
+    """Sessions of `length` clicks and one more to predict, items drawn alike."""
+    random = torch.Generator().manual_seed(0)
+    count, clicks = sizes["sessions"], sizes["length"] + 1
+    items = torch.randint(1, sizes["items"] + 1, (count * clicks,), generator=random, dtype=torch.int32)
+    return SessionDataset(items, torch.arange(0, count * clicks + 1, clicks), torch.arange(count))
+
+
+def measure(kind: str, sizes: dict[str, int], device: torch.device, batch: int, steps: int) -> dict[str, float]:
+    """Run in a process of its own: the milliseconds and the peak of one measure."""
+    torch.manual_seed(0)
+    before = resident_mb()
+    samples = make_sessions(sizes).to(device)
+    model = PosRec(sizes["items"], PosRecConfig(max_length=sizes["length"])).to(device)
+    taken = time_steps(model, samples, sizes, device, batch, steps) if kind == "step" else [
+        time_evaluation(model, samples, sizes, device)
+    ]  # fmt: skip
+    on_gpu = device.type == "cuda"
+    peak = torch.cuda.max_memory_reserved() / 2**20 if on_gpu else resident_mb() - before
+    name_ms, name_mb = MEASURES[kind]
+    return {name_ms: round(1000 * statistics.median(taken), 3), name_mb: round(peak, 1)}
+
+
+def time_steps(
+    model: PosRec, samples: SessionDataset, sizes: dict[str, int], device: torch.device, batch: int, steps: int
+) -> list[float]:
+    """Seconds a step, by the engine that trains; the first ones, which compile and allot, are not counted."""
+    settings, taken = Settings(batch_size=batch), []
+    model.train()
+    with matmul_precision(settings, device):
+        optimizer = make_optimizer(model, settings, device)
+        engine = Steps(model, optimizer, samples, settings, device, sizes["items"], sizes["length"])
+        order, at = engine.shuffled(0), 0
+        for turn in range(steps + 1):
+            began = clock(device)
+            done = len(engine.run(order, at))
+            if turn:
+                taken.append((clock(device) - began) / done)
+            at += done
+    return taken
+
+
+def time_evaluation(model: PosRec, samples: SessionDataset, sizes: dict[str, int], device: torch.device) -> float:
+    """Seconds for EVALUATED samples, ranked against every item."""
+    wanted = -(-EVALUATED // sizes["length"])
+    clicks = torch.ones(sizes["items"] + 1)
+    model.eval()
+    for part in (samples.part(0, 1), samples.part(samples.sessions - wanted, samples.sessions)):  # the first warms up
+        began = clock(device)
+        evaluate(model, part, sizes["items"], sizes["length"], clicks)
+        seconds = clock(device) - began
+    return seconds * EVALUATED / len(part)
+
+
+def clock(device: torch.device) -> float:
+    """Seconds: of work on a CPU, of waiting for a GPU."""
+    if device.type == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def resident_mb() -> float:
+    """The most this process has had in memory so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # kilobytes on Linux
+
+
+def cells() -> list[tuple[str, int, dict[str, int]]]:
+    return [(axis, value, {**BASE, axis: value}) for axis, values in AXES.items() for value in values]
+
+
+def name_of(sizes: dict[str, int]) -> str:
+    return " ".join(f"{name}={value}" for name, value in sizes.items())
+
+
+def run_all(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Every cell that is not yet in the results, each written when it is done."""
+    report: dict[str, Any] = read_json(arguments.out) if arguments.out.exists() else {}
+    kept = report.setdefault(arguments.device, {})
+    about = {
+        "command": "python " + " ".join([f"benchmarks/{Path(__file__).name}", *sys.argv[1:]]),
+        "seed": 0,
+        "batch": arguments.batch,
+        "steps": arguments.steps,
+        "d": PosRecConfig().d,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores"
+        + (f", {torch.cuda.get_device_name()}" if arguments.device == "cuda" else ""),
+        "threads": 1,
+        "load_average": round(os.getloadavg()[0], 2),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    if kept.setdefault("about", about)["batch"] != arguments.batch:
+        sys.exit(f"{arguments.out} was measured with --batch {kept['about']['batch']}; use that, or another --out")
+    found = kept.setdefault("cells", {})
+    for _, _, sizes in cells():
+        cell = found.setdefault(name_of(sizes), {})
+        for kind, (name_ms, name_mb) in MEASURES.items():
+            if name_ms not in cell:
+                sent = json.dumps({"kind": kind, "sizes": sizes})
+                line = [sys.executable, __file__, *sys.argv[1:], "--cell", sent]
+                done = subprocess.run(line, capture_output=True, text=True, check=False)
+                if done.returncode != 0:
+                    sys.exit(f"{name_of(sizes)}, {kind}: {done.stderr.strip().splitlines()[-1]}")
+                cell.update(json.loads(done.stdout.splitlines()[-1]))
+                print(f"{name_of(sizes)}: {kind} {cell[name_ms]:.1f} ms, {cell[name_mb]:,.0f} MB", flush=True)
+                write_json(arguments.out, report)
+    for name, growth in (("slopes", slope), ("steepest", steepest)):
+        kept[name] = {
+            axis: {measure: round(growth(*course(found, axis, measure)), 2) for measure in NAMES} for axis in AXES
+        }
+    report["why"] = WHY
+    write_json(arguments.out, report)
+    return report
+
+
+def course(found: dict[str, Any], axis: str, measure: str) -> tuple[list[float], list[float]]:
+    """The sizes of an axis, and a measure at each."""
+    values = [(value, found[name_of(sizes)][measure]) for name, value, sizes in cells() if name == axis]
+    return [float(size) for size, _ in values], [float(measured) for _, measured in values]
+
+
+def slope(sizes: list[float], measured: list[float]) -> float:
+    return statistics.linear_regression(
+        [math.log(size) for size in sizes], [math.log(max(value, 1e-9)) for value in measured]
+    ).slope
+
+
+def steepest(sizes: list[float], measured: list[float]) -> float:
+    """The largest slope between two neighbouring sizes."""
+    pairs = [slice(start, start + 2) for start in range(len(sizes) - 1)]
+    return max(slope(sizes[pair], measured[pair]) for pair in pairs)
+
+
+def draw(report: dict[str, Any], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 7), layout="constrained")
+    panels = figure.subplots(2, len(AXES))
+    for column, axis in enumerate(AXES):
+        for row, (unit, what) in enumerate([("ms", "milliseconds"), ("mb", "MB at the peak")]):
+            panel = panels[row][column]
+            for device in (name for name in ("cpu", "cuda") if "slopes" in report.get(name, {})):
+                for color, measure in zip(("C0", "C1"), (name for name in NAMES if name.endswith(unit)), strict=True):
+                    sizes, measured = course(report[device]["cells"], axis, measure)
+                    label = f"{NAMES[measure]}, {device}: slope {report[device]['slopes'][axis][measure]:.2f}"
+                    style = "-" if device == "cpu" else "--"
+                    panel.loglog(sizes, measured, style, color=color, marker="o", label=label)
+                    guide = [measured[0] * size / sizes[0] for size in sizes]
+                    panel.loglog(sizes, guide, ":", color="grey", linewidth=1)
+            panel.set(xlabel=axis, ylabel=what)
+            panel.legend(fontsize=8)
+    title = "PosRec, d = 100: one size varied, the others at {items:,} items, length {length}, {sessions:,} sessions. "
+    figure.suptitle(title.format(**BASE) + "Dotted: slope 1.", fontsize=11)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--batch", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=5, help="timed steps a cell; on a GPU, replays of many steps each")
+    parser.add_argument("--out", type=Path, default=Path("results/growth.json"))
+    parser.add_argument("--plot", type=Path, default=Path("docs/figures/growth.png"))
+    parser.add_argument("--cell", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.cell:
+        cell = json.loads(arguments.cell)
+        device = torch.device(arguments.device)
+        torch.set_num_threads(1)
+        print(json.dumps(measure(cell["kind"], cell["sizes"], device, arguments.batch, arguments.steps)))
+        return
+    report = run_all(arguments)
+    mine = report[arguments.device]
+    for axis in AXES:
+        shown = [f"{name} {mine['slopes'][axis][name]:.2f} ({mine['steepest'][axis][name]:.2f})" for name in NAMES]
+        print(f"by {axis}, slope (steepest): {', '.join(shown)}. {WHY[axis]}")
+    draw(report, arguments.plot)
+
+
+if __name__ == "__main__":
+    main()

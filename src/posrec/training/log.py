@@ -1,0 +1,50 @@
+"""What a run tells as it goes: `log.jsonl`, a line an epoch, and the same for TensorBoard where that is asked for."""
+
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from posrec.errors import InputError
+
+LOG, EVENTS = "log.jsonl", "tensorboard"
+
+
+def check_tracking() -> None:
+    """Say before the work, not after it, that TensorBoard is missing."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: F401
+    except ImportError:
+        raise InputError("--track needs TensorBoard, which is not installed: pip install 'posrec[track]'") from None
+
+
+class Log:
+    """Writes into the folder `run`. With `track`, scalars go into its folder `tensorboard` too."""
+
+    def __init__(self, run: Path, track: bool = False) -> None:
+        self.path = run / LOG
+        self.events: Any = None
+        if track:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.events = SummaryWriter(str(run / EVENTS))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.events is not None:
+            self.events.close()
+
+    def epoch(self, epoch: int, **entry: Any) -> None:
+        """A line, and a point for each number in it; the numbers of a dictionary stand under its name."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"epoch": epoch, **entry}) + "\n")
+        for name, value in entry.items():
+            for part, number in value.items() if isinstance(value, dict) else {"": value}.items():
+                self.point(f"{name}/{part}" if part else name, number, epoch)
+
+    def point(self, name: str, value: float, at: int) -> None:
+        """For TensorBoard alone."""
+        if self.events is not None:
+            self.events.add_scalar(name, value, at)

@@ -1,0 +1,117 @@
+"""What every model's runs keep to: they repeat, resume, come back from disk the same, and are worth having."""
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from posrec.data import demo
+from posrec.data.sessions import PreparedDataset
+from posrec.errors import RunStopped
+from posrec.evaluation.evaluate import Evaluation
+from posrec.fit import evaluate_run, fit_run
+from posrec.listener import Listener, SilentListener
+from posrec.models.catalog import ModelSpec
+from posrec.runs import Run, load_run
+from tests.contract.models import MODELS, NARROW, TRAINED, same, scores, settings_of, state
+from tests.helpers import chain_shop
+
+every_model = pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
+every_trained_model = pytest.mark.parametrize("spec", [MODELS[name] for name in TRAINED], ids=TRAINED)
+
+# Shallow, because a hundred steps teach a deep model little more than what is popular.
+SHALLOW = {"d": 32, "hidden": 32, "layers": 1, "heads": 2, "batch_size": 128, "dropout": 0.0}
+QUICK = {**NARROW, "epochs": 2, "batch_size": 32, "learning_rate": 0.01, "dropout": 0.1, "protocol": "paper"}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+    """Small; some of its test clicks are on items that training never saw."""
+    made = chain_shop(tmp_path_factory.mktemp("chain"), seed=0, sessions=120, new_items=3)
+    assert made.train_items < len(made.vocabulary)
+    return made
+
+
+def fit(
+    spec: ModelSpec, data: PreparedDataset, out: Path, listener: Listener | None = None, **changes: Any
+) -> tuple[Run, Evaluation]:
+    resume = changes.pop("resume", False)
+    settings = settings_of(spec, **{**QUICK, **changes})
+    return fit_run(data, spec, out, settings, "cpu", resume, listener or SilentListener())
+
+
+@every_model
+def test_a_run_comes_back_from_disk_as_it_was(spec: ModelSpec, data: PreparedDataset, tmp_path: Path) -> None:
+    made: list[nn.Module] = []
+
+    def build(items: int, config: Any) -> nn.Module:
+        made.append(spec.build(items, config))
+        return made[-1]
+
+    _, outcome = fit(replace(spec, build=build), data, tmp_path / "run")
+    opened = load_run(tmp_path / "run", spec)
+    batch = [data.test.session(number).tolist() for number in range(20)]
+    assert opened.model is not made[0]
+    assert torch.equal(scores(opened.model, *batch), scores(made[0].eval(), *batch))
+    assert opened.vocabulary.ids == data.vocabulary.ids
+    again = evaluate_run(opened, data, "cpu", SilentListener())
+    assert torch.equal(again.ranks, outcome.ranks)
+    assert len(again.ranks) == len(data.test)
+
+
+@every_model
+def test_the_same_seed_gives_the_same_bits(spec: ModelSpec, data: PreparedDataset, tmp_path: Path) -> None:
+    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
+        fit(spec, data, tmp_path / name, seed=seed)
+    assert same(state(tmp_path / "a"), state(tmp_path / "b"))
+    assert same(state(tmp_path / "a"), state(tmp_path / "c")) == spec.counts  # what is counted needs no luck
+
+
+class Interrupting(SilentListener):
+    """Asks for a stop, as Ctrl-C and SIGTERM do, when training has taken so many steps."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def progress(self, work: str, done: float, total: float, note: str = "") -> None:
+        self.left -= work.startswith("Epoch")  # evaluating is not training: nothing listens to signals there
+        if self.left == 0:
+            signal.raise_signal(signal.SIGTERM)
+
+
+@every_trained_model
+def test_a_stopped_run_ends_with_the_weights_of_a_whole_one(
+    spec: ModelSpec, data: PreparedDataset, tmp_path: Path
+) -> None:
+    fit(spec, data, tmp_path / "whole")
+    with pytest.raises(RunStopped):
+        fit(spec, data, tmp_path / "cut", Interrupting(after=3))
+    fit(spec, data, tmp_path / "cut", resume=True)
+    assert same(state(tmp_path / "whole"), state(tmp_path / "cut"))
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+    """The demo shop, but with fewer shoppers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "SESSIONS", 3000)
+        return demo.make_demo(tmp_path_factory.mktemp("demo") / "shop")
+
+
+@pytest.fixture(scope="module")
+def popular(shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    return fit(MODELS["pop"], shop, tmp_path_factory.mktemp("pop") / "run")[1].metrics
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "pop"])
+def test_it_beats_what_is_popular_on_the_demo_shop(
+    name: str, shop: PreparedDataset, popular: dict[str, float], tmp_path: Path
+) -> None:
+    spec = MODELS[name]
+    _, outcome = fit(spec, shop, tmp_path / "run", **SHALLOW)
+    for metric in ("recall@20", "mrr@20"):
+        assert outcome.metrics[metric] > 1.5 * popular[metric]

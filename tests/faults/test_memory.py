@@ -1,0 +1,47 @@
+"""A run that does not fit in memory says what to lower: with a real limit, in a process of its own."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from posrec.errors import InputError
+from posrec.memory import told_what_to_lower
+from tests.helpers import chain_shop, own_process
+
+LIMITED = """
+import resource, sys
+import torch
+from posrec.cli import main
+import posrec.fit, posrec.data.sessions, posrec.terminal
+
+torch.set_num_threads(1)  # a thread more takes address space of its own
+torch.rand(200, 200) @ torch.rand(200, 200)  # as do the buffers of the first product
+now = 1024 * int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1])
+resource.setrlimit(resource.RLIMIT_AS, (now + 400 * 2**20, -1))
+main()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads how much the process has from /proc")
+@pytest.mark.parametrize(
+    ("batch_size", "d"), [(100, 8000), (50_000, 512)], ids=["no room for the weights", "no room for a step"]
+)
+def test_too_large_a_run_says_what_to_lower(tmp_path: Path, batch_size: int, d: int) -> None:
+    data = chain_shop(tmp_path, seed=0, sessions=5000)
+    words = ["--set", f"batch_size={batch_size}", "--set", f"d={d}", "--device", "cpu"]
+    done = own_process("train", data.path, "--out", tmp_path / "run", *words, code=LIMITED)
+    assert done.returncode == 2, done.stderr
+    assert (
+        f"does not fit in memory; lower batch_size (now {batch_size}), max_length (now 20), d (now {d}), "
+        "or set loss=chunked (now auto)"
+    ) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    with pytest.raises(RuntimeError, match="shapes cannot"), told_what_to_lower("lower it"):
+        torch.ones(2, 3) @ torch.ones(2, 3)
+    for error in (MemoryError(), torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("std::bad_alloc")):
+        with pytest.raises(InputError, match="lower it"), told_what_to_lower("lower it"):
+            raise error

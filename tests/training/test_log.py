@@ -1,0 +1,59 @@
+"""What a run tells as it goes, read back from TensorBoard's own files."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tests.helpers import command
+
+from posrec.data.sessions import PreparedDataset
+from posrec.fit import fit_run
+from posrec.listener import SilentListener
+from posrec.training.log import EVENTS, LOG
+
+QUICK = {"d": 16, "epochs": 3, "batch_size": 64, "learning_rate": 0.01, "decay_every": 2, "max_length": 10}
+
+
+def points(run: Path) -> dict[str, list[tuple[int, float]]]:
+    """Every scalar's course, as TensorBoard reads it."""
+    loading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = loading.EventAccumulator(str(run / EVENTS)).Reload()
+    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def test_tensorboard_is_told_what_the_log_says(small: PreparedDataset, tmp_path: Path) -> None:
+    settings = {**QUICK, "protocol": "early-stop", "patience": 9}
+    fit_run(small, "posrec", tmp_path / "run", settings, "cpu", listener=SilentListener(), track=True)
+    log = [json.loads(line) for line in (tmp_path / "run" / LOG).read_text().splitlines()]
+    trained, validated = [e for e in log if "loss" in e], [e["validation"] for e in log if "validation" in e]
+    found = points(tmp_path / "run")
+    for name in ("loss", "learning_rate", "samples_per_second"):
+        assert found[name] == [(e["epoch"], pytest.approx(e[name])) for e in trained]
+    for name, value in validated[1].items():
+        assert found[f"validation/{name}"][1] == (2, pytest.approx(value))
+    steps = -(-len(small.fitting) // 64)
+    assert [step for step, _ in found["loss/step"]] == list(range(1, 3 * steps + 1))
+    first_epoch = [loss for step, loss in found["loss/step"] if step <= steps]
+    assert sum(first_epoch) / steps == pytest.approx(trained[0]["loss"], rel=1e-5)
+
+
+def test_nothing_is_tracked_unless_asked(small: PreparedDataset, tmp_path: Path) -> None:
+    fit_run(small, "posrec", tmp_path / "run", {**QUICK, "epochs": 1}, "cpu", listener=SilentListener())
+    assert not (tmp_path / "run" / EVENTS).exists()
+
+
+def test_the_command_says_what_to_install(
+    small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    done = command("train", small.path, "--out", tmp_path / "run", "--track")
+    assert (done.code, "pip install 'posrec[track]'" in done.err) == (2, True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_command_tracks(small: PreparedDataset, tmp_path: Path) -> None:
+    settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
+    done = command("train", small.path, "--out", tmp_path / "run", "--device", "cpu", "--track", *settings)
+    assert done.code == 0, done.err
+    assert points(tmp_path / "run")["learning_rate"][-1] == (3, pytest.approx(0.001))

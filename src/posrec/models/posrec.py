@@ -36,6 +36,7 @@ class PosRecConfig:
     heads: int = 2
     feed_forward: int = 4  # width of the Transformer's feed-forward, in d
     dropout: float = 0.0
+    start: str = "uniform"  # first weights: uniform in +-1/sqrt(d), the field's custom, or "normal" of deviation 0.1
     lambda0: float = 1.0  # weight of the last item's updated vector
     lambda1: float = 1.0  # weight of the latest intention
     lambda2: float = 1.0  # weight of the initial intention
@@ -47,6 +48,8 @@ class PosRec(nn.Module):
 
     def __init__(self, items: int, config: PosRecConfig) -> None:
         super().__init__()
+        if config.start not in ("uniform", "normal"):
+            raise ValueError(f"start={config.start!r} is not known; choose uniform or normal")
         self.config = config
         self.items = items
         d = config.d
@@ -60,12 +63,15 @@ class PosRec(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Uniform in +-1/sqrt(d), the field's custom; layer norms start as the identity."""
+        """As `start` says; layer norms start as the identity."""
         bound = 1 / math.sqrt(self.config.d)
         for module in self.modules():
             if not isinstance(module, nn.LayerNorm):
                 for parameter in module.parameters(recurse=False):
-                    nn.init.uniform_(parameter, -bound, bound)
+                    if self.config.start == "normal":
+                        nn.init.normal_(parameter, std=0.1)
+                    else:
+                        nn.init.uniform_(parameter, -bound, bound)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
         """What of a batch does not depend on the weights; the engine may do it for many batches at once."""

@@ -11,7 +11,7 @@ from posrec.data.sessions import SessionDataset
 from posrec.training.losses import choose_loss, over_all_items
 from posrec.training.ranking_losses import Negatives
 from posrec.training.settings import Settings
-from posrec.training.step import ROWS_APART, STEPS_AT_ONCE, CapturedStepper, Stepper, needed_capacity
+from posrec.training.step import STEPS_AT_ONCE, CapturedStepper, Stepper, capacity_for, most_clicks
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Steps:
         weights[count:] = 0
         order = Order(torch.cat([permutation, filler]).to(self.device), weights.to(self.device), steps)
         if isinstance(self.stepper, CapturedStepper):
-            needed = needed_capacity(self.samples.clicks_before(order.ids).clamp(max=self.max_length), size)
-            if needed > (self.stepper.capacity or 0):
-                self.stepper.capture(needed + ROWS_APART)
+            most = most_clicks(self.samples.clicks_before(order.ids).clamp(max=self.max_length), size)
+            if most > (self.stepper.capacity or 0):
+                self.stepper.capture(capacity_for(most))
         return order
 
     def run(self, order: Order, step: int) -> Tensor:

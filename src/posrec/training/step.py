@@ -5,6 +5,7 @@ Replaying a captured graph has no Python in it, so what a step costs on a GPU is
 building the session graphs) is done for STEPS_AT_ONCE batches together, inside the same captured graph as their steps.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
@@ -20,7 +21,8 @@ from posrec.training.losses import Loss
 
 STEPS_AT_ONCE = 32
 WIDEST = 256  # dimensions the fused kernels serve
-ROWS_APART = 128  # capacities are multiples of this, so that few of them have to be compiled for
+ROWS_APART = 256  # capacities are multiples of this, so that few of them have to be compiled for
+HEADROOM = 1.1  # over the fullest batch of the first epoch, for those of the others
 
 
 class SessionModel(Protocol):
@@ -173,7 +175,11 @@ def scored_parameter(model: nn.Module) -> nn.Parameter | None:
     return next((parameter for parameter in model.parameters() if parameter.data_ptr() == vectors.data_ptr()), None)
 
 
-def needed_capacity(lengths: Tensor, batch_size: int) -> int:
-    """The most clicks in any batch of `lengths [batches x batch_size]`, rounded up."""
-    most = int(lengths.view(-1, batch_size).sum(1).max())
-    return -(-most // ROWS_APART) * ROWS_APART
+def most_clicks(lengths: Tensor, batch_size: int) -> int:
+    """In any batch of `lengths [batches x batch_size]`."""
+    return int(lengths.view(-1, batch_size).sum(1).max())
+
+
+def capacity_for(clicks: int) -> int:
+    """Room for batches of `clicks` and somewhat more."""
+    return math.ceil(clicks * HEADROOM / ROWS_APART) * ROWS_APART

@@ -261,6 +261,39 @@ def compare(
     console.print(f"The report is in [bold]{out}/report.html[/].", highlight=False)
 
 
+@app.command()
+def reproduce(
+    experiment: Annotated[
+        str, typer.Argument(help="overall, encodings, plug-in, anchors, sensitivity, figures or all.")
+    ],
+    data: Annotated[list[Path] | None, typer.Option(help="A prepared dataset; may be given often.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder for the cells and the report.")] = Path("reproduction"),
+    seeds: Annotated[int, typer.Option(min=1, help="For PosRec and its variants; other models get up to 3.")] = 5,
+    minutes: Annotated[float | None, typer.Option(min=0, help="Begin no training after this; 0: report only.")] = None,
+    archive: Annotated[Path | None, typer.Option(help="Take cells from this .tar.gz, and put all into it.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Tiny models on a small simulated shop: a few minutes.")
+    ] = False,
+    quick_sessions: Annotated[int, typer.Option(min=100, hidden=True)] = 4000,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+) -> None:
+    """Run the paper's experiments and report on them; what is done is kept, and the same command goes on.
+
+    Example: posrec reproduce all --data diginetica --data yoochoose1_64 --out reproduction
+    """
+    from posrec.experiments.reproduce import reproduce
+    from posrec.experiments.reproduce_words import headline, lead
+    from posrec.listener import TerminalListener
+
+    with TerminalListener() as listener:
+        sessions = quick_sessions if quick else None
+        results = reproduce(experiment, data or [], out, seeds, device, minutes, archive, sessions, listener)
+    console.print(*lead(results), headline(results), sep="\n", highlight=False, markup=False)
+    console.print(f"The report is in [bold]{escape(str(out))}/report.html[/].", highlight=False)
+    if results.failures:
+        raise RunFailed(f"{len(results.failures)} trainings failed: see the end of {out}/report.html")
+
+
 def show(figures: Any, table: Any, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(figures, ensure_ascii=False, indent=2))

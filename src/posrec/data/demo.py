@@ -88,18 +88,18 @@ def open_shop(seed: int = SEED) -> Shop:
     return Shop(catalogue, popularity / popularity.sum(), related, companions, weights / weights.sum())
 
 
-def simulate(shop: Shop, seed: int = SEED) -> tuple[Numbers, Numbers]:
+def simulate(shop: Shop, seed: int = SEED, sessions: int = SESSIONS) -> tuple[Numbers, Numbers]:
     """items [sessions, longest] (-1 after a session's end) and the time of every click, in milliseconds."""
     random = np.random.default_rng(seed + 1)
-    lengths = np.minimum(1 + random.geometric(0.26, SESSIONS), LONGEST)
+    lengths = np.minimum(1 + random.geometric(0.26, sessions), LONGEST)
     popular = np.cumsum(shop.popularity)
 
     def wander(count: int) -> Numbers:
         found: Numbers = np.searchsorted(popular, random.random(count) * popular[-1])
         return found
 
-    items = np.full((SESSIONS, LONGEST), -1)
-    items[:, 0] = wander(SESSIONS)
+    items = np.full((sessions, LONGEST), -1)
+    items[:, 0] = wander(sessions)
     for clicks in range(1, LONGEST):
         going = np.flatnonzero(lengths > clicks)
         first, last = items[going, 0], items[going, clicks - 1]
@@ -115,7 +115,7 @@ def simulate(shop: Shop, seed: int = SEED) -> tuple[Numbers, Numbers]:
         }
         wish = random.choice(len(chances), count, p=list(chances.values()))
         items[going, clicks] = np.stack([options[name] for name in chances])[wish, np.arange(count)]
-    begun = START + random.integers(0, DAYS * 86_400_000, SESSIONS)
+    begun = START + random.integers(0, DAYS * 86_400_000, sessions)
     pauses = random.exponential(40_000, items.shape).astype(np.int64) + 1000
     pauses[:, 0] = 0
     return items, begun[:, None] + np.cumsum(pauses, axis=1)
@@ -159,9 +159,9 @@ def ceiling(shop: Shop, data: PreparedDataset) -> dict[str, Any]:
     return {"samples": len(test), **figures}
 
 
-def write_log(shop: Shop, folder: Path) -> tuple[Path, Path]:
+def write_log(shop: Shop, folder: Path, sessions: int = SESSIONS) -> tuple[Path, Path]:
     """`clicks.csv`, as a shop's web server might log it, and `items.csv`."""
-    items, times = simulate(shop)
+    items, times = simulate(shop, sessions=sessions)
     session, click = np.nonzero(items >= 0)
     order = np.argsort(times[session, click], kind="stable")
     names = [name for name, _, _ in shop.catalogue.table]
@@ -176,14 +176,14 @@ def write_log(shop: Shop, folder: Path) -> tuple[Path, Path]:
     return folder / "clicks.csv", folder / "items.csv"
 
 
-def make_demo(folder: str | Path, listener: Listener | None = None) -> PreparedDataset:
+def make_demo(folder: str | Path, listener: Listener | None = None, sessions: int = SESSIONS) -> PreparedDataset:
     """Write the demo shop's log into `folder`, prepare it in `folder/data`, and store the ceiling there."""
     from posrec.data.prepare import prepare
 
     folder, shop = Path(folder), open_shop()
     if folder.exists() and any(folder.iterdir()) and not (folder / "data" / CEILING).exists():
         raise InputError(f"{folder} exists and is no earlier demo; name another folder with --out")
-    clicks, items = write_log(shop, folder)
+    clicks, items = write_log(shop, folder, sessions)
     data = prepare(clicks, "csv", folder / "data", items=items, overwrite=True, listener=listener or SilentListener())
     write_json(data.path / CEILING, ceiling(shop, data))
     return data

@@ -34,11 +34,11 @@ def gains(ranks: Tensor, metric: str, k: int) -> Tensor:
     return torch.where(ranks <= k, gain, 0.0)
 
 
-def compare_paired(first: Tensor, second: Tensor, session: Tensor, seed: int = 0) -> Comparison:
+def compare_paired(first: Tensor, second: Tensor, session: Tensor, seed: int = 0, draws: int = DRAWS) -> Comparison:
     """`first`, `second` [N]: a metric's gains of two models on the same samples; `session [N]`: whose sample each is.
 
     The interval is the bootstrap's; the p-value is that of a paired t-test on sessions, which needs no draws and so
-    can be small.
+    can be small. Without draws the interval is the t-test's too: quicker, and on thousands of sessions the same.
     """
     if first.shape != second.shape or first.shape != session.shape:
         raise ValueError(f"{len(first)}, {len(second)} and {len(session)} samples: a paired test needs the same ones")
@@ -47,20 +47,29 @@ def compare_paired(first: Tensor, second: Tensor, session: Tensor, seed: int = 0
     sums = torch.zeros(sessions, dtype=torch.float64).index_add(0, number, (first - second).double())
     counts = torch.bincount(number, minlength=sessions).double()
     difference = float(sums.sum() / counts.sum())
+    p = clustered_p(sums, counts, difference)
+    if not draws:
+        error = clustered_error(sums, counts, difference)
+        return Comparison(difference, difference - 1.96 * error, difference + 1.96 * error, p)
     random = torch.Generator().manual_seed(seed)
     means = []
-    for _ in range(DRAWS):
+    for _ in range(draws):
         drawn = torch.randint(sessions, (sessions,), generator=random)
         means.append(sums[drawn].sum() / counts[drawn].sum())
     spread = torch.stack(means).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
-    return Comparison(difference, float(spread[0]), float(spread[1]), clustered_p(sums, counts, difference))
+    return Comparison(difference, float(spread[0]), float(spread[1]), p)
+
+
+def clustered_error(sums: Tensor, counts: Tensor, difference: float) -> float:
+    """The standard error of the mean difference, estimated over sessions (the ratio estimator's)."""
+    sessions = len(sums)
+    residual = sums - difference * counts
+    return math.sqrt(float(residual.square().sum()) * sessions / max(1, sessions - 1)) / float(counts.sum())
 
 
 def clustered_p(sums: Tensor, counts: Tensor, difference: float) -> float:
-    """Two-sided p of the mean difference, its error estimated over sessions (the ratio estimator's)."""
-    sessions = len(sums)
-    residual = sums - difference * counts
-    error = math.sqrt(float(residual.square().sum()) * sessions / max(1, sessions - 1)) / float(counts.sum())
+    """Two-sided p of the mean difference."""
+    error = clustered_error(sums, counts, difference)
     if error == 0:
         return 1.0 if difference == 0 else 0.0
     return math.erfc(abs(difference) / error / math.sqrt(2))

@@ -1,8 +1,9 @@
 """Cells of an experiment: a model with its settings, trained once on a dataset with a seed.
 
-A cell is saved when it is done, a small JSON file with its metrics and a compressed array with the ranks of the test
-samples, and a cell that is saved is not run again. So a cut experiment goes on where it stopped, on this machine or on
-another one with the cells copied over, and experiments that share a cell run it once.
+A cell is saved when it is done, a small JSON file with its metrics and a compressed file with the ranks of the test
+samples and the learned encoding, and a cell that is saved is not run again. So a cut experiment goes on where it
+stopped, on this machine or on another one with the cells copied over, and experiments that share a cell run it once.
+A cell of other data, or of settings that have since changed, is run again.
 """
 
 import json
@@ -10,9 +11,10 @@ import platform
 import tempfile
 import time
 import traceback
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -21,11 +23,13 @@ import torch
 
 import posrec
 from posrec.data.sessions import PreparedDataset
-from posrec.errors import RunStopped
+from posrec.errors import InputError, RunStopped
 from posrec.files import read_json, write_json
 from posrec.fit import choose_device, fit_run
 from posrec.listener import Listener, SilentListener
+from posrec.runs import Run, spec_of
 from posrec.training.log import LOG
+from posrec.training.settings import Settings, split_settings
 
 WORST = 255  # ranks are kept up to this, in a byte: no metric looks further down than 20
 
@@ -67,17 +71,51 @@ class Outcome:
 
     def ranks(self) -> npt.NDArray[np.uint8]:
         """[test samples], WORST for every rank from there down."""
-        return np.asarray(np.load(self.path.with_suffix(".npz"))["ranks"])
+        return np.asarray(self.arrays()["ranks"])
+
+    def encoding(self) -> npt.NDArray[np.float32] | None:
+        """The learned table of a positional encoding, [rows, d], where the model has one."""
+        return self.arrays().get("encoding")
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        path = self.path.with_suffix(".npz")
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return dict(file)
+        except Exception as error:  # a damaged archive can raise almost anything
+            raise InputError(f"{path} can't be read ({error}); remove it, and the cell is run again") from None
 
 
 def saved(folder: Path) -> dict[str, Outcome]:
-    """Every cell in `folder`, by name."""
+    """Every cell in `folder`, by name. One that did well but came without its ranks is as good as not there."""
     outcomes = {}
     for path in sorted(folder.glob("*.json")):
         record = read_json(path)
-        cell = Cell(record["dataset"], record["model"], record["settings"], record["seed"])
-        outcomes[cell.name] = Outcome(cell, record, path)
+        if not isinstance(record, dict) or not {"dataset", "model", "settings", "seed"} <= record.keys():
+            raise InputError(f"{path} is no cell of an experiment; remove it, or name another --out")
+        outcome = Outcome(Cell(record["dataset"], record["model"], record["settings"], record["seed"]), record, path)
+        if outcome.error or path.with_suffix(".npz").exists():
+            outcomes[outcome.cell.name] = outcome
     return outcomes
+
+
+def outdated(outcome: Outcome, data: PreparedDataset) -> str | None:
+    """Why a saved cell is not an answer any more: other data under the same name, or other defaults."""
+    record = outcome.record
+    if record["fingerprint"] != data.fingerprint:
+        return f"it was run on other data (fingerprint {record['fingerprint'][:8]}, at hand is {data.fingerprint[:8]})"
+    before, now = record.get("config", {}), None if outcome.error else config_of(outcome.cell)
+    for key, value in (now or {}).items():
+        if key in before and before[key] != value:  # a setting that is new since changes nothing where it is off
+            return f"it was run with {key}={before[key]}, which is {value} now"
+    return None
+
+
+def config_of(cell: Cell) -> dict[str, Any]:
+    """Every setting of a cell, the model's and its training's."""
+    spec = spec_of(cell.model)
+    configs = split_settings({**cell.settings, "seed": cell.seed}, spec.config(), Settings(**spec.settings))
+    return {key: value for config in reversed(configs) for key, value in asdict(config).items()}
 
 
 def run_cells(
@@ -92,47 +130,89 @@ def run_cells(
     listener = listener or SilentListener()
     folder.mkdir(parents=True, exist_ok=True)
     wanted = {cell.name: cell for cell in cells}
-    done = saved(folder)
+    done = {name: outcome for name, outcome in saved(folder).items() if name in wanted}
+    for name, outcome in list(done.items()):
+        if reason := outdated(outcome, datasets[outcome.cell.dataset]):
+            listener.say(f"{name} does not count: {reason}")
+            del done[name]
     todo = [cell for name, cell in wanted.items() if name not in done or done[name].error]
     began = time.monotonic()
     for number, cell in enumerate(todo):
-        if minutes is not None and time.monotonic() - began > 60 * minutes:
-            listener.say(f"{len(todo) - number} cells are left; the same command goes on with them")
+        if minutes is not None and time.monotonic() - began >= 60 * minutes:
+            listener.say(f"{len(todo) - number} of {len(wanted)} cells are left; the same command goes on with them")
             break
         listener.progress("Cells", number, len(todo), cell.name)
-        run_cell(cell, datasets[cell.dataset], folder, device)
-    listener.progress("Cells", len(todo), len(todo))
-    return {name: outcome for name, outcome in saved(folder).items() if name in wanted}
+        done[cell.name] = run_cell(cell, datasets[cell.dataset], folder, device)
+        left = seconds_left(todo[number + 1 :], done)
+        listener.say(f"{number + 1} of {len(todo)}: {told(done[cell.name])}; about {minutes_shown(left)} left")
+    else:
+        listener.progress("Cells", len(todo), len(todo))
+    return done
 
 
-def run_cell(cell: Cell, data: PreparedDataset, folder: Path, device: str = "auto") -> None:
+def seconds_left(todo: Sequence[Cell], done: Mapping[str, Outcome]) -> float:
+    """A cell takes as long as the cells of its model on its dataset did, else as long as all did."""
+    known: dict[tuple[str, str], list[float]] = {}
+    for outcome in done.values():
+        known.setdefault((outcome.cell.dataset, outcome.cell.model), []).append(outcome.record["total_seconds"])
+    usual = mean([seconds for of in known.values() for seconds in of] or [0.0])
+    return sum(mean(known.get((cell.dataset, cell.model), [usual])) for cell in todo)
+
+
+def minutes_shown(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
+def told(outcome: Outcome) -> str:
+    took = minutes_shown(outcome.record["total_seconds"])
+    if outcome.error:
+        return f"{outcome.cell.name} failed after {took}: {outcome.error}"
+    figures = ", ".join(f"{name} {outcome.metrics[name]:.2f}" for name in ("recall@10", "mrr@10"))
+    return f"{outcome.cell.name}: {figures} in {took}"
+
+
+def run_cell(cell: Cell, data: PreparedDataset, folder: Path, device: str = "auto") -> Outcome:
     """Train and evaluate, and write down what came out, be it an error."""
     began = time.monotonic()
     where = choose_device(device)
-    record = {
+    record: dict[str, Any] = {
         "dataset": cell.dataset, "model": cell.model, "settings": dict(cell.settings), "seed": cell.seed,
         "fingerprint": data.fingerprint, "posrec": posrec.__version__, "torch": torch.__version__,
         "python": platform.python_version(),
-        "machine": torch.cuda.get_device_name() if where.type == "cuda" else platform.machine(),
+        "machine": torch.cuda.get_device_name() if where.type == "cuda" else f"{platform.machine()} CPU",
     }  # fmt: skip
     path = folder / f"{cell.name.replace(' ', '_').replace('=', '-')}.json"
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
         try:
+            record["config"] = config_of(cell)
             settings = {**cell.settings, "seed": cell.seed}
             opened, outcome = fit_run(data, cell.model, run, settings, device, listener=SilentListener())
         except RunStopped:
             raise
-        except (ValueError, RuntimeError) as error:
+        except Exception as error:  # whatever it is, hours of other cells must not be lost to it
             record["error"] = "".join(traceback.format_exception_only(error)).strip()
         else:
-            log = (run / LOG).read_text().splitlines() if (run / LOG).exists() else []
+            log = [json.loads(line) for line in (run / LOG).read_text().splitlines()] if (run / LOG).exists() else []
             record |= {
-                "training": opened.config["training"],
                 "metrics": {name: round(100 * value, 4) for name, value in outcome.metrics.items()},
-                "losses": [round(json.loads(line)["loss"], 4) for line in log if "loss" in json.loads(line)],
-                "epoch_seconds": [json.loads(line)["seconds"] for line in log if "seconds" in json.loads(line)],
+                "losses": [round(line["loss"], 4) for line in log if "loss" in line],
+                "epoch_seconds": [line["seconds"] for line in log if "seconds" in line],
             }
-            np.savez_compressed(path.with_suffix(".npz"), ranks=outcome.ranks.clamp(max=WORST).numpy().astype(np.uint8))
+            arrays = {"ranks": outcome.ranks.clamp(max=WORST).numpy().astype(np.uint8), **learned_encoding(opened)}
+            np.savez_compressed(path.with_suffix(".npz"), **arrays)  # type: ignore[arg-type]
     record["total_seconds"] = round(time.monotonic() - began, 1)
     write_json(path, record)
+    return Outcome(cell, record, path)
+
+
+def learned_encoding(run: Run) -> dict[str, npt.NDArray[np.float32]]:
+    """{"encoding": its table}, where the model has one encoding that is learned."""
+    tables = [value for name, value in run.model.state_dict().items() if f".{name}".endswith(".encoding.table")]
+    return {"encoding": tables[0].cpu().numpy()} if len(tables) == 1 else {}

@@ -1,0 +1,142 @@
+"""The claims of section 5 as data, and the rules by which our tables answer them.
+
+A claim is a list of orders "this row is better than that one". It held where every order was shown, did not hold where
+one was shown the other way round, and is unclear between: no difference that chance could not make.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from posrec.experiments.grid import EXPERIMENTS
+from posrec.experiments.paper import BEST_LAMBDA2
+from posrec.experiments.tables import TESTED, Finding, Pairs, Table
+
+HELD, FAILED, UNCLEAR = "held", "did not hold", "unclear"
+SHORT = {"recall@5": "R@5", "recall@10": "R@10", "mrr@5": "M@5", "mrr@10": "M@10"}
+
+
+@dataclass(frozen=True)
+class Claim:
+    experiment: str
+    text: str
+    pairs: Pairs
+    metrics: tuple[str, ...] = TESTED
+    datasets: tuple[str, ...] | None = None  # of the paper; None: any
+
+
+@dataclass(frozen=True)
+class Answer:
+    claim: Claim
+    dataset: str
+    metric: str
+    verdict: str
+    evidence: str
+    findings: tuple[Finding, ...]
+
+
+def others(experiment: str, *without: str) -> list[str]:
+    """The paper's rows of a table but some."""
+    return [row.label for row in EXPERIMENTS[experiment].rows if not row.extra and row.label not in without]
+
+
+def against(best: str, labels: Sequence[str]) -> list[tuple[str, str]]:
+    return [(best, label) for label in labels]
+
+
+GRAPHS = ("SR-GNN", "FGNN", "GC-SAN", "PosRec")
+CLAIMS = (
+    Claim("overall", "PosRec is better than every baseline", against("PosRec", others("overall", "PosRec"))),
+    Claim("encodings", "LDPE is the best encoding in PosRec", against("LDPE", others("encodings", "LDPE"))),
+    Claim("encodings", "LPE and LRPE are better than no encoding", [("LPE", "none"), ("LRPE", "none")]),
+    Claim("encodings", "LDPE is better than LPE and LRPE", [("LDPE", "LPE"), ("LDPE", "LRPE")]),
+    Claim("encodings", "LPE is slightly better than LRPE", [("LPE", "LRPE")]),
+    Claim("encodings", "ASPE is the worst of the fixed encodings",
+          [(label, "ASPE") for label in ("SPE", "RSPE", "DPE", "2DSPE")]),
+    Claim("plug-in", "LDPE improves STAMP", [("STAMP + LDPE", "STAMP")]),
+    Claim("plug-in", "LDPE improves SASRec, which has LPE", [("SASRec + LDPE", "SASRec")]),
+    *(Claim("anchors", f"Anchors improve {model}", [(f"{model} + anchors", model)],
+            TESTED if model in ("GC-SAN", "PosRec") else TESTED[:1])
+      for model in GRAPHS),
+    *(Claim("sensitivity", f"λ2 = {best:g} is best on {where}",
+            against(f"λ2 = {best:g}", others("sensitivity", f"λ2 = {best:g}")),
+            datasets=tuple(name for name, value in BEST_LAMBDA2.items() if value == best))
+      for best, where in ((0.5, "Yoochoose"), (1.0, "Diginetica"))),
+)  # fmt: skip
+
+# Tested beside the claims: rows that the paper does not have.
+MORE = {"overall": [("PosRec", "VSKNN"), ("PosRec", "STAN")], "encodings": [("LDPE", "RPE")]}
+
+
+def pairs_of(experiment: str, of_paper: str | None) -> list[tuple[str, str]]:
+    """Every pair that is tested in a table, once."""
+    pairs = [pair for claim in CLAIMS if claim.experiment == experiment and fits(claim, of_paper)
+             for pair in claim.pairs]  # fmt: skip
+    return list(dict.fromkeys(pairs + MORE.get(experiment, [])))
+
+
+def fits(claim: Claim, of_paper: str | None) -> bool:
+    return claim.datasets is None or of_paper in claim.datasets
+
+
+def answers(tables: Sequence[Table]) -> list[Answer]:
+    """Every claim in every table and metric that it speaks of, as far as there is something to say."""
+    found = []
+    for claim in CLAIMS:
+        for table in tables:
+            if table.experiment.name == claim.experiment and fits(claim, table.of_paper):
+                found += [answer for metric in claim.metrics if (answer := judge(claim, table, metric))]
+    return found
+
+
+def judge(claim: Claim, table: Table, metric: str) -> Answer | None:
+    of = {(one.first, one.second): one for one in table.findings if one.metric == metric}
+    tested = tuple(of[pair] for pair in claim.pairs if pair in of)
+    if not tested:
+        return None
+    if any(one.shown < 0 for one in tested):
+        verdict = FAILED
+    else:
+        whole = len(tested) == len(claim.pairs)
+        verdict = HELD if whole and all(one.shown > 0 for one in tested) else UNCLEAR
+    return Answer(claim, table.dataset, metric, verdict, evidence(claim, tested), tested)
+
+
+def evidence(claim: Claim, tested: Sequence[Finding]) -> str:
+    """What decided it, in a sentence."""
+    missing = len(claim.pairs) - len(tested)
+    note = f"; {missing} of {len(claim.pairs)} comparisons are not run yet" if missing else ""
+    if len(claim.pairs) == 1:
+        return told(tested[0]) + note
+    if lost := [one for one in tested if one.shown < 0]:
+        worst = min(lost, key=lambda one: one.difference)
+        return f"{listed(one.second if same_first(tested) else one.first for one in lost)}: the other way round, " \
+               f"{told(worst)}{note}"  # fmt: skip
+    if open_ := [one for one in tested if not one.shown]:
+        names = listed(one.second if same_first(tested) else one.first for one in open_)
+        closest = min(open_, key=lambda one: one.difference)
+        rest = len(tested) - len(open_)
+        return f"shown against {rest} of {len(tested)}; not against {names}: {told(closest)}{note}"
+    closest = min(tested, key=lambda one: one.difference)
+    return f"{told(closest)} at the closest{note}"
+
+
+def same_first(tested: Sequence[Finding]) -> bool:
+    return len({one.first for one in tested}) == 1
+
+
+def listed(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def told(one: Finding) -> str:
+    """A finding in words: the difference, how sure, on how many seeds."""
+    seeds = f"{one.seeds[0]} and {one.seeds[1]} seeds" if one.seeds[0] != one.seeds[1] else counted(one.seeds[0])
+    within = "" if abs(one.difference) > one.seed_margin else (
+        "; one seed can't say how steady it is" if one.seed_margin == float("inf") else "; seeds differ by as much"
+    )  # fmt: skip
+    return f"{one.first} {one.difference:+.2f} on {one.second} ({one.p_shown}, {seeds}{within})"
+
+
+def counted(seeds: int) -> str:
+    return f"{seeds} seed" if seeds == 1 else f"{seeds} seeds"

@@ -1,0 +1,77 @@
+"""The report as Markdown: the same words and tables, without the drawings."""
+
+from posrec.experiments import reproduce_words as words
+from posrec.experiments.claims import SHORT
+from posrec.experiments.grid import EXPERIMENTS
+from posrec.experiments.paper import METRICS
+from posrec.experiments.reproduce import Results
+from posrec.experiments.tables import Line, Table
+
+
+def markdown(results: Results) -> str:
+    parts = [f"# {words.title(results)}", *words.lead(results)]
+    if results.experiment != "figures":
+        parts += ["## Which claims of the paper held", words.headline(results), *words.nearness(results)]
+        parts += claims_table(results)
+        parts += evidence(results)
+    for experiment in EXPERIMENTS.values():
+        tables = [table for table in results.tables if table.experiment is experiment]
+        if tables:
+            parts += [f"## {experiment.title}", experiment.about]
+            parts += [part for table in tables for part in table_part(results, table)]
+            if words.has_impossible(tables):
+                parts.append(words.IMPOSSIBLE)
+    parts += ["## Where this comes from", words.METHOD]
+    parts.append("\n".join(f"- {name}: {value}" for name, value in words.origin(results)))
+    if results.failures:
+        parts += ["### Trainings that failed", "\n".join(f"- {one.cell.name}: {one.error}" for one in results.failures)]
+    return "\n\n".join(parts) + "\n"
+
+
+def claims_table(results: Results) -> list[str]:
+    columns, rows = words.matrix(results)
+    if not rows:
+        return []
+    head = ["claim", *(f"{results.title(dataset)} {SHORT[metric]}" for dataset, metric in columns)]
+    return [grid(head, [[text, *(verdict or "" for verdict in verdicts)] for text, verdicts in rows])]
+
+
+def evidence(results: Results) -> list[str]:
+    parts = []
+    for dataset in results.datasets:
+        for verdict, shown in words.VERDICTS.items():
+            lines = [
+                f"- {text}. " + " ".join(f"{SHORT[one.metric]}: {one.evidence}." for one in answers)
+                for text, answers in words.grouped(results, dataset, verdict)
+            ]
+            if lines:
+                parts += [f"### {results.title(dataset)}: {shown.lower()}", "\n".join(lines)]
+    return parts
+
+
+def table_part(results: Results, table: Table) -> list[str]:
+    compares = any(line.paper for line in table.lines)
+    head = ["%", "seeds"]
+    for metric in METRICS:
+        head += [SHORT[metric], "paper", "difference"] if compares else [SHORT[metric]]
+    rows = [[line.row.label, words.status(line), *figures(line, compares)] for line in table.lines]
+    parts = [f"### {results.title(table.dataset)}", grid(head, rows)]
+    return parts if compares else [*parts, words.NO_NUMBERS]
+
+
+def figures(line: Line, compares: bool) -> list[str]:
+    cells = []
+    for metric in METRICS:
+        deviation, over = line.deviation(metric), line.over_paper(metric)
+        shown = f"{line.mean(metric):.2f}" if line.outcomes else ""
+        cells.append(shown + (f" ± {deviation:.2f}" if deviation is not None else ""))
+        if compares:
+            mark = "†" if metric in line.impossible else ""
+            cells.append(f"{line.paper[metric][0]:.2f}{mark}" if metric in line.paper else "")
+            cells.append(f"{over:+.2f}" if over is not None else "")
+    return cells
+
+
+def grid(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

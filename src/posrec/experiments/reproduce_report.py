@@ -1,0 +1,163 @@
+"""The report as one HTML file that needs nothing else: what held, the tables beside the paper's, the figures."""
+
+from html import escape
+
+from posrec.experiments import reproduce_words as words
+from posrec.experiments.claims import FAILED, HELD, SHORT, UNCLEAR
+from posrec.experiments.compare_report import STYLE
+from posrec.experiments.grid import EXPERIMENTS, FIGURES
+from posrec.experiments.paper import METRICS
+from posrec.experiments.reproduce import Results
+from posrec.experiments.reproduce_figures import encoding_pictures, panels
+from posrec.experiments.tables import Line, Table
+
+MORE_STYLE = """
+:root { --bad: #b42318; --open: #93370d; --mark-back: #e7f4ef; --bad-back: #fdecea; --open-back: #fdf3e1; }
+@media (prefers-color-scheme: dark) { :root { --bad: #fda29b; --open: #fec84b; --mark-back: #12352a;
+  --bad-back: #44201d; --open-back: #3d2f12; } }
+body { line-height: 1.55; } h1 { margin-bottom: .4rem; } h2 { border-top: 1px solid var(--line); padding-top: 1.4rem; }
+h3 { font-size: 1rem; margin: 1.6rem 0 .5rem; } p { max-width: 48rem; }
+td small { color: var(--faint); font-size: .8rem; } td .up { color: var(--mark); } td .down { color: var(--bad); }
+td { vertical-align: top; line-height: 1.35; } tr.extra td:first-child, td.none { color: var(--faint); }
+tr.own td:first-child { font-weight: 700; } td.words, th.words { text-align: left; white-space: normal; }
+.chip { display: inline-block; border-radius: 1rem; padding: .05rem .6rem; font-size: .82rem; white-space: nowrap; }
+.held { color: var(--mark); background: var(--mark-back); } .failed { color: var(--bad); background: var(--bad-back); }
+.unclear { color: var(--open); background: var(--open-back); }
+table.claims td, table.claims th { text-align: left; padding-right: 1rem; }
+table.claims td:first-child { white-space: normal; min-width: 11rem; }
+ul.said { padding-left: 1.1rem; max-width: 56rem; } ul.said li { margin: .35rem 0; }
+ul.said li span { color: var(--faint); font-size: .92rem; display: block; }
+.panels { display: grid; gap: .6rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); }
+.panels.two { grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); max-width: 60rem; }
+.wide svg { min-width: 44rem; } details { margin: .8rem 0; } summary { cursor: pointer; color: var(--faint); }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1rem; font-size: .92rem; }
+dt { color: var(--faint); } dd { margin: 0; overflow-wrap: anywhere; }
+.warn { border-left: 3px solid var(--bad); padding-left: .8rem; }
+@media (max-width: 600px) { body { margin: 1rem auto; } h1 { font-size: 1.35rem; } dl { display: block; }
+  dd { margin: 0 0 .6rem; } th, td { font-size: .85rem; } }
+"""
+CLASSES = {HELD: "held", FAILED: "failed", UNCLEAR: "unclear"}
+
+
+def report(results: Results) -> str:
+    first, *notes = words.lead(results)
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8>",
+        "<meta name=viewport content='width=device-width, initial-scale=1'>",
+        f"<title>{escape(words.title(results))}</title><style>{STYLE}{MORE_STYLE}</style>",
+        f"<h1>{escape(words.title(results))}</h1><p>{escape(first)}</p>",
+        *(f"<p class=warn>{escape(sentence)}</p>" for sentence in notes),
+        *claims_part(results),
+    ]
+    for experiment in EXPERIMENTS.values():
+        tables = [table for table in results.tables if table.experiment is experiment]
+        if tables:
+            parts += [f"<h2 id={experiment.name}>{escape(experiment.title)}</h2><p>{escape(experiment.about)}</p>"]
+            parts += [part for table in tables for part in table_part(results, table)]
+            if words.has_impossible(tables):
+                parts.append(f"<p class=note>{escape(words.IMPOSSIBLE)}</p>")
+    if results.experiment in ("figures", "all"):
+        parts.append(f"<h2 id=figures>{escape(FIGURES.title)}</h2><p>{escape(FIGURES.about)}</p>")
+        parts += [f"<h3>{escape(name)}</h3><figure class='wide scroll'>{drawn}</figure>"
+                  for name, drawn in encoding_pictures(results)]  # fmt: skip
+    parts += ["<h2 id=origin>Where this comes from</h2>", f"<p>{escape(words.METHOD)}</p>", origin_part(results)]
+    if results.failures:
+        failed = "".join(
+            f"<li>{escape(one.cell.name)}<span>{escape(one.error or '')}</span>" for one in results.failures
+        )
+        parts.append(f"<h3>Trainings that failed</h3><ul class=said>{failed}</ul>")
+    return "\n".join(parts) + "\n"
+
+
+def claims_part(results: Results) -> list[str]:
+    """The paper's claims: all at a glance, then each with its evidence."""
+    if results.experiment == "figures":
+        return []
+    columns, rows = words.matrix(results)
+    head = "".join(
+        f"<th>{escape(results.title(dataset))}<br><small>{SHORT[metric]}</small>" for dataset, metric in columns
+    )
+    body = "".join(
+        f"<tr><td>{escape(text)}</td>{''.join(f'<td>{chip(verdict)}</td>' for verdict in verdicts)}</tr>"
+        for text, verdicts in rows
+    )
+    parts = ["<h2 id=claims>Which claims of the paper held</h2>", f"<p>{escape(words.headline(results))}</p>"]
+    parts += [f"<p>{escape(sentence)}</p>" for sentence in words.nearness(results)]
+    if rows:
+        parts.append(f"<div class=scroll><table class=claims><tr><th>claim</th>{head}</tr>{body}</table></div>")
+    for dataset in results.datasets:
+        for verdict, shown in words.VERDICTS.items():
+            if of_verdict := words.grouped(results, dataset, verdict):
+                parts.append(f"<h3>{escape(results.title(dataset))}: {shown.lower()}</h3><ul class=said>")
+                for text, answers in of_verdict:
+                    evidence = "".join(f"<span>{SHORT[one.metric]}: {escape(one.evidence)}</span>" for one in answers)
+                    parts.append(f"<li>{escape(text)}{evidence}</li>")
+                parts.append("</ul>")
+    return parts
+
+
+def chip(verdict: str | None) -> str:
+    return f"<span class='chip {CLASSES[verdict]}'>{verdict}</span>" if verdict else ""
+
+
+def table_part(results: Results, table: Table) -> list[str]:
+    drawn, caption = panels(table)
+    two = " two" if table.experiment.name == "overall" else ""
+    compares = any(line.paper for line in table.lines)
+    note = "Second line: the paper's figure, and ours minus it." if compares else words.NO_NUMBERS
+    head = "".join(f"<th>{SHORT[metric]}" for metric in METRICS)
+    body = "".join(table_row(table, line) for line in table.lines)
+    parts = [
+        f"<h3>{escape(results.title(table.dataset))}</h3>",
+        f"<div class=scroll><table><tr><th>%<th>seeds{head}</tr>{body}</table></div>",
+        f"<p class=note>{escape(note)}</p>",
+    ]
+    if drawn:
+        parts.append(
+            f"<figure><div class='panels{two}'>{''.join(drawn)}</div><figcaption>{caption}</figcaption></figure>"
+        )
+    if table.findings:
+        parts.append(findings_part(table))
+    return parts
+
+
+def table_row(table: Table, line: Line) -> str:
+    kind = "extra" if line.row.extra else "own" if line.row.label == "PosRec" else ""
+    name = escape(line.row.label) + (" <small>not in the paper</small>" if line.row.extra else "")
+    cells = "".join(figure_cell(table, line, metric) for metric in METRICS)
+    return f"<tr class='{kind}'><td>{name}</td><td class=none>{words.status(line)}</td>{cells}</tr>"
+
+
+def figure_cell(table: Table, line: Line, metric: str) -> str:
+    shown, deviation = "", line.deviation(metric)
+    if line.outcomes:
+        shown = f"{line.mean(metric):.2f}" + (f" <small>±{deviation:.2f}</small>" if deviation is not None else "")
+    if metric in line.paper:
+        wrong = line.impossible.get(metric)
+        mark = f"<span title='{escape(wrong)}'>†</span>" if wrong else ""
+        over = line.over_paper(metric)
+        more = f" <span class={'up' if over >= 0 else 'down'}>{over:+.2f}</span>" if over is not None else ""
+        shown += f"<br><small>{line.paper[metric][0]:.2f}{mark}{more}</small>"
+    leads = line.outcomes and line.mean(metric) == table.best(metric)
+    return f"<td{' class=best' if leads else ''}>{shown}</td>"
+
+
+def findings_part(table: Table) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(one.first)} − {escape(one.second)}</td><td>{SHORT[one.metric]}</td>"
+        f"<td>{one.difference:+.2f}</td><td>{100 * one.comparison.low:+.2f} to {100 * one.comparison.high:+.2f}</td>"
+        f"<td>{'–' if one.seed_margin == float('inf') else f'±{one.seed_margin:.2f}'}</td>"
+        f"<td>{escape(one.p_shown.removeprefix('p = ').removeprefix('p '))}</td>"
+        f"<td>{words.shown_words(one)}</td></tr>"
+        for one in table.findings
+    )
+    head = "<th>pair<th>metric<th>difference<th>95 % over sessions<th>95 % over seeds<th>p<th>verdict"
+    return (
+        f"<details><summary>Which differences are real: {len(table.findings)} comparisons</summary>"
+        f"<div class=scroll><table><tr>{head}</tr>{rows}</table></div></details>"
+    )
+
+
+def origin_part(results: Results) -> str:
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in words.origin(results))
+    return f"<dl>{rows}</dl>"

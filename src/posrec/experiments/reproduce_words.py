@@ -1,0 +1,141 @@
+"""What a report says in plain sentences, made from the results by rules; the HTML and the Markdown share it."""
+
+from collections.abc import Iterable
+from statistics import median
+
+from posrec.experiments.cells import minutes_shown
+from posrec.experiments.claims import FAILED, HELD, SHORT, UNCLEAR, Answer, counted, listed
+from posrec.experiments.paper import METRICS
+from posrec.experiments.reproduce import Results, differs
+from posrec.experiments.tables import Finding, Line, Table
+
+VERDICTS = {HELD: "Held", FAILED: "Did not hold", UNCLEAR: "Unclear"}
+
+METHOD = (
+    "Every item is ranked for every test sample; ties count against the target. Figures are means over seeds in "
+    "percent, ± the standard deviation over seeds. Differences are tested on R@10 and M@10, paired on the same test "
+    "samples, each sample's gain averaged over the seeds; the samples of a session are not independent, so p comes "
+    "from a t-test over sessions. It is corrected after Holm over all comparisons of a table. A difference is called "
+    "shown when the corrected p is below 0.05 and the difference is also outside the 95 % interval that its seeds give "
+    "(Student's t); one seed can't show anything."
+)
+IMPOSSIBLE = (
+    "† No ranking has these figures together: MRR@K lies between Recall@K / K and Recall@K, and from K = 5 to 10 it "
+    "grows by a tenth to a sixth of what Recall does. The paper's row is shown as printed."
+)
+NO_NUMBERS = "The paper shows this as a figure without numbers, so there is nothing to set beside ours but its words."
+
+
+def title(results: Results) -> str:
+    return "The paper's experiments, run again" + (" (quick run)" if results.quick else "")
+
+
+def lead(results: Results) -> list[str]:
+    """What was run, and what a reader must know before anything else."""
+    names = listed(results.title(name) for name in results.datasets)
+    done = len(results.outcomes) - len(results.failures)
+    sentences = [
+        f"{'Everything' if results.experiment == 'all' else results.experiment.capitalize()} of section 5 of "
+        "“Exploiting Positional Information for Session-based Recommendation” on "
+        f"{names}: {done:,} of {len(results.cells):,} trainings done, {minutes_shown(results.seconds)} in all, up to "
+        f"{counted(results.seeds)} each."
+    ]
+    if results.quick:
+        sentences.append(
+            "This is a quick run: tiny models, one epoch, a small simulated shop. It shows that every experiment runs; "
+            "it says nothing about the paper."
+        )
+    if results.failures:
+        sentences.append(f"{plural(len(results.failures), 'training')} failed; they are listed at the end.")
+    if results.missing:
+        sentences.append(f"{plural(results.missing, 'training')} not run yet; the same command goes on with them.")
+    return sentences + [sentence for name, data in results.datasets.items() if (sentence := differs(name, data))]
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def nearness(results: Results) -> list[str]:
+    """How near the overall table comes to the paper's, a sentence or two a dataset."""
+    said = []
+    for table in results.tables:
+        lines = [line for line in table.lines if line.paper and line.outcomes]
+        if table.experiment.name != "overall" or not lines:
+            continue
+        own = [line for line in lines if line.row.label == "PosRec"]
+        shown = [f"{SHORT[metric]} {own[0].mean(metric):.2f} ({own[0].over_paper(metric):+.2f})"
+                 for metric in METRICS if own]  # fmt: skip
+        rest = [line for line in lines if line.row.label != "PosRec" and not line.impossible]
+        away = [line.over_paper(metric) or 0.0 for line in rest for metric in METRICS]
+        sentence = f"{results.title(table.dataset)}: PosRec has {', '.join(shown)} against the paper's. " if own else ""
+        if away:
+            above = sum(value > 0 for value in away)
+            sentence += (
+                f"Of the baselines' {len(away)} figures that are possible, ours are above the paper's in {above}; the "
+                f"median difference is {median(away):+.2f}."
+            )
+        said.append(sentence.strip())
+    return said
+
+
+def headline(results: Results) -> str:
+    """All answers counted."""
+    if not results.answers:
+        return "No claim can be answered yet."
+    counts = {verdict: sum(one.verdict == verdict for one in results.answers) for verdict in VERDICTS}
+    return (
+        f"{plural(len(results.answers), 'answer')}, one for each claim, dataset and metric: {counts[HELD]} held, "
+        f"{counts[FAILED]} did not hold, {counts[UNCLEAR]} unclear."
+    )
+
+
+def grouped(results: Results, dataset: str, verdict: str) -> list[tuple[str, list[Answer]]]:
+    """The claims with this verdict on a dataset, each with its answers by metric."""
+    found: dict[str, list[Answer]] = {}
+    for one in results.answers:
+        if one.dataset == dataset and one.verdict == verdict:
+            found.setdefault(one.claim.text, []).append(one)
+    return list(found.items())
+
+
+def matrix(results: Results) -> tuple[list[tuple[str, str]], list[tuple[str, list[str | None]]]]:
+    """Columns (dataset, metric), and for each claim the verdict in each column or None."""
+    columns = list(dict.fromkeys((one.dataset, one.metric) for one in results.answers))
+    rows: dict[str, dict[tuple[str, str], str]] = {}
+    for one in results.answers:
+        rows.setdefault(one.claim.text, {})[one.dataset, one.metric] = one.verdict
+    return columns, [(text, [of.get(column) for column in columns]) for text, of in rows.items()]
+
+
+def status(line: Line) -> str:
+    """Why a row has no figures, or fewer seeds than wanted."""
+    if line.failures and not line.outcomes:
+        return "failed"
+    if not line.outcomes:
+        return "not run yet"
+    return str(len(line.outcomes)) + (f" of {line.wanted}" if len(line.outcomes) < line.wanted else "")
+
+
+def origin(results: Results) -> list[tuple[str, str]]:
+    """Where the figures come from."""
+    rows = [
+        ("machine", ", ".join(results.records("machine"))),
+        ("versions", ", ".join(f"{key} {' / '.join(results.records(key))}" for key in ("posrec", "torch", "python"))),
+        ("time", f"{minutes_shown(results.seconds)} for {plural(len(results.outcomes), 'training')}"),
+    ]
+    for name, data in results.datasets.items():
+        rows.append((
+            results.title(name),
+            f"folder {name}, {len(data.train):,} training samples, {len(data.test):,} test samples in "
+            f"{data.test.sessions:,} sessions, {data.train_items:,} items in training, fingerprint {data.fingerprint}",
+        ))  # fmt: skip
+    return rows
+
+
+def has_impossible(tables: Iterable[Table]) -> bool:
+    return any(line.impossible for table in tables for line in table.lines)
+
+
+def shown_words(one: Finding) -> str:
+    return {1: f"{one.first} is better", -1: f"{one.second} is better", 0: "no difference shown"}[one.shown]

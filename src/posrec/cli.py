@@ -294,6 +294,40 @@ def reproduce(
         raise RunFailed(f"{len(results.failures)} trainings failed: see the end of {out}/report.html")
 
 
+@app.command()
+def tune(
+    dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
+    model: Annotated[str, typer.Option(help="See posrec models.")] = "posrec",
+    trials: Annotated[int, typer.Option(min=1, help="How many in all, those of earlier calls counted.")] = 20,
+    out: Annotated[Path, typer.Option(help="The folder of the search; the same one goes on with it.")] = Path("tuning"),
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value: fixed, not searched.")] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="At most; stopped early on validation.")] = 15,
+    seed: Annotated[int, typer.Option()] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+) -> None:
+    """Search for good settings on the validation part; the test part is not looked at. Needs posrec[tune].
+
+    Example: posrec tune shop --model posrec --trials 30
+    """
+    from posrec.data.sessions import load
+    from posrec.experiments.tune import train_command, tune
+    from posrec.listener import TerminalListener
+    from posrec.training.settings import parse_pairs
+
+    fixed = parse_pairs(settings or [])
+    with TerminalListener() as listener:
+        found = tune(load(dataset), model, trials, out, fixed, epochs, device, seed, listener)
+    usual = (
+        f"{100 * found.usual:.2f} with the usual settings" if found.usual is not None else "the usual were not tried"
+    )
+    console.print(
+        f"{found.trials} trials, {found.pruned} cut short, {found.failed} failed. Best mrr@20 on validation: "
+        f"{100 * found.value:.2f} ({usual}). Train with it:",
+        highlight=False,
+    )
+    typer.echo(train_command(dataset, model, found, fixed, epochs))
+
+
 def show(figures: Any, table: Any, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(figures, ensure_ascii=False, indent=2))

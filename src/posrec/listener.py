@@ -21,6 +21,9 @@ class Listener:
     def progress(self, work: str, done: float, total: float, note: str = "") -> None:
         """`done` of `total` in whatever unit the work counts; a new `work` starts a new bar."""
 
+    def validated(self, epoch: int, metrics: dict[str, float]) -> None:
+        """The validation metrics of a finished epoch, under early stopping; may raise to end the training."""
+
 
 class SilentListener(Listener):
     def say(self, sentence: str) -> None:

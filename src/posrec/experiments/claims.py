@@ -107,21 +107,21 @@ def evidence(claim: Claim, tested: Sequence[Finding]) -> str:
     note = f"; {missing} of {len(claim.pairs)} comparisons are not run yet" if missing else ""
     if len(claim.pairs) == 1:
         return told(tested[0]) + note
+    one_best = len({one.first for one in tested}) == 1  # else one row is worse than several
     if lost := [one for one in tested if one.shown < 0]:
-        worst = min(lost, key=lambda one: one.difference)
-        return f"{listed(one.second if same_first(tested) else one.first for one in lost)}: the other way round, " \
-               f"{told(worst)}{note}"  # fmt: skip
-    if open_ := [one for one in tested if not one.shown]:
-        names = listed(one.second if same_first(tested) else one.first for one in open_)
-        closest = min(open_, key=lambda one: one.difference)
-        rest = len(tested) - len(open_)
-        return f"shown against {rest} of {len(tested)}; not against {names}: {told(closest)}{note}"
+        names = [one.second if one_best else one.first for one in lost]
+        other = f"{listed(names)} {'is' if len(names) == 1 else 'are'} better" if one_best else (
+            f"{lost[0].second} is better than {listed(names)}"
+        )  # fmt: skip
+        return f"{other}: {told(min(lost, key=lambda one: one.difference))}{note}"
+    if undecided := [one for one in tested if not one.shown]:
+        names = [one.second if one_best else one.first for one in undecided]
+        closest = min(undecided, key=lambda one: one.difference)
+        word = "against" if one_best else "for"
+        shown = len(tested) - len(undecided)
+        return f"shown {word} {shown} of {len(tested)}, not {word} {listed(names)}: {told(closest)}{note}"
     closest = min(tested, key=lambda one: one.difference)
     return f"{told(closest)} at the closest{note}"
-
-
-def same_first(tested: Sequence[Finding]) -> bool:
-    return len({one.first for one in tested}) == 1
 
 
 def listed(names: Iterable[str]) -> str:
@@ -135,8 +135,13 @@ def told(one: Finding) -> str:
     within = "" if abs(one.difference) > one.seed_margin else (
         "; one seed can't say how steady it is" if one.seed_margin == float("inf") else "; seeds differ by as much"
     )  # fmt: skip
-    return f"{one.first} {one.difference:+.2f} on {one.second} ({one.p_shown}, {seeds}{within})"
+    return f"{one.first} {signed(one.difference)} on {one.second} ({one.p_shown}, {seeds}{within})"
 
 
 def counted(seeds: int) -> str:
     return f"{seeds} seed" if seeds == 1 else f"{seeds} seeds"
+
+
+def signed(points: float) -> str:
+    """With its sign, but no -0.00."""
+    return f"{round(points, 2) + 0.0:+.2f}"

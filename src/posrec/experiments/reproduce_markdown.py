@@ -1,7 +1,7 @@
 """The report as Markdown: the same words and tables, without the drawings."""
 
 from posrec.experiments import reproduce_words as words
-from posrec.experiments.claims import SHORT
+from posrec.experiments.claims import SHORT, signed
 from posrec.experiments.grid import EXPERIMENTS
 from posrec.experiments.paper import METRICS
 from posrec.experiments.reproduce import Results
@@ -68,7 +68,7 @@ def figures(line: Line, compares: bool) -> list[str]:
         if compares:
             mark = "†" if metric in line.impossible else ""
             cells.append(f"{line.paper[metric][0]:.2f}{mark}" if metric in line.paper else "")
-            cells.append(f"{over:+.2f}" if over is not None else "")
+            cells.append(signed(over) if over is not None else "")
     return cells
 
 

@@ -3,7 +3,7 @@
 from html import escape
 
 from posrec.experiments import reproduce_words as words
-from posrec.experiments.claims import FAILED, HELD, SHORT, UNCLEAR
+from posrec.experiments.claims import FAILED, HELD, SHORT, UNCLEAR, signed
 from posrec.experiments.compare_report import STYLE
 from posrec.experiments.grid import EXPERIMENTS, FIGURES
 from posrec.experiments.paper import METRICS
@@ -17,7 +17,8 @@ MORE_STYLE = """
   --bad-back: #44201d; --open-back: #3d2f12; } }
 body { line-height: 1.55; } h1 { margin-bottom: .4rem; } h2 { border-top: 1px solid var(--line); padding-top: 1.4rem; }
 h3 { font-size: 1rem; margin: 1.6rem 0 .5rem; } p { max-width: 48rem; }
-td small { color: var(--faint); font-size: .8rem; } td .up { color: var(--mark); } td .down { color: var(--bad); }
+td small { color: var(--faint); font-size: .8rem; }
+td.best small { font-weight: 400; } td .up { color: var(--mark); } td .down { color: var(--bad); }
 td { vertical-align: top; line-height: 1.35; } tr.extra td:first-child, td.none { color: var(--faint); }
 tr.own td:first-child { font-weight: 700; } td.words, th.words { text-align: left; white-space: normal; }
 .chip { display: inline-block; border-radius: 1rem; padding: .05rem .6rem; font-size: .82rem; white-space: nowrap; }
@@ -136,7 +137,9 @@ def figure_cell(table: Table, line: Line, metric: str) -> str:
         wrong = line.impossible.get(metric)
         mark = f"<span title='{escape(wrong)}'>†</span>" if wrong else ""
         over = line.over_paper(metric)
-        more = f" <span class={'up' if over >= 0 else 'down'}>{over:+.2f}</span>" if over is not None else ""
+        more = (
+            f" <span class={'up' if round(over, 2) >= 0 else 'down'}>{signed(over)}</span>" if over is not None else ""
+        )
         shown += f"<br><small>{line.paper[metric][0]:.2f}{mark}{more}</small>"
     leads = line.outcomes and line.mean(metric) == table.best(metric)
     return f"<td{' class=best' if leads else ''}>{shown}</td>"
@@ -145,7 +148,7 @@ def figure_cell(table: Table, line: Line, metric: str) -> str:
 def findings_part(table: Table) -> str:
     rows = "".join(
         f"<tr><td>{escape(one.first)} − {escape(one.second)}</td><td>{SHORT[one.metric]}</td>"
-        f"<td>{one.difference:+.2f}</td><td>{100 * one.comparison.low:+.2f} to {100 * one.comparison.high:+.2f}</td>"
+        f"<td>{signed(one.difference)}</td><td>{100 * one.comparison.low:+.2f} to {100 * one.comparison.high:+.2f}</td>"
         f"<td>{'–' if one.seed_margin == float('inf') else f'±{one.seed_margin:.2f}'}</td>"
         f"<td>{escape(one.p_shown.removeprefix('p = ').removeprefix('p '))}</td>"
         f"<td>{words.shown_words(one)}</td></tr>"

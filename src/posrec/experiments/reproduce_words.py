@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from statistics import median
 
 from posrec.experiments.cells import minutes_shown
-from posrec.experiments.claims import FAILED, HELD, SHORT, UNCLEAR, Answer, counted, listed
+from posrec.experiments.claims import FAILED, HELD, SHORT, UNCLEAR, Answer, counted, listed, signed
 from posrec.experiments.paper import METRICS
 from posrec.experiments.reproduce import Results, differs
 from posrec.experiments.tables import Finding, Line, Table
@@ -64,7 +64,7 @@ def nearness(results: Results) -> list[str]:
         if table.experiment.name != "overall" or not lines:
             continue
         own = [line for line in lines if line.row.label == "PosRec"]
-        shown = [f"{SHORT[metric]} {own[0].mean(metric):.2f} ({own[0].over_paper(metric):+.2f})"
+        shown = [f"{SHORT[metric]} {own[0].mean(metric):.2f} ({signed(own[0].over_paper(metric) or 0.0)})"
                  for metric in METRICS if own]  # fmt: skip
         rest = [line for line in lines if line.row.label != "PosRec" and not line.impossible]
         away = [line.over_paper(metric) or 0.0 for line in rest for metric in METRICS]
@@ -73,7 +73,7 @@ def nearness(results: Results) -> list[str]:
             above = sum(value > 0 for value in away)
             sentence += (
                 f"Of the baselines' {len(away)} figures that are possible, ours are above the paper's in {above}; the "
-                f"median difference is {median(away):+.2f}."
+                f"median difference is {signed(median(away))}."
             )
         said.append(sentence.strip())
     return said

@@ -142,6 +142,7 @@ def choose(
         progress.epochs_without_gain += 1
     log.epoch(progress.epoch, validation=metrics)
     listener.say(f"epoch {progress.epoch}: {CHOSEN_BY} {100 * metrics[CHOSEN_BY]:.2f} on validation")
+    listener.validated(progress.epoch, metrics)
 
 
 def evaluate_on(

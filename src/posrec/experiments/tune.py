@@ -1,0 +1,219 @@
+"""Settings for one's own data: a search on validation, resumable, and cut short where it leads nowhere.
+
+Optuna proposes settings, a model is fitted without the latest tenth of the training sessions, and what it is worth is
+its best `mrr@20` on those. The test part is never looked at. Every trial is kept in `study.db`.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from posrec.data.sessions import PreparedDataset
+from posrec.errors import InputError, RunFailed
+from posrec.files import write_json
+from posrec.fit import choose_device
+from posrec.listener import Listener, SilentListener
+from posrec.models.catalog import CATALOG, ModelSpec
+from posrec.training.loop import CHOSEN_BY, evaluate_on, train
+from posrec.training.settings import Settings, split_settings
+
+STUDY, SUMMARY = "study.db", "tuning.json"
+STARTING = 4  # trials that are never cut, so that there is a median to cut by
+
+
+@dataclass(frozen=True)
+class Range:
+    """Any number between, small ones as likely as large ones."""
+
+    low: float
+    high: float
+
+
+Choices = tuple[Any, ...]
+TRAINING: dict[str, Range | Choices] = {
+    "learning_rate": Range(3e-4, 1e-2),
+    "batch_size": (100, 128, 256, 512),
+    "l2": (0.0, 1e-6, 1e-5, 1e-4),
+}
+DROPOUT: Choices = (0.0, 0.1, 0.2, 0.3, 0.5)
+WIDTHS: Choices = (50, 64, 100, 128, 200)
+# Small on purpose: what is known to matter for each model; the defaults are in every one.
+SEARCH: dict[str, dict[str, Range | Choices]] = {
+    "posrec": {**TRAINING, "d": WIDTHS, "dropout": DROPOUT, "encoding": ("ldpe", "dpe", "lrpe", "none"),
+               "anchors": (True, False), "lambda2": (0.25, 0.5, 1.0, 2.0)},
+    "pop": {},
+    "spop": {},
+    "itemknn": {"neighbours": (50, 100, 200, 500), "regularization": (0.0, 10.0, 20.0, 50.0),
+                "alpha": (0.25, 0.5, 0.75)},
+    "bprmf": {**TRAINING, "d": WIDTHS, "sample_alpha": (0.0, 0.25, 0.5, 0.75)},
+    "fpmc": {**TRAINING, "d": WIDTHS, "sample_alpha": (0.0, 0.25, 0.5, 0.75)},
+    "gru4rec": {**TRAINING, "dropout": DROPOUT, "embedding_dropout": (0.0, 0.25, 0.5), "truncated": (True, False)},
+    "narm": {**TRAINING, "d": WIDTHS, "dropout": DROPOUT, "embedding_dropout": (0.0, 0.25, 0.5)},
+    "stamp": {**TRAINING, "d": WIDTHS, "dropout": DROPOUT, "encoding": ("none", "ldpe"), "add_mean": (False, True)},
+    "srgnn": {**TRAINING, "d": WIDTHS, "steps": (1, 2, 3), "anchors": (False, True)},
+    "fgnn": {**TRAINING, "d": WIDTHS, "layers": (1, 2, 3), "heads": (1, 2, 4, 8), "anchors": (False, True)},
+    "gcsan": {**TRAINING, "d": WIDTHS, "layers": (1, 2), "weight": (0.4, 0.6, 0.8), "dropout": DROPOUT},
+    "sasrec": {**TRAINING, "d": WIDTHS, "layers": (1, 2, 3), "dropout": DROPOUT, "encoding": ("lpe", "ldpe")},
+    "vsknn": {"k": (100, 300, 500, 1000), "sample_size": (1000, 2500, 5000), "idf": (0.0, 1.0, 5.0)},
+    "stan": {"k": (100, 200, 500, 1000), "sample_size": (1000, 2500, 5000), "lambda1": (1.0, 2.0, 4.0),
+             "lambda3": (1.0, 2.0, 4.0)},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The best settings found, what they and the usual ones are worth on validation, and how many trials there were."""
+
+    settings: dict[str, Any]
+    value: float
+    usual: float | None
+    trials: int
+    pruned: int
+    failed: int
+
+
+def tune(
+    data: PreparedDataset,
+    model: str,
+    trials: int,
+    out: Path,
+    fixed: Mapping[str, Any] | None = None,
+    epochs: int = 15,
+    device: str = "auto",
+    seed: int = 0,
+    listener: Listener | None = None,
+) -> Tuned:
+    """Search until the study in `out` has `trials` trials, those of earlier calls counted. `fixed` is not searched."""
+    optuna = import_optuna()
+    listener = listener or SilentListener()
+    spec, where = known(model), choose_device(device)
+    fixed = dict(fixed or {})
+    space = {name: values for name, values in SEARCH[model].items() if name not in fixed}
+    if not space:
+        raise InputError(f"model {model} has nothing to tune" + (" beside what --set fixes" if fixed else ""))
+    usual = asdict(spec.config()) | asdict(Settings(**spec.settings))
+    configs = split_settings(fixed, spec.config(), Settings(**spec.settings))  # refuses what does not fit, before all
+    configs[1].check()
+    out.mkdir(parents=True, exist_ok=True)
+    study = optuna.create_study(
+        storage=f"sqlite:///{(out / STUDY).absolute()}",
+        study_name=f"{model} {data.fingerprint} epochs={epochs} {sorted(fixed.items())}",
+        direction="maximize",
+        load_if_exists=True,
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTING, n_warmup_steps=1),
+    )
+    before = len(finished(study))
+    study.sampler = optuna.samplers.TPESampler(seed=seed + before)  # a resumed search must not draw the same again
+    if before == 0:
+        study.enqueue_trial({name: usual[name] for name in space}, skip_if_exists=True)
+    elif before < trials:
+        listener.say(f"going on after {before} trials in {out / STUDY}")
+
+    def objective(trial: Any) -> float:
+        settings = {**fixed, **{name: suggest(trial, name, values) for name, values in space.items()}}
+        listener.progress(
+            "Trials", len(finished(study)), trials, ", ".join(f"{k}={v}" for k, v in trial.params.items())
+        )
+        return worth(spec, data, {**settings, "seed": seed}, epochs, where, TrialListener(trial, optuna, listener))
+
+    for _ in range(trials - before):
+        study.optimize(objective, n_trials=1, catch=(RunFailed, torch.OutOfMemoryError))
+        listener.progress("Trials", len(finished(study)), trials)
+    outcome = examine(study, optuna, space, usual)
+    trials_told = [{"settings": one.params, "state": one.state.name.lower(), CHOSEN_BY: one.value}
+                   for one in finished(study)]  # fmt: skip
+    write_json(out / SUMMARY, {"model": model, "dataset": data.fingerprint, "fixed": fixed, **asdict(outcome),
+                               "all": trials_told})  # fmt: skip
+    return outcome
+
+
+def worth(
+    spec: ModelSpec,
+    data: PreparedDataset,
+    settings: dict[str, Any],
+    epochs: int,
+    device: torch.device,
+    listener: Listener,
+) -> float:
+    """The best epoch's metric on validation of a model fitted without it."""
+    wanted = {"protocol": "early-stop", "epochs": epochs, **settings}
+    model_config, training = split_settings(wanted, spec.config(), Settings(**spec.settings))
+    training.check()
+    torch.manual_seed(training.seed)
+    network = spec.build(data.train_items, model_config)
+    if spec.counts:
+        part = data.fitting
+        network.count(part.items[: part.clicks], part.offsets)  # type: ignore[operator]
+        return float(evaluate_on(network, data, data.validation, device, SilentListener()).metrics[CHOSEN_BY])
+    with tempfile.TemporaryDirectory() as scratch:
+        return train(network, data, training, Path(scratch), device, listener).best
+
+
+class TrialListener(Listener):
+    """Tells Optuna of every epoch, which may end the trial; the sentences of single trainings are not passed on."""
+
+    def __init__(self, trial: Any, optuna: Any, listener: Listener) -> None:
+        self.trial, self.optuna, self.listener = trial, optuna, listener
+
+    def say(self, sentence: str) -> None:
+        pass
+
+    def validated(self, epoch: int, metrics: dict[str, float]) -> None:
+        self.trial.report(metrics[CHOSEN_BY], epoch)
+        if self.trial.should_prune():
+            raise self.optuna.TrialPruned
+
+
+def suggest(trial: Any, name: str, values: Range | Choices) -> Any:
+    if isinstance(values, Range):
+        return float(f"{trial.suggest_float(name, values.low, values.high, log=True):.3g}")
+    return trial.suggest_categorical(name, values)
+
+
+def finished(study: Any) -> list[Any]:
+    """Trials that came to an end, well or not; one that was killed half-way is done again as another."""
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+
+
+def examine(study: Any, optuna: Any, space: Mapping[str, Any], usual: Mapping[str, Any]) -> Tuned:
+    states = [trial.state for trial in finished(study)]
+    of = optuna.trial.TrialState
+    if of.COMPLETE not in states:
+        raise RunFailed(f"none of {len(states)} trials came to an end; see {STUDY}, or fix smaller settings with --set")
+    best = study.best_trial
+    settings = {name: rounded(value, space[name]) for name, value in best.params.items()}
+    whole = [trial for trial in finished(study) if trial.state == of.COMPLETE]
+    as_usual = [one.value for one in whole if all(usual[name] == value for name, value in one.params.items())]
+    counts = (len(states), states.count(of.PRUNED), states.count(of.FAIL))
+    return Tuned(settings, best.value, as_usual[0] if as_usual else None, *counts)
+
+
+def rounded(value: Any, values: Range | Choices) -> Any:
+    """A number of a range as it was used."""
+    return float(f"{value:.3g}") if isinstance(values, Range) else value
+
+
+def train_command(folder: Path, model: str, tuned: Tuned, fixed: Mapping[str, Any], epochs: int) -> str:
+    """What to type to train with the settings found."""
+    protocol = "" if CATALOG[model].counts else f" --protocol early-stop --epochs {epochs}"
+    chosen = "".join(f" --set {name}={value}" for name, value in {**fixed, **tuned.settings}.items())
+    return f"posrec train {folder} --model {model} --out runs/tuned{protocol}{chosen}"
+
+
+def known(model: str) -> ModelSpec:
+    if model not in SEARCH:
+        raise InputError(f"model {model!r} has no search space; choose one of {', '.join(SEARCH)}")
+    return CATALOG[model]
+
+
+def import_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise InputError("posrec tune needs Optuna, which is not installed: pip install 'posrec[tune]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna

@@ -24,6 +24,10 @@ class SessionGraph:
     edges: Tensor  # [B, L, L] edges[b, i, j]: how often j was clicked right after i
     distances: Tensor | None  # [B, L, L] steps between nodes, edges taken undirected and unweighted; 0 where not nodes
 
+    def last(self, lengths: Tensor) -> Tensor:
+        """[B] the slot of the last click's node."""
+        return self.alias.gather(1, (lengths - 1)[:, None])[:, 0]
+
     def rows(self, start: int, end: int) -> "SessionGraph":
         """The graphs of sessions start..end-1; views."""
         parts = {name: None if value is None else value[start:end] for name, value in vars(self).items()}

@@ -24,6 +24,21 @@ def add_anchors(
     return incoming + distances * first_or_repeated[:, None, :], outgoing + distances * last_or_repeated[:, None, :]
 
 
+def message_weights(
+    edges: Tensor, distances: Tensor | None, repeated: Tensor, last: Tensor, normalize: bool
+) -> Tensor:
+    """The weights of a gated graph layer, incoming and outgoing, [B, 2, L, L]; with anchors where `distances` are given.
+
+    Anchors are added to the counts of the edges, and only then is anything divided: what a node hears from each side
+    still adds up to one.
+    """
+    incoming, outgoing = neighbours(edges)
+    if distances is not None:
+        incoming, outgoing = add_anchors(incoming, outgoing, distances, repeated, last)
+    weights = torch.stack([incoming, outgoing], dim=1)
+    return normalised(weights) if normalize else weights
+
+
 def normalised(weights: Tensor) -> Tensor:
     """Each row divided by its sum; a row of zeros stays one."""
-    return weights / weights.sum(2, keepdim=True).clamp(min=1)
+    return weights / weights.sum(-1, keepdim=True).clamp(min=1)

@@ -34,6 +34,10 @@ class Packing:
         slots: Tensor = ToSlots.apply(rows, self.row_of_slot, self.slot_of_row, self.used)  # type: ignore[no-untyped-call]
         return slots
 
+    def row_at(self, slot: Tensor) -> Tensor:
+        """[B] a slot of each session -> [B] its row."""
+        return self.row_of_slot.gather(1, slot[:, None])[:, 0]
+
 
 def pack(filled: Tensor, capacity: int | None = None) -> Packing:
     """`filled [B, L]` -> Packing, of exactly as many rows as there are filled slots, or of `capacity` rows."""

@@ -1,8 +1,10 @@
-"""One bidirectional Transformer layer (Vaswani et al., 2017): every filled slot attends to every filled slot.
+"""One Transformer layer (Vaswani et al., 2017): every filled slot attends to every filled slot.
 
 A  = softmax(Q K^T / sqrt(d_head) + bias) V,  over the filled slots of the session
 x1 = LayerNorm(x + A W_o)
 x2 = LayerNorm(x1 + W_2 relu(W_1 x1))
+
+With `norm_first` the layer norms stand before the two parts, not after the sums: x1 = x + A(LayerNorm(x)) W_o.
 """
 
 import math
@@ -15,34 +17,55 @@ from posrec.layers.product import batched_product
 
 
 class TransformerLayer(nn.Module):
-    """x [T, d] -> [T, d]; `bias` [B, 1 or heads, L, L] is added to the attention's logits."""
+    """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits."""
 
-    def __init__(self, d: int, heads: int, width: int, dropout: float = 0.0) -> None:
+    def __init__(self, d: int, heads: int, width: int, dropout: float = 0.0, norm_first: bool = False) -> None:
         super().__init__()
         if d % heads:
             raise ValueError(f"heads={heads} does not divide d={d}")
         self.heads = heads
+        self.norm_first = norm_first
         self.queries_keys_values = nn.Linear(d, 3 * d)
         self.out = nn.Linear(d, d)
         self.widen = nn.Linear(d, width)
         self.narrow = nn.Linear(width, d)
-        self.after_attention = nn.LayerNorm(d)
-        self.after_feed_forward = nn.LayerNorm(d)
+        self.attention_norm = nn.LayerNorm(d)
+        self.feed_forward_norm = nn.LayerNorm(d)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
-        x = self.after_attention(x + self.dropout(self.attend(x, packing, bias)))
-        x = self.after_feed_forward(x + self.dropout(self.narrow(functional.relu(self.widen(x)))))
+        if self.norm_first:
+            x = x + self.dropout(self.attend(self.attention_norm(x), packing, bias))
+            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        x = self.attention_norm(x + self.dropout(self.attend(x, packing, bias)))
+        x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
         return x
 
     def attend(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
-        slots = packing.to_slots(self.queries_keys_values(x))  # [B, L, 3d]
-        split = slots.view(*slots.shape[:2], 3, self.heads, -1)
-        queries, keys, values = split.transpose(1, 3).unbind(2)  # [B, heads, L, d_head] each
-        logits = batched_product(queries, keys.mT) / math.sqrt(queries.shape[-1])  # [B, heads, L, L]
-        if bias is not None:
-            logits = logits + bias
-        weights = logits.masked_fill(~packing.filled[:, None, None, :], -math.inf).softmax(-1)
-        attended = batched_product(self.dropout(weights), values).transpose(1, 2).flatten(2)  # [B, L, d]
-        gathered: Tensor = self.out(packing.to_rows(attended))
+        attended = self_attention(self.queries_keys_values(x), self.heads, packing, bias, self.dropout)
+        gathered: Tensor = self.out(attended)
         return gathered
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        narrowed: Tensor = self.narrow(functional.relu(self.widen(x)))
+        return narrowed
+
+
+def self_attention(
+    queries_keys_values: Tensor,
+    heads: int,
+    packing: Packing,
+    bias: Tensor | None = None,
+    dropout: nn.Module | None = None,
+) -> Tensor:
+    """Q || K || V [T, 3d] -> A [T, d]; `dropout` is applied to the attention's weights."""
+    slots = packing.to_slots(queries_keys_values)  # [B, L, 3d]
+    split = slots.view(*slots.shape[:2], 3, heads, -1)
+    queries, keys, values = split.transpose(1, 3).unbind(2)  # [B, heads, L, d_head] each
+    logits = batched_product(queries, keys.mT) / math.sqrt(queries.shape[-1])  # [B, heads, L, L]
+    if bias is not None:
+        logits = logits + bias
+    weights = logits.masked_fill(~packing.filled[:, None, None, :], -math.inf).softmax(-1)
+    if dropout is not None:
+        weights = dropout(weights)
+    return packing.to_rows(batched_product(weights, values).transpose(1, 2).flatten(2))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from posrec.data.batch import SessionBatch
 from posrec.data.graph import SessionGraph, build_graph
 from posrec.encodings.schemes import attention_bias, make_encoding
-from posrec.layers.anchors import add_anchors, neighbours, normalised
+from posrec.layers.anchors import message_weights
 from posrec.layers.gated_graph import GatedGraph
 from posrec.layers.item_table import ItemTable
 from posrec.layers.packing import Packing, pack
@@ -88,7 +88,7 @@ class PosRec(nn.Module):
         self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """X'_{l-1}, H_{l-1}, H_0: the three parts of Eq. (10), [B, d] each, from the nodes' vectors x [T, d]."""
-        last = graph.alias.gather(1, (batch.lengths - 1)[:, None])[:, 0]  # [B] the slot of the last click's node
+        last = graph.last(batch.lengths)
         updated = self.graph(x, self.weights(graph, last), packing)  # Eq. (7), (8)
 
         slot = torch.arange(batch.items.shape[1], device=batch.items.device)
@@ -100,19 +100,13 @@ class PosRec(nn.Module):
         for layer in self.transformer:
             hidden = layer(hidden, packing, bias)  # Eq. (9)
 
-        session = torch.arange(len(last), device=last.device)
-        last_row, first_row = packing.row_of_slot[session, last], packing.row_of_slot[:, 0]
+        last_row, first_row = packing.row_at(last), packing.row_of_slot[:, 0]
         return updated[last_row], hidden[last_row], hidden[first_row]
 
     def weights(self, graph: SessionGraph, last: Tensor) -> Tensor:
         """The weights of N_in' and N_out' in Eq. (7), [B, 2, L, L]."""
-        incoming, outgoing = neighbours(graph.edges)
-        if self.config.anchors:
-            assert graph.distances is not None
-            incoming, outgoing = add_anchors(incoming, outgoing, graph.distances, graph.repeated, last)
-        if self.config.normalize:
-            incoming, outgoing = normalised(incoming), normalised(outgoing)
-        return torch.stack([incoming, outgoing], dim=1)
+        distances = graph.distances if self.config.anchors else None
+        return message_weights(graph.edges, distances, graph.repeated, last, self.config.normalize)
 
     def item_vectors(self) -> Tensor:
         """X [n, d]: row i is item i + 1."""

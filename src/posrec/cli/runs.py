@@ -35,7 +35,7 @@ def train(
     Example: posrec train shop --model posrec --out runs/first --set lambda2=0.5
     """
     from posrec.data.sessions import load
-    from posrec.fit import fit_run
+    from posrec.fitting import fit_run
     from posrec.listener import TerminalListener
     from posrec.terminal import metrics_table
     from posrec.training.settings import parse_pairs
@@ -61,7 +61,7 @@ def evaluate(
     Example: posrec evaluate runs/first shop
     """
     from posrec.data.sessions import load
-    from posrec.fit import evaluate_run
+    from posrec.fitting import evaluate_run
     from posrec.listener import TerminalListener
     from posrec.runs import load_run
     from posrec.terminal import metrics_table

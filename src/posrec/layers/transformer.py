@@ -46,6 +46,12 @@ class TransformerLayer(nn.Module):
         gathered: Tensor = self.out(attended)
         return gathered
 
+    def attention(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
+        """The weights with which slots read one another, for who wants to look; [B, heads, L, L], row: who reads."""
+        x = self.attention_norm(x) if self.norm_first else x
+        queries, keys, _ = split_heads(self.queries_keys_values(x), self.heads, packing)
+        return attention_weights(queries, keys, packing, bias)
+
     def feed_forward(self, x: Tensor) -> Tensor:
         narrowed: Tensor = self.narrow(functional.relu(self.widen(x)))
         return narrowed
@@ -59,13 +65,24 @@ def self_attention(
     dropout: nn.Module | None = None,
 ) -> Tensor:
     """Q || K || V [T, 3d] -> A [T, d]; `dropout` is applied to the attention's weights."""
-    slots = packing.to_slots(queries_keys_values)  # [B, L, 3d]
-    split = slots.view(*slots.shape[:2], 3, heads, -1)
-    queries, keys, values = split.transpose(1, 3).unbind(2)  # [B, heads, L, d_head] each
-    logits = batched_product(queries, keys.mT) / math.sqrt(queries.shape[-1])  # [B, heads, L, L]
-    if bias is not None:
-        logits = logits + bias
-    weights = logits.masked_fill(~packing.filled[:, None, None, :], -math.inf).softmax(-1)
+    queries, keys, values = split_heads(queries_keys_values, heads, packing)
+    weights = attention_weights(queries, keys, packing, bias)
     if dropout is not None:
         weights = dropout(weights)
     return packing.to_rows(batched_product(weights, values).transpose(1, 2).flatten(2))
+
+
+def split_heads(queries_keys_values: Tensor, heads: int, packing: Packing) -> tuple[Tensor, Tensor, Tensor]:
+    """Q || K || V [T, 3d] -> three of [B, heads, L, d_head]."""
+    slots = packing.to_slots(queries_keys_values)  # [B, L, 3d]
+    split = slots.view(*slots.shape[:2], 3, heads, -1)
+    queries, keys, values = split.transpose(1, 3).unbind(2)
+    return queries, keys, values
+
+
+def attention_weights(queries: Tensor, keys: Tensor, packing: Packing, bias: Tensor | None) -> Tensor:
+    """softmax(Q K^T / sqrt(d_head) + bias) over the filled slots, [B, heads, L, L]."""
+    logits = batched_product(queries, keys.mT) / math.sqrt(queries.shape[-1])
+    if bias is not None:
+        logits = logits + bias
+    return logits.masked_fill(~packing.filled[:, None, None, :], -math.inf).softmax(-1)

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 import posrec
-from posrec.cli import data, experiments, runs
+from posrec.cli import data, experiments, runs, serving
 from posrec.cli.printing import complaints
 from posrec.errors import InputError, RunFailed, RunStopped
 
@@ -47,6 +47,8 @@ for command in (
     runs.train,
     runs.evaluate,
     experiments.compare,
+    serving.recommend,
+    serving.score,
 ):
     app.command()(command)
 

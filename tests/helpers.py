@@ -59,7 +59,7 @@ class Hearing(Listener):
     def say(self, sentence: str) -> None:
         self.sentences.append(sentence)
 
-    def progress(self, work: str, done: float, total: float) -> None:
+    def progress(self, work: str, done: float, total: float, note: str = "") -> None:
         self.moves.append((work, done, total))
 
 

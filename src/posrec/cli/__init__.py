@@ -49,6 +49,7 @@ for command in (
     experiments.compare,
     serving.recommend,
     serving.score,
+    serving.export,
 ):
     app.command()(command)
 

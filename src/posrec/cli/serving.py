@@ -92,3 +92,20 @@ def score(
         unknown = f"{totals.unknown:,} clicks were on items that the model does not know{popular}."
         console.print(unknown, highlight=False, soft_wrap=True)
     console.print(f"The answers are in [bold]{escape(str(out))}[/].", highlight=False, soft_wrap=True)
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run.")],
+    onnx: Annotated[Path, typer.Option(help="The ONNX file to write.")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a run's model as an ONNX file, checked against torch.
+
+    Example: posrec export runs/first --onnx first.onnx
+    """
+    from posrec.runs import load_run
+    from posrec.serving.onnx_export import CLOSE, export_onnx
+
+    difference = export_onnx(load_run(run), onnx, overwrite)
+    checked = f"Scores differ from torch's by {difference:.1g} at most ({CLOSE:g} would be too much)."
+    console.print(f"Wrote [bold]{escape(str(onnx))}[/]. {checked}", highlight=False, soft_wrap=True)

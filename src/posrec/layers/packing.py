@@ -5,7 +5,8 @@ slots one after the other; what mixes the slots of a session (attention, graph m
 Going either way is a gather, and so is its gradient, because every filled slot has exactly one row.
 
 On a GPU that replays a captured step shapes can't follow the data, so T may be given as a `capacity`; rows past the
-last filled slot then hold numbers that nothing reads and that give no gradient.
+last filled slot then hold numbers that nothing reads and that give no gradient. A capacity for all slots means that
+nothing is packed: slots are rows, and an exported model has no gathers to do.
 """
 
 from dataclasses import dataclass
@@ -23,14 +24,19 @@ class Packing:
     slot_of_row: Tensor  # [T], into B x L flattened; any slot for a row past the last
     filled: Tensor  # [B, L] True where a slot holds something
     used: Tensor | None  # [T] True where a row is a slot's; None where all are
+    unpacked: bool = False  # every slot has its row, in order: T = B x L
 
     def to_rows(self, slots: Tensor) -> Tensor:
         """[B, L, ...] -> [T, ...]."""
+        if self.unpacked:
+            return slots.flatten(0, 1)
         rows: Tensor = ToRows.apply(slots, self.slot_of_row, self.row_of_slot, self.filled)  # type: ignore[no-untyped-call]
         return rows
 
     def to_slots(self, rows: Tensor) -> Tensor:
         """[T, ...] -> [B, L, ...]; an empty slot gets some other slot's numbers, to be masked by whoever reads it."""
+        if self.unpacked:
+            return rows.view(*self.filled.shape, *rows.shape[1:])
         slots: Tensor = ToSlots.apply(rows, self.row_of_slot, self.slot_of_row, self.used)  # type: ignore[no-untyped-call]
         return slots
 
@@ -47,6 +53,9 @@ def pack(filled: Tensor, capacity: int | None = None) -> Packing:
         row_of_slot = torch.zeros(len(flat), dtype=torch.long, device=flat.device)
         row_of_slot[slot_of_row] = torch.arange(len(slot_of_row), device=flat.device)
         return Packing(row_of_slot.view_as(filled), slot_of_row, filled, None)
+    if capacity >= flat.shape[0]:
+        slots = torch.arange(flat.shape[0], device=flat.device)
+        return Packing(slots.view(filled.shape), slots, filled, flat, unpacked=True)
     row = flat.cumsum(0) - 1
     # Empty slots all write to one more row, which is cut off.
     target = torch.where(flat, row, capacity).clamp(max=capacity)

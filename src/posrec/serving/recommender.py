@@ -11,7 +11,7 @@ the answer says so.
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from posrec.devices import choose_device
 from posrec.errors import InputError
 from posrec.runs import Run, load_run, save_run
 from posrec.serving.answers import ClickEffect, Explanation, Recommendation, Recommendations
-from posrec.serving.explain import Account, account
+from posrec.serving.explain import Account, Scorer, account
 from posrec.serving.session import AnySession, Click, Session, as_ids
 from posrec.serving.top import top
 
@@ -39,12 +39,16 @@ class Reading:
 
 
 class Recommender:
-    """`run.model` may be anything with `config.max_length` and `scores(batch)`."""
+    """`run.model` may be anything with `config.max_length` and `scores(batch)`.
 
-    def __init__(self, run: Run, device: str = "auto") -> None:
+    `scorer` ranks in its place where given, the same model in another form (OnnxModel); the run's own still explains.
+    """
+
+    def __init__(self, run: Run, device: str = "auto", scorer: Scorer | None = None) -> None:
         self.run = run
         self.device = choose_device(device)
         self.model: Any = run.model.to(self.device)
+        self.scorer = scorer or cast(Scorer, self.model)
         self.vocabulary = run.vocabulary
         self.items: int = run.config["items"]  # items 1..items are known to the model; a vocabulary may hold more
         self.popularity = None if run.popularity is None else run.popularity.float().to(self.device)
@@ -163,7 +167,7 @@ class Recommender:
             return self.popularity.expand(len(readings), -1)
         sessions = [reading.numbers for reading in readings]
         batch = SessionBatch.of(sessions, self.model.config.max_length).to(self.device)
-        scores: Tensor = self.model.scores(batch).float()
+        scores = self.scorer.scores(batch).to(self.device, torch.float32)
         if exclude_seen:
             longest = max(map(len, sessions))
             seen = [session + session[:1] * (longest - len(session)) for session in sessions]  # however few are read

@@ -5,8 +5,8 @@ slots one after the other; what mixes the slots of a session (attention, graph m
 Going either way is a gather, and so is its gradient, because every filled slot has exactly one row.
 
 On a GPU that replays a captured step shapes can't follow the data, so T may be given as a `capacity`; rows past the
-last filled slot then hold numbers that nothing reads and that give no gradient. A capacity for all slots means that
-nothing is packed: slots are rows, and an exported model has no gathers to do.
+last filled slot then hold numbers that nothing reads and that give no gradient. Where not even B and L are known
+beforehand, in an exported model, nothing is packed: with ALL_SLOTS for its capacity slots are rows.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+ALL_SLOTS = 0
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def pack(filled: Tensor, capacity: int | None = None) -> Packing:
         row_of_slot = torch.zeros(len(flat), dtype=torch.long, device=flat.device)
         row_of_slot[slot_of_row] = torch.arange(len(slot_of_row), device=flat.device)
         return Packing(row_of_slot.view_as(filled), slot_of_row, filled, None)
-    if capacity >= flat.shape[0]:
+    if capacity == ALL_SLOTS:
         slots = torch.arange(flat.shape[0], device=flat.device)
         return Packing(slots.view(filled.shape), slots, filled, flat, unpacked=True)
     row = flat.cumsum(0) - 1

@@ -15,6 +15,7 @@ import posrec
 from posrec.data.batch import SessionBatch
 from posrec.errors import InputError, RunFailed
 from posrec.files import whole_file
+from posrec.layers.packing import ALL_SLOTS
 from posrec.runs import Run
 from posrec.serving.onnx_model import INPUTS, OUTPUTS, OnnxModel, import_runtime
 
@@ -31,9 +32,7 @@ class Exported(nn.Module):
         self.model = model
 
     def forward(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        # All slots are rows, so that no shape depends on what the batch holds.
-        capacity = items.shape[0] * items.shape[1]
-        batch = SessionBatch(items, lengths, capacity=capacity, longest=self.model.config.max_length)
+        batch = SessionBatch(items, lengths, capacity=ALL_SLOTS, longest=self.model.config.max_length)
         vectors = self.model.session_vectors(batch)
         return vectors, functional.linear(vectors, self.model.item_vectors())
 

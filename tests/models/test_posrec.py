@@ -89,8 +89,8 @@ def transformer_slowly(layer, x: Tensor, heads: int, bias: Tensor | None) -> Ten
         if bias is not None:
             logits = logits + bias[head]
         parts.append(logits.softmax(1) @ values[:, columns])
-    x = layer.attention_norm(x + layer.out(torch.cat(parts, 1)))
-    return layer.feed_forward_norm(x + layer.narrow(layer.widen(x).relu()))
+    x = layer.after_attention(x + layer.out(torch.cat(parts, 1)))
+    return layer.after_feed_forward(x + layer.narrow(layer.widen(x).relu()))
 
 
 @pytest.mark.parametrize("encoding", list(ENCODINGS))

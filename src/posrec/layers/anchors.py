@@ -24,10 +24,8 @@ def add_anchors(
     return incoming + distances * first_or_repeated[:, None, :], outgoing + distances * last_or_repeated[:, None, :]
 
 
-def message_weights(
-    edges: Tensor, distances: Tensor | None, repeated: Tensor, last: Tensor, normalize: bool
-) -> Tensor:
-    """The weights of a gated graph layer, incoming and outgoing, [B, 2, L, L]; with anchors where `distances` are given.
+def message_weights(edges: Tensor, distances: Tensor | None, repeated: Tensor, last: Tensor, normalize: bool) -> Tensor:
+    """A gated graph layer's weights, incoming and outgoing, [B, 2, L, L]; with anchors where `distances` are given.
 
     Anchors are added to the counts of the edges, and only then is anything divided: what a node hears from each side
     still adds up to one.

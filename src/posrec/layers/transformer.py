@@ -3,8 +3,6 @@
 A  = softmax(Q K^T / sqrt(d_head) + bias) V,  over the filled slots of the session
 x1 = LayerNorm(x + A W_o)
 x2 = LayerNorm(x1 + W_2 relu(W_1 x1))
-
-With `norm_first` the layer norms stand before the two parts, not after the sums: x1 = x + A(LayerNorm(x)) W_o.
 """
 
 import math
@@ -19,26 +17,22 @@ from posrec.layers.product import batched_product
 class TransformerLayer(nn.Module):
     """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits."""
 
-    def __init__(self, d: int, heads: int, width: int, dropout: float = 0.0, norm_first: bool = False) -> None:
+    def __init__(self, d: int, heads: int, width: int, dropout: float = 0.0) -> None:
         super().__init__()
         if d % heads:
             raise ValueError(f"heads={heads} does not divide d={d}")
         self.heads = heads
-        self.norm_first = norm_first
         self.queries_keys_values = nn.Linear(d, 3 * d)
         self.out = nn.Linear(d, d)
         self.widen = nn.Linear(d, width)
         self.narrow = nn.Linear(width, d)
-        self.attention_norm = nn.LayerNorm(d)
-        self.feed_forward_norm = nn.LayerNorm(d)
+        self.after_attention = nn.LayerNorm(d)
+        self.after_feed_forward = nn.LayerNorm(d)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
-        if self.norm_first:
-            x = x + self.dropout(self.attend(self.attention_norm(x), packing, bias))
-            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.attend(x, packing, bias)))
-        x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+        x = self.after_attention(x + self.dropout(self.attend(x, packing, bias)))
+        x = self.after_feed_forward(x + self.dropout(self.narrow(functional.relu(self.widen(x)))))
         return x
 
     def attend(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
@@ -48,13 +42,8 @@ class TransformerLayer(nn.Module):
 
     def attention(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
         """The weights with which slots read one another, for who wants to look; [B, heads, L, L], row: who reads."""
-        x = self.attention_norm(x) if self.norm_first else x
         queries, keys, _ = split_heads(self.queries_keys_values(x), self.heads, packing)
         return attention_weights(queries, keys, packing, bias)
-
-    def feed_forward(self, x: Tensor) -> Tensor:
-        narrowed: Tensor = self.narrow(functional.relu(self.widen(x)))
-        return narrowed
 
 
 def self_attention(

@@ -1,0 +1,149 @@
+"""FGNN (Qiu et al., "Rethinking the Item Order in Session-based Recommendation with Graph Neural Networks", CIKM 2019).
+
+Weighted graph attention (WGAT): every node attends to itself and to the nodes clicked right before it, and how often
+that happened, the edge's weight, is part of the attention's logit. The readout, Set2Set with a GRU, asks the nodes
+repeatedly what matters, knowing each time what it heard so far. A linear map makes the session's vector of it;
+items are scored by their product with it. Each block below states its equations.
+
+    B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items, K heads.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from posrec.data.batch import SessionBatch
+from posrec.data.graph import SessionGraph, build_graph
+from posrec.layers.anchors import add_anchors, neighbours
+from posrec.layers.item_table import ItemTable
+from posrec.layers.packing import Packing, pack
+from posrec.layers.product import batched_product
+
+SLOPE = 0.2  # of LeakyReLU below zero
+
+
+@dataclass(frozen=True)
+class FGNNConfig:
+    d: int = 100
+    anchors: bool = False  # the anchor edges of PosRec's paper
+    layers: int = 1  # of graph attention; the paper has 3 (docs say why)
+    heads: int = 8  # each d wide
+    steps: int = 3  # of the readout
+    from_last: bool = True  # the readout begins with the last click's node, and not with zeros (docs say why)
+    max_length: int = 20  # the latest clicks that are read
+
+
+class WeightedAttention(nn.Module):
+    """WGAT, with the mean of K heads so that every layer is d wide; x [T, d], weights [B, L, L] -> [T, d].
+
+    e_ij = LeakyReLU(a^T [W x_i || W x_j || w_ij]),  j among those with w_ij > 0
+    x'_i = mean over heads of sum_j softmax_j(e_ij) W x_j
+    """
+
+    def __init__(self, d: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.values = nn.Linear(heads * d, d)  # W of all heads side by side: W^k is columns k d .. (k + 1) d
+        self.of_nodes = nn.Parameter(torch.empty(2, heads, d))  # a's parts for W x_i and for W x_j
+        self.of_weight = nn.Parameter(torch.empty(heads))  # a's part for w_ij
+
+    def forward(self, x: Tensor, weights: Tensor, packing: Packing) -> Tensor:
+        d = x.shape[1]
+        # a^T (W x) = (a^T W) x, and sum_j s_j (W x_j) = W sum_j s_j x_j: nothing K times as wide goes through slots.
+        asking = torch.einsum("pko,oki->pki", self.of_nodes, self.values.weight.view(d, self.heads, d))
+        logits = packing.to_slots(x @ asking.flatten(0, 1).T)  # [B, L, 2K]
+        receiver, sender = logits.transpose(1, 2).chunk(2, dim=1)  # [B, K, L] each
+        edge = self.of_weight[:, None, None] * weights[:, None]  # [B, K, L, L]
+        logits = functional.leaky_relu(receiver[..., None] + sender[:, :, None] + edge, SLOPE)
+        attention = logits.masked_fill((weights == 0)[:, None], -math.inf).softmax(-1)
+        heard = batched_product(attention.flatten(1, 2), packing.to_slots(x))  # [B, K L, d]
+        heard = heard.view(len(weights), self.heads, -1, d).transpose(1, 2).flatten(2)  # [B, L, K d]
+        mean: Tensor = self.values(packing.to_rows(heard) / self.heads)
+        return mean
+
+
+class Readout(nn.Module):
+    """Set2Set with a GRU: nodes [B, L, d], the query to begin with q_0 [B, d] -> [B, 2d].
+
+    q*_0 = q_0 || 0
+    q_t = GRU(q*_{t-1}),  r_t = sum_i softmax_i(x_i^T q_t) x_i,  q*_t = q_t || r_t
+    """
+
+    def __init__(self, d: int, steps: int) -> None:
+        super().__init__()
+        self.steps = steps
+        self.cell = nn.GRUCell(2 * d, d)
+
+    def forward(self, nodes: Tensor, filled: Tensor, query: Tensor) -> Tensor:
+        heard = torch.zeros_like(query)
+        for _ in range(self.steps):
+            query = self.cell(torch.cat([query, heard], dim=1), query)
+            logits = (nodes * query[:, None]).sum(2)  # [B, L]
+            attention = logits.masked_fill(~filled, -math.inf).softmax(1)
+            heard = (attention[..., None] * nodes).sum(1)
+        return torch.cat([query, heard], dim=1)
+
+
+class FGNN(nn.Module):
+    """Items are numbered 1..items; any other number is an item the model does not know."""
+
+    def __init__(self, items: int, config: FGNNConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.items = items
+        d = config.d
+        self.embedding = ItemTable(items, d)
+        self.attention = nn.ModuleList(WeightedAttention(d, config.heads) for _ in range(config.layers))
+        self.readout = Readout(d, config.steps)
+        self.out = nn.Linear(2 * d, d, bias=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Gaussian of deviation 0.1, the GRU's matrices orthogonal, as the paper says."""
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.1)
+        for matrix in (self.readout.cell.weight_ih, self.readout.cell.weight_hh):
+            nn.init.orthogonal_(matrix)
+
+    def build_graph(self, batch: SessionBatch) -> SessionGraph:
+        return build_graph(batch, with_distances=self.config.anchors)
+
+    def session_vectors(self, batch: SessionBatch) -> Tensor:
+        return self.vectors(batch)[0]
+
+    def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
+        """Session vectors [B, d] and the item table, whose first n rows are the items."""
+        graph = batch.graph or self.build_graph(batch)
+        packing = pack(graph.nodes, batch.capacity)
+        nodes, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))  # [T, d]
+        last = graph.last(batch.lengths)
+        weights = self.weights(graph, last).to(nodes.dtype)
+        for number, layer in enumerate(self.attention):
+            nodes = layer(functional.relu(nodes) if number else nodes, weights, packing)
+        query = nodes[packing.row_at(last)]  # [B, d]
+        query = query if self.config.from_last else torch.zeros_like(query)
+        return self.out(self.readout(packing.to_slots(nodes), graph.nodes, query)), table
+
+    def weights(self, graph: SessionGraph, last: Tensor) -> Tensor:
+        """[B, L, L], row: who attends. A node that doesn't follow itself has a loop of weight 1.
+
+        A node has one neighbourhood here, not one for each direction, so it takes in the anchors of both.
+        """
+        incoming, _ = neighbours(graph.edges)
+        if self.config.anchors:
+            assert graph.distances is not None
+            both = add_anchors(incoming, incoming, graph.distances, graph.repeated, last)
+            incoming = torch.maximum(*both)
+        loop = torch.eye(incoming.shape[1], device=incoming.device)
+        return torch.where(incoming == 0, loop, incoming)
+
+    def item_vectors(self) -> Tensor:
+        """[n, d]: row i is item i + 1."""
+        return self.embedding.vectors()
+
+    def scores(self, batch: SessionBatch) -> Tensor:
+        """[B, n]."""
+        return self.session_vectors(batch) @ self.item_vectors().T

@@ -1,0 +1,114 @@
+"""SASRec (Kang and McAuley, "Self-Attentive Sequential Recommendation", ICDM 2018).
+
+Clicks with their positions, Eq. (1), go through Transformer layers in which every click sees itself and those before
+it, Eq. (2)-(5), each part as x + dropout(part(LayerNorm(x))). The last click's vector, normed once more, is the
+session's; items are scored by their product with it, Eq. (6), from the same table that the clicks are looked up in.
+
+Trained here like every model, with the cross entropy over all items, not its authors' one sampled item at a time.
+
+    B sessions of L clicks, T clicks in all, d dimensions, n items.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from posrec.data.batch import SessionBatch
+from posrec.encodings.schemes import attention_bias, make_encoding
+from posrec.layers.item_table import ItemTable
+from posrec.layers.packing import Packing, pack
+from posrec.layers.transformer import self_attention
+
+
+@dataclass(frozen=True)
+class SASRecConfig:
+    d: int = 100
+    encoding: str = "lpe"  # any name of `posrec encodings`
+    layers: int = 2
+    heads: int = 1
+    dropout: float = 0.2
+    max_length: int = 20  # the latest clicks that are read, and the rows of a learned encoding's table
+
+
+class SelfAttentionBlock(nn.Module):
+    """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits, Eq. (2).
+
+    S = x + dropout(softmax(Q K^T / sqrt(d_head) + bias) V),  Q, K, V of LayerNorm(x), Eq. (3)
+    F = S + dropout(W_2 relu(W_1 LayerNorm(S))), Eq. (4)
+    """
+
+    def __init__(self, d: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        if d % heads:
+            raise ValueError(f"heads={heads} does not divide d={d}")
+        self.heads = heads
+        self.attention_norm = nn.LayerNorm(d)
+        self.queries_keys_values = nn.Linear(d, 3 * d, bias=False)
+        self.feed_forward_norm = nn.LayerNorm(d)
+        self.first = nn.Linear(d, d)
+        self.second = nn.Linear(d, d)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, packing: Packing, bias: Tensor) -> Tensor:
+        projected = self.queries_keys_values(self.attention_norm(x))
+        x = x + self.dropout(self_attention(projected, self.heads, packing, bias, self.dropout))
+        inner = self.dropout(functional.relu(self.first(self.feed_forward_norm(x))))
+        x = x + self.dropout(self.second(inner))
+        return x
+
+
+class SASRec(nn.Module):
+    """Items are numbered 1..items; any other number is an item the model does not know."""
+
+    def __init__(self, items: int, config: SASRecConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.items = items
+        d = config.d
+        self.embedding = ItemTable(items, d)
+        heads = {"heads": config.heads} if config.encoding == "rpe" else {}
+        self.encoding = make_encoding(config.encoding, d, config.max_length, **heads)
+        self.layers = nn.ModuleList(SelfAttentionBlock(d, config.heads, config.dropout) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(d)
+        self.dropout = nn.Dropout(config.dropout)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Uniform in +-1/sqrt(d), the field's custom; layer norms start as the identity."""
+        bound = 1 / math.sqrt(self.config.d)
+        for module in self.modules():
+            if not isinstance(module, nn.LayerNorm):
+                for parameter in module.parameters(recurse=False):
+                    nn.init.uniform_(parameter, -bound, bound)
+
+    def session_vectors(self, batch: SessionBatch) -> Tensor:
+        """The last click's F [B, d], Eq. (5)."""
+        return self.vectors(batch)[0]
+
+    def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
+        """The last click's F [B, d] and the item table, whose first n rows are the items."""
+        packing = pack(batch.mask, batch.capacity)
+        clicked, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))  # [T, d]
+        position = torch.arange(batch.items.shape[1], device=batch.items.device)
+        forward = position.expand_as(batch.items)
+        positions = (forward, batch.lengths[:, None] - 1 - forward, batch.lengths)
+        hidden = self.dropout(clicked + packing.to_rows(self.encoding(*positions)))  # Eq. (1)
+
+        later = position > position[:, None]  # [L, L], row: who asks
+        bias = torch.where(later, -math.inf, 0.0)[None, None]
+        of_positions = attention_bias(self.encoding, *positions)
+        bias = bias if of_positions is None else bias + of_positions
+        for layer in self.layers:
+            hidden = layer(hidden, packing, bias)  # Eq. (2)-(5)
+        return self.norm(hidden[packing.row_at(batch.lengths - 1)]), table
+
+    def item_vectors(self) -> Tensor:
+        """M [n, d]: row i is item i + 1."""
+        return self.embedding.vectors()
+
+    def scores(self, batch: SessionBatch) -> Tensor:
+        """[B, n], Eq. (6)."""
+        return self.session_vectors(batch) @ self.item_vectors().T

@@ -1,0 +1,136 @@
+"""What several models' tests share: slow re-statements of pieces their papers have in common, and common demands."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import networkx as nx
+import torch
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from posrec.data.batch import SessionBatch
+
+ITEMS = 12
+SESSIONS = [[1, 2, 3], [4], [5, 5, 5], [1, 2, 1, 3, 2, 9, 1], [7, 8, 7, 8], [3, 3, 6, 11, 12, 10, 2, 6, 4]]
+sessions = st.lists(st.integers(1, ITEMS), min_size=1, max_size=9)
+Weights = dict[tuple[int, int], float]  # (who receives, who sends) -> weight
+
+
+def count_edges(session: Sequence[int]) -> tuple[Weights, Weights]:
+    """How often each item was clicked right after each other, seen from its receiver and from its sender."""
+    nodes = dict.fromkeys(session)
+    incoming = {(one, other): 0.0 for one in nodes for other in nodes}
+    outgoing = dict(incoming)
+    for before, after in pairwise(session):
+        incoming[after, before] += 1
+        outgoing[before, after] += 1
+    return incoming, outgoing
+
+
+def distances(session: Sequence[int]) -> dict[int, dict[int, int]]:
+    graph = nx.Graph()
+    graph.add_nodes_from(session)
+    graph.add_edges_from(pairwise(session))
+    return dict(nx.all_pairs_shortest_path_length(graph))
+
+
+def repeated(session: Sequence[int]) -> set[int]:
+    return {item for item in session if session.count(item) > 1}
+
+
+def divided_edges(session: Sequence[int], anchors: bool) -> tuple[Weights, Weights]:
+    """SR-GNN's and GC-SAN's edges: anchors added, then each node's weights divided by their sum."""
+    incoming, outgoing = count_edges(session)
+    if anchors:
+        steps = distances(session)
+        for node in dict.fromkeys(session):
+            for anchor in {session[0], *repeated(session)}:
+                incoming[node, anchor] += steps[node][anchor]
+            for anchor in {session[-1], *repeated(session)}:
+                outgoing[node, anchor] += steps[node][anchor]
+    for weights in (incoming, outgoing):
+        for node in dict.fromkeys(session):
+            total = sum(value for (receiver, _), value in weights.items() if receiver == node)
+            for key in weights:
+                if key[0] == node and total:
+                    weights[key] /= total
+    return incoming, outgoing
+
+
+def gated_graph_slowly(layer: Any, vectors: dict[int, Tensor], edges: tuple[Weights, Weights]) -> dict[int, Tensor]:
+    """One step of the gated graph layer, node by node."""
+    d = layer.d
+    w_in, w_out, w_gates = layer.from_node.weight.split([d, d, 3 * d])
+    b_in, b_out, b_gates = layer.from_node.bias.split([d, d, 3 * d])
+    incoming, outgoing = edges
+    updated = {}
+    for node, vector in vectors.items():
+        heard = torch.cat([
+            sum(incoming[node, other] * (w_in @ vectors[other] + b_in) for other in vectors),
+            sum(outgoing[node, other] * (w_out @ vectors[other] + b_out) for other in vectors),
+        ])  # fmt: skip
+        of_message = (layer.from_message.weight @ heard + layer.from_message.bias).split(d)
+        of_node = (w_gates @ vector + b_gates).split(d)
+        reset, update = ((of_message[part] + of_node[part]).sigmoid() for part in (0, 1))
+        new = (of_message[2] + reset * of_node[2]).tanh()
+        updated[node] = (1 - update) * new + update * vector
+    return updated
+
+
+def look_up(model: Any, session: Sequence[int]) -> dict[int, Tensor]:
+    return {item: model.embedding.weight[item - 1] for item in session}
+
+
+def assert_agrees(model: Any, slowly: Callable[[Any, list[int]], Tensor], batch: list[list[int]]) -> None:
+    """Graphs are float32, so divided weights differ in the seventh digit."""
+    fast = model.session_vectors(SessionBatch.of(batch))
+    assert torch.allclose(fast, torch.stack([slowly(model, session) for session in batch]), atol=2e-6)
+
+
+def assert_padding_changes_nothing(model: Any, batch: list[list[int]], padding: int, spare: int) -> None:
+    """Neither padding, nor a capacity, nor the other sessions of a batch change a score."""
+    made = SessionBatch.of(batch)
+    padded = SessionBatch(nn.functional.pad(made.items, (0, padding)), made.lengths)
+    roomy = replace(made, capacity=sum(map(len, batch)) + spare)
+    expected = model.scores(made)
+    assert expected.shape == (len(batch), ITEMS)
+    assert torch.allclose(model.scores(padded), expected, atol=1e-11)
+    assert torch.allclose(model.scores(roomy), expected, atol=1e-11)
+    alone = torch.cat([model.scores(SessionBatch.of([session])) for session in batch])
+    assert torch.allclose(alone, expected, atol=1e-11)
+
+
+def assert_every_weight_learns(model: Any) -> None:
+    """The loss the engine trains on has a gradient for every parameter, the same whatever the capacity."""
+    made, gradients = SessionBatch.of(SESSIONS), []
+    for batch in (made, replace(made, capacity=sum(map(len, SESSIONS)) + 7)):
+        model.zero_grad()
+        vectors, table = model.vectors(batch)
+        (vectors @ table[:ITEMS].T).log_softmax(1)[:, 0].sum().backward()
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        assert gradient is not None, name
+        assert gradient.abs().max() > 1e-9, name
+        assert torch.allclose(gradient, gradients[1][name], atol=1e-11), name
+
+
+def assert_extremes_are_finite(model: Any) -> None:
+    """One click, one item 200 times, 200 clicks (far more than max_length), and items that are not known."""
+    extremes = [[1], [2] * 200, [1 + i % ITEMS for i in range(200)], [50], [50, 60, 50], [1, 50, 2]]
+    for session in extremes:
+        assert model.scores(SessionBatch.of([session])).isfinite().all(), session
+    long = [1 + i * i % ITEMS for i in range(40)]
+    kept = model.scores(SessionBatch.of([long], model.config.max_length))
+    assert torch.allclose(kept, model.scores(SessionBatch.of([long[-model.config.max_length :]])), atol=1e-11)
+
+
+def assert_unknown_items_look_alike(model: Any) -> None:
+    scores = model.scores(SessionBatch.of([[1, 50, 2], [1, 60, 2], [1, 3, 2]]))
+    assert torch.equal(scores[0], scores[1])
+    assert not torch.allclose(scores[0], scores[2])
+    model.zero_grad()
+    model.session_vectors(SessionBatch.of([[50, 60]])).sum().backward()
+    assert model.embedding.weight.grad is not None
+    assert model.embedding.weight.grad.abs().sum() == 0

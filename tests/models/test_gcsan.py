@@ -1,0 +1,75 @@
+"""GC-SAN against a plain, slow re-statement of its equations, one session at a time."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from posrec.data.batch import SessionBatch
+from posrec.models.gcsan import GCSAN, GCSANConfig
+from tests.models import checks
+from tests.models.checks import ITEMS, SESSIONS, sessions
+
+
+def make(**changes) -> GCSAN:
+    torch.manual_seed(3)
+    return GCSAN(ITEMS, replace(GCSANConfig(d=8, max_length=9), **changes)).double().eval()
+
+
+def slowly(model: GCSAN, session: list[int]) -> Tensor:
+    """S_f of one session."""
+    edges = checks.divided_edges(session, model.config.anchors)
+    nodes = checks.gated_graph_slowly(model.graph, checks.look_up(model, session), edges)
+    hidden = nodes
+    for layer in model.attention:
+        w_query, w_key, w_value = layer.queries_keys_values.weight.chunk(3)
+        seen = {}
+        for node in hidden:
+            logits = [(w_query @ hidden[node]) @ (w_key @ hidden[other]) / math.sqrt(8) for other in hidden]
+            shares = [logit.exp() / sum(one.exp() for one in logits) for logit in logits]
+            heard = sum(share * (w_value @ hidden[other]) for share, other in zip(shares, hidden, strict=True))
+            inner = (layer.first.weight @ heard + layer.first.bias).clamp(min=0)
+            seen[node] = layer.second.weight @ inner + layer.second.bias + heard
+        hidden = seen
+    last, weight = session[-1], model.config.weight
+    return weight * hidden[last] + (1 - weight) * nodes[last]
+
+
+@pytest.mark.parametrize("anchors", [False, True])
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("weight", [0.0, 0.6, 1.0])
+def test_agrees_with_the_equations(anchors: bool, layers: int, weight: float) -> None:
+    checks.assert_agrees(make(anchors=anchors, layers=layers, weight=weight), slowly, SESSIONS)
+
+
+@given(st.lists(sessions, min_size=1, max_size=4), st.booleans())
+def test_any_batch_agrees_with_the_equations(batch: list[list[int]], anchors: bool) -> None:
+    checks.assert_agrees(make(anchors=anchors, layers=2), slowly, batch)
+
+
+@given(st.lists(sessions, min_size=1, max_size=4), st.integers(1, 6), st.integers(0, 40), st.booleans())
+def test_padding_changes_nothing(batch: list[list[int]], padding: int, spare: int, anchors: bool) -> None:
+    checks.assert_padding_changes_nothing(make(anchors=anchors), batch, padding, spare)
+
+
+@pytest.mark.parametrize("anchors", [False, True])
+def test_common_demands(anchors: bool) -> None:
+    checks.assert_every_weight_learns(make(anchors=anchors, layers=2))
+    checks.assert_extremes_are_finite(make(anchors=anchors))
+    checks.assert_unknown_items_look_alike(make(anchors=anchors))
+
+
+def test_dropout_is_for_training_alone() -> None:
+    model, batch = make(dropout=0.5), SessionBatch.of(SESSIONS)
+    assert torch.equal(model.scores(batch), make().scores(batch))
+    model.train()
+    assert not torch.equal(model.scores(batch), model.scores(batch))
+
+
+def test_the_weight_is_a_share() -> None:
+    with pytest.raises(ValueError, match=r"weight=1.5 must be between 0 and 1"):
+        make(weight=1.5)

@@ -9,6 +9,7 @@ import torch
 from posrec.data.batch import SessionBatch
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError, RunFailed
+from posrec.models.catalog import CATALOG
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.runs import Run, load_run
 from posrec.serving import onnx_export
@@ -112,6 +113,29 @@ def test_a_file_whose_scores_differ_is_not_left(
     with pytest.raises(RunFailed, match=r"was not written: its scores differ from torch's by up to"):
         onnx_export.export_onnx(load_run(trained), tmp_path / "out.onnx")
     assert listed(tmp_path) == []
+
+
+class FixedBatch(PosRec):
+    def session_vectors(self, batch: SessionBatch) -> torch.Tensor:
+        return super().session_vectors(batch).view(len(batch.lengths), -1)  # `len` fixes the number of sessions
+
+
+def test_a_model_that_fixes_the_batch_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+    model = FixedBatch(12, PosRecConfig(d=8, max_length=4))
+    with pytest.raises(RunFailed, match=r"out.onnx was not written: posrec can't be exported"):
+        onnx_export.export_onnx(
+            Run(tmp_path, model, Vocabulary([]), {"model": "posrec", "items": 12}), tmp_path / "out.onnx"
+        )
+    assert listed(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, spec in CATALOG.items() if not spec.counts])
+def test_every_trained_model_is_exported(tmp_path: Path, name: str) -> None:
+    torch.manual_seed(0)
+    model = CATALOG[name].build(40, CATALOG[name].config())
+    run = Run(tmp_path, model, Vocabulary([]), {"model": name, "items": 40})
+    assert onnx_export.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
 
 
 def test_what_cannot_be_exported_is_told(trained: Path, counted: Path, exported: Path, tmp_path: Path) -> None:

@@ -48,8 +48,14 @@ def export_onnx(run: Run, path: str | Path, overwrite: bool = False) -> float:
         raise InputError(f"the model of {run.path} is larger than the 2 GB that an ONNX file can hold")
     import_runtime()
     with whole_file(Path(path), overwrite) as unfinished:
-        unfinished.write_bytes(as_onnx(model, run))
-        difference = largest_difference(model, OnnxModel(unfinished, threads=1))
+        try:
+            unfinished.write_bytes(as_onnx(model, run))
+            difference = largest_difference(model, OnnxModel(unfinished, threads=1))
+        except (InputError, OSError):
+            raise
+        except Exception as error:  # of torch's exporter or of ONNX Runtime, whose errors have no common class
+            what = (str(error).splitlines() or [type(error).__name__])[0]
+            raise RunFailed(f"{path} was not written: {run.config['model']} can't be exported ({what})") from error
         if not difference <= CLOSE:
             raise RunFailed(
                 f"{path} was not written: its scores differ from torch's by up to {difference:.2g}, more than {CLOSE:g}"

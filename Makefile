@@ -31,7 +31,8 @@ slow: install
 bench: install
 	$(BIN)/python benchmarks/prepare.py
 	$(BIN)/python benchmarks/awareness.py
-# benchmarks/step.py and benchmarks/accuracy.py need a prepared dataset: each says how it is called.
+	$(BIN)/python benchmarks/onnx_latency.py
+# benchmarks/step.py, score.py and accuracy.py need a prepared dataset: each says how it is called.
 
 install: .venv/installed
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from posrec.data.batch import SessionBatch
 from posrec.data.vocabulary import Vocabulary
@@ -113,6 +114,30 @@ def test_a_file_whose_scores_differ_is_not_left(
     with pytest.raises(RunFailed, match=r"was not written: its scores differ from torch's by up to"):
         onnx_export.export_onnx(load_run(trained), tmp_path / "out.onnx")
     assert listed(tmp_path) == []
+
+
+class Recurrent(nn.Module):
+    """A recurrent layer over the clicks, and attention over its states: what NARM has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config, self.items = PosRecConfig(max_length=8), 12
+        self.table, self.layer = nn.Embedding(13, 6), nn.GRU(6, 6, batch_first=True)
+
+    def session_vectors(self, batch: SessionBatch) -> torch.Tensor:
+        states = self.layer(self.table(batch.items))[0]
+        return (states * batch.mask[:, :, None]).sum(1)
+
+    def item_vectors(self) -> torch.Tensor:
+        return self.table.weight[1:]
+
+    def scores(self, batch: SessionBatch) -> torch.Tensor:
+        return self.session_vectors(batch) @ self.item_vectors().T
+
+
+def test_recurrent_layers_are_exported_for_every_length(tmp_path: Path) -> None:
+    run = Run(tmp_path, Recurrent(), Vocabulary([]), {"model": "recurrent", "items": 12})
+    assert onnx_export.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
 
 
 class FixedBatch(PosRec):

@@ -4,8 +4,9 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -69,25 +70,39 @@ def as_onnx(model: Any, run: Run) -> bytes:
     longest = model.config.max_length
     # Two sessions and two clicks at least: from a one torch concludes that there is never more.
     example = next(random_batches(model.items, longest, [(3, min(longest, 3))]))
-    batch, length = torch.export.Dim("batch", min=1), torch.export.Dim("length", min=1, max=max(2, longest))
+    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
     with quiet(), torch.no_grad():
-        program = torch.onnx.export(
-            Exported(model).eval(),
-            (example.items, example.lengths),
-            dynamo=True,
-            dynamic_shapes=({0: batch, 1: length}, {0: batch}),
-            input_names=list(INPUTS[:2]),
-            output_names=list(OUTPUTS[:2]),
-            verbose=False,
-        )
-    assert program is not None
-    proto = program.model_proto
+        export = traced if recurrent else captured
+        proto = onnx.load_from_string(export(Exported(model).eval(), (example.items, example.lengths), longest))
     add_top(proto, min(K, model.items))
     about = {"posrec": posrec.__version__, "model": run.config["model"], "items": model.items, "max_length": longest}
     onnx.helper.set_model_props(proto, {name: str(value) for name, value in about.items()})
     onnx.checker.check_model(proto)
     content: bytes = proto.SerializeToString()
     return content
+
+
+def captured(model: nn.Module, example: tuple[Tensor, Tensor], longest: int) -> bytes:
+    """By torch's exporter."""
+    batch, length = torch.export.Dim("batch", min=1), torch.export.Dim("length", min=1, max=max(2, longest))
+    program = torch.onnx.export(
+        model, example, dynamo=True, verbose=False, dynamic_shapes=({0: batch, 1: length}, {0: batch}),
+        input_names=list(INPUTS[:2]), output_names=list(OUTPUTS[:2]),
+    )  # fmt: skip
+    assert program is not None
+    content: bytes = program.model_proto.SerializeToString()
+    return content
+
+
+def traced(model: nn.Module, example: tuple[Tensor, Tensor], longest: int) -> bytes:
+    """By torch's older exporter: it knows recurrent layers; the newer writes them out click by click for one length."""
+    file = BytesIO()
+    axes = {"items": {0: "batch", 1: "length"}, **{name: {0: "batch"} for name in ("lengths", *OUTPUTS[:2])}}
+    torch.onnx.export(
+        model, example, cast(Any, file), dynamo=False, dynamic_axes=axes, opset_version=18,
+        input_names=list(INPUTS[:2]), output_names=list(OUTPUTS[:2]),
+    )  # fmt: skip
+    return file.getvalue()
 
 
 def add_top(proto: Any, k: int) -> None:

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: demo test lint types unit real slow bench install clean
+.PHONY: demo test lint types unit real gpu slow bench install clean
 
 demo: install
 	$(BIN)/posrec demo
@@ -22,6 +22,10 @@ unit: install
 # Checks that read the real datasets (POSREC_DATA, ../shared/data by default); skipped where they are absent.
 real: install
 	$(BIN)/pytest -m real
+
+# Checks that need a GPU: the kernels against their plain counterparts, captured steps against eager ones.
+gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest -q --noconftest tests/gpu
 
 # Tests that take minutes: the whole demo, inductor.
 slow: install

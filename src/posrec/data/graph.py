@@ -23,6 +23,9 @@ class SessionGraph:
     repeated: Tensor  # [B, L] True for nodes clicked more than once
     edges: Tensor  # [B, L, L] edges[b, i, j]: how often j was clicked right after i
     distances: Tensor | None  # [B, L, L] steps between nodes, edges taken undirected and unweighted; 0 where not nodes
+    weights: Tensor | None = (
+        None  # [B, 2, L, L] what a model makes of the edges: (incoming, outgoing), row: who receives
+    )
 
     def last(self, lengths: Tensor) -> Tensor:
         """[B] the slot of the last click's node."""

@@ -7,8 +7,9 @@ x'_t = GRU(x_t, m_t)
 import torch
 from torch import Tensor, nn
 
+from posrec.layers.linear import linear
+from posrec.layers.messages import messages
 from posrec.layers.packing import Packing
-from posrec.layers.product import batched_product
 
 
 class GatedGraph(nn.Module):
@@ -21,11 +22,9 @@ class GatedGraph(nn.Module):
         self.d = d
 
     def forward(self, x: Tensor, weights: Tensor, packing: Packing) -> Tensor:
-        sent, gates = self.from_node(x).split([2 * self.d, 3 * self.d], dim=-1)
-        slots = packing.to_slots(sent)  # [B, L, 2d]
-        senders = slots.view(*slots.shape[:2], 2, self.d).transpose(1, 2)  # [B, 2, L, d]
-        message = packing.to_rows(batched_product(weights.to(x.dtype), senders).transpose(1, 2).flatten(2))  # [T, 2d]
-        reset_m, update_m, new_m = self.from_message(message).chunk(3, dim=-1)
+        sent, gates = linear(self.from_node, x).tensor_split([2 * self.d], dim=-1)
+        message = messages(sent, weights, packing)
+        reset_m, update_m, new_m = linear(self.from_message, message).chunk(3, dim=-1)
         reset_x, update_x, new_x = gates.chunk(3, dim=-1)
         reset, update = torch.sigmoid(reset_m + reset_x), torch.sigmoid(update_m + update_x)
         new = torch.tanh(new_m + reset * new_x)

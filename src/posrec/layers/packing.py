@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 ALL_SLOTS = 0
 
@@ -26,7 +27,13 @@ class Packing:
     slot_of_row: Tensor  # [T], into B x L flattened; any slot for a row past the last
     filled: Tensor  # [B, L] True where a slot holds something
     used: Tensor | None  # [T] True where a row is a slot's; None where all are
+    begins: Tensor  # [B + 1] session b has the rows begins[b] .. begins[b + 1] - 1
     unpacked: bool = False  # every slot has its row, in order: T = B x L
+
+    @property
+    def longest(self) -> int:
+        """L: no session has more rows."""
+        return self.filled.shape[1]
 
     def to_rows(self, slots: Tensor) -> Tensor:
         """[B, L, ...] -> [T, ...]."""
@@ -49,22 +56,20 @@ class Packing:
 
 def pack(filled: Tensor, capacity: int | None = None) -> Packing:
     """`filled [B, L]` -> Packing, of exactly as many rows as there are filled slots, or of `capacity` rows."""
+    sessions, longest = filled.shape
     flat = filled.flatten()
-    if capacity is None:
-        slot_of_row = flat.nonzero()[:, 0]
-        row_of_slot = torch.zeros(len(flat), dtype=torch.long, device=flat.device)
-        row_of_slot[slot_of_row] = torch.arange(len(slot_of_row), device=flat.device)
-        return Packing(row_of_slot.view_as(filled), slot_of_row, filled, None)
     if capacity == ALL_SLOTS:
-        slots = torch.arange(flat.shape[0], device=flat.device)
-        return Packing(slots.view(filled.shape), slots, filled, flat, unpacked=True)
-    row = flat.cumsum(0) - 1
-    # Empty slots all write to one more row, which is cut off.
-    target = torch.where(flat, row, capacity).clamp(max=capacity)
-    slots = torch.arange(len(flat), device=flat.device)
-    slot_of_row = torch.zeros(capacity + 1, dtype=torch.long, device=flat.device).scatter(0, target, slots)[:capacity]
-    used = torch.arange(capacity, device=flat.device) <= row[-1]
-    return Packing(torch.where(flat, row, 0).view_as(filled), slot_of_row, filled, used)
+        slots = torch.arange(sessions * longest, device=flat.device)
+        begins = torch.arange(sessions + 1, device=flat.device) * longest
+        return Packing(slots.view(sessions, longest), slots, filled, flat, begins, unpacked=True)
+    through = flat.cumsum(0)  # [B L] filled slots up to and with each
+    begins = functional.pad(through.view(sessions, longest)[:, -1], (1, 0))
+    if capacity is None:
+        slot_of_row, used = flat.nonzero()[:, 0], None
+    else:
+        row = torch.arange(capacity, device=flat.device)
+        slot_of_row, used = torch.searchsorted(through, row + 1).clamp(max=len(flat) - 1), row < through[-1]
+    return Packing(torch.where(flat, through - 1, 0).view_as(filled), slot_of_row, filled, used, begins)
 
 
 def masked(values: Tensor, mask: Tensor | None) -> Tensor:

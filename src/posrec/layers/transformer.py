@@ -7,11 +7,17 @@ x2 = LayerNorm(x1 + W_2 relu(W_1 x1))
 
 import math
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from posrec import kernels
+from posrec.layers.linear import linear
 from posrec.layers.packing import Packing
 from posrec.layers.product import batched_product
+
+if torch.cuda.is_available():
+    from posrec.kernels.attention import attention as fused_attention
 
 
 class TransformerLayer(nn.Module):
@@ -32,46 +38,57 @@ class TransformerLayer(nn.Module):
 
     def forward(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
         x = self.after_attention(x + self.dropout(self.attend(x, packing, bias)))
-        x = self.after_feed_forward(x + self.dropout(self.narrow(functional.relu(self.widen(x)))))
+        x = self.after_feed_forward(x + self.dropout(linear(self.narrow, functional.relu(linear(self.widen, x)))))
         return x
 
     def attend(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
-        attended = self_attention(self.queries_keys_values(x), self.heads, packing, bias, self.dropout)
-        gathered: Tensor = self.out(attended)
-        return gathered
+        rows = linear(self.queries_keys_values, x)  # [T, 3d]
+        return linear(self.out, self_attention(rows, self.heads, packing, bias, self.dropout))
 
     def attention(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
         """The weights with which slots read one another, for who wants to look; [B, heads, L, L], row: who reads."""
-        queries, keys, _ = split_heads(self.queries_keys_values(x), self.heads, packing)
+        queries, keys, _ = split_heads(linear(self.queries_keys_values, x), self.heads, packing)
         return attention_weights(queries, keys, packing, bias)
 
 
 def self_attention(
-    queries_keys_values: Tensor,
+    rows: Tensor,
     heads: int,
     packing: Packing,
     bias: Tensor | None = None,
-    dropout: nn.Module | None = None,
+    dropout: nn.Dropout | None = None,
+    causal: bool = False,
 ) -> Tensor:
-    """Q || K || V [T, 3d] -> A [T, d]; `dropout` is applied to the attention's weights."""
-    queries, keys, values = split_heads(queries_keys_values, heads, packing)
-    weights = attention_weights(queries, keys, packing, bias)
+    """Q || K || V [T, 3d] -> A [T, d]; `dropout` is applied to the weights; `causal`: no row sees those after it."""
+    if bias is None and kernels.serve(rows) and packing.longest <= kernels.LONGEST:
+        share = dropout.p if dropout is not None and dropout.training else 0.0
+        seed = torch.randint(1 << 31, (1,), device=rows.device) if share else packing.begins[:1]
+        fused: Tensor = fused_attention(rows, packing.begins, seed, heads, packing.longest, causal, share)
+        return fused
+    queries, keys, values = split_heads(rows, heads, packing)
+    weights = attention_weights(queries, keys, packing, bias, causal)
     if dropout is not None:
         weights = dropout(weights)
     return packing.to_rows(batched_product(weights, values).transpose(1, 2).flatten(2))
 
 
-def split_heads(queries_keys_values: Tensor, heads: int, packing: Packing) -> tuple[Tensor, Tensor, Tensor]:
+def split_heads(rows: Tensor, heads: int, packing: Packing) -> tuple[Tensor, Tensor, Tensor]:
     """Q || K || V [T, 3d] -> three of [B, heads, L, d_head]."""
-    slots = packing.to_slots(queries_keys_values)  # [B, L, 3d]
+    slots = packing.to_slots(rows)  # [B, L, 3d]
     split = slots.view(*slots.shape[:2], 3, heads, -1)
     queries, keys, values = split.transpose(1, 3).unbind(2)
     return queries, keys, values
 
 
-def attention_weights(queries: Tensor, keys: Tensor, packing: Packing, bias: Tensor | None) -> Tensor:
+def attention_weights(
+    queries: Tensor, keys: Tensor, packing: Packing, bias: Tensor | None = None, causal: bool = False
+) -> Tensor:
     """softmax(Q K^T / sqrt(d_head) + bias) over the filled slots, [B, heads, L, L]."""
     logits = batched_product(queries, keys.mT) / math.sqrt(queries.shape[-1])
     if bias is not None:
         logits = logits + bias
-    return logits.masked_fill(~packing.filled[:, None, None, :], -math.inf).softmax(-1)
+    unseen = ~packing.filled[:, None, None, :]
+    if causal:
+        place = torch.arange(packing.longest, device=queries.device)
+        unseen = unseen | (place > place[:, None])
+    return logits.masked_fill(unseen, -math.inf).softmax(-1)

@@ -19,6 +19,7 @@ from posrec.data.batch import SessionBatch
 from posrec.data.graph import SessionGraph, build_graph
 from posrec.layers.anchors import add_anchors, neighbours
 from posrec.layers.item_table import ItemTable
+from posrec.layers.linear import linear
 from posrec.layers.packing import Packing, pack
 from posrec.layers.product import batched_product
 
@@ -61,8 +62,7 @@ class WeightedAttention(nn.Module):
         attention = logits.masked_fill((weights == 0)[:, None], -math.inf).softmax(-1)
         heard = batched_product(attention.flatten(1, 2), packing.to_slots(x))  # [B, K L, d]
         heard = heard.view(weights.shape[0], self.heads, -1, d).transpose(1, 2).flatten(2)  # [B, L, K d]
-        mean: Tensor = self.values(packing.to_rows(heard) / self.heads)
-        return mean
+        return linear(self.values, packing.to_rows(heard) / self.heads)
 
 
 class Readout(nn.Module):
@@ -125,7 +125,7 @@ class FGNN(nn.Module):
             nodes = layer(functional.relu(nodes) if number else nodes, weights, packing)
         query = nodes[packing.row_at(last)]  # [B, d]
         query = query if self.config.from_last else torch.zeros_like(query)
-        return self.out(self.readout(packing.to_slots(nodes), graph.nodes, query)), table
+        return linear(self.out, self.readout(packing.to_slots(nodes), graph.nodes, query)), table
 
     def weights(self, graph: SessionGraph, last: Tensor) -> Tensor:
         """[B, L, L], row: who attends. A node that doesn't follow itself has a loop of weight 1.

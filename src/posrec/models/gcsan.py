@@ -8,7 +8,7 @@ Eq. (7); items are scored by their product with it, Eq. (8).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -18,6 +18,7 @@ from posrec.data.graph import SessionGraph, build_graph
 from posrec.layers.anchors import message_weights
 from posrec.layers.gated_graph import GatedGraph
 from posrec.layers.item_table import ItemTable
+from posrec.layers.linear import linear
 from posrec.layers.packing import Packing, pack
 from posrec.layers.transformer import self_attention
 
@@ -46,8 +47,8 @@ class SelfAttentionLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, packing: Packing) -> Tensor:
-        attended = self_attention(self.queries_keys_values(x), 1, packing)
-        mapped: Tensor = self.dropout(self.second(functional.relu(self.first(attended))))
+        attended = self_attention(linear(self.queries_keys_values, x), 1, packing)
+        mapped: Tensor = self.dropout(linear(self.second, functional.relu(linear(self.first, attended))))
         return mapped + attended
 
 
@@ -72,7 +73,10 @@ class GCSAN(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
-        return build_graph(batch, with_distances=self.config.anchors)
+        graph = build_graph(batch, with_distances=self.config.anchors)
+        last = graph.last(batch.lengths)
+        weights = message_weights(graph.edges, graph.distances, graph.repeated, last, normalize=True)
+        return replace(graph, weights=weights)
 
     def session_vectors(self, batch: SessionBatch) -> Tensor:
         """S_f [B, d], Eq. (7)."""
@@ -83,10 +87,9 @@ class GCSAN(nn.Module):
         graph = batch.graph or self.build_graph(batch)
         packing = pack(graph.nodes, batch.capacity)
         x, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))  # [T, d]
+        assert graph.weights is not None
         last = graph.last(batch.lengths)
-        distances = graph.distances if self.config.anchors else None
-        weights = message_weights(graph.edges, distances, graph.repeated, last, normalize=True)
-        nodes = self.graph(x, weights, packing)  # H [T, d], Eq. (1), (2)
+        nodes = self.graph(x, graph.weights, packing)  # H [T, d], Eq. (1), (2)
         attended = nodes
         for layer in self.attention:
             attended = layer(attended, packing)  # E^(k), Eq. (3)-(6)

@@ -9,7 +9,7 @@ their product with it, Eq. (11).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -72,7 +72,8 @@ class PosRec(nn.Module):
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
         """What of a batch does not depend on the weights; the engine may do it for many batches at once."""
-        return build_graph(batch, with_distances=self.config.anchors)
+        graph = build_graph(batch, with_distances=self.config.anchors)
+        return replace(graph, weights=self.weights(graph, graph.last(batch.lengths)))
 
     def session_vectors(self, batch: SessionBatch) -> Tensor:
         """h [B, d], Eq. (10)."""
@@ -105,7 +106,8 @@ class PosRec(nn.Module):
         self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """X' [T, d], Eq. (7), (8); X' with its positions, as the Transformer reads it; and its attention's bias."""
-        updated = self.graph(x, self.weights(graph, graph.last(batch.lengths)), packing)
+        assert graph.weights is not None
+        updated = self.graph(x, graph.weights, packing)
         slot = torch.arange(batch.items.shape[1], device=batch.items.device)
         forward = slot.expand_as(batch.items)  # a node's earliest click
         backward = batch.lengths[:, None] - 1 - graph.latest  # and its latest

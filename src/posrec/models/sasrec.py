@@ -19,6 +19,7 @@ from torch.nn import functional
 from posrec.data.batch import SessionBatch
 from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.layers.item_table import ItemTable
+from posrec.layers.linear import linear
 from posrec.layers.packing import Packing, pack
 from posrec.layers.transformer import self_attention
 
@@ -52,11 +53,11 @@ class SelfAttentionBlock(nn.Module):
         self.second = nn.Linear(d, d)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, packing: Packing, bias: Tensor) -> Tensor:
-        projected = self.queries_keys_values(self.attention_norm(x))
-        x = x + self.dropout(self_attention(projected, self.heads, packing, bias, self.dropout))
-        inner = self.dropout(functional.relu(self.first(self.feed_forward_norm(x))))
-        x = x + self.dropout(self.second(inner))
+    def forward(self, x: Tensor, packing: Packing, bias: Tensor | None) -> Tensor:
+        projected = linear(self.queries_keys_values, self.attention_norm(x))
+        x = x + self.dropout(self_attention(projected, self.heads, packing, bias, self.dropout, causal=True))
+        inner = self.dropout(functional.relu(linear(self.first, self.feed_forward_norm(x))))
+        x = x + self.dropout(linear(self.second, inner))
         return x
 
 
@@ -97,10 +98,7 @@ class SASRec(nn.Module):
         positions = (forward, batch.lengths[:, None] - 1 - forward, batch.lengths)
         hidden = self.dropout(clicked + packing.to_rows(self.encoding(*positions)))  # Eq. (1)
 
-        later = position > position[:, None]  # [L, L], row: who asks
-        bias = torch.where(later, -math.inf, 0.0)[None, None]
-        of_positions = attention_bias(self.encoding, *positions)
-        bias = bias if of_positions is None else bias + of_positions
+        bias = attention_bias(self.encoding, *positions)
         for layer in self.layers:
             hidden = layer(hidden, packing, bias)  # Eq. (2)-(5)
         return self.norm(hidden[packing.row_at(batch.lengths - 1)]), table

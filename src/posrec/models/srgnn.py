@@ -9,7 +9,7 @@ Eq. (7); items are scored by their product with it, Eq. (8).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from posrec.data.graph import SessionGraph, build_graph
 from posrec.layers.anchors import message_weights
 from posrec.layers.gated_graph import GatedGraph
 from posrec.layers.item_table import ItemTable
+from posrec.layers.linear import linear
 from posrec.layers.packing import pack
 
 
@@ -52,7 +53,10 @@ class SRGNN(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
-        return build_graph(batch, with_distances=self.config.anchors)
+        graph = build_graph(batch, with_distances=self.config.anchors)
+        last = graph.last(batch.lengths)
+        weights = message_weights(graph.edges, graph.distances, graph.repeated, last, normalize=True)
+        return replace(graph, weights=weights)
 
     def session_vectors(self, batch: SessionBatch) -> Tensor:
         """s_h [B, d], Eq. (7)."""
@@ -63,19 +67,18 @@ class SRGNN(nn.Module):
         graph = batch.graph or self.build_graph(batch)
         packing = pack(graph.nodes, batch.capacity)
         nodes, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))  # [T, d]
+        assert graph.weights is not None
         last = graph.last(batch.lengths)
-        distances = graph.distances if self.config.anchors else None
-        weights = message_weights(graph.edges, distances, graph.repeated, last, normalize=True)
         for _ in range(self.config.steps):
-            nodes = self.graph(nodes, weights, packing)  # Eq. (1)-(5)
+            nodes = self.graph(nodes, graph.weights, packing)  # Eq. (1)-(5)
 
         last_row = packing.row_at(last)
         last_item = nodes[last_row]  # s_l [B, d]
-        of_last, of_node = self.ask(nodes).chunk(2, dim=1)  # [T, d] each
+        of_last, of_node = linear(self.ask, nodes).chunk(2, dim=1)  # [T, d] each
         asked = torch.sigmoid(packing.to_slots(of_node) + of_last[last_row][:, None])  # [B, L, d]
         weight = (asked * self.weigh).sum(2) * clicks(graph, last)  # [B, L]
         session = (weight[..., None] * packing.to_slots(nodes)).sum(1)  # s_g [B, d], Eq. (6)
-        return self.join(torch.cat([last_item, session], dim=1)), table
+        return linear(self.join, torch.cat([last_item, session], dim=1)), table
 
     def item_vectors(self) -> Tensor:
         """[n, d]: row i is item i + 1."""

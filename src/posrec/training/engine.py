@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from posrec.data.sessions import SessionDataset
-from posrec.training.losses import choose_loss
+from posrec.training.losses import choose_loss, over_all_items
 from posrec.training.settings import Settings
 from posrec.training.step import ROWS_APART, STEPS_AT_ONCE, CapturedStepper, Stepper, needed_capacity
 
@@ -41,8 +41,9 @@ class Steps:
         kind = CapturedStepper if device.type == "cuda" else Stepper
         self.max_length = min(max_length, max(1, samples.longest - 1))
         self.stepper = kind(
-            model, optimizer, samples, loss, self.batch_size, self.max_length, settings.precision == "bf16"
-        )
+            model, optimizer, samples, loss, self.batch_size, self.max_length, settings.precision == "bf16",
+            items if over_all_items(settings.loss, items) else None,
+        )  # fmt: skip
 
     def shuffled(self, epoch: int) -> Order:
         """The epoch's own permutation, the same on every device and after a resume."""

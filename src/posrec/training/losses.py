@@ -71,6 +71,11 @@ def loss_for(items: int) -> str:
     return "full" if items <= FULL_UP_TO else "chunked" if items <= CHUNKED_UP_TO else "sampled"
 
 
+def over_all_items(name: str, items: int) -> bool:
+    """Whether the loss is a softmax over all items, however it is computed."""
+    return (loss_for(items) if name == "auto" else name) in ("full", "chunked")
+
+
 def choose_loss(name: str, items: int, clicks: Tensor) -> Loss:
     """By name, or by the size of the catalogue ("auto")."""
     name = loss_for(items) if name == "auto" else name

@@ -5,6 +5,7 @@ Replaying a captured graph has no Python in it, so what a step costs on a GPU is
 building the session graphs) is done for STEPS_AT_ONCE batches together, inside the same captured graph as their steps.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, cast
 
@@ -17,6 +18,7 @@ from posrec.data.sessions import SessionDataset
 from posrec.training.losses import Loss
 
 STEPS_AT_ONCE = 32
+WIDEST = 256  # dimensions the fused kernels serve
 ROWS_APART = 128  # capacities are multiples of this, so that few of them have to be compiled for
 
 
@@ -26,6 +28,10 @@ class SessionModel(Protocol):
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """Session vectors [B, d] and item vectors [n or a few more, d]."""
         ...
+
+    def session_vectors(self, batch: SessionBatch) -> Tensor: ...
+
+    def item_vectors(self) -> Tensor: ...
 
 
 class GraphModel(Protocol):
@@ -44,12 +50,14 @@ class Stepper:
         batch_size: int,
         max_length: int,
         bf16: bool = False,
+        softmax_items: int | None = None,
     ) -> None:
         self.model, self.optimizer, self.samples, self.loss = model, optimizer, samples, loss
         self.batch_size, self.max_length, self.bf16 = batch_size, max_length, bf16
+        self.softmax_items = softmax_items  # where the loss is a softmax over all items
         self.device = samples.items.device
         self.capacity: int | None = None
-        self.weighted_loss = self.plain_loss
+        self.step: Callable[[SessionBatch, Tensor], Tensor] = PlainStep(self.losses, optimizer)
 
     def batches(self, ids: Tensor) -> SessionBatch:
         """The samples of several batches as one, with their graphs where the model reads graphs."""
@@ -60,25 +68,37 @@ class Stepper:
             batch = replace(batch, graph=cast(GraphModel, self.model).build_graph(batch))
         return replace(batch, capacity=self.capacity)
 
-    def plain_loss(self, batch: SessionBatch, weights: Tensor) -> Tensor:
-        model = cast(SessionModel, self.model)
+    def losses(self, batch: SessionBatch) -> Tensor:
+        """Of each sample, [B]."""
         assert batch.targets is not None
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-            losses = self.loss(*model.vectors(batch), batch.targets)
-        return (losses * weights).sum() / weights.sum()
+            return self.loss(*cast(SessionModel, self.model).vectors(batch), batch.targets)
 
     def run(self, ids: Tensor, weights: Tensor) -> Tensor:
         """One step for each `batch_size` of `ids`; gives the loss of each step."""
         everything = self.batches(ids)
-        losses = []
-        for start in range(0, len(ids), self.batch_size):
-            end = start + self.batch_size
-            self.optimizer.zero_grad(set_to_none=True)
-            loss = self.weighted_loss(everything.rows(start, end), weights[start:end])
-            torch.autograd.backward(loss)
-            self.optimizer.step()
-            losses.append(loss.detach())
-        return torch.stack(losses)
+        weights = weights.view(-1, self.batch_size)
+        shares = weights / weights.sum(1, keepdim=True)
+        losses = [
+            self.step(everything.rows(number * self.batch_size, (number + 1) * self.batch_size), shares[number])
+            for number in range(len(shares))
+        ]
+        return (torch.stack(losses) * shares).sum(1)
+
+
+class PlainStep:
+    """Forward, backward, optimiser. `shares [B]` are what each sample counts in the step's loss."""
+
+    def __init__(self, losses: Callable[[SessionBatch], Tensor], optimizer: torch.optim.Optimizer) -> None:
+        self.losses, self.optimizer = losses, optimizer
+
+    def __call__(self, batch: SessionBatch, shares: Tensor) -> Tensor:
+        """One step; the loss of each sample, [B]."""
+        self.optimizer.zero_grad(set_to_none=True)
+        losses = self.losses(batch)
+        torch.autograd.backward((losses * shares).sum())
+        self.optimizer.step()
+        return losses.detach()
 
 
 class CapturedStepper(Stepper):
@@ -88,7 +108,7 @@ class CapturedStepper(Stepper):
         """Compile and capture for batches of at most `capacity` clicks; the weights are left as they were."""
         self.capacity = capacity
         torch.compiler.reset()  # what was compiled for other models or capacities counts against a limit
-        self.weighted_loss = torch.compile(self.plain_loss, dynamic=False)
+        self.step = self.compiled_step()
         self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor]] = {}
         state = self.snapshot()
         for steps in (STEPS_AT_ONCE, 1):
@@ -106,6 +126,16 @@ class CapturedStepper(Stepper):
             self.graphs[steps] = (graph, ids, weights, losses)
         self.restore(state)
 
+    def compiled_step(self) -> Callable[[SessionBatch, Tensor], Tensor]:
+        """With kernels of its own for the table where they serve: a softmax over all items, in single precision."""
+        table = scored_parameter(self.model)
+        if self.softmax_items is None or self.bf16 or table is None or table.shape[1] > WIDEST:
+            return PlainStep(torch.compile(self.losses, dynamic=False), self.optimizer)
+        from posrec.training.fused import FusedStep
+
+        encode = torch.compile(cast(SessionModel, self.model).session_vectors, dynamic=False)
+        return FusedStep(encode, table, self.softmax_items, self.optimizer)
+
     def replay(self, ids: Tensor, weights: Tensor) -> Tensor:
         """`run` without Python; `ids` are STEPS_AT_ONCE batches or one."""
         graph, own_ids, own_weights, losses = self.graphs[len(ids) // self.batch_size]
@@ -114,19 +144,25 @@ class CapturedStepper(Stepper):
         graph.replay()
         return losses.clone()
 
-    def snapshot(self) -> list[Tensor]:
-        return [tensor.detach().clone() for tensor in self.tensors()]
+    def snapshot(self) -> dict[int, Tensor]:
+        return {id(tensor): tensor.detach().clone() for tensor in self.tensors()}
 
-    def restore(self, state: list[Tensor]) -> None:
+    def restore(self, state: dict[int, Tensor]) -> None:
         """Back to the snapshot; what the optimiser has made since starts from zero."""
         with torch.no_grad():
-            for index, tensor in enumerate(self.tensors()):
-                tensor.copy_(state[index]) if index < len(state) else tensor.zero_()
+            for tensor in self.tensors():
+                tensor.copy_(state[id(tensor)]) if id(tensor) in state else tensor.zero_()
 
     def tensors(self) -> list[Tensor]:
         weights = list(self.model.parameters())
         moments = [value for parameter in weights for value in self.optimizer.state.get(parameter, {}).values()]
         return [*weights, *moments]
+
+
+def scored_parameter(model: nn.Module) -> nn.Parameter | None:
+    """The parameter whose first rows are the item vectors, where they are a parameter's and not computed."""
+    vectors = cast(SessionModel, model).item_vectors()
+    return next((parameter for parameter in model.parameters() if parameter.data_ptr() == vectors.data_ptr()), None)
 
 
 def needed_capacity(lengths: Tensor, batch_size: int) -> int:

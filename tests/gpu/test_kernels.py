@@ -1,0 +1,139 @@
+"""On a GPU: each kernel computes what its plain counterpart does. Skipped where there is none."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+COUNTS = [3, 1, 20, 7]  # rows of each session
+SPARE = 9  # rows that belong to no session
+
+
+@pytest.fixture(autouse=True)
+def exact() -> None:
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("highest")
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(*shape, device="cuda", requires_grad=True)
+
+
+def begins() -> Tensor:
+    return torch.tensor([0, *COUNTS], device="cuda").cumsum(0)
+
+
+def gradients(output: Tensor, upstream: Tensor, *inputs: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(output, inputs, upstream))
+
+
+def close(a: Tensor, b: Tensor) -> bool:
+    return torch.allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("rows", "width", "out"), [(45, 20, 70), (640, 100, 500), (1, 16, 1), (640, 200, 300)])
+def test_linear(rows: int, width: int, out: int) -> None:
+    from posrec.kernels.linear import linear
+
+    x, weight, bias, upstream = random(rows, width), random(out, width), random(out), random(rows, out)
+    ours, plain = linear(x, weight, bias), functional.linear(x, weight, bias)
+    assert close(ours, plain)
+    for mine, theirs in zip(
+        gradients(ours, upstream, x, weight, bias), gradients(plain, upstream, x, weight, bias), strict=True
+    ):
+        assert torch.allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("d", "heads"), [(100, 2), (12, 1), (100, 10)])
+def test_attention(d: int, heads: int, causal: bool) -> None:
+    from posrec.kernels.attention import attention
+
+    total = sum(COUNTS)
+    rows, upstream = random(total + SPARE, 3 * d), random(total + SPARE, d)
+    ours = attention(rows, begins(), begins()[:1], heads, max(COUNTS), causal, 0.0)
+    parts = []
+    for session in rows[:total].split(COUNTS):
+        queries, keys, values = session.view(len(session), 3, heads, -1).permute(1, 2, 0, 3)
+        logits = queries @ keys.mT / math.sqrt(d // heads)
+        if causal:
+            logits = logits.masked_fill(torch.ones_like(logits).triu(1).bool(), -math.inf)
+        parts.append((logits.softmax(-1) @ values).transpose(0, 1).flatten(1))
+    plain = torch.cat(parts)
+    assert close(ours[:total], plain)
+    assert not ours[total:].any()
+    assert close(gradients(ours, upstream, rows)[0], gradients(plain, upstream[:total], rows)[0])
+
+
+def test_dropout_of_attention_is_the_same_backward_and_averages_out() -> None:
+    from posrec.kernels.attention import attention
+
+    rows = random(sum(COUNTS), 300)
+    seeds = torch.arange(300, device="cuda")[:, None]
+    outcomes = torch.stack([attention(rows, begins(), seed, 2, max(COUNTS), False, 0.3) for seed in seeds])
+    whole = attention(rows, begins(), seeds[0], 2, max(COUNTS), False, 0.0)
+    assert not torch.equal(outcomes[0], outcomes[1])
+    assert (outcomes.mean(0) - whole).abs().mean() < 0.1 * whole.abs().mean()
+    # It is linear in the values, so the gradient of the values gives the outcome back where the mask is the same.
+    ours = attention(rows, begins(), seeds[3], 2, max(COUNTS), False, 0.3)
+    upstream = random(sum(COUNTS), 100)
+    (gradient,) = gradients(ours, upstream, rows)
+    assert torch.allclose((gradient * rows)[:, 200:].sum(), (ours * upstream).sum(), rtol=1e-3, atol=1e-3)
+
+
+def test_messages() -> None:
+    from posrec.kernels.messages import messages
+
+    longest, d, total = max(COUNTS), 100, sum(COUNTS)
+    weights = torch.randint(0, 4, (len(COUNTS), 2, longest, longest), device="cuda").float()
+    # Nodes stand in slots that are not next to each other.
+    slots = [torch.randperm(longest)[:count].sort().values for count in COUNTS]
+    slot_of_row = torch.cat([number * longest + slot for number, slot in enumerate(slots)]).cuda()
+    slot_of_row = functional.pad(slot_of_row, (0, SPARE))
+    wider, upstream = random(total + SPARE, 5 * d), random(total + SPARE, 2 * d)
+    sent = wider[:, : 2 * d]
+    ours = messages(sent, weights, begins(), slot_of_row)
+    parts = []
+    for number, (slot, rows) in enumerate(zip(slots, sent[:total].split(COUNTS), strict=True)):
+        inside = weights[number][:, slot][:, :, slot]
+        parts.append(torch.cat([inside[0] @ rows[:, :d], inside[1] @ rows[:, d:]], 1))
+    plain = torch.cat(parts)
+    assert close(ours[:total], plain)
+    assert not ours[total:].any()
+    assert close(gradients(ours, upstream, wider)[0], gradients(plain, upstream[:total], wider)[0])
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize(("batch", "items", "d"), [(100, 5000, 100), (3, 20, 16), (300, 777, 64)])
+def test_softmax_and_adam(batch: int, items: int, d: int, own: bool) -> None:
+    from posrec.kernels.table import adam, softmax
+
+    sessions = random(batch, d)
+    table = torch.nn.Parameter(torch.randn(items + 5, d, device="cuda"))
+    before = table.detach().clone()
+    targets, shares = torch.randint(1, items + 1, (batch,), device="cuda"), torch.rand(batch, device="cuda")
+    rate = torch.tensor(0.01, device="cuda")
+    plain = torch.optim.Adam([table], lr=rate, weight_decay=1e-2, eps=1e-3, capturable=True)
+    losses = functional.cross_entropy(sessions @ table[:items].T, targets - 1, reduction="none")
+    (of_sessions, table.grad) = torch.autograd.grad((losses * shares).sum(), (sessions, table))
+    from_encoder = 0.01 * torch.randn_like(table) if own else None
+    if from_encoder is not None:
+        from_encoder[items:] = 0
+        table.grad += from_encoder
+    plain.step()
+
+    step = torch.zeros((), device="cuda")
+    state = {"step": step, "exp_avg": torch.zeros_like(before), "exp_avg_sq": torch.zeros_like(before)}
+    given, ours = sessions.detach(), before.clone()
+    outcome = softmax(given, ours, items, targets, shares, step)
+    adam(ours, from_encoder, state, plain.param_groups[0], items, given, targets, shares, outcome.logs)
+    assert step == 1
+    assert close(outcome.losses, losses)
+    assert close(outcome.gradient, of_sessions)
+    assert torch.allclose(state["exp_avg"][:items], plain.state[table]["exp_avg"][:items], atol=1e-6)
+    assert torch.allclose(ours[:items], table[:items], atol=1e-4)
+    assert torch.equal(ours[items:], before[items:])  # rows of no item stay

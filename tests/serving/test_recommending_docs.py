@@ -25,7 +25,7 @@ def blocks(language: str) -> list[str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("docs")
     make_demo(folder / "posrec-demo")
-    items = sorted(set(re.findall(r"\b[A-Z]{3}-\d[A-Z]{2}\d\b", PAGE)))
+    items = sorted(set(re.findall(r"\b[A-Z]{3}\d-[A-Z]{3}-\d\b", PAGE)))
     torch.manual_seed(0)
     model = PosRec(len(items), PosRecConfig(d=8))
     config = {"model": "posrec", "items": len(items), "d": 8}

@@ -26,7 +26,7 @@ from posrec.serving.session import AnySession, Click, Session, as_ids
 from posrec.serving.top import top
 
 K = 20
-SCORES_AT_ONCE = 1 << 24  # floats: 64 MB, whatever the catalogue's size
+SCORES_AT_ONCE = 1 << 25  # floats: 128 MB, whatever the catalogue's size
 MOST_ROWS = 1024
 
 

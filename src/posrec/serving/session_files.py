@@ -161,4 +161,4 @@ def write_parquet(path: Path, answers: Iterable[list[Scored]], id_type: "pl.Data
                 columns["id"] = [one if isinstance(one, str) else json.dumps(one) for one in columns["id"]]
             yield pl.DataFrame(columns, schema=schema)
 
-    register_io_source(frames, schema=schema).sink_parquet(path, maintain_order=True)
+    register_io_source(frames, schema=schema).sink_parquet(path, row_group_size=8 * ROWS, maintain_order=True)

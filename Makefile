@@ -36,7 +36,7 @@ bench: install
 	$(BIN)/python benchmarks/prepare.py
 	$(BIN)/python benchmarks/awareness.py
 	$(BIN)/python benchmarks/onnx_latency.py
-# benchmarks/step.py, score.py and accuracy.py need a prepared dataset: each says how it is called.
+# step.py, score.py, accuracy.py, counting.py and neighbours.py need a prepared dataset: each says how it is called.
 
 install: .venv/installed
 

@@ -101,6 +101,9 @@ def load_run(folder: str | Path) -> Run:
     settings = {name: config[name] for name in spec.config.__dataclass_fields__ if name in config}  # type: ignore[attr-defined]
     model = spec.build(config["items"], spec.config(**settings))
     tensors, _ = load_tensors(path / WEIGHTS)
+    for buffer_name, buffer in model.named_buffers():
+        if spec.counts and buffer.numel() == 0 and buffer_name in tensors:
+            buffer.resize_(tensors[buffer_name].shape)  # how much there is of it only counting can tell
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:

@@ -11,6 +11,7 @@ from posrec.data.sessions import SessionDataset
 
 if TYPE_CHECKING:
     from posrec.data.graph import SessionGraph
+    from posrec.layers.packing import Packing
 
 PADDING = 0
 
@@ -26,6 +27,7 @@ class SessionBatch:
     lengths: Tensor
     targets: Tensor | None = None
     graph: "SessionGraph | None" = None  # where it was built already, for many batches at once
+    packing: "Packing | None" = None  # of the graph's nodes, or of the clicks where there is no graph; so too
     capacity: int | None = None  # an upper bound on the clicks in all sessions, where shapes must not follow the data
     longest: int | None = None  # an upper bound on the clicks in a session, where L is not known beforehand (export)
 
@@ -56,7 +58,8 @@ class SessionBatch:
         """Sessions start..end-1; views."""
         targets = None if self.targets is None else self.targets[start:end]
         graph = None if self.graph is None else self.graph.rows(start, end)
-        return SessionBatch(self.items[start:end], self.lengths[start:end], targets, graph, self.capacity, self.longest)
+        of_rows = (self.items[start:end], self.lengths[start:end], targets, graph)
+        return SessionBatch(*of_rows, capacity=self.capacity, longest=self.longest)
 
     def to(self, device: torch.device | str) -> "SessionBatch":
         targets = None if self.targets is None else self.targets.to(device)

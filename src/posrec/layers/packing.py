@@ -56,20 +56,36 @@ class Packing:
 
 def pack(filled: Tensor, capacity: int | None = None) -> Packing:
     """`filled [B, L]` -> Packing, of exactly as many rows as there are filled slots, or of `capacity` rows."""
-    sessions, longest = filled.shape
-    flat = filled.flatten()
     if capacity == ALL_SLOTS:
-        slots = torch.arange(sessions * longest, device=flat.device)
-        begins = torch.arange(sessions + 1, device=flat.device) * longest
-        return Packing(slots.view(sessions, longest), slots, filled, flat, begins, unpacked=True)
-    through = flat.cumsum(0)  # [B L] filled slots up to and with each
-    begins = functional.pad(through.view(sessions, longest)[:, -1], (1, 0))
-    if capacity is None:
-        slot_of_row, used = flat.nonzero()[:, 0], None
-    else:
-        row = torch.arange(capacity, device=flat.device)
-        slot_of_row, used = torch.searchsorted(through, row + 1).clamp(max=len(flat) - 1), row < through[-1]
-    return Packing(torch.where(flat, through - 1, 0).view_as(filled), slot_of_row, filled, used, begins)
+        return unpacked(filled)
+    if capacity is not None:
+        return pack_many(filled, capacity, len(filled))[0]
+    through = filled.flatten().cumsum(0)  # [B L] filled slots up to and with each
+    begins = functional.pad(through.view_as(filled)[:, -1], (1, 0))
+    row_of_slot = torch.where(filled, through.view_as(filled) - 1, 0)
+    return Packing(row_of_slot, filled.flatten().nonzero()[:, 0], filled, None, begins)
+
+
+def unpacked(filled: Tensor) -> Packing:
+    """Every slot is a row, for an exported model; not for kernels, which take every row for a filled one."""
+    sessions, longest = filled.shape
+    slots = torch.arange(sessions * longest, device=filled.device)
+    begins = torch.arange(sessions + 1, device=filled.device) * longest
+    return Packing(slots.view(sessions, longest), slots, filled, filled.flatten(), begins, unpacked=True)
+
+
+def pack_many(filled: Tensor, capacity: int, sessions: int) -> list[Packing]:
+    """`filled [S x sessions, L]` -> the packings of S batches, of `capacity` rows each."""
+    batches = filled.view(-1, sessions, filled.shape[1])  # [S, B, L]
+    through = batches.flatten(1).cumsum(1)  # [S, B L] filled slots up to and with each
+    # An even number of columns: every batch's part then begins at a multiple of 16 bytes, as compiled code expects.
+    begins = functional.pad(through.view_as(batches)[:, :, -1], (1, 1 + sessions % 2))[:, : sessions + 1]  # [S, B + 1]
+    row_of_slot = torch.where(batches, through.view_as(batches) - 1, 0)
+    row = torch.arange(capacity, device=filled.device).expand(len(batches), -1)  # [S, T]
+    slot_of_row = torch.searchsorted(through, row + 1).clamp(max=through.shape[1] - 1)
+    used = row < through[:, -1:]
+    parts = zip(row_of_slot, slot_of_row, batches, used, begins, strict=True)
+    return [Packing(*of_batch) for of_batch in parts]
 
 
 def masked(values: Tensor, mask: Tensor | None) -> Tensor:

@@ -117,7 +117,7 @@ class FGNN(nn.Module):
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """Session vectors [B, d] and the item table, whose first n rows are the items."""
         graph = batch.graph or self.build_graph(batch)
-        packing = pack(graph.nodes, batch.capacity)
+        packing = batch.packing or pack(graph.nodes, batch.capacity)
         nodes, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))  # [T, d]
         last = graph.last(batch.lengths)
         weights = self.weights(graph, last).to(nodes.dtype)

@@ -85,7 +85,7 @@ class GCSAN(nn.Module):
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """S_f [B, d] and the item table, whose first n rows are the items."""
         graph = batch.graph or self.build_graph(batch)
-        packing = pack(graph.nodes, batch.capacity)
+        packing = batch.packing or pack(graph.nodes, batch.capacity)
         x, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))  # [T, d]
         assert graph.weights is not None
         last = graph.last(batch.lengths)

@@ -26,7 +26,8 @@ class Pop(nn.Module):
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
         """`items [N]`: every training click; `offsets [S + 1]`: where in them each session begins."""
-        self.clicks.copy_(torch.bincount(items.long(), minlength=self.items + 1)[1:])
+        counted = items[offsets[0] : offsets[-1]].long()  # a part of a dataset shares the clicks of the whole
+        self.clicks.copy_(torch.bincount(counted, minlength=self.items + 1)[1:])
 
     def scores(self, batch: SessionBatch) -> Tensor:
         return self.clicks.expand(len(batch.lengths), -1)

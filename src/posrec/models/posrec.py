@@ -89,7 +89,7 @@ class PosRec(nn.Module):
 
     def nodes(self, batch: SessionBatch) -> tuple[SessionGraph, Packing]:
         graph = batch.graph or self.build_graph(batch)
-        return graph, pack(graph.nodes, batch.capacity)
+        return graph, batch.packing or pack(graph.nodes, batch.capacity)
 
     def intentions(
         self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor

@@ -91,7 +91,7 @@ class SASRec(nn.Module):
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """The last click's F [B, d] and the item table, whose first n rows are the items."""
-        packing = pack(batch.mask, batch.capacity)
+        packing = batch.packing or pack(batch.mask, batch.capacity)
         clicked, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))  # [T, d]
         position = torch.arange(batch.items.shape[1], device=batch.items.device)
         forward = position.expand_as(batch.items)

@@ -65,7 +65,7 @@ class SRGNN(nn.Module):
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """s_h [B, d] and the item table, whose first n rows are the items."""
         graph = batch.graph or self.build_graph(batch)
-        packing = pack(graph.nodes, batch.capacity)
+        packing = batch.packing or pack(graph.nodes, batch.capacity)
         nodes, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))  # [T, d]
         assert graph.weights is not None
         last = graph.last(batch.lengths)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from posrec.data.sessions import SessionDataset
 from posrec.training.losses import choose_loss, over_all_items
+from posrec.training.ranking_losses import Negatives
 from posrec.training.settings import Settings
 from posrec.training.step import ROWS_APART, STEPS_AT_ONCE, CapturedStepper, Stepper, needed_capacity
 
@@ -37,7 +38,8 @@ class Steps:
     ) -> None:
         self.model, self.optimizer, self.samples, self.settings = model, optimizer, samples, settings
         self.device, self.batch_size = device, settings.batch_size
-        loss = choose_loss(settings.loss, items, samples.items)
+        negatives = Negatives(settings.negatives, settings.sample_alpha, settings.in_batch)
+        loss = choose_loss(settings.loss, items, samples.items, negatives, settings.score_l2)
         kind = CapturedStepper if device.type == "cuda" else Stepper
         self.max_length = min(max_length, max(1, samples.longest - 1))
         self.stepper = kind(

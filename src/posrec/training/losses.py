@@ -1,7 +1,7 @@
 """Losses over session vectors and item vectors, one number a sample. Targets are item numbers 1..n.
 
 Eq. (11) and (12), the cross entropy of a softmax over all items, three ways: at once, in chunks that never hold all
-scores, and against a sample of the items.
+scores, and against a sample of the items. Losses that compare pairs of items are in `ranking_losses.py`.
 """
 
 from collections.abc import Callable
@@ -11,12 +11,15 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from posrec.training.ranking_losses import RANKING_LOSSES, Negatives, comparisons, ranking_loss
+
 # sessions [B, d], table [n or a few more, d], targets [B] -> [B]
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 FULL_UP_TO, CHUNKED_UP_TO = 200_000, 2_000_000  # items
 CHUNK = 65_536
 NEGATIVES = 8_192
+LOSSES = ("auto", "full", "chunked", "sampled", *RANKING_LOSSES)
 
 
 def full_softmax(items: int) -> Loss:
@@ -76,14 +79,17 @@ def over_all_items(name: str, items: int) -> bool:
     return (loss_for(items) if name == "auto" else name) in ("full", "chunked")
 
 
-def choose_loss(name: str, items: int, clicks: Tensor) -> Loss:
-    """By name, or by the size of the catalogue ("auto")."""
-    name = loss_for(items) if name == "auto" else name
-    losses: dict[str, Callable[[], Loss]] = {
+def choose_loss(
+    name: str, items: int, clicks: Tensor, negatives: Negatives | None = None, score_l2: float = 0.0
+) -> Loss:
+    """By name, or by the size of the catalogue ("auto"). `negatives` and `score_l2` are for the ranking losses."""
+    if name not in LOSSES:
+        raise ValueError(f"loss={name!r} is not known; choose one of {' '.join(LOSSES)}")
+    if name in RANKING_LOSSES:
+        return ranking_loss(comparisons(score_l2)[name], items, clicks, negatives or Negatives())
+    softmaxes: dict[str, Callable[[], Loss]] = {
         "full": lambda: full_softmax(items),
         "chunked": lambda: chunked_softmax(items),
         "sampled": lambda: sampled_softmax(clicks),
     }
-    if name not in losses:
-        raise ValueError(f"loss={name!r} is not known; choose one of auto {' '.join(losses)}")
-    return losses[name]()
+    return softmaxes[loss_for(items) if name == "auto" else name]()

@@ -5,7 +5,7 @@ Replaying a captured graph has no Python in it, so what a step costs on a GPU is
 building the session graphs) is done for STEPS_AT_ONCE batches together, inside the same captured graph as their steps.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from posrec.data.batch import SessionBatch, collate
 from posrec.data.graph import SessionGraph
 from posrec.data.sessions import SessionDataset
+from posrec.layers.packing import Packing, pack_many
 from posrec.training.losses import Loss
 
 STEPS_AT_ONCE = 32
@@ -76,14 +77,21 @@ class Stepper:
 
     def run(self, ids: Tensor, weights: Tensor) -> Tensor:
         """One step for each `batch_size` of `ids`; gives the loss of each step."""
-        everything = self.batches(ids)
-        weights = weights.view(-1, self.batch_size)
+        everything, size = self.batches(ids), self.batch_size
+        weights = weights.view(-1, size)
         shares = weights / weights.sum(1, keepdim=True)
         losses = [
-            self.step(everything.rows(number * self.batch_size, (number + 1) * self.batch_size), shares[number])
-            for number in range(len(shares))
+            self.step(replace(everything.rows(number * size, (number + 1) * size), packing=packing), shares[number])
+            for number, packing in enumerate(self.packings(everything, len(shares)))
         ]
         return (torch.stack(losses) * shares).sum(1)
+
+    def packings(self, batch: SessionBatch, steps: int) -> Sequence[Packing | None]:
+        """Of each step's batch, where their size is given; otherwise the model packs for itself."""
+        if self.capacity is None:
+            return [None] * steps
+        filled = batch.mask if batch.graph is None else batch.graph.nodes
+        return pack_many(filled, self.capacity, self.batch_size)
 
 
 class PlainStep:

@@ -1,0 +1,111 @@
+"""The counting models on a CPU: how long counting takes, ranking the whole test part, and one session alone.
+
+    python benchmarks/neighbours.py --data prepared/diginetica --out results/neighbours.json
+
+One session alone is scored over all items and its best 20 taken, as a server would. Times are wall clock; the CPU
+seconds beside them say what the machine's other work cost. `floor` ranks and sorts scores that are there already.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posrec.data.batch import SessionBatch, collate
+from posrec.data.sessions import PreparedDataset, load
+from posrec.evaluation.evaluate import Scorer, evaluate
+from posrec.files import write_json
+from posrec.models.catalog import CATALOG
+
+MODELS = ("spop", "itemknn", "vsknn", "stan")
+BEST = 20
+WARM_UP = 10
+
+
+class Floor:
+    """Hands out the same scores every time: what is left is evaluation itself."""
+
+    def __init__(self, items: int) -> None:
+        self.table = torch.rand(2048, items)
+
+    def scores(self, batch: SessionBatch) -> Tensor:
+        return self.table[: len(batch.lengths)]
+
+
+def timed(work: Callable[[], Any]) -> dict[str, float]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    return {"seconds": round(time.perf_counter() - wall, 2), "cpu_seconds": round(time.process_time() - cpu, 2)}
+
+
+def rank_all(model: Scorer, data: PreparedDataset, max_length: int) -> dict[str, float]:
+    clicks = torch.bincount(data.train.items.long(), minlength=data.train_items + 1)
+    return timed(lambda: evaluate(model, data.test, data.train_items, max_length, clicks))
+
+
+@torch.inference_mode()
+def one_by_one(model: Scorer, data: PreparedDataset, max_length: int, sessions: int) -> dict[str, float]:
+    """Milliseconds for one session, over samples from all of the test part."""
+    chosen = torch.linspace(0, len(data.test) - 1, sessions).long()
+    batches = [collate(data.test, sample[None], max_length).trimmed() for sample in chosen]
+    wall, cpu = [], []
+    for batch in [*batches[:WARM_UP], *batches]:
+        began, began_cpu = time.perf_counter(), time.process_time()
+        model.scores(batch).topk(BEST)
+        wall.append(1000 * (time.perf_counter() - began))
+        cpu.append(1000 * (time.process_time() - began_cpu))
+    figures = {}
+    for name, taken in (("", wall), ("cpu_", cpu)):
+        taken = sorted(taken[WARM_UP:])
+        figures[f"{name}median_ms"] = round(statistics.median(taken), 2)
+        figures[f"{name}p95_ms"] = round(taken[int(0.95 * len(taken))], 2)
+    return figures
+
+
+def measure(name: str, data: PreparedDataset, sessions: int) -> dict[str, Any]:
+    config = CATALOG[name].config()
+    model: Any = CATALOG[name].build(data.train_items, config).eval()
+    return {
+        "settings": asdict(config),
+        "count": timed(lambda: model.count(data.train.items, data.train.offsets)),
+        "evaluate": rank_all(model, data, config.max_length),
+        "one_session": one_by_one(model, data, config.max_length, sessions),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("prepared/diginetica"))
+    parser.add_argument("--out", type=Path, default=Path("results/neighbours.json"))
+    parser.add_argument("--sessions", type=int, default=500, help="to answer one by one")
+    arguments = parser.parse_args()
+    data = load(arguments.data)
+    load_before = os.getloadavg()[0]
+    report = {
+        "command": f"python benchmarks/neighbours.py --data prepared/{arguments.data.name}",
+        "dataset": data.fingerprint,
+        "items": data.train_items,
+        "samples": len(data.test),
+        "floor": rank_all(Floor(data.train_items), data, 1),
+        "models": {name: measure(name, data, arguments.sessions) for name in MODELS},
+        "load_average": [round(load_before, 2), round(os.getloadavg()[0], 2)],
+        "threads": torch.get_num_threads(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    write_json(arguments.out, report)
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

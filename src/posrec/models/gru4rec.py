@@ -1,0 +1,76 @@
+"""GRU4Rec (Hidasi et al., "Session-based Recommendations with Recurrent Neural Networks", ICLR 2016; Hidasi and
+Karatzoglou, "Recurrent Neural Networks with Top-k Gains for Session-based Recommendations", CIKM 2018).
+
+Gated recurrent layers read the clicks, 2016 Eq. (2)-(5); the last state is the session's vector, and items are scored
+by their product with it. The losses of both papers are in `training/ranking_losses.py`. The items' vectors on the way
+in and on the way out are one table (`tied`, the constrained embedding of 2018) or two (2016).
+"""
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from posrec.data.batch import SessionBatch
+from posrec.layers.item_table import ItemTable
+from posrec.layers.last_click import at_last_click
+from posrec.layers.recurrent import Recurrent
+
+
+@dataclass(frozen=True)
+class GRU4RecConfig:
+    """Sizes of both papers; dropouts as in the 2018 code's settings for these datasets (docs/models_sequence.md)."""
+
+    d: int = 100  # of item vectors
+    hidden: int = 100  # of the recurrent layers
+    layers: int = 1
+    tied: bool = True  # one table of item vectors, which asks for hidden = d
+    truncated: bool = True  # the gradient goes through the last click's step alone, as in both papers
+    embedding_dropout: float = 0.0
+    dropout: float = 0.2  # of the states
+    max_length: int = 20  # the latest clicks that are read
+
+
+class GRU4Rec(nn.Module):
+    """Items are numbered 1..items; any other number is an item the model does not know."""
+
+    def __init__(self, items: int, config: GRU4RecConfig) -> None:
+        super().__init__()
+        if config.tied and config.hidden != config.d:
+            raise ValueError(f"hidden={config.hidden}: with one table (tied=true) it must be d={config.d}")
+        self.config = config
+        self.items = items
+        self.embedding = ItemTable(items, config.d)
+        self.recurrent = Recurrent(config.d, config.hidden, config.layers, config.dropout)
+        self.out = None if config.tied else ItemTable(items, config.hidden)
+        self.embedding_dropout = nn.Dropout(config.embedding_dropout)
+        self.dropout = nn.Dropout(config.dropout)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Uniform in +-1/sqrt(hidden), the field's custom."""
+        bound = 1 / math.sqrt(self.config.hidden)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def session_vectors(self, batch: SessionBatch) -> Tensor:
+        """h_t [B, hidden]."""
+        return self.vectors(batch)[0]
+
+    def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
+        """h_t [B, hidden] and the item table to score with, whose first n rows are items."""
+        x, table = self.embedding.look_up_and_table(batch.items)  # [B, L, d]
+        x = self.embedding_dropout(x)
+        if self.config.truncated:
+            last = self.recurrent.last_step(x, batch.lengths)
+        else:
+            last = at_last_click(self.recurrent(x), batch.lengths)
+        return self.dropout(last), table if self.out is None else self.out.weight
+
+    def item_vectors(self) -> Tensor:
+        """[n, hidden]: row i is item i + 1."""
+        return (self.out or self.embedding).vectors()
+
+    def scores(self, batch: SessionBatch) -> Tensor:
+        """[B, n]."""
+        return self.session_vectors(batch) @ self.item_vectors().T

@@ -1,0 +1,77 @@
+"""NARM (Li et al., "Neural Attentive Session-based Recommendation", CIKM 2017).
+
+A recurrent layer reads the clicks, Eq. (1)-(4). Its last state is the global view of the session, Eq. (5); the local
+view is the sum of all states, Eq. (6), weighed by how the last state matches them, Eq. (7) and (8). Both together,
+Eq. (9), are brought to the items' dimensions by a bilinear map, Eq. (10): S_i = emb_i B c, so the session's vector is
+B c.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from posrec.data.batch import SessionBatch
+from posrec.layers.item_table import ItemTable
+from posrec.layers.last_click import at_last_click
+from posrec.layers.recurrent import Recurrent
+
+
+@dataclass(frozen=True)
+class NARMConfig:
+    """The paper's sizes and dropouts."""
+
+    d: int = 50  # of item vectors
+    hidden: int = 100  # of the recurrent layer
+    softmax: bool = True  # the weights of a session sum to one, as in the authors' code; the paper writes no softmax
+    embedding_dropout: float = 0.25
+    dropout: float = 0.5  # before the bilinear map
+    max_length: int = 20  # the latest clicks that are read; the authors' code reads 19
+
+
+class NARM(nn.Module):
+    """Items are numbered 1..items; any other number is an item the model does not know."""
+
+    def __init__(self, items: int, config: NARMConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.items = items
+        hidden = config.hidden
+        self.embedding = ItemTable(items, config.d)
+        self.recurrent = Recurrent(config.d, hidden)
+        self.of_last = nn.Linear(hidden, hidden, bias=False)  # A_1
+        self.of_each = nn.Linear(hidden, hidden, bias=False)  # A_2
+        self.match = nn.Linear(hidden, 1, bias=False)  # v
+        self.bilinear = nn.Linear(2 * hidden, config.d, bias=False)  # B
+        self.embedding_dropout = nn.Dropout(config.embedding_dropout)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def session_vectors(self, batch: SessionBatch) -> Tensor:
+        """B c [B, d], Eq. (10)."""
+        return self.vectors(batch)[0]
+
+    def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
+        """B c [B, d] and the item table, whose first n rows are emb; for training, where both get a gradient."""
+        x, table = self.embedding.look_up_and_table(batch.items)  # [B, L, d]
+        states = self.recurrent(self.embedding_dropout(x))  # [B, L, hidden]
+        last = at_last_click(states, batch.lengths)  # Eq. (5)
+        weights = self.weights(states, last, batch.mask)
+        local = (weights[:, :, None] * states).sum(1)  # Eq. (6)
+        both = torch.cat([last, local], 1)  # Eq. (9)
+        return self.bilinear(self.dropout(both)), table
+
+    def weights(self, states: Tensor, last: Tensor, mask: Tensor) -> Tensor:
+        """alpha [B, L], Eq. (7) and (8)."""
+        matching: Tensor = self.match(torch.sigmoid(self.of_last(last)[:, None] + self.of_each(states)))[:, :, 0]
+        if self.config.softmax:
+            return matching.masked_fill(~mask, -math.inf).softmax(1)
+        return matching.masked_fill(~mask, 0)
+
+    def item_vectors(self) -> Tensor:
+        """emb [n, d]: row i is item i + 1."""
+        return self.embedding.vectors()
+
+    def scores(self, batch: SessionBatch) -> Tensor:
+        """[B, n], Eq. (10)."""
+        return self.session_vectors(batch) @ self.item_vectors().T

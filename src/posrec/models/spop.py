@@ -1,0 +1,42 @@
+"""S-POP: the most clicked items of the session itself; ties, and the rest of the list, by global popularity.
+
+    score(i) = clicks on i in the session * (places + 1) + place(i)
+
+where place(i) orders items by their training clicks and `places` is the last place: an item clicked once more in the
+session is above whatever is more popular. Whole numbers, exact in float32.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from posrec.data.batch import SessionBatch
+from posrec.layers.popularity import popularity_order
+
+
+@dataclass(frozen=True)
+class SPopConfig:
+    max_length: int = 200
+
+
+class SPop(nn.Module):
+    """Scores are clicks in the session, then clicks in training."""
+
+    place: Tensor
+
+    def __init__(self, items: int, config: SPopConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.items = items
+        self.register_buffer("place", torch.zeros(items))
+
+    def count(self, items: Tensor, offsets: Tensor) -> None:
+        """`items [N]`: every training click; `offsets [S + 1]`: where in them each session begins."""
+        self.place.copy_(popularity_order(items[offsets[0] : offsets[-1]], self.items))
+
+    def scores(self, batch: SessionBatch) -> Tensor:
+        known = batch.mask & (batch.items >= 1) & (batch.items <= self.items)  # [B, L]
+        step = (self.place.max() + 1) * known  # [B, L]
+        scores = self.place.repeat(len(batch.lengths), 1)  # [B, n]
+        return scores.scatter_add_(1, (batch.items - 1) * known, step)

@@ -1,0 +1,101 @@
+"""STAMP (Liu et al., "STAMP: Short-Term Attention/Memory Priority Model for Session-based Recommendation", KDD 2018).
+
+The mean of the clicks' vectors, m_s, Eq. (2), and the last one, x_t, ask every click how much it matters, Eq. (7); the
+weighed sum m_a, Eq. (8), and x_t each go through a small network, Eq. (3); an item is scored by the trilinear product
+of both with it, Eq. (1) and (4): <h_s, h_t, x_i> = (h_s * h_t) x_i, so the session's vector is h_s * h_t. The sigmoid
+that Eq. (4) has around it changes no rank, and the authors' code trains without it.
+
+With an `encoding` the positional encoding of every click is added to its vector, PosRec's section 5.3; the relative one
+adds to the weights of Eq. (7) instead.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from posrec.data.batch import SessionBatch
+from posrec.encodings.schemes import attention_bias, make_encoding
+from posrec.layers.item_table import ItemTable
+from posrec.layers.last_click import at_last_click
+
+
+@dataclass(frozen=True)
+class STAMPConfig:
+    """The paper's sizes; where its code or a measurement says otherwise, docs/models_sequence.md has why."""
+
+    d: int = 100
+    encoding: str = "none"
+    add_mean: bool = False  # m_a + m_s where the paper has m_a, as in the authors' code
+    item_spread: float = 0.05  # standard deviation of the item vectors at first; the paper has 0.002
+    weight_spread: float = 0.05  # and of the weights
+    dropout: float = 0.0  # of the clicks' vectors
+    max_length: int = 20  # the latest clicks that are read, and the rows of a learned encoding's table
+
+
+class STAMP(nn.Module):
+    """Items are numbered 1..items; any other number is an item the model does not know."""
+
+    def __init__(self, items: int, config: STAMPConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.items = items
+        d = config.d
+        self.embedding = ItemTable(items, d)
+        self.encoding = make_encoding(config.encoding, d, config.max_length)
+        self.of_each = nn.Linear(d, d)  # W_1, b_a
+        self.of_last = nn.Linear(d, d, bias=False)  # W_2
+        self.of_mean = nn.Linear(d, d, bias=False)  # W_3
+        self.weight = nn.Linear(d, 1, bias=False)  # W_0
+        self.session_network = nn.Linear(d, d)  # W_s, b_s
+        self.last_network = nn.Linear(d, d)  # W_t, b_t
+        self.dropout = nn.Dropout(config.dropout)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Normal; what is added to the item vectors starts as large as they are. Biases are zero."""
+        nn.init.normal_(self.embedding.weight, std=self.config.item_spread)
+        for parameter in self.encoding.parameters():
+            nn.init.normal_(parameter, std=self.config.item_spread)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=self.config.weight_spread)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def session_vectors(self, batch: SessionBatch) -> Tensor:
+        """h_s * h_t [B, d]."""
+        return self.vectors(batch)[0]
+
+    def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
+        """h_s * h_t [B, d] and the item table, whose first n rows are X; for training, where both get a gradient."""
+        x, table = self.embedding.look_up_and_table(batch.items)  # [B, L, d]
+        forward = torch.arange(batch.items.shape[1], device=batch.items.device).expand_as(batch.items)
+        backward = batch.lengths[:, None] - 1 - forward
+        positions = (forward, backward, batch.lengths)
+        if self.config.encoding != "none":
+            x = (x + self.encoding(*positions)) * batch.mask[:, :, None]
+        bias = attention_bias(self.encoding, *positions)  # [B, 1, L, L]
+        of_last = None if bias is None else at_last_click(bias[:, 0], batch.lengths)  # [B, L], the last click's row
+        return self.compose(self.dropout(x), batch, of_last), table
+
+    def compose(self, x: Tensor, batch: SessionBatch, bias: Tensor | None) -> Tensor:
+        """The clicks' vectors x [B, L, d], zeros where there is no click -> h_s * h_t [B, d]."""
+        last = at_last_click(x, batch.lengths)
+        mean = x.sum(1) / batch.lengths[:, None]  # Eq. (2)
+        asked = self.of_each(x) + (self.of_last(last) + self.of_mean(mean))[:, None]
+        weights = self.weight(torch.sigmoid(asked))[:, :, 0]  # Eq. (7), [B, L]; not normalised
+        if bias is not None:
+            weights = weights + bias
+        attended = (weights[:, :, None] * x).sum(1)  # Eq. (8); padding is zeros in x
+        if self.config.add_mean:
+            attended = attended + mean
+        return torch.tanh(self.session_network(attended)) * torch.tanh(self.last_network(last))  # Eq. (3)
+
+    def item_vectors(self) -> Tensor:
+        """X [n, d]: row i is item i + 1."""
+        return self.embedding.vectors()
+
+    def scores(self, batch: SessionBatch) -> Tensor:
+        """[B, n], Eq. (4) without its sigmoid."""
+        return self.session_vectors(batch) @ self.item_vectors().T

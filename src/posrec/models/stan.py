@@ -1,0 +1,81 @@
+"""STAN: sequence and time aware neighbourhood (Garg et al., SIGIR 2019): session kNN with three decays.
+
+    similarity(s, n) = sum over items i in both of exp(-backward(i, s) / lambda1) / sqrt(|s| |n|)   recent clicks
+                       * exp(-age(n) / lambda2)                                                     recent sessions
+    score(i) = sum over the k most similar n that hold i of
+               similarity(s, n) * exp(-|position(i, n) - position(i*, n)| / lambda3)                near in n
+
+where i* is the latest item of s that n holds too. Time here is the order of sessions: age(n) is the share of training
+sessions that began after n, and a session that is asked about is newer than all of them. Public splits carry no more
+than that order, and a live session has no other time than now. Items that no neighbour holds follow by popularity.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from posrec.data.batch import SessionBatch
+from posrec.layers.popularity import rest_by_popularity
+from posrec.layers.ragged import add_up, spread
+from posrec.layers.session_index import SessionIndex, nearest
+
+ROWS_AT_ONCE = 128  # bounds the memory for candidates, and keeps them in the cache
+
+
+@dataclass(frozen=True)
+class STANConfig:
+    k: int = 500
+    sample_size: int = 2500
+    lambda1: float = 1.0  # clicks
+    lambda2: float = 1.0  # the whole training part is 1
+    lambda3: float = 4.0  # clicks
+    max_length: int = 50
+
+
+class STAN(nn.Module):
+    rest: Tensor  # [n] below 0, by popularity
+
+    def __init__(self, items: int, config: STANConfig) -> None:
+        super().__init__()
+        for name in ("lambda1", "lambda2", "lambda3"):
+            if getattr(config, name) <= 0:
+                raise ValueError(f"{name}={getattr(config, name)} must be above 0")
+        for name in ("k", "sample_size"):
+            if getattr(config, name) < 1:
+                raise ValueError(f"{name}={getattr(config, name)} must be at least 1")
+        self.config = config
+        self.items = items
+        self.index = SessionIndex(items)
+        self.register_buffer("rest", torch.zeros(items))
+
+    def count(self, items: Tensor, offsets: Tensor) -> None:
+        """`items [N]`: every training click; `offsets [S + 1]`: where in them each session begins, oldest first."""
+        self.index.count(items, offsets)
+        self.rest.copy_(rest_by_popularity(items[offsets[0] : offsets[-1]], self.items))
+
+    def scores(self, batch: SessionBatch) -> Tensor:
+        scores = self.rest.repeat(len(batch.lengths), 1)  # [B, n]
+        for start in range(0, len(scores), ROWS_AT_ONCE):
+            end = start + ROWS_AT_ONCE
+            self.add_scores(batch.rows(start, end), scores[start:end])
+        return scores
+
+    def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
+        """Put what the neighbours say into `scores [B, n]`."""
+        config, index = self.config, self.index
+        column = torch.arange(batch.items.shape[1], device=scores.device)
+        backward = (batch.lengths[:, None] - 1 - column).clamp(min=0)  # [B, L]
+        found = index.candidates(batch.items, batch.lengths, torch.exp(-backward / config.lambda1), config.sample_size)
+        sizes = index.session_offsets[found.session + 1] - index.session_offsets[found.session]  # [G]
+        age = found.session / index.sessions
+        similarity = found.overlap / (batch.lengths[found.row] * sizes).sqrt() * torch.exp(-age / config.lambda2)
+        kept = nearest(found.row, similarity, config.k)
+        found, similarity = found.only(kept), similarity[kept]
+        neighbour, place = spread(index.session_offsets, found.session)  # [E]
+        item, position = index.session_items[place].long(), index.positions[place]
+        shared = batch.items[found.row, batch.lengths[found.row] - 1 - found.backward]  # [G] i*
+        at = position[item == shared[neighbour]]  # [G]: each neighbour holds its i* once
+        distance = (position - at[neighbour]).abs()
+        value = similarity[neighbour] * torch.exp(-distance / config.lambda3)
+        add_up(scores, found.row[neighbour] * self.items + item - 1, value)

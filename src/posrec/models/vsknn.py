@@ -1,0 +1,92 @@
+"""VSKNN: vector multiplication session kNN (Ludewig & Jannach, Evaluation of Session-based Recommendation Algorithms,
+2018).
+
+    similarity(s, n) = sum over items i in both of  weight(position of i in s)
+    score(i) = sum over the k most similar n that hold i of  similarity(s, n) * decay(s, n) * (1 + idf * log(S / S_i))
+
+The later an item of the current session s, the higher its weight. Neighbours n come from the `sample_size` newest
+training sessions that share an item with s. `decay` falls with the distance of the latest shared item from the end of
+s. S counts training sessions, S_i those with item i: rare items are lifted. Items that no neighbour holds follow by
+popularity.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from posrec.data.batch import SessionBatch
+from posrec.layers.popularity import rest_by_popularity
+from posrec.layers.ragged import add_up, spread
+from posrec.layers.session_index import SessionIndex, nearest
+
+ROWS_AT_ONCE = 128  # bounds the memory for candidates, and keeps them in the cache
+
+# How much a click counts, by its distance from the session's end (0 for the last click) and the session's length.
+WEIGHTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "same": lambda backward, length: torch.ones_like(backward / length),
+    "linear": lambda backward, length: (1 - 0.1 * backward).clamp(min=0),
+    "div": lambda backward, length: (length - backward) / length,
+    "quadratic": lambda backward, length: ((length - backward) / length) ** 2,
+    "log": lambda backward, length: 1 / torch.log10(backward + 1.7),
+    "harmonic": lambda backward, length: 1 / (backward + 1),
+}
+
+
+@dataclass(frozen=True)
+class VSKNNConfig:
+    k: int = 300
+    sample_size: int = 2500
+    weighting: str = "log"  # of the current session's clicks, one of WEIGHTS
+    decay: str = "harmonic"  # of a neighbour, one of WEIGHTS
+    idf: float = 1.0
+    max_length: int = 50
+
+
+class VSKNN(nn.Module):
+    lift: Tensor  # [n] 1 + idf * log(S / S_i)
+    rest: Tensor  # [n] below 0, by popularity
+
+    def __init__(self, items: int, config: VSKNNConfig) -> None:
+        super().__init__()
+        for name in (config.weighting, config.decay):
+            if name not in WEIGHTS:
+                raise ValueError(f"weighting {name!r} is not known; choose one of {', '.join(WEIGHTS)}")
+        for name in ("k", "sample_size"):
+            if getattr(config, name) < 1:
+                raise ValueError(f"{name}={getattr(config, name)} must be at least 1")
+        if config.idf < 0:
+            raise ValueError(f"idf={config.idf} must not be negative")
+        self.config = config
+        self.items = items
+        self.index = SessionIndex(items)
+        self.register_buffer("lift", torch.ones(items))
+        self.register_buffer("rest", torch.zeros(items))
+
+    def count(self, items: Tensor, offsets: Tensor) -> None:
+        """`items [N]`: every training click; `offsets [S + 1]`: where in them each session begins, oldest first."""
+        self.index.count(items, offsets)
+        holding = self.index.item_offsets.diff()[1:].clamp(min=1)  # [n]
+        self.lift.copy_(1 + self.config.idf * torch.log(self.index.sessions / holding))
+        self.rest.copy_(rest_by_popularity(items[offsets[0] : offsets[-1]], self.items))
+
+    def scores(self, batch: SessionBatch) -> Tensor:
+        scores = self.rest.repeat(len(batch.lengths), 1)  # [B, n]
+        for start in range(0, len(scores), ROWS_AT_ONCE):
+            end = start + ROWS_AT_ONCE
+            self.add_scores(batch.rows(start, end), scores[start:end])
+        return scores
+
+    def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
+        """Put what the neighbours say into `scores [B, n]`."""
+        length = batch.lengths[:, None]
+        backward = (length - 1 - torch.arange(batch.items.shape[1], device=length.device)).clamp(min=0)  # [B, L]
+        weights = WEIGHTS[self.config.weighting](backward, length)
+        found = self.index.candidates(batch.items, batch.lengths, weights, self.config.sample_size)
+        found = found.only(nearest(found.row, found.overlap, self.config.k))
+        said = found.overlap * WEIGHTS[self.config.decay](found.backward, batch.lengths[found.row])  # [G]
+        neighbour, place = spread(self.index.session_offsets, found.session)  # [E]
+        column = self.index.session_items[place].long() - 1
+        value = said[neighbour] * self.lift[column]
+        add_up(scores, found.row[neighbour] * self.items + column, value)

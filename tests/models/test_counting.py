@@ -1,0 +1,108 @@
+"""What every counting model keeps to: padding, batches, unknown items, sessions of any length, runs on disk."""
+
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posrec.data.batch import SessionBatch
+from posrec.data.prepare import prepare
+from posrec.data.sessions import PreparedDataset, SessionDataset
+from posrec.errors import InputError
+from posrec.fitting import evaluate_run, fit_run
+from posrec.listener import SilentListener
+from posrec.models import stan, vsknn
+from posrec.models.catalog import CATALOG
+from posrec.runs import load_run
+from posrec.tensors import WEIGHTS, load_tensors, save_tensors
+from tests.helpers import small_shop, write_log
+from tests.models.counting import ITEMS, fitted, logs, sessions
+
+COUNTING = [name for name, spec in CATALOG.items() if spec.counts]
+LOG = [[1, 2, 3], [3, 3, 4], [5, 1, 2, 6], [7, 8], [2, 1], [9, 1, 5]]
+each = pytest.mark.parametrize("name", COUNTING)
+
+
+def make(name: str, log: list[list[int]] = LOG):
+    return fitted(CATALOG[name].build, CATALOG[name].config(), log)
+
+
+def test_they_are_here() -> None:
+    assert COUNTING == ["pop", "spop", "itemknn", "vsknn", "stan"]
+
+
+@each
+@given(log=logs, batch=st.lists(sessions, min_size=1, max_size=5), padding=st.integers(0, 5))
+def test_neither_neighbours_in_the_batch_nor_padding_change_a_score(
+    name: str, log: list[list[int]], batch: list[list[int]], padding: int
+) -> None:
+    model, made = make(name, log), SessionBatch.of(batch)
+    padded = SessionBatch(torch.nn.functional.pad(made.items, (0, padding)), made.lengths)
+    alone = torch.cat([model.scores(SessionBatch.of([session])) for session in batch])
+    with patch.object(vsknn, "ROWS_AT_ONCE", 2), patch.object(stan, "ROWS_AT_ONCE", 2):
+        assert torch.allclose(model.scores(padded), alone)
+    assert torch.allclose(model.scores(made), alone)
+    assert alone.shape == (len(batch), ITEMS)
+
+
+@each
+@pytest.mark.parametrize("session", [[1], [3] * 200, [1 + i % ITEMS for i in range(200)]], ids=["one", "same", "long"])
+def test_sessions_of_one_and_of_200_clicks(name: str, session: list[int]) -> None:
+    scores = make(name).scores(SessionBatch.of([session]))
+    assert scores.isfinite().all()
+    assert scores.unique().numel() > 1
+
+
+@each
+def test_with_unknown_items_alone_the_order_is_popularity(name: str) -> None:
+    scores = make(name).scores(SessionBatch.of([[50, 60], [1, 2]]))
+    popular = make("pop").scores(SessionBatch.of([[1]]))[0]
+    assert torch.equal(scores[0].unique(return_inverse=True)[1], popular.unique(return_inverse=True)[1])
+    if name != "pop":
+        assert not torch.equal(scores[1], scores[0])
+
+
+@each
+def test_a_part_of_a_dataset_counts_as_its_own_sessions(name: str) -> None:
+    """`part` shares the clicks of the whole; what is outside must not be counted."""
+    clicks = torch.tensor([item for session in LOG for item in session], dtype=torch.int32)
+    offsets = torch.tensor([0, *map(len, LOG)]).cumsum(0)
+    part = SessionDataset(clicks, offsets, torch.arange(len(LOG))).part(1, 4)
+    model = CATALOG[name].build(ITEMS, CATALOG[name].config())
+    model.count(part.items, part.offsets)
+    asked = SessionBatch.of([[1, 2], [3], [7]])
+    assert torch.equal(model.scores(asked), make(name, LOG[1:4]).scores(asked))
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+    folder = tmp_path_factory.mktemp("shop")
+    return prepare(write_log(folder / "clicks.csv", small_shop()), "csv", folder / "data", listener=SilentListener())
+
+
+@each
+def test_a_run_gives_back_what_was_counted(name: str, shop: PreparedDataset, tmp_path: Path) -> None:
+    run, outcome = fit_run(shop, name, tmp_path / "run", device="cpu", listener=SilentListener())
+    counted = CATALOG[name].build(shop.train_items, CATALOG[name].config())
+    counted.count(shop.train.items, shop.train.offsets)
+    asked = SessionBatch.of([[1, 2], [3], [4, 4, 1]])
+    assert torch.equal(load_run(tmp_path / "run").model.scores(asked), counted.scores(asked))
+    assert evaluate_run(run, shop, "cpu", SilentListener()).metrics == outcome.metrics
+
+
+def test_a_file_of_another_size_is_refused(shop: PreparedDataset, tmp_path: Path) -> None:
+    fit_run(shop, "vsknn", tmp_path / "run", device="cpu", listener=SilentListener())
+    tensors, about = load_tensors(tmp_path / "run" / WEIGHTS)
+    save_tensors(tmp_path / "run" / WEIGHTS, {**tensors, "rest": torch.zeros(2)}, about)
+    with pytest.raises(InputError, match=r"does not fit its config\.json"):
+        load_run(tmp_path / "run")
+
+
+@each
+def test_settings_reach_the_model(name: str, shop: PreparedDataset, tmp_path: Path) -> None:
+    run, _ = fit_run(shop, name, tmp_path / "run", {"max_length": "3"}, "cpu", listener=SilentListener())
+    assert run.model.config == replace(CATALOG[name].config(), max_length=3)

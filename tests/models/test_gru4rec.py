@@ -1,0 +1,75 @@
+"""GRU4Rec against gates and states in plain loops."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from posrec.data.batch import SessionBatch
+from posrec.models.gru4rec import GRU4Rec, GRU4RecConfig
+from tests.models import sequence_checks as checks
+
+SMALL = GRU4RecConfig(d=6, hidden=6)
+VARIANTS = [
+    {},
+    {"layers": 3},
+    {"tied": False},
+    {"tied": False, "hidden": 4, "layers": 2},
+    {"truncated": False},
+    {"truncated": False, "layers": 2},
+]
+
+
+def make(**changes) -> GRU4Rec:
+    torch.manual_seed(3)
+    return GRU4Rec(checks.ITEMS, replace(SMALL, **changes)).double().eval()
+
+
+@pytest.mark.parametrize("changes", VARIANTS, ids=str)
+def test_the_session_is_the_last_state(changes: dict) -> None:
+    model = make(**changes)
+
+    def slowly(session: list[int]) -> Tensor:
+        states = [checks.vector(model.embedding, item) for item in session]
+        for layer in model.recurrent.layers:
+            states = checks.gru_slowly(layer, states)
+        return states[-1]
+
+    checks.agrees_with(model, slowly)
+
+
+@pytest.mark.parametrize("changes", VARIANTS, ids=str)
+def test_what_every_model_is_held_to(changes: dict) -> None:
+    model = make(**changes)
+    checks.is_indifferent_to_company_and_padding(model)
+    checks.scores_extremes_finitely(model)
+    checks.knows_no_difference_between_unknown_items(model)
+    checks.gives_every_weight_a_gradient(model)
+
+
+def test_tables_are_one_or_two() -> None:
+    tied, untied = make(), make(tied=False)
+    assert tied.item_vectors().data_ptr() == tied.embedding.weight.data_ptr()
+    assert untied.item_vectors().data_ptr() == untied.out.weight.data_ptr() != untied.embedding.weight.data_ptr()
+    with pytest.raises(ValueError, match=r"hidden=4: with one table \(tied=true\) it must be d=6"):
+        make(hidden=4)
+    with pytest.raises(ValueError, match="layers=0"):
+        make(layers=0)
+
+
+@pytest.mark.parametrize("truncated", [True, False])
+def test_a_truncated_gradient_ends_at_the_last_click(truncated: bool) -> None:
+    model = make(truncated=truncated, layers=2)
+    model.session_vectors(SessionBatch.of([[1, 2, 3], [4], [5, 6]])).sum().backward()
+    moved = model.embedding.weight.grad[: checks.ITEMS].abs().sum(1).nonzero()[:, 0] + 1
+    assert moved.tolist() == ([3, 4, 6] if truncated else [1, 2, 3, 4, 5, 6])
+
+
+@pytest.mark.parametrize("where", ["dropout", "embedding_dropout"])
+def test_dropout_is_for_training_alone(where: str) -> None:
+    model = make(**{"dropout": 0.0, where: 0.5})
+    still = model.scores(checks.batch())
+    assert torch.equal(model.scores(checks.batch()), still)
+    model.train()
+    assert not torch.equal(model.scores(checks.batch()), model.scores(checks.batch()))

@@ -1,0 +1,63 @@
+"""NARM against the paper's equations, one session and one click at a time."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from posrec.models.narm import NARM, NARMConfig
+from tests.models import sequence_checks as checks
+
+SMALL = NARMConfig(d=5, hidden=6)
+
+
+def make(**changes) -> NARM:
+    torch.manual_seed(3)
+    return NARM(checks.ITEMS, replace(SMALL, **changes)).double().eval()
+
+
+@pytest.mark.parametrize("softmax", [True, False])
+def test_any_session_agrees_with_the_equations(softmax: bool) -> None:
+    model = make(softmax=softmax)
+
+    def slowly(session: list[int]) -> Tensor:
+        states = checks.gru_slowly(
+            model.recurrent.layers[0], [checks.vector(model.embedding, item) for item in session]
+        )
+        last = states[-1]  # Eq. (5)
+        a_1, a_2, v = model.of_last.weight, model.of_each.weight, model.match.weight[0]
+        alpha = [v @ (a_1 @ last + a_2 @ state).sigmoid() for state in states]  # Eq. (7), (8)
+        if softmax:
+            total = sum(value.exp() for value in alpha)
+            alpha = [value.exp() / total for value in alpha]
+        local = sum(value * state for value, state in zip(alpha, states, strict=True))  # Eq. (6)
+        return model.bilinear.weight @ torch.cat([last, local])  # Eq. (9), (10)
+
+    checks.agrees_with(model, slowly)
+
+
+@pytest.mark.parametrize("softmax", [True, False])
+def test_what_every_model_is_held_to(softmax: bool) -> None:
+    model = make(softmax=softmax)
+    checks.is_indifferent_to_company_and_padding(model)
+    checks.scores_extremes_finitely(model)
+    checks.knows_no_difference_between_unknown_items(model)
+    checks.gives_every_weight_a_gradient(model)
+
+
+def test_the_weights_of_a_session_sum_to_one_over_its_clicks() -> None:
+    model, batch = make(), checks.batch()
+    states = torch.randn(*batch.items.shape, 6, dtype=torch.float64)
+    weights = model.weights(states, states[:, 0], batch.mask)
+    assert torch.allclose(weights.sum(1), torch.ones(len(batch.lengths), dtype=torch.float64))
+    assert (weights[~batch.mask] == 0).all()
+    assert (make(softmax=False).weights(states, states[:, 0], batch.mask)[~batch.mask] == 0).all()
+
+
+@pytest.mark.parametrize("where", ["dropout", "embedding_dropout"])
+def test_dropout_is_for_training_alone(where: str) -> None:
+    model = make(**{"dropout": 0.0, "embedding_dropout": 0.0, where: 0.5})
+    assert torch.equal(model.scores(checks.batch()), model.scores(checks.batch()))
+    model.train()
+    assert not torch.equal(model.scores(checks.batch()), model.scores(checks.batch()))

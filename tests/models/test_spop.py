@@ -1,0 +1,47 @@
+"""S-POP: the session's own clicks, then what is popular."""
+
+from collections import Counter
+
+import torch
+from hypothesis import given
+
+from posrec.data.batch import SessionBatch
+from posrec.evaluation.metrics import ranks_of
+from posrec.models.spop import SPop, SPopConfig
+from tests.models.counting import ITEMS, fitted, logs, scores, sessions
+
+LOG = [[1, 2, 3], [3, 3], [2, 3, 4]]  # clicks: 1 once, 2 twice, 3 four times, 4 once, 5 never: places 1 2 3 1 0
+
+
+def test_by_hand() -> None:
+    model = fitted(SPop, SPopConfig(), LOG, items=5)
+    assert scores(model, [4], [1, 5, 1], [2, 3]) == [[1, 2, 3, 1 + 4, 0], [1 + 8, 2, 3, 1, 4], [1, 2 + 4, 3 + 4, 1, 0]]
+
+
+def test_the_list_is_clicks_in_the_session_then_popularity() -> None:
+    model = fitted(SPop, SPopConfig(), LOG, items=5)
+    [found] = scores(model, [4, 1, 4])
+    assert sorted(range(1, 6), key=lambda item: -found[item - 1]) == [4, 1, 3, 2, 5]
+
+
+def test_equally_popular_items_tie_and_ties_count_against_the_target() -> None:
+    model = fitted(SPop, SPopConfig(), LOG, items=5)
+    asked = model.scores(SessionBatch.of([[5], [5]]))
+    assert ranks_of(asked, torch.tensor([1, 4])).tolist() == [5, 5]
+
+
+@given(logs, sessions)
+def test_order_is_that_of_plain_counts(log: list[list[int]], session: list[int]) -> None:
+    [found] = scores(fitted(SPop, SPopConfig(), log), session)
+    clicks, own = Counter(item for one in log for item in one), Counter(session)
+    plain = [(own[item], clicks[item]) for item in range(1, ITEMS + 1)]
+    for one in range(ITEMS):
+        for other in range(ITEMS):
+            assert (found[one] > found[other]) == (plain[one] > plain[other])
+
+
+def test_counts_stay_exact_beside_a_large_popularity() -> None:
+    """A million clicks on one item: 200 clicks in the session and the order of the rest both survive float32."""
+    log = [[1] * 1_000_000, [2] * 999_999, [3, 3], [4]]
+    [found] = scores(fitted(SPop, SPopConfig(), log, items=4), [4] * 200)
+    assert found == [3, 2, 1, 200 * 4]

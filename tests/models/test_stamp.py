@@ -1,0 +1,77 @@
+"""STAMP against the paper's equations, one session at a time, without and with positional encodings."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from posrec.data.batch import SessionBatch
+from posrec.encodings.schemes import ENCODINGS
+from posrec.models.stamp import STAMP, STAMPConfig
+from tests.models import sequence_checks as checks
+
+SMALL = STAMPConfig(d=6, max_length=9, item_spread=0.5, weight_spread=0.5)
+
+
+def make(**changes) -> STAMP:
+    torch.manual_seed(3)
+    return STAMP(checks.ITEMS, replace(SMALL, **changes)).double().eval()
+
+
+def slowly(model: STAMP, session: list[int]) -> Tensor:
+    count = len(session)
+    forward = torch.arange(count)
+    positions = (forward[None], (count - 1 - forward)[None], torch.tensor([count]))
+    added = model.encoding(*positions)[0]
+    clicks = [checks.vector(model.embedding, item) + added[place] for place, item in enumerate(session)]
+    last, mean = clicks[-1], sum(clicks) / count  # Eq. (2)
+    w_0, w_1, b_a = model.weight.weight[0], model.of_each.weight, model.of_each.bias
+    w_2, w_3 = model.of_last.weight, model.of_mean.weight
+    attended = mean if model.config.add_mean else torch.zeros_like(mean)
+    for place, click in enumerate(clicks):
+        alpha = w_0 @ (w_1 @ click + w_2 @ last + w_3 @ mean + b_a).sigmoid()  # Eq. (7)
+        if model.config.encoding == "rpe":
+            alpha = alpha + model.encoding.attention_bias(*positions)[0, 0, -1, place]
+        attended = attended + alpha * click  # Eq. (8)
+    h_s = (model.session_network.weight @ attended + model.session_network.bias).tanh()  # Eq. (3)
+    h_t = (model.last_network.weight @ last + model.last_network.bias).tanh()
+    return h_s * h_t  # Eq. (1), (4)
+
+
+@pytest.mark.parametrize("encoding", list(ENCODINGS))
+def test_every_encoding_agrees_with_the_equations(encoding: str) -> None:
+    model = make(encoding=encoding)
+    checks.agrees_with(model, lambda session: slowly(model, session))
+    checks.is_indifferent_to_company_and_padding(model)
+    checks.gives_every_weight_a_gradient(model)
+
+
+@pytest.mark.parametrize("changes", [{}, {"add_mean": True}, {"encoding": "ldpe"}], ids=str)
+def test_what_every_model_is_held_to(changes: dict) -> None:
+    model = make(**changes)
+    checks.agrees_with(model, lambda session: slowly(model, session))
+    checks.is_indifferent_to_company_and_padding(model)
+    checks.scores_extremes_finitely(model)
+    checks.knows_no_difference_between_unknown_items(model)
+    checks.gives_every_weight_a_gradient(model)
+
+
+def test_without_an_encoding_only_the_last_place_is_known() -> None:
+    plain, placed = make(), make(encoding="ldpe")
+    mixed = SessionBatch.of([[1, 2, 3, 4], [2, 1, 3, 4]])
+    for model, same in ((plain, True), (placed, False)):
+        scores = model.scores(mixed)
+        assert torch.allclose(scores[0], scores[1]) is same
+
+
+def test_dropout_is_for_training_alone() -> None:
+    model = make(dropout=0.5)
+    assert torch.equal(model.scores(checks.batch()), model.scores(checks.batch()))
+    model.train()
+    assert not torch.equal(model.scores(checks.batch()), model.scores(checks.batch()))
+
+
+def test_an_unknown_encoding_is_told() -> None:
+    with pytest.raises(ValueError, match="encoding='abc' is not known"):
+        make(encoding="abc")

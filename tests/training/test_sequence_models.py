@@ -1,0 +1,78 @@
+"""Recurrent and attentive models as the engine has them: compiled, in bfloat16, and learning from every loss."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.models import sequence_checks as checks
+from torch import Tensor
+
+from posrec.data.batch import SessionBatch
+from posrec.data.sessions import PreparedDataset
+from posrec.fitting import fit_run
+from posrec.listener import SilentListener
+from posrec.models.catalog import CATALOG
+from posrec.training.losses import choose_loss, full_softmax
+from posrec.training.ranking_losses import RANKING_LOSSES, Negatives
+
+MODELS = ("bprmf", "fpmc", "gru4rec", "narm", "stamp")
+QUICK = {"d": 16, "epochs": 8, "batch_size": 32, "learning_rate": 0.01, "decay_every": 8}
+
+
+def fit(data: PreparedDataset, model: str, out: Path, **changes) -> dict[str, float]:
+    hidden = {"hidden": 16} if model in ("gru4rec", "narm") else {}
+    _, outcome = fit_run(data, model, out, {**QUICK, **hidden, **changes}, "cpu", listener=SilentListener())
+    return outcome.metrics
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_it_learns_with_its_own_settings(small: PreparedDataset, tmp_path: Path, model: str) -> None:
+    """Mostly i is followed by i + 1, so who reads the last click finds it; the mean of a session is a weaker hint."""
+    popular = fit_run(small, "pop", tmp_path / "pop", {}, "cpu", listener=SilentListener())[1].metrics
+    trained = fit(small, model, tmp_path / "run")
+    assert trained["mrr@5"] > popular["mrr@5"] + (0.05 if model == "bprmf" else 0.3)
+
+
+@pytest.mark.parametrize("loss", RANKING_LOSSES)
+def test_gru4rec_learns_from_every_loss(small: PreparedDataset, tmp_path: Path, loss: str) -> None:
+    assert fit(small, "gru4rec", tmp_path / "run", loss=loss, l2=0.0, score_l2=0.1)["mrr@5"] > 0.4
+
+
+@pytest.mark.parametrize("model", ["gru4rec", "narm", "stamp"])
+def test_bf16_stays_near(model: str) -> None:
+    torch.manual_seed(0)
+    built = CATALOG[model].build(checks.ITEMS, CATALOG[model].config()).eval()
+    exact = built.scores(checks.batch()).detach()
+    with torch.autocast("cpu", torch.bfloat16):
+        reduced = built.scores(checks.batch())
+    assert torch.allclose(reduced.float(), exact, atol=0.05 * float(exact.abs().max()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_compiled_loss_and_gradients_are_the_plain_ones(model: str) -> None:
+    torch.manual_seed(0)
+    built = CATALOG[model].build(checks.ITEMS, CATALOG[model].config()).eval()
+    targets = torch.arange(1, len(checks.SESSIONS) + 1)
+
+    def loss(batch: SessionBatch) -> Tensor:
+        return full_softmax(checks.ITEMS)(*built.vectors(batch), targets).sum()
+
+    outcomes = []
+    for call in (loss, torch.compile(loss, dynamic=False)):
+        built.zero_grad()
+        value = call(checks.batch())
+        value.backward()
+        outcomes.append([value.detach(), *(weight.grad.clone() for weight in built.parameters())])
+    for plain, compiled in zip(*outcomes, strict=True):
+        assert torch.allclose(plain, compiled, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RANKING_LOSSES)
+def test_compiled_draws_differ_from_batch_to_batch(name: str) -> None:
+    """A compiled loss must not take the first draw for a constant."""
+    torch.manual_seed(0)
+    sessions, table, targets = torch.randn(4, 8), torch.randn(40, 8), torch.tensor([1, 2, 3, 40])
+    loss = torch.compile(choose_loss(name, 40, torch.arange(1, 41), Negatives(drawn=8)), dynamic=False)
+    assert not torch.equal(loss(sessions, table, targets), loss(sessions, table, targets))

@@ -13,6 +13,7 @@ import posrec
 from posrec.data.sessions import PreparedDataset
 from posrec.errors import InputError
 from posrec.listener import SilentListener
+from posrec.models.catalog import CATALOG
 from posrec.runs import POPULARITY, Run, load_run
 from posrec.serving import recommender as module
 from posrec.serving.answers import Recommendation
@@ -244,3 +245,21 @@ def test_a_counting_model_recommends_too(counted: Path) -> None:
     assert rec.recommend(["i1"], k=1) == rec.recommend([["i2", "i3"]], k=1)[0]
     assert seen not in [one.item for one in rec.recommend([seen], k=29, exclude_seen=True)]
     assert rec.recommend(["i1"], k=1)[0].item == seen  # what was left out once is not left out for good
+
+
+@pytest.mark.parametrize("name", list(CATALOG))
+def test_every_model_recommends_and_explains(name: str, small: PreparedDataset) -> None:
+    spec = CATALOG[name]
+    torch.manual_seed(0)
+    model = spec.build(30, spec.config()).eval()
+    if spec.counts:
+        model.count(small.train.items, small.train.offsets)
+    rec = Recommender(Run(Path("run"), model, small.vocabulary, {"model": name, "items": 30}), "cpu")
+    sessions = [["i1", "i2", "i1", "x"], ["i9"], [f"i{n % 30}" for n in range(70)]]
+    for session, answer in zip(sessions, rec.recommend(sessions, k=30), strict=True):
+        assert sorted(one.item for one in answer) == sorted(small.vocabulary.ids)
+        assert [one.score for one in answer] == sorted((one.score for one in answer), reverse=True)
+        found = rec.explain(session, answer[0].item)
+        assert found.score == pytest.approx(answer[0].score, abs=1e-5)
+        assert 1 <= len(found.clicks) <= model.config.max_length
+        assert sum(found.parts.values()) == pytest.approx(found.score if name == "posrec" else 0, abs=1e-4)

@@ -20,7 +20,7 @@ import torch
 
 from posrec.data.sessions import load
 from posrec.files import write_json
-from posrec.fit import fit_run
+from posrec.fitting import fit_run
 from posrec.listener import SilentListener
 from posrec.training.log import LOG
 

@@ -21,9 +21,10 @@ import torch
 
 import posrec
 from posrec.data.sessions import PreparedDataset
+from posrec.devices import choose_device
 from posrec.errors import RunStopped
 from posrec.files import read_json, write_json
-from posrec.fit import choose_device, fit_run
+from posrec.fitting import fit_run
 from posrec.listener import Listener, SilentListener
 from posrec.training.log import LOG
 

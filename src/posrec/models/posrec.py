@@ -29,7 +29,7 @@ PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
 
 @dataclass(frozen=True)
 class PosRecConfig:
-    """The paper's settings; where it is silent, what measures best (docs/choices.md)."""
+    """The paper's settings; where it is silent, what measures best (docs/training.md)."""
 
     d: int = 100
     encoding: str = "ldpe"

@@ -8,8 +8,6 @@ lengths, of the time the thread computed: on an idle machine that is the latency
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import tempfile
 import time
@@ -18,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from conditions import conditions
 from posrec.data.batch import SessionBatch
 from posrec.data.vocabulary import Vocabulary
 from posrec.files import write_json
@@ -83,11 +82,7 @@ def main() -> None:
         "largest_difference": difference,
         "export_seconds": round(export_seconds, 1),
         "file_mb": round(size / 1e6, 1),
-        "load_average": round(os.getloadavg()[0], 2),
-        "threads": 1,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **conditions(),
     }
     write_json(arguments.out, report)
     print(json.dumps(report, indent=2))

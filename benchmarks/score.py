@@ -8,8 +8,6 @@ least: the product of session vectors with item vectors, and torch's top 20 of i
 
 import argparse
 import json
-import os
-import platform
 import resource
 import statistics
 import tempfile
@@ -18,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from conditions import conditions
 from posrec.data.sessions import PreparedDataset, load
 from posrec.files import write_json
 from posrec.listener import SilentListener
@@ -84,11 +83,7 @@ def main() -> None:
         "sessions_per_second": {ending: round(statistics.median(values)) for ending, values in rates.items()},
         "times_the_least": round(statistics.median(ratios), 2),
         "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        "load_average": round(os.getloadavg()[0], 2),
-        "threads": torch.get_num_threads(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **conditions(),
     }
     write_json(arguments.out, report)
     print(json.dumps(report, indent=2))

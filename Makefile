@@ -35,14 +35,15 @@ slow: install
 bench: install
 	$(BIN)/python benchmarks/prepare.py
 	$(BIN)/python benchmarks/awareness.py
-# step.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, growth.py ten minutes: each says how it is
-# called.
+	$(BIN)/python benchmarks/onnx_latency.py
+# step.py, score.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, growth.py ten minutes: each says
+# how it is called.
 
 install: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,serve]"
 	touch $@
 
 clean:

@@ -1,118 +1,73 @@
-"""PosRec's accuracy under the paper's protocol, and what each choice the paper leaves open is worth.
+"""PosRec's accuracy under the paper's protocol, what each choice the paper leaves open is worth, and every other model.
 
-    python benchmarks/accuracy.py --data prepared --out results/accuracy.json --seeds 5
+    python benchmarks/accuracy.py --data prepared --out results/cells --seeds 5 [--rows heads l2 srgnn]
 
-Every cell (dataset, variant, seed) is written when it is done, and a cell that is there is not run again: a cut run
-goes on where it stopped. `--minutes` stops before a cell would begin too late. Times are seconds an epoch on one GPU.
+A cell (dataset, model with settings, seed) is written when it is done, and one that is there is not run again: a cut
+run goes on where it stopped. After `--minutes` no cell is begun. Times are seconds an epoch on one GPU.
 """
 
 import argparse
-import json
-import platform
 import statistics
-import sys
-import tempfile
-import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from posrec.data.sessions import load
-from posrec.files import write_json
-from posrec.fit import fit_run
-from posrec.listener import SilentListener
-from posrec.training.log import LOG
+from posrec.experiments.cells import Cell, Outcome, run_cells
+from posrec.listener import TerminalListener
+from posrec.models.catalog import CATALOG
 
-# The paper's figures (x100) and its lambda2.
-DATASETS: dict[str, dict[str, Any]] = {
-    "diginetica": {"lambda2": 1.0, "paper": {"recall@5": 27.30, "recall@10": 38.87, "mrr@5": 15.31, "mrr@10": 16.85}},
-    "yoochoose1_64": {
-        "lambda2": 0.5,
-        "paper": {"recall@5": 47.96, "recall@10": 60.90, "mrr@5": 28.83, "mrr@10": 30.57},
-    },
-}
-VARIANTS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "feed_forward=1": {"feed_forward": 1},
-    "anchors=false": {"anchors": False},
-    "encoding=none": {"encoding": "none"},
-    "normalize=true": {"normalize": True},
-    "precision=bf16": {"precision": "bf16"},
-    "precision=fp32": {"precision": "fp32"},
-    "heads=1": {"heads": 1},
-    "heads=10": {"heads": 10},
-    "l2=0": {"l2": 0.0},
-    "l2=1e-4": {"l2": 1e-4},
-    "max_length=69": {"max_length": 69},
-}
+OF_DATASET: dict[str, dict[str, Any]] = {"diginetica": {}, "yoochoose1_64": {"lambda2": 0.5}}  # the paper's lambda2
+CHOICES: list[dict[str, Any]] = [
+    {"feed_forward": 1}, {"anchors": False}, {"encoding": "none"}, {"normalize": True}, {"precision": "bf16"},
+    {"precision": "fp32"}, {"heads": 1}, {"heads": 10}, {"l2": 0}, {"l2": 0.0001}, {"start": "normal"},
+    {"max_length": 69},
+]  # fmt: skip
+OF_MODEL: dict[tuple[str, str], dict[str, Any]] = {("diginetica", "stamp"): {"dropout": 0.2}}
+SHOWN = ("recall@5", "recall@10", "mrr@5", "mrr@10")
 
 
-def run_cell(dataset: str, folder: Path, variant: str, seed: int) -> dict[str, Any]:
-    data = load(folder / dataset)
-    settings = {"lambda2": DATASETS[dataset]["lambda2"], "seed": seed, **VARIANTS[variant]}
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as scratch:
-        _, outcome = fit_run(data, "posrec", Path(scratch) / "run", settings, listener=SilentListener())
-        log = [json.loads(line) for line in (Path(scratch) / "run" / LOG).read_text().splitlines()]
-    return {
-        "dataset": dataset,
-        "fingerprint": data.fingerprint,
-        "variant": variant,
-        "seed": seed,
-        "metrics": {name: round(100 * value, 4) for name, value in outcome.metrics.items()},
-        "epoch_seconds": [entry["seconds"] for entry in log],
-        "total_seconds": round(time.monotonic() - began, 1),
-    }
+def wanted(seeds: int) -> Iterable[Cell]:
+    for dataset, of_dataset in OF_DATASET.items():
+        yield from (Cell(dataset, "posrec", of_dataset, seed) for seed in range(seeds))
+        yield from (Cell(dataset, "posrec", {**of_dataset, **choice}) for choice in CHOICES)
+        for name, spec in CATALOG.items():
+            if not spec.counts and name != "posrec":
+                yield Cell(dataset, name, OF_MODEL.get((dataset, name), {}))
 
 
-def summary(cells: list[dict[str, Any]]) -> list[str]:
+def summary(outcomes: Iterable[Outcome]) -> list[str]:
+    rows: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        rows.setdefault((outcome.cell.dataset, outcome.cell.row), []).append(outcome)
     lines = []
-    for dataset, facts in DATASETS.items():
-        for variant in VARIANTS:
-            of = [cell for cell in cells if (cell["dataset"], cell["variant"]) == (dataset, variant)]
-            if not of:
-                continue
-            parts = []
-            for metric, paper in facts["paper"].items():
-                values = [cell["metrics"][metric] for cell in of]
-                spread = statistics.stdev(values) if len(values) > 1 else 0.0
-                parts.append(f"{metric} {statistics.mean(values):.2f} +- {spread:.2f} (paper {paper:.2f})")
-            epoch = statistics.median(second for cell in of for second in cell["epoch_seconds"][1:])
-            lines.append(f"{dataset:14} {variant:16} {len(of)} seeds: {'  '.join(parts)}  {epoch:.2f} s an epoch")
+    for (dataset, row), of in rows.items():
+        whole = [outcome for outcome in of if not outcome.error]
+        parts = [f"{len(of) - len(whole)} failed"] if len(whole) < len(of) else []
+        for metric in SHOWN if whole else ():
+            values = [outcome.metrics[metric] for outcome in whole]
+            spread = f" +- {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+            parts.append(f"{metric} {statistics.mean(values):.2f}{spread}")
+        seconds = [second for outcome in whole for second in outcome.record["epoch_seconds"][1:]]
+        parts += [f"{statistics.median(seconds):.2f} s an epoch"] if seconds else []
+        lines.append(f"{dataset:14} {row:30} {len(of)} seeds: {'  '.join(parts)}")
     return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("prepared"), help="holds the prepared datasets, by name")
-    parser.add_argument("--out", type=Path, default=Path("results/accuracy.json"))
-    parser.add_argument("--seeds", type=int, default=5, help="for the default; variants get --variant-seeds")
-    parser.add_argument("--variant-seeds", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--out", type=Path, default=Path("results/cells"))
+    parser.add_argument("--seeds", type=int, default=5, help="of PosRec as it is; everything else gets one")
+    parser.add_argument("--rows", nargs="*", help="only cells whose name holds one of these words")
+    parser.add_argument("--minutes", type=float)
     arguments = parser.parse_args()
-    report = json.loads(arguments.out.read_text()) if arguments.out.exists() else {"cells": []}
-    done = {(cell["dataset"], cell["variant"], cell["seed"]) for cell in report["cells"]}
-    wanted = [
-        (dataset, variant, seed)
-        for variant in VARIANTS
-        for dataset in DATASETS
-        for seed in range(arguments.seeds if variant == "default" else arguments.variant_seeds)
-    ]
-    began = time.monotonic()
-    for cell in wanted:
-        if cell in done:
-            continue
-        if time.monotonic() - began > 60 * arguments.minutes:
-            print("out of time; run again to go on")
-            break
-        report["cells"].append(run_cell(cell[0], arguments.data, cell[1], cell[2]))
-        device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
-        report |= {"command": " ".join(sys.argv), "machine": device, "torch": torch.__version__,
-                   "python": platform.python_version(), "protocol": "paper"}  # fmt: skip
-        write_json(arguments.out, report)
-        print(report["cells"][-1]["dataset"], cell[1:], report["cells"][-1]["total_seconds"], "s", flush=True)
-    print("\n".join(summary(report["cells"])))
+    datasets = {name: load(arguments.data / name) for name in OF_DATASET}
+    cells = [cell for cell in wanted(arguments.seeds)
+             if not arguments.rows or any(word in cell.name for word in arguments.rows)]  # fmt: skip
+    with TerminalListener() as listener:
+        outcomes = run_cells(cells, datasets, arguments.out, minutes=arguments.minutes, listener=listener)
+    print("\n".join(summary(outcomes.values())))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ Nothing is chosen here: settings are the models' defaults and those of OTHER_SET
 
 import argparse
 import json
-import platform
 import shlex
 import subprocess
 import sys
@@ -15,8 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from conditions import conditions
 from posrec.files import read_json, write_json
 from posrec.models.catalog import CATALOG
 
@@ -67,9 +65,7 @@ def main() -> None:
     report = {
         "command": "python benchmarks/counting.py",
         "rows": rows,
-        "machine": platform.machine(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **conditions(),
     }
     write_json(arguments.out, report)
 

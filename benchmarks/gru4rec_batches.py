@@ -10,14 +10,13 @@ epoch, with the same loss, optimiser and rate.
 
 import argparse
 import json
-import os
-import platform
 import time
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from conditions import conditions
 from posrec.data.sessions import PreparedDataset, SessionDataset, load
 from posrec.evaluation.evaluate import evaluate
 from posrec.files import write_json
@@ -98,12 +97,7 @@ def main() -> None:
             })  # fmt: skip
             print(name, rows[-1], flush=True)
         report[name] = rows
-    report |= {
-        "load_average": round(os.getloadavg()[0], 2),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
+    report |= conditions()
     write_json(arguments.out, report)
     print(json.dumps(report, indent=2))
 

@@ -9,7 +9,6 @@ seconds beside them say what the machine's other work cost. `floor` ranks and so
 import argparse
 import json
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conditions import conditions
 from posrec.data.batch import SessionBatch, collate
 from posrec.data.sessions import PreparedDataset, load
 from posrec.evaluation.evaluate import Scorer, evaluate
@@ -97,11 +97,8 @@ def main() -> None:
         "samples": len(data.test),
         "floor": rank_all(Floor(data.train_items), data, 1),
         "models": {name: measure(name, data, arguments.sessions) for name in MODELS},
+        **conditions(),
         "load_average": [round(load_before, 2), round(os.getloadavg()[0], 2)],
-        "threads": torch.get_num_threads(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
     }
     write_json(arguments.out, report)
     print(json.dumps(report, indent=2))

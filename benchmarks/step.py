@@ -8,8 +8,6 @@ says what the model, its graphs and its bookkeeping cost on top; it hardly depen
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from conditions import conditions
 from posrec.data.sessions import load
 from posrec.files import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
@@ -76,11 +75,7 @@ def main() -> None:
         "step_ms": round(statistics.median(one for one, _ in rounds), 1),
         "least_ms": round(statistics.median(other for _, other in rounds), 1),
         "ratio": round(statistics.median(one / other for one, other in rounds), 2),
-        "load_average": round(os.getloadavg()[0], 2),
-        "threads": torch.get_num_threads(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **conditions(),
     }
     write_json(arguments.out, report)
     print(json.dumps(report, indent=2))

@@ -93,6 +93,11 @@ def raw(dataset: SessionDataset, vocabulary: posrec.Vocabulary) -> list[list[str
     return [[vocabulary.item(item) for item in session] for session in plain(dataset)]
 
 
+def listed(folder: Path) -> list[str]:
+    """The names of everything in a folder, hidden or not."""
+    return sorted(path.name for path in folder.iterdir())
+
+
 def write_lines(path: Path, lines: Sequence[str], end: str = "\n") -> Path:
     path.write_bytes("".join(line + end for line in lines).encode())
     return path

@@ -55,7 +55,7 @@ def allowed(module: str, name: str) -> bool:
         return False
     if inside(module, "posrec.serving") and inside(name, "posrec.training"):
         return False
-    return not inside(name, "posrec.cli") or module == "posrec.__main__"
+    return not inside(name, "posrec.cli") or module == "posrec.__main__" or inside(module, "posrec.cli")
 
 
 def violations(root: Path) -> list[str]:
@@ -100,6 +100,7 @@ def test_what_is_allowed_passes(tmp_path: Path) -> None:
         "encodings/awareness.py": "from . import schemes\nfrom posrec.encodings.schemes import DPE\nimport torch.nn",
         "training/loop.py": "from posrec.data.sessions import load\nimport numpy",
         "__main__.py": "from posrec.cli import main",
+        "cli/data.py": "from posrec.cli.printing import console",
     }
     for file, text in lines.items():
         (tmp_path / file).parent.mkdir(exist_ok=True)

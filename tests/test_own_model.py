@@ -9,7 +9,7 @@ import pytest
 
 from posrec.data.sessions import PreparedDataset
 from posrec.errors import InputError
-from posrec.fit import fit_run
+from posrec.fitting import fit_run
 from posrec.listener import SilentListener
 from posrec.models.catalog import CATALOG
 from posrec.runs import load_run

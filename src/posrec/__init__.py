@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from posrec.data.sessions import load as load
     from posrec.data.vocabulary import Vocabulary as Vocabulary
     from posrec.errors import InputError as InputError
+    from posrec.fitting import fit as fit
+    from posrec.serving.recommender import Recommender as Recommender
 
 __version__ = "0.1.0"
 
@@ -28,16 +30,20 @@ _HOME = {
     "load": "posrec.data.sessions",
     "Vocabulary": "posrec.data.vocabulary",
     "InputError": "posrec.errors",
+    "fit": "posrec.fitting",
+    "Recommender": "posrec.serving.recommender",
 }
 
 __all__ = [
     "InputError",
     "PreparedDataset",
+    "Recommender",
     "SessionBatch",
     "SessionDataset",
     "Vocabulary",
     "__version__",
     "collate",
+    "fit",
     "load",
     "prepare",
 ]

@@ -15,25 +15,31 @@ import numpy.typing as npt
 
 from posrec.errors import InputError
 
+KINDS = {"manifest.json": "prepared dataset", "config.json": "run"}  # by the file that marks a folder as one of ours
 
-def refuse_existing(folder: Path, overwrite: bool = False) -> None:
-    """Fail before the work rather than after it."""
+
+def refuse_existing(folder: Path, overwrite: bool = False, marker: str = "manifest.json") -> None:
+    """Fail before the work rather than after it. Only a folder with `marker` in it is overwritten."""
     if (folder.exists() or folder.is_symlink()) and not overwrite:
         raise InputError(f"{folder} exists already; name another folder, remove it, or pass --overwrite")
-    if folder.exists() and not (folder / "manifest.json").exists():
-        raise InputError(f"{folder} exists and is no prepared dataset, so it is not overwritten; remove it yourself")
+    if folder.exists() and not (folder / marker).exists():
+        raise InputError(f"{folder} exists and is no {KINDS[marker]}, so it is not overwritten; remove it yourself")
+    refuse_unwritable(folder)
+
+
+def refuse_unwritable(folder: Path) -> None:
     parent = next(parent for parent in folder.absolute().parents if parent.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise InputError(f"{folder} can't be made: {parent} is no folder that can be written to; name another")
 
 
 @contextmanager
-def whole_folder(folder: Path, overwrite: bool = False) -> Iterator[Path]:
+def whole_folder(folder: Path, overwrite: bool = False, marker: str = "manifest.json") -> Iterator[Path]:
     """Yield a hidden folder beside `folder` to write into; give it its name when the block ends well.
 
     A crash, a full disk or kill -9 leaves at most the hidden folder, which the next write to the same name removes.
     """
-    refuse_existing(folder, overwrite)
+    refuse_existing(folder, overwrite, marker)
     folder = folder.absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)
     for stale in folder.parent.glob(f".{glob_safe(folder.name)}.unfinished-*"):
@@ -47,7 +53,7 @@ def whole_folder(folder: Path, overwrite: bool = False) -> Iterator[Path]:
         unfinished.chmod(0o755)
         for path in [*unfinished.iterdir(), unfinished]:
             flush(path)
-        refuse_existing(folder, overwrite)
+        refuse_existing(folder, overwrite, marker)
         if folder.exists():
             replaced = unfinished.with_name(unfinished.name + "-replaced")
             folder.rename(replaced)
@@ -79,6 +85,32 @@ def being_written(folder: Path) -> bool:
     finally:
         os.close(handle)
     return False
+
+
+@contextmanager
+def whole_file(path: Path, overwrite: bool = False) -> Iterator[Path]:
+    """Yield a hidden name beside `path` to write to; the file gets its own name when the block ends well."""
+    if path.exists() and not overwrite:
+        raise InputError(f"{path} exists already; name another file, remove it, or pass --overwrite")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file")
+    refuse_unwritable(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The suffix stays: writers choose a format by it.
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.unfinished-", suffix="".join(path.suffixes), dir=path.parent)
+    os.close(handle)
+    unfinished = Path(name)
+    try:
+        yield unfinished
+        unfinished.chmod(0o644)
+        flush(unfinished)
+        unfinished.replace(path)
+        flush(path.absolute().parent)
+    except BaseException as error:
+        unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, name):
+            error.filename = str(path)
+        raise
 
 
 def write_array(path: Path, array: npt.NDArray[Any]) -> None:

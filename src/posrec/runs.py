@@ -3,6 +3,7 @@
 config.json         the model, its settings, how it was trained, on what (fingerprint), with which versions
 model.safetensors   the weights
 vocabulary.json     the items
+popularity.npy      the training clicks of each item, for sessions of which nothing is known
 metrics.json        the evaluation on the test part
 ranks.npy           the rank of every test target, for significance tests
 log.jsonl           a line an epoch
@@ -10,26 +11,25 @@ state.safetensors   what --resume needs
 """
 
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import posrec
 from posrec.data.sessions import PreparedDataset
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
-from posrec.files import read_json, write_json, write_text
+from posrec.files import read_json, whole_folder, write_array, write_json, write_text
 from posrec.models.catalog import CATALOG, ModelSpec
 from posrec.own_model import is_own, load_spec, resolved
-from posrec.training.checkpoint import load_tensors
-from posrec.training.loop import WEIGHTS
-from posrec.training.settings import Settings
+from posrec.tensors import WEIGHTS, load_tensors, save_tensors
 
-CONFIG, METRICS, RANKS = "config.json", "metrics.json", "ranks.npy"
+CONFIG, METRICS, RANKS, POPULARITY = "config.json", "metrics.json", "ranks.npy", "popularity.npy"
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Run:
     model: nn.Module
     vocabulary: Vocabulary
     config: dict[str, Any]
+    popularity: Tensor | None = None  # [n] training clicks of items 1..n; None in runs of before it was written
+    metrics: dict[str, float] | None = None  # of the last evaluation
 
 
 def spec_of(model: str | ModelSpec) -> ModelSpec:
@@ -62,9 +64,7 @@ def name_of(model: str | ModelSpec) -> str:
     return known[0] if known else f"{model.config.__module__}.{model.config.__qualname__}"
 
 
-def begin_run(
-    path: Path, name: str, model_config: Any, settings: Settings, data: PreparedDataset, resume: bool
-) -> None:
+def begin_run(path: Path, name: str, model_config: Any, settings: Any, data: PreparedDataset, resume: bool) -> None:
     """Make the folder and write what the run is; with `resume`, check that it is the same one."""
     config = {
         "model": name,
@@ -85,7 +85,14 @@ def begin_run(
         raise InputError(f"{path} exists and is no run; name another folder")
     path.mkdir(parents=True, exist_ok=True)
     write_text(path / VOCABULARY_FILE, data.vocabulary.to_json())
+    write_popularity(path, data)
     write_json(path / CONFIG, config)
+
+
+def write_popularity(path: Path, data: PreparedDataset) -> None:
+    """How often each item was clicked in training."""
+    clicks = np.bincount(data.train.items.numpy(), minlength=data.train_items + 1)[1 : data.train_items + 1]
+    write_array(path / POPULARITY, clicks.astype(np.int64))
 
 
 def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
@@ -133,4 +140,34 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None) -> Run:
         model.load_state_dict(tensors)
     except RuntimeError as error:
         raise InputError(f"{path / WEIGHTS} does not fit its {CONFIG}: {str(error).splitlines()[0]}") from None
-    return Run(path, model.eval(), Vocabulary.load(path), config)
+    metrics = read_json(path / METRICS) if (path / METRICS).exists() else None
+    return Run(path, model.eval(), Vocabulary.load(path), config, load_popularity(path, config["items"]), metrics)
+
+
+def load_popularity(path: Path, items: int) -> Tensor | None:
+    if not (path / POPULARITY).exists():
+        return None
+    try:
+        clicks = np.load(path / POPULARITY, allow_pickle=False)
+    except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
+        raise InputError(
+            f"{path / POPULARITY} can't be read ({error}); remove it, and evaluate the run again"
+        ) from None
+    if clicks.shape != (items,):
+        raise InputError(f"{path / POPULARITY} does not fit the run's {items} items; remove it, and evaluate it again")
+    return torch.from_numpy(clicks)
+
+
+def save_run(run: Run, folder: Path, overwrite: bool = False) -> Run:
+    """Write an opened run elsewhere, whole or not at all: what using it needs, not what resuming it would."""
+    if folder.exists() and not overwrite:
+        raise InputError(f"{folder} exists already; name another folder, or say overwrite=True")
+    with whole_folder(folder, overwrite, marker=CONFIG) as unfinished:
+        write_text(unfinished / VOCABULARY_FILE, run.vocabulary.to_json())
+        if run.popularity is not None:
+            write_array(unfinished / POPULARITY, run.popularity.numpy())
+        if run.metrics is not None:
+            write_json(unfinished / METRICS, run.metrics)
+        save_tensors(unfinished / WEIGHTS, run.model.state_dict(), {})
+        write_json(unfinished / CONFIG, run.config)
+    return replace(run, path=folder)

@@ -13,7 +13,7 @@ from posrec.data import demo
 from posrec.data.sessions import PreparedDataset
 from posrec.errors import RunStopped
 from posrec.evaluation.evaluate import Evaluation
-from posrec.fit import evaluate_run, fit_run
+from posrec.fitting import evaluate_run, fit_run
 from posrec.listener import Listener, SilentListener
 from posrec.models.catalog import ModelSpec
 from posrec.runs import Run, load_run

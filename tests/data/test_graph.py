@@ -1,5 +1,6 @@
 """The session graph of a batch against networkx, one session at a time."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import networkx as nx
@@ -38,6 +39,20 @@ def check(session: list[int], row: int, graph) -> None:
     assert graph.distances[row][empty].sum() == 0
     assert graph.distances[row][:, empty].sum() == 0
     assert not graph.repeated[row][empty].any()
+
+
+@given(batches, st.integers(0, 30))
+def test_distances_by_doubling_are_the_same(batch: list[list[int]], more: int) -> None:
+    plain = SessionBatch.of(batch)
+    longest = max(map(len, batch)) + more
+    doubled = build_graph(replace(plain, longest=longest))
+    assert torch.equal(doubled.distances, build_graph(plain).distances)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 17, 33])
+def test_a_path_of_the_greatest_length_is_found_by_doubling(length: int) -> None:
+    batch = replace(SessionBatch.of([list(range(1, length + 1))]), longest=length)
+    assert build_graph(batch).distances[0, 0].tolist() == list(range(length))
 
 
 @settings(max_examples=500)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import command, own_process, small_shop, write_log
+from tests.helpers import command, listed, own_process, small_shop, write_log
 
 KILLED = """
 import os, signal, sys
@@ -28,10 +28,6 @@ for name in ("write_array", "write_text", "write_json"):
 from posrec.cli import main
 main()
 """
-
-
-def listed(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.mark.parametrize("place", [1, 4, 8], ids=["first array", "half way", "manifest"])

@@ -13,7 +13,7 @@ LIMITED = """
 import resource, sys
 import torch
 from posrec.cli import main
-import posrec.fit, posrec.data.sessions, posrec.terminal
+import posrec.fitting, posrec.data.sessions, posrec.terminal
 
 torch.set_num_threads(1)  # a thread more takes address space of its own
 torch.rand(200, 200) @ torch.rand(200, 200)  # as do the buffers of the first product

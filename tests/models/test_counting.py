@@ -13,13 +13,12 @@ from posrec.data.batch import SessionBatch
 from posrec.data.prepare import prepare
 from posrec.data.sessions import PreparedDataset, SessionDataset
 from posrec.errors import InputError
-from posrec.fit import evaluate_run, fit_run
+from posrec.fitting import evaluate_run, fit_run
 from posrec.listener import SilentListener
 from posrec.models import stan, vsknn
 from posrec.models.catalog import CATALOG
 from posrec.runs import load_run
-from posrec.training.checkpoint import load_tensors, save_tensors
-from posrec.training.loop import WEIGHTS
+from posrec.tensors import WEIGHTS, load_tensors, save_tensors
 from tests.helpers import small_shop, write_log
 from tests.models.counting import ITEMS, fitted, logs, sessions
 

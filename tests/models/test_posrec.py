@@ -13,6 +13,7 @@ from torch import Tensor
 
 from posrec.data.batch import SessionBatch
 from posrec.encodings.schemes import ENCODINGS
+from posrec.layers.packing import ALL_SLOTS
 from posrec.models.posrec import PosRec, PosRecConfig
 
 ITEMS = 12
@@ -176,3 +177,11 @@ def test_repeated_item_takes_its_earliest_and_latest_position() -> None:
 def test_heads_must_divide_d() -> None:
     with pytest.raises(ValueError, match="heads=3 does not divide d=8"):
         make(heads=3)
+
+
+@given(st.lists(sessions, min_size=1, max_size=4), st.sampled_from(["ldpe", "rpe"]))
+def test_unpacked_and_with_distances_by_doubling_it_is_the_same(batch: list[list[int]], encoding: str) -> None:
+    """What is exported."""
+    model, plain = make(encoding=encoding, layers=2), SessionBatch.of(batch)
+    exported = replace(plain, capacity=ALL_SLOTS, longest=9)
+    assert torch.allclose(model.session_vectors(exported), model.session_vectors(plain), atol=1e-12)

@@ -13,11 +13,11 @@ import torch
 from posrec.data.sessions import PreparedDataset
 from posrec.errors import InputError, RunFailed
 from posrec.evaluation.metrics import rank_metrics
-from posrec.fit import fit_run
+from posrec.fitting import fit_run
 from posrec.listener import SilentListener
 from posrec.runs import load_run
-from posrec.training.checkpoint import STATE, load_tensors
-from posrec.training.loop import WEIGHTS
+from posrec.tensors import WEIGHTS, load_tensors
+from posrec.training.checkpoint import STATE
 
 QUICK = {"d": 16, "epochs": 3, "batch_size": 32, "learning_rate": 0.01, "max_length": 10, "dropout": 0.1}
 

@@ -8,7 +8,7 @@ import pytest
 from tests.helpers import command
 
 from posrec.data.sessions import PreparedDataset
-from posrec.fit import fit_run
+from posrec.fitting import fit_run
 from posrec.listener import SilentListener
 from posrec.training.log import EVENTS, LOG
 

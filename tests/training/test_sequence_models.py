@@ -9,7 +9,7 @@ from torch import Tensor
 
 from posrec.data.batch import SessionBatch
 from posrec.data.sessions import PreparedDataset
-from posrec.fit import fit_run
+from posrec.fitting import fit_run
 from posrec.listener import SilentListener
 from posrec.models.catalog import CATALOG
 from posrec.training.losses import choose_loss, full_softmax

@@ -29,6 +29,7 @@ class SessionBatch:
     graph: "SessionGraph | None" = None  # where it was built already, for many batches at once
     packing: "Packing | None" = None  # of the graph's nodes, or of the clicks where there is no graph; so too
     capacity: int | None = None  # an upper bound on the clicks in all sessions, where shapes must not follow the data
+    longest: int | None = None  # an upper bound on the clicks in a session, where L is not known beforehand (export)
 
     @classmethod
     def of(cls, sessions: Sequence[Sequence[int]], max_length: int | None = None) -> "SessionBatch":
@@ -57,7 +58,8 @@ class SessionBatch:
         """Sessions start..end-1; views."""
         targets = None if self.targets is None else self.targets[start:end]
         graph = None if self.graph is None else self.graph.rows(start, end)
-        return SessionBatch(self.items[start:end], self.lengths[start:end], targets, graph, capacity=self.capacity)
+        of_rows = (self.items[start:end], self.lengths[start:end], targets, graph)
+        return SessionBatch(*of_rows, capacity=self.capacity, longest=self.longest)
 
     def to(self, device: torch.device | str) -> "SessionBatch":
         targets = None if self.targets is None else self.targets.to(device)

@@ -51,19 +51,26 @@ def build_graph(batch: SessionBatch, with_distances: bool = True) -> SessionGrap
     pair = alias[:, :-1] * width + alias[:, 1:]
     edges = torch.zeros(mask.shape[0], width * width, device=mask.device).scatter_add(1, pair, follows)
     edges = edges.view(-1, width, width)
-    distances = all_distances(edges, nodes) if with_distances else None
+    distances = all_distances(edges, nodes, batch.longest) if with_distances else None
     return SessionGraph(alias, nodes, latest, repeated, edges, distances)
 
 
-def all_distances(edges: Tensor, nodes: Tensor) -> Tensor:
-    """Shortest paths between all nodes (Floyd and Warshall), for all sessions at once.
+def all_distances(edges: Tensor, nodes: Tensor, longest: int | None = None) -> Tensor:
+    """Shortest paths between all nodes, for all sessions at once: by Floyd and Warshall, node by node.
 
-    The first click reaches every node of its session, so all distances are finite and below L.
+    The first click reaches every node of its session, so all distances are finite and below L. Where L is not known
+    beforehand the steps can't be counted by it: then paths of twice the length are found each time, of up to `longest`
+    clicks. That takes few operations but L times the memory, so it is for exported models.
     """
     width = edges.shape[1]
     linked = (edges + edges.transpose(1, 2)) > 0
-    steps = torch.where(linked, 1.0, float(2 * width))
-    steps = steps.masked_fill(torch.eye(width, dtype=torch.bool, device=edges.device), 0.0)
-    for via in range(width):
-        steps = torch.minimum(steps, steps[:, :, via, None] + steps[:, None, via, :])
+    steps = torch.where(linked, 1.0, float(2 * (width if longest is None else longest)))
+    slot = torch.arange(width, device=edges.device)
+    steps = steps.masked_fill(slot == slot[:, None], 0.0)
+    if longest is None:
+        for via in range(width):
+            steps = torch.minimum(steps, steps[:, :, via, None] + steps[:, None, via, :])
+    else:
+        for _ in range(max(0, longest - 2).bit_length()):
+            steps = (steps[:, :, :, None] + steps[:, None, :, :]).amin(2)
     return steps * (nodes[:, :, None] & nodes[:, None, :])

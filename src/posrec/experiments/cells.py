@@ -23,9 +23,10 @@ import torch
 
 import posrec
 from posrec.data.sessions import PreparedDataset
+from posrec.devices import choose_device
 from posrec.errors import InputError, RunStopped
 from posrec.files import read_json, write_json
-from posrec.fit import choose_device, fit_run
+from posrec.fitting import fit_run
 from posrec.listener import Listener, SilentListener
 from posrec.runs import Run, spec_of
 from posrec.training.log import LOG

@@ -14,7 +14,7 @@ from posrec.evaluation.breakdown import by_first_repeat, by_length, first_repeat
 from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.significance import Comparison, compare_paired, gains, holm
 from posrec.files import write_json, write_text
-from posrec.fit import fit_run
+from posrec.fitting import fit_run
 from posrec.listener import Listener
 from posrec.runs import spec_of
 

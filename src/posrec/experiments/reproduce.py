@@ -13,13 +13,13 @@ from posrec.experiments.claims import Answer, answers, pairs_of
 from posrec.experiments.grid import FIGURES, all_cells, chosen
 from posrec.experiments.paper import METRICS, SAMPLES, TITLES, dataset_of
 from posrec.experiments.tables import Table, make_table
-from posrec.files import write_json, write_text
+from posrec.files import whole_file, write_json, write_text
 from posrec.listener import Listener, SilentListener
 
 CELLS, REPORT, MARKDOWN, SUMMARY = "cells", "report.html", "report.md", "summary.json"
 QUICK_SEEDS = 2
 # For every model that has it: everything is run, nothing is learned to the end.
-QUICK = {"d": 16, "hidden": 16, "epochs": 1, "batch_size": 256, "learning_rate": 0.01}
+QUICK = {"d": 16, "hidden": 16, "epochs": 1, "batch_size": 256, "learning_rate": 0.01, "max_length": 10}
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,9 @@ def quick_shop(out: Path, sessions: int) -> PreparedDataset:
 
 def pack(folder: Path, archive: Path) -> None:
     """All cells in one file, for machines that give back few."""
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = archive.with_name(f".{archive.name}.unfinished")
-    with tarfile.open(unfinished, "w:gz") as file:
+    with whole_file(archive, overwrite=True) as unfinished, tarfile.open(unfinished, "w:gz") as file:
         for path in sorted([*folder.glob("*.json"), *folder.glob("*.npz")]):
             file.add(path, path.name)
-    unfinished.replace(archive)
 
 
 def unpack(archive: Path, folder: Path) -> None:

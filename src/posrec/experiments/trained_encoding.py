@@ -9,8 +9,7 @@ from torch import nn
 from posrec.encodings.schemes import LEARNED, make_encoding
 from posrec.errors import InputError
 from posrec.runs import CONFIG, read_config
-from posrec.training.checkpoint import load_tensors
-from posrec.training.loop import WEIGHTS
+from posrec.tensors import WEIGHTS, load_tensors
 
 
 @dataclass(frozen=True)

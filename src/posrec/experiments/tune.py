@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from posrec.data.sessions import PreparedDataset
+from posrec.devices import choose_device
 from posrec.errors import InputError, RunFailed
 from posrec.files import write_json
-from posrec.fit import choose_device
 from posrec.listener import Listener, SilentListener
 from posrec.models.catalog import CATALOG, ModelSpec
 from posrec.training.loop import CHOSEN_BY, evaluate_on, train

@@ -45,6 +45,11 @@ class TransformerLayer(nn.Module):
         rows = linear(self.queries_keys_values, x)  # [T, 3d]
         return linear(self.out, self_attention(rows, self.heads, packing, bias, self.dropout))
 
+    def attention(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
+        """The weights with which slots read one another, for who wants to look; [B, heads, L, L], row: who reads."""
+        queries, keys, _ = split_heads(linear(self.queries_keys_values, x), self.heads, packing)
+        return attention_weights(queries, keys, packing, bias)
+
 
 def self_attention(
     rows: Tensor,
@@ -60,17 +65,30 @@ def self_attention(
         seed = torch.randint(1 << 31, (1,), device=rows.device) if share else packing.begins[:1]
         fused: Tensor = fused_attention(rows, packing.begins, seed, heads, packing.longest, causal, share)
         return fused
+    queries, keys, values = split_heads(rows, heads, packing)
+    weights = attention_weights(queries, keys, packing, bias, causal)
+    if dropout is not None:
+        weights = dropout(weights)
+    return packing.to_rows(batched_product(weights, values).transpose(1, 2).flatten(2))
+
+
+def split_heads(rows: Tensor, heads: int, packing: Packing) -> tuple[Tensor, Tensor, Tensor]:
+    """Q || K || V [T, 3d] -> three of [B, heads, L, d_head]."""
     slots = packing.to_slots(rows)  # [B, L, 3d]
     split = slots.view(*slots.shape[:2], 3, heads, -1)
-    queries, keys, values = split.transpose(1, 3).unbind(2)  # [B, heads, L, d_head] each
-    logits = batched_product(queries, keys.mT) / math.sqrt(queries.shape[-1])  # [B, heads, L, L]
+    queries, keys, values = split.transpose(1, 3).unbind(2)
+    return queries, keys, values
+
+
+def attention_weights(
+    queries: Tensor, keys: Tensor, packing: Packing, bias: Tensor | None = None, causal: bool = False
+) -> Tensor:
+    """softmax(Q K^T / sqrt(d_head) + bias) over the filled slots, [B, heads, L, L]."""
+    logits = batched_product(queries, keys.mT) / math.sqrt(queries.shape[-1])
     if bias is not None:
         logits = logits + bias
     unseen = ~packing.filled[:, None, None, :]
     if causal:
-        place = torch.arange(packing.longest, device=rows.device)
+        place = torch.arange(packing.longest, device=queries.device)
         unseen = unseen | (place > place[:, None])
-    weights = logits.masked_fill(unseen, -math.inf).softmax(-1)
-    if dropout is not None:
-        weights = dropout(weights)
-    return packing.to_rows(batched_product(weights, values).transpose(1, 2).flatten(2))
+    return logits.masked_fill(unseen, -math.inf).softmax(-1)

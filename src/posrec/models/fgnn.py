@@ -61,7 +61,7 @@ class WeightedAttention(nn.Module):
         logits = functional.leaky_relu(receiver[..., None] + sender[:, :, None] + edge, SLOPE)
         attention = logits.masked_fill((weights == 0)[:, None], -math.inf).softmax(-1)
         heard = batched_product(attention.flatten(1, 2), packing.to_slots(x))  # [B, K L, d]
-        heard = heard.view(len(weights), self.heads, -1, d).transpose(1, 2).flatten(2)  # [B, L, K d]
+        heard = heard.view(weights.shape[0], self.heads, -1, d).transpose(1, 2).flatten(2)  # [B, L, K d]
         return linear(self.values, packing.to_rows(heard) / self.heads)
 
 

@@ -10,6 +10,7 @@ their product with it, Eq. (11).
 
 import math
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +24,12 @@ from posrec.layers.item_table import ItemTable
 from posrec.layers.packing import Packing, pack
 from posrec.layers.transformer import TransformerLayer
 
+PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
+
 
 @dataclass(frozen=True)
 class PosRecConfig:
-    """The paper's settings; where it is silent, what measures best (docs/choices.md)."""
+    """The paper's settings; where it is silent, what measures best (docs/training.md)."""
 
     d: int = 100
     encoding: str = "ldpe"
@@ -84,31 +87,39 @@ class PosRec(nn.Module):
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """h [B, d] and the item table, whose first n rows are X; for training, where both get a gradient."""
-        graph = batch.graph or self.build_graph(batch)
-        packing = batch.packing or pack(graph.nodes, batch.capacity)
+        graph, packing = self.nodes(batch)
         x, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))
         last_item, latest, initial = self.intentions(batch, graph, packing, x)
         config = self.config
         return config.lambda0 * last_item + config.lambda1 * latest + config.lambda2 * initial, table
 
+    def nodes(self, batch: SessionBatch) -> tuple[SessionGraph, Packing]:
+        graph = batch.graph or self.build_graph(batch)
+        return graph, batch.packing or pack(graph.nodes, batch.capacity)
+
     def intentions(
         self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """X'_{l-1}, H_{l-1}, H_0: the three parts of Eq. (10), [B, d] each, from the nodes' vectors x [T, d]."""
-        assert graph.weights is not None
-        updated = self.graph(x, graph.weights, packing)  # Eq. (7), (8)
-
-        slot = torch.arange(batch.items.shape[1], device=batch.items.device)
-        forward = slot.expand_as(batch.items)  # a node's earliest click
-        backward = batch.lengths[:, None] - 1 - graph.latest  # and its latest
-        positions = (forward, backward, batch.lengths)
-        hidden = updated + packing.to_rows(self.encoding(*positions))
-        bias = attention_bias(self.encoding, *positions)
+        updated, hidden, bias = self.updated(batch, graph, packing, x)
         for layer in self.transformer:
             hidden = layer(hidden, packing, bias)  # Eq. (9)
 
         last_row, first_row = packing.row_at(graph.last(batch.lengths)), packing.row_of_slot[:, 0]
         return updated[last_row], hidden[last_row], hidden[first_row]
+
+    def updated(
+        self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """X' [T, d], Eq. (7), (8); X' with its positions, as the Transformer reads it; and its attention's bias."""
+        assert graph.weights is not None
+        updated = self.graph(x, graph.weights, packing)
+        slot = torch.arange(batch.items.shape[1], device=batch.items.device)
+        forward = slot.expand_as(batch.items)  # a node's earliest click
+        backward = batch.lengths[:, None] - 1 - graph.latest  # and its latest
+        positions = (forward, backward, batch.lengths)
+        placed = updated + packing.to_rows(self.encoding(*positions))
+        return updated, placed, attention_bias(self.encoding, *positions)
 
     def weights(self, graph: SessionGraph, last: Tensor) -> Tensor:
         """The weights of N_in' and N_out' in Eq. (7), [B, 2, L, L]."""
@@ -122,3 +133,25 @@ class PosRec(nn.Module):
     def scores(self, batch: SessionBatch) -> Tensor:
         """[B, n], the logits of Eq. (11)."""
         return self.session_vectors(batch) @ self.item_vectors().T
+
+    def parts(self, batch: SessionBatch) -> dict[str, Tensor]:
+        """The terms of Eq. (10) by name, [B, d] each; they add up to h."""
+        graph, packing = self.nodes(batch)
+        vectors = self.intentions(batch, graph, packing, self.embedding.look_up(packing.to_rows(batch.items)))
+        weights = (self.config.lambda0, self.config.lambda1, self.config.lambda2)
+        return {name: weight * vector for name, weight, vector in zip(PARTS, weights, vectors, strict=True)}
+
+    def attention(self, batch: SessionBatch) -> dict[str, Tensor]:
+        """How much each intention reads each click's node in the last Transformer layer, the mean over heads, [B, L].
+
+        Clicks on the same item share a node, and are given the node's weight each.
+        """
+        graph, packing = self.nodes(batch)
+        x = self.embedding.look_up(packing.to_rows(batch.items))
+        _, hidden, bias = self.updated(batch, graph, packing, x)
+        for layer in self.transformer:
+            weights = cast(TransformerLayer, layer).attention(hidden, packing, bias).mean(1)  # [B, L, L]
+            hidden = layer(hidden, packing, bias)
+        by_click = weights.gather(2, graph.alias[:, None].expand_as(weights))  # [B, L, L], column: a click
+        session = torch.arange(batch.items.shape[0], device=batch.items.device)
+        return {PARTS[1]: by_click[session, graph.last(batch.lengths)], PARTS[2]: by_click[:, 0]}

@@ -13,13 +13,13 @@ from posrec.data.sessions import PreparedDataset, SessionDataset
 from posrec.errors import RunFailed, RunStopped
 from posrec.evaluation.evaluate import Scorer, evaluate
 from posrec.listener import Listener
-from posrec.training.checkpoint import STATE, load_state, save_state, save_tensors
+from posrec.tensors import WEIGHTS, save_tensors
+from posrec.training.checkpoint import STATE, load_state, save_state
 from posrec.training.engine import Steps, make_optimizer, matmul_precision, set_learning_rate
 from posrec.training.log import Log
 from posrec.training.settings import Settings
 from posrec.training.stopping import StopSignals
 
-WEIGHTS = "model.safetensors"
 CHECKPOINT_SECONDS = 600
 LOOK_SECONDS = 0.5  # how often losses are read back from a GPU
 CHOSEN_BY = "mrr@20"

@@ -1,6 +1,7 @@
 """From a prepared dataset to a run: build the model, train or count, evaluate, write everything down."""
 
-from dataclasses import asdict
+import tempfile
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,25 +9,35 @@ import numpy as np
 import torch
 
 from posrec.data.sessions import PreparedDataset
+from posrec.devices import choose_device
 from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation
 from posrec.files import write_json
 from posrec.listener import Listener
 from posrec.memory import told_what_to_lower
 from posrec.models.catalog import ModelSpec
-from posrec.runs import METRICS, RANKS, Run, begin_run, load_run, name_of, spec_of
-from posrec.training.checkpoint import save_tensors
+from posrec.runs import METRICS, RANKS, Run, begin_run, load_run, name_of, spec_of, write_popularity
+from posrec.serving.recommender import Recommender
+from posrec.tensors import WEIGHTS, save_tensors
 from posrec.training.log import check_tracking
-from posrec.training.loop import WEIGHTS, evaluate_on, train
+from posrec.training.loop import evaluate_on, train
 from posrec.training.settings import Settings, split_settings
 
 
-def choose_device(name: str) -> torch.device:
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f"device {name!r} is not known; choose auto, cpu or cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: torch sees no GPU here; use --device cpu")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+def fit(
+    data: PreparedDataset,
+    model: str = "posrec",
+    device: str = "auto",
+    listener: Listener | None = None,
+    **settings: Any,
+) -> Recommender:
+    """Train `model` on `data` and give what recommends with it; `Recommender.save` keeps it.
+
+    `settings` are those of `posrec train --set`: fields of the model's config and of training.settings.Settings.
+    """
+    with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
+        run, outcome = fit_run(data, model, Path(folder) / "run", settings, device, listener=listener)
+    return Recommender(replace(run, metrics=outcome.as_json()), device)
 
 
 def fit_run(
@@ -81,6 +92,8 @@ def evaluate_run(run: Run, data: PreparedDataset, device: str = "auto", listener
     if run.config["dataset"] != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
         raise InputError(f"{run.path} was trained on other items than {data.path} has; evaluate it on its own dataset")
     outcome: Evaluation = evaluate_on(run.model, data, data.test, choose_device(device), listener or Listener())
+    if run.popularity is None and run.config["dataset"] == data.fingerprint:
+        write_popularity(run.path, data)
     write_json(run.path / METRICS, outcome.as_json())
     np.save(run.path / RANKS, outcome.ranks.numpy())
     return outcome

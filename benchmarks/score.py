@@ -1,0 +1,93 @@
+"""Sessions a second through `posrec score`, with a catalogue of Diginetica's size, beside the least that it must do.
+
+    python benchmarks/score.py --data prepared/diginetica --out results/score.json
+
+The sessions are the dataset's test samples. Speed does not depend on what was learned, so the weights are random. The
+least: the product of session vectors with item vectors, and torch's top 20 of it; no model, no files.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from conditions import conditions
+from posrec.data.sessions import PreparedDataset, load
+from posrec.files import write_json
+from posrec.listener import SilentListener
+from posrec.models.posrec import PosRec, PosRecConfig
+from posrec.runs import Run
+from posrec.serving.recommender import Recommender
+from posrec.serving.score import score_file
+
+K, BATCH = 20, 256
+
+
+def write_sessions(path: Path, data: PreparedDataset, count: int) -> None:
+    """Prefixes of test sessions, one a line."""
+    written = 0
+    with path.open("w") as file:
+        for number in range(data.test.sessions):
+            items = [data.vocabulary.item(item) for item in data.test.session(number).tolist()]
+            for end in range(1, len(items)):
+                if written == count:
+                    return
+                file.write(json.dumps({"session": items[:end], "id": written}) + "\n")
+                written += 1
+    raise SystemExit(f"the dataset has only {written} test samples; ask for fewer with --sessions")
+
+
+def least(items: int, d: int, sessions: int) -> float:
+    """Seconds."""
+    table, vectors = torch.randn(items, d), torch.randn(BATCH, d)
+    began = time.perf_counter()
+    for _ in range(sessions // BATCH):
+        (vectors @ table.T).topk(K)
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("prepared/diginetica"))
+    parser.add_argument("--out", type=Path, default=Path("results/score.json"))
+    parser.add_argument("--sessions", type=int, default=10_240)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    data = load(arguments.data)
+    model = PosRec(data.train_items, PosRecConfig()).eval()
+    run = Run(arguments.data, model, data.vocabulary, {"model": "posrec", "items": data.train_items})
+    recommender, rates, ratios = Recommender(run, "cpu"), {".jsonl": [], ".parquet": []}, []
+    with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
+        source = Path(folder) / "sessions.jsonl"
+        write_sessions(source, data, arguments.sessions)
+        for _ in range(arguments.rounds):
+            for ending in rates:
+                out = Path(folder) / f"answers{ending}"
+                totals = score_file(recommender, source, out, K, overwrite=True, listener=SilentListener())
+                rates[ending].append(totals.sessions / totals.seconds)
+            bare = arguments.sessions / least(data.train_items, model.config.d, arguments.sessions)
+            ratios.append(bare / rates[".jsonl"][-1])
+    report = {
+        "command": "python benchmarks/score.py",
+        "seed": 0,
+        "dataset": data.fingerprint,
+        "items": data.train_items,
+        "sessions": arguments.sessions,
+        "k": K,
+        "sessions_per_second": {ending: round(statistics.median(values)) for ending, values in rates.items()},
+        "times_the_least": round(statistics.median(ratios), 2),
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        **conditions(),
+    }
+    write_json(arguments.out, report)
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

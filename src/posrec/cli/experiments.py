@@ -1,0 +1,155 @@
+"""What is measured and shown: demo, encodings, compare, reproduce, tune."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from posrec.cli.printing import Device, Json, console, show
+from posrec.errors import InputError, RunFailed
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("posrec-demo"),
+    epochs: Annotated[int | None, typer.Option(help="Train for fewer or more than 4 epochs.")] = None,
+    prepare_only: Annotated[bool, typer.Option("--prepare-only", help="Stop before the training.")] = False,
+) -> None:
+    """Show the main job on a small shop that comes with the package; under three minutes on two cores.
+
+    Example: posrec demo
+    """
+    from posrec.experiments.demo import show_models, show_next, show_shop
+    from posrec.listener import TerminalListener
+
+    data = show_shop(out, console)
+    if not prepare_only:
+        with TerminalListener() as listener:
+            show_models(data, out, console, listener, epochs)
+    show_next(out, console)
+
+
+def encodings(
+    as_json: Json = False,
+    theory: Annotated[bool, typer.Option("--theory", help="Work through the paper's statements instead.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw the paper's figures into this folder.")] = None,
+    run: Annotated[list[Path] | None, typer.Option(help="A trained run; examine and draw its learned table.")] = None,
+    max_length: Annotated[int, typer.Option(min=2, help="Examine sessions of up to this many clicks.")] = 70,
+    dimensions: Annotated[int, typer.Option(min=2, help="The width d of the encodings.")] = 100,
+) -> None:
+    """Which positional encodings can tell where in a session a click is, by the definitions and by the paper.
+
+    Example: posrec encodings --run runs/tonight --plot figures
+    """
+    from posrec.experiments import encoding_table
+    from posrec.experiments.trained_encoding import load_trained_encoding
+    from posrec.listener import TerminalListener
+
+    trained = [load_trained_encoding(folder) for folder in run or []]
+    if theory and trained:
+        raise InputError("--theory examines the paper's own schemes; leave out --theory or --run")
+    if theory:
+        from posrec.encodings.theory import statements
+
+        worked = statements(max_length, dimensions)
+        show(encoding_table.statements_json(worked), encoding_table.statements_table(worked), as_json)
+    else:
+        with TerminalListener() as listener:
+            rows = encoding_table.examine(max_length, dimensions, trained, listener)
+        show(encoding_table.as_json(rows), encoding_table.as_table(rows), as_json)
+    if plot is not None:
+        from posrec.experiments.encoding_figures import draw, left_out
+
+        with TerminalListener() as listener:
+            written = draw(plot, dimensions, trained, listener)
+        for line in filter(None, [*(f"wrote {path}" for path in written), left_out(trained)]):
+            typer.echo(line, err=True)  # stdout is the table's or the JSON's
+
+
+def compare(
+    dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
+    models: Annotated[str, typer.Option(help="At least two, separated by commas; see posrec models.")],
+    out: Annotated[Path, typer.Option(help="The folder for the runs and the report.")] = Path("comparison"),
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, for every trained model.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Train models side by side and say which differences are real.
+
+    Example: posrec compare shop --models posrec,pop
+    """
+    from posrec.data.sessions import load
+    from posrec.experiments.compare import compare
+    from posrec.listener import TerminalListener
+    from posrec.terminal import metrics_table, pairs_table
+    from posrec.training.settings import parse_pairs
+
+    data = load(dataset)
+    with TerminalListener() as listener:
+        outcome = compare(data, models.split(","), out, parse_pairs(settings or []), device, listener)
+    console.print(metrics_table(outcome.metrics, data.ceiling), "", pairs_table(outcome.pairs), sep="\n")
+    console.print(f"The report is in [bold]{out}/report.html[/].", highlight=False)
+
+
+def reproduce(
+    experiment: Annotated[
+        str, typer.Argument(help="overall, encodings, plug-in, anchors, sensitivity, figures or all.")
+    ],
+    data: Annotated[list[Path] | None, typer.Option(help="A prepared dataset; may be given often.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder for the cells and the report.")] = Path("reproduction"),
+    seeds: Annotated[int, typer.Option(min=1, help="For PosRec and its variants; other models get up to 3.")] = 5,
+    minutes: Annotated[float | None, typer.Option(min=0, help="Begin no training after this; 0: report only.")] = None,
+    archive: Annotated[Path | None, typer.Option(help="Take cells from this .tar.gz, and put all into it.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Tiny models on a small simulated shop: a few minutes.")
+    ] = False,
+    quick_sessions: Annotated[int, typer.Option(min=100, hidden=True)] = 2000,
+    device: Device = "auto",
+) -> None:
+    """Run the paper's experiments and report on them; what is done is kept, and the same command goes on.
+
+    Example: posrec reproduce all --data diginetica --data yoochoose1_64 --out reproduction
+    """
+    from posrec.experiments.reproduce import reproduce
+    from posrec.experiments.reproduce_words import headline, lead
+    from posrec.listener import TerminalListener
+
+    with TerminalListener() as listener:
+        sessions = quick_sessions if quick else None
+        results = reproduce(experiment, data or [], out, seeds, device, minutes, archive, sessions, listener)
+    console.print(*lead(results), headline(results), sep="\n", highlight=False, markup=False)
+    console.print(f"The report is in [bold]{escape(str(out))}/report.html[/].", highlight=False)
+    if results.failures:
+        raise RunFailed(f"{len(results.failures)} trainings failed: see the end of {out}/report.html")
+
+
+def tune(
+    dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
+    model: Annotated[str, typer.Option(help="See posrec models.")] = "posrec",
+    trials: Annotated[int, typer.Option(min=1, help="How many in all, those of earlier calls counted.")] = 20,
+    out: Annotated[Path, typer.Option(help="The folder of the search; the same one goes on with it.")] = Path("tuning"),
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value: fixed, not searched.")] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="At most; stopped early on validation.")] = 15,
+    seed: Annotated[int, typer.Option()] = 0,
+    device: Device = "auto",
+) -> None:
+    """Search for good settings on the validation part; the test part is not looked at. Needs posrec[tune].
+
+    Example: posrec tune shop --model posrec --trials 30
+    """
+    from posrec.data.sessions import load
+    from posrec.experiments.tune import train_command, tune
+    from posrec.listener import TerminalListener
+    from posrec.training.settings import parse_pairs
+
+    fixed = parse_pairs(settings or [])
+    with TerminalListener() as listener:
+        found = tune(load(dataset), model, trials, out, fixed, epochs, device, seed, listener)
+    usual = (
+        f"{100 * found.usual:.2f} with the usual settings" if found.usual is not None else "the usual were not tried"
+    )
+    console.print(
+        f"{found.trials} trials, {found.pruned} cut short, {found.failed} failed. Best mrr@20 on validation: "
+        f"{100 * found.value:.2f} ({usual}). Train with it:",
+        highlight=False,
+    )
+    typer.echo(train_command(dataset, model, found, fixed, epochs))

@@ -1,0 +1,74 @@
+"""From a prepared dataset to a run: models, train, evaluate."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from posrec.cli.printing import Device, Json, console, show
+
+
+def models(as_json: Json = False) -> None:
+    """List the models.
+
+    Example: posrec models
+    """
+    from posrec.models.catalog import CATALOG
+    from posrec.terminal import models_table
+
+    show({name: spec.about for name, spec in CATALOG.items()}, models_table(CATALOG), as_json)
+
+
+def train(
+    dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
+    out: Annotated[Path, typer.Option(help="The run's folder to make.")],
+    model: Annotated[str, typer.Option(help="See posrec models; or your own, as my_model.py:MY_SPEC.")] = "posrec",
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be given often.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="paper (a fixed number of epochs) or early-stop.")] = None,
+    epochs: Annotated[int | None, typer.Option()] = None,
+    seed: Annotated[int | None, typer.Option()] = None,
+    device: Device = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    track: Annotated[bool, typer.Option("--track", help="Write RUN/tensorboard too; needs posrec[track].")] = False,
+) -> None:
+    """Train a model and evaluate it on the test part.
+
+    Example: posrec train shop --model posrec --out runs/first --set lambda2=0.5
+    """
+    from posrec.data.sessions import load
+    from posrec.fitting import fit_run
+    from posrec.listener import TerminalListener
+    from posrec.terminal import metrics_table
+    from posrec.training.settings import parse_pairs
+
+    wanted = parse_pairs(settings or [])
+    named = {"protocol": protocol, "epochs": epochs, "seed": seed}
+    wanted.update({key: value for key, value in named.items() if value is not None})
+    data = load(dataset)
+    with TerminalListener() as listener:
+        run, outcome = fit_run(data, model, out, wanted, device, resume, listener, track)
+    console.print(metrics_table({model: outcome.metrics}, data.ceiling))
+    console.print(f"The run is in [bold]{run.path}[/].", highlight=False)
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run.")],
+    dataset: Annotated[Path, typer.Argument(help="The prepared dataset to test on.")],
+    model: Annotated[str | None, typer.Option(help="my_model.py:MY_SPEC, for a run of a model of your own.")] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Rank every item for every test sample: recall, mrr, ndcg, coverage, popularity.
+
+    Example: posrec evaluate runs/first shop
+    """
+    from posrec.data.sessions import load
+    from posrec.fitting import evaluate_run
+    from posrec.listener import TerminalListener
+    from posrec.runs import load_run
+    from posrec.terminal import metrics_table
+
+    opened, data = load_run(run, model), load(dataset)
+    with TerminalListener() as listener:
+        outcome = evaluate_run(opened, data, device, listener)
+    show(outcome.as_json(), metrics_table({opened.config["model"]: outcome.metrics}, data.ceiling), as_json)

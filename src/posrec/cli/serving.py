@@ -1,0 +1,111 @@
+"""What a run is used for: recommend, score, export."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from posrec.cli.printing import Device, Json, console, show
+from posrec.errors import InputError
+
+Allow = Annotated[Path | None, typer.Option(help="Recommend only these items: a file with an id a line.")]
+Deny = Annotated[Path | None, typer.Option(help="Never recommend these items: a file with an id a line.")]
+ExcludeSeen = Annotated[bool, typer.Option("--exclude-seen", help="Leave out what the session holds already.")]
+K = Annotated[int | None, typer.Option("-k", help="How many items; 20 if not given.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file that is there.")]
+
+
+def recommend(
+    run: Annotated[Path, typer.Argument(help="A run.")],
+    item: Annotated[list[str], typer.Argument(help="The session: item ids, the oldest click first.")],
+    k: K = None,
+    exclude_seen: ExcludeSeen = False,
+    allow: Allow = None,
+    deny: Deny = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Draw the score's parts and each click's effect.")] = False,
+    about: Annotated[str | None, typer.Option(help="Explain this item instead of those recommended.")] = None,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Say what comes next in a session.
+
+    Example: posrec recommend runs/first sku-1 sku-7 -k 5 --explain
+    """
+    from posrec.serving.drawing import drawn, notes, recommendations_table
+    from posrec.serving.recommender import Recommender
+
+    recommender = Recommender.load(run, device)
+    answer = recommender.recommend(item, k, exclude_seen=exclude_seen, allow=ids_in(allow), deny=ids_in(deny))
+    wanted = [about] if about else [one.item for one in answer] if explain and not answer.popular else []
+    explanations = recommender.explain(item, wanted) if wanted else []
+    if as_json:
+        reasons = {"explanations": [one.as_json() for one in explanations]} if wanted else {}
+        show(answer.as_json() | reasons, None, as_json)
+        return
+    console.print(recommendations_table(answer))
+    if explanations:
+        console.print("", *drawn(explanations), sep="\n")
+    for sentence in notes(answer):
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def ids_in(path: Path | None) -> list[str] | None:
+    """The ids of a file, one a line; None where no file is asked for."""
+    if path is None:
+        return None
+    try:
+        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no text file ({error}); write one item id a line") from None
+
+
+def score(
+    run: Annotated[Path, typer.Argument(help="A run.")],
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Sessions: .jsonl, .jsonl.gz or .parquet.")],
+    out: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The file to write: .jsonl, .jsonl.gz or .parquet.")],
+    k: K = None,
+    exclude_seen: ExcludeSeen = False,
+    allow: Allow = None,
+    deny: Deny = None,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+) -> None:
+    """Recommend for every session of a file, of any size.
+
+    Example: posrec score runs/first sessions.jsonl answers.parquet -k 10
+    """
+    from posrec.listener import TerminalListener
+    from posrec.serving.recommender import Recommender
+    from posrec.serving.score import score_file
+
+    recommender = Recommender.load(run, device)
+    with TerminalListener() as listener:
+        totals = score_file(
+            recommender, source, out, k, exclude_seen=exclude_seen, allow=ids_in(allow), deny=ids_in(deny),
+            overwrite=overwrite, listener=listener,
+        )  # fmt: skip
+    rate = totals.sessions / totals.seconds
+    console.print(f"{totals.sessions:,} sessions in {totals.seconds:.1f} s, {rate:,.0f} a second.", highlight=False)
+    if totals.unknown:
+        popular = f"; {totals.popular:,} sessions had no other and got popular items" if totals.popular else ""
+        unknown = f"{totals.unknown:,} clicks were on items that the model does not know{popular}."
+        console.print(unknown, highlight=False, soft_wrap=True)
+    console.print(f"The answers are in [bold]{escape(str(out))}[/].", highlight=False, soft_wrap=True)
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run.")],
+    onnx: Annotated[Path, typer.Option(help="The ONNX file to write.")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a run's model as an ONNX file, checked against torch.
+
+    Example: posrec export runs/first --onnx first.onnx
+    """
+    from posrec.runs import load_run
+    from posrec.serving.onnx_export import CLOSE, export_onnx
+
+    difference = export_onnx(load_run(run), onnx, overwrite)
+    checked = f"Scores differ from torch's by {difference:.1g} at most ({CLOSE:g} would be too much)."
+    console.print(f"Wrote [bold]{escape(str(onnx))}[/]. {checked}", highlight=False, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""Recommendations people can use: raw item ids in, raw item ids out."""

@@ -63,3 +63,12 @@ def test_holm_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
     assert holm([]) == []
+
+
+def test_without_draws_the_interval_is_nearly_the_bootstraps() -> None:
+    torch.manual_seed(5)
+    first, second = torch.rand(3000), torch.rand(3000) - 0.02
+    session = torch.arange(3000) // 3
+    drawn, plain = (compare_paired(first, second, session, draws=draws) for draws in (2000, 0))
+    assert (plain.difference, plain.p) == (drawn.difference, drawn.p)
+    assert (plain.low, plain.high) == pytest.approx((drawn.low, drawn.high), abs=0.002)

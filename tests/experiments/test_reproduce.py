@@ -1,0 +1,151 @@
+"""The whole of `posrec reproduce` on a tiny shop: run, gone on with elsewhere, reported, refused."""
+
+import json
+import re
+import shutil
+import tarfile
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from posrec.data.sessions import load
+from posrec.errors import InputError
+from posrec.experiments import cells
+from posrec.experiments.paper import SAMPLES
+from posrec.experiments.reproduce import differs, open_all, reproduce, unpack
+from tests.helpers import Hearing, Outcome, chain_shop, command
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    """Every experiment, end to end."""
+    folder = tmp_path_factory.mktemp("reproduce")
+    options = ("--quick", "--quick-sessions", 500, "--device", "cpu", "--archive", folder / "cells.tar.gz")
+    return folder, command("reproduce", "all", "--out", folder / "out", *options)
+
+
+def test_everything_runs_and_is_reported(quick: tuple[Path, Outcome]) -> None:
+    folder, done = quick
+    assert done.code == 0, done.err
+    assert "65 of 65 trainings done" in " ".join(done.out.split())
+    summary = json.loads((folder / "out" / "summary.json").read_text())
+    assert summary["failed"] == {}
+    assert [table["experiment"] for table in summary["tables"]] == [
+        "overall", "encodings", "plug-in", "anchors", "sensitivity",
+    ]  # fmt: skip
+    overall = summary["tables"][0]["rows"]
+    assert len(overall) == 15
+    assert (overall["PosRec"]["seeds"], overall["POP"]["seeds"]) == (2, 1)
+    shared = summary["tables"][1]["rows"]["LDPE"]["recall@10"]
+    assert shared == overall["PosRec"]["recall@10"]  # one cell in two tables
+    assert {one["verdict"] for one in summary["claims"]} <= {"held", "did not hold", "unclear"}
+
+
+class Structure(HTMLParser):
+    """Headings, and links to anything outside the page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.outside: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attributes:
+            if name in ("src", "href", "xlink:href") and not (value or "").startswith(("#", "data:")):
+                self.outside.append(value or "")
+
+
+def test_the_report_stands_alone_and_has_every_part(quick: tuple[Path, Outcome]) -> None:
+    page = (quick[0] / "out" / "report.html").read_text()
+    structure = Structure()
+    structure.feed(page)
+    assert structure.outside == []
+    # 2 panels overall, 4 each of four experiments, 3 fixed and 2 learned encodings
+    assert structure.tags.count("svg") == 2 + 4 * 4 + 3 + 2
+    assert "it says nothing about the paper" in page
+    assert "prefers-color-scheme: dark" in page
+    fingerprint = json.loads((quick[0] / "out" / "summary.json").read_text())["datasets"]["demo"]
+    text = (quick[0] / "out" / "report.md").read_text()
+    for report in (page, text):
+        assert fingerprint in report
+        assert "LDPE is the best encoding in PosRec" in report
+    tables = [block for block in text.split("\n\n") if block.startswith("| ")]
+    for table in tables:
+        assert len({line.count("|") for line in table.splitlines()}) == 1
+    assert len(tables) == 6
+
+
+def test_another_machine_goes_on_with_the_archive(
+    quick: tuple[Path, Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(quick[0] / "out" / "demo-500", tmp_path / "demo-500")
+    archive = tmp_path / "came.tar.gz"
+    shutil.copy(quick[0] / "cells.tar.gz", archive)
+    monkeypatch.setattr(cells, "run_cell", None)  # nothing is left to run
+    results = reproduce("plug-in", [], tmp_path, archive=archive, quick_sessions=500)
+    assert (len(results.cells), len(results.outcomes), results.missing) == (8, 8, 0)
+    summary = json.loads((quick[0] / "out" / "summary.json").read_text())
+    again = json.loads((tmp_path / "summary.json").read_text())
+    assert again["tables"][0]["rows"] == summary["tables"][2]["rows"]
+
+
+def test_failures_are_shown_and_the_exit_code_says_so(
+    quick: tuple[Path, Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("out of <memory>")
+
+    shutil.copytree(quick[0] / "out", tmp_path / "out")
+    for path in (tmp_path / "out" / "cells").glob("demo_stamp_*encoding*"):
+        path.unlink()
+    monkeypatch.setattr(cells, "fit_run", fails)
+    done = command("reproduce", "plug-in", "--out", tmp_path / "out", "--quick", "--quick-sessions", 500)
+    assert done.code == 1
+    assert "2 trainings failed" in done.err
+    page, text = ((tmp_path / "out" / name).read_text() for name in ("report.html", "report.md"))
+    assert "RuntimeError: out of &lt;memory&gt;" in page
+    assert "| STAMP + LDPE | failed |" in text
+    assert not re.search(r"LDPE improves STAMP", text)  # nothing to answer it by
+
+
+def test_an_archive_brings_cells_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as file:
+        for name in ("cell.json", "../outside.json", "run.sh", "deep/cell.json"):
+            file.add(tmp_path / "a.json", name)
+    (tmp_path / "cells").mkdir()
+    unpack(tmp_path / "evil.tar.gz", tmp_path / "cells")
+    assert [path.name for path in (tmp_path / "cells").iterdir()] == ["cell.json"]
+    assert not (tmp_path / "outside.json").exists()
+    (tmp_path / "half.tar.gz").write_bytes((tmp_path / "evil.tar.gz").read_bytes()[:40])
+    with pytest.raises(InputError, match=r"half\.tar\.gz can't be read"):
+        unpack(tmp_path / "half.tar.gz", tmp_path / "cells")
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no dataset"):
+        open_all([])
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        chain_shop(tmp_path / name, seed=1, sessions=50)
+    with pytest.raises(InputError, match="same folder name"):
+        open_all([tmp_path / "a" / "data", tmp_path / "b" / "data"])
+    assert command("reproduce", "nothing", "--data", tmp_path / "a" / "data").code == 2
+
+
+def test_a_dataset_that_is_not_the_papers_is_told(tmp_path: Path) -> None:
+    data = chain_shop(tmp_path, seed=1, sessions=50)
+    assert "719,470 and 60,858: its figures don't compare" in (differs("diginetica", data) or "")
+    assert differs("shop", load(data.path)) is None
+    assert SAMPLES.keys() == {"yoochoose1_64", "yoochoose1_4", "diginetica"}
+
+
+def test_time_is_up_before_anything(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    data = chain_shop(tmp_path / "shop", seed=1, sessions=50)
+    heard = Hearing()
+    results = reproduce("plug-in", [data.path], tmp_path / "out", minutes=0, listener=heard)
+    assert (results.missing, results.answers) == (12, [])
+    assert "not run yet" in (tmp_path / "out" / "report.md").read_text()

@@ -1,0 +1,106 @@
+"""Tuning: on validation alone, resumed, pruned, and the command that it ends with."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from posrec.data.sessions import PreparedDataset
+from posrec.errors import InputError
+from posrec.experiments import tune as module
+from posrec.experiments.tune import SEARCH, Range, Tuned, train_command, tune
+from posrec.models.catalog import CATALOG
+from posrec.training.settings import Settings
+from tests.helpers import Hearing, chain_shop, command
+
+FAST = {"d": 8, "batch_size": 64, "learning_rate": 0.02}
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+    return chain_shop(tmp_path_factory.mktemp("tune"), seed=3)
+
+
+def test_every_model_has_a_space_with_its_own_settings_in_it() -> None:
+    assert SEARCH.keys() == CATALOG.keys()
+    for model, space in SEARCH.items():
+        spec = CATALOG[model]
+        usual = {**vars(Settings(**spec.settings)), **vars(spec.config())}
+        for name, values in space.items():
+            inside = values.low <= usual[name] <= values.high if isinstance(values, Range) else usual[name] in values
+            assert inside, f"{model} {name}={usual[name]}"
+
+
+def test_a_search_is_resumed_and_starts_with_the_usual_settings(shop: PreparedDataset, tmp_path: Path) -> None:
+    first = tune(shop, "posrec", 2, tmp_path, FAST, epochs=2, device="cpu")
+    assert first.trials == 2
+    heard = Hearing()
+    more = tune(shop, "posrec", 3, tmp_path, FAST, epochs=2, device="cpu", listener=heard)
+    assert (more.trials, heard.sentences) == (3, [f"going on after 2 trials in {tmp_path / 'study.db'}"])
+    told = json.loads((tmp_path / "tuning.json").read_text())
+    assert told["all"][0]["settings"] == {
+        "l2": 1e-5,
+        "dropout": 0.0,
+        "encoding": "ldpe",
+        "anchors": True,
+        "lambda2": 1.0,
+    }
+    assert more.usual == told["all"][0]["mrr@20"] == first.usual
+    assert more.value == max(one["mrr@20"] for one in told["all"] if one["state"] == "complete") >= first.value
+    assert more.settings in [one["settings"] for one in told["all"]]
+    assert len({json.dumps(one["settings"]) for one in told["all"]}) > 1
+    again = tune(shop, "posrec", 3, tmp_path, FAST, epochs=2, device="cpu")
+    assert again == more
+
+
+def test_the_test_part_is_not_looked_at(shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        PreparedDataset, "test", property(lambda _: pytest.fail("the test part was read")), raising=False
+    )
+    assert tune(shop, "itemknn", 2, tmp_path / "counting", device="cpu").trials == 2
+    assert tune(shop, "stamp", 1, tmp_path / "trained", FAST, epochs=1, device="cpu").trials == 1
+
+
+def test_a_hopeless_trial_is_cut(shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rates that learn nothing, after enough trials that did: ended by the median before all epochs are done."""
+    fixed = {"d": 8, "batch_size": 64, "l2": 0.0, "steps": 1, "anchors": False}
+    monkeypatch.setitem(SEARCH, "srgnn", {"learning_rate": Range(0.001, 0.02)})
+    tune(shop, "srgnn", 5, tmp_path, fixed, epochs=4, device="cpu")
+    monkeypatch.setitem(SEARCH, "srgnn", {"learning_rate": Range(1e-9, 2e-9)})
+    found = tune(shop, "srgnn", 7, tmp_path, fixed, epochs=4, device="cpu")
+    states = [one["state"] for one in json.loads((tmp_path / "tuning.json").read_text())["all"]]
+    assert found.pruned >= 2
+    assert states[-2:] == ["pruned", "pruned"]
+    assert "complete" in states
+
+
+def test_the_command_it_ends_with_trains(shop: PreparedDataset, tmp_path: Path) -> None:
+    options = ("--trials", 1, "--epochs", 1, "--out", tmp_path / "tuning", "--set", "d=8", "--device", "cpu")
+    done = command("tune", shop.path, "--model", "sasrec", *options)
+    assert done.code == 0, done.err
+    line = done.out.strip().splitlines()[-1]
+    assert line.startswith(f"posrec train {shop.path} --model sasrec --out runs/tuned --protocol early-stop --epochs 1")
+    arguments = shlex.split(line)[1:]
+    arguments[arguments.index("runs/tuned")] = str(tmp_path / "run")
+    assert command(*arguments).code == 0
+
+
+def test_counting_models_get_no_protocol() -> None:
+    line = train_command(Path("shop"), "vsknn", Tuned({"k": 100}, 0.1, None, 1, 0, 0), {"idf": "5"}, 9)
+    assert line == "posrec train shop --model vsknn --out runs/tuned --set idf=5 --set k=100"
+
+
+def test_what_is_refused(shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for model, fixed, words in (
+        ("pop", {}, "pop has nothing to tune"),
+        ("nobody", {}, "'nobody' has no search space"),
+        ("stamp", {"depth": "3"}, "no setting 'depth'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            tune(shop, model, 1, tmp_path / "out", fixed)
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(InputError, match=r"pip install 'posrec\[tune\]'"):
+        module.import_optuna()

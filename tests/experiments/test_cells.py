@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.helpers import Hearing, chain_shop
 
 from posrec.data.sessions import PreparedDataset
 from posrec.errors import InputError
 from posrec.evaluation.metrics import rank_metrics
 from posrec.experiments import cells as module
 from posrec.experiments.cells import Cell, run_cells, saved, seconds_left
-from tests.helpers import Hearing, chain_shop
 
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}
 

@@ -8,13 +8,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from tests.helpers import Hearing, Outcome, chain_shop, command
 
 from posrec.data.sessions import load
 from posrec.errors import InputError
 from posrec.experiments import cells
 from posrec.experiments.paper import SAMPLES
 from posrec.experiments.reproduce import differs, open_all, reproduce, unpack
-from tests.helpers import Hearing, Outcome, chain_shop, command
 
 
 @pytest.fixture(scope="module")

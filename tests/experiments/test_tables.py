@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.helpers import chain_shop
 
 from posrec.data.sessions import PreparedDataset
 from posrec.experiments import claims
@@ -14,7 +15,6 @@ from posrec.experiments.cells import Cell, Outcome
 from posrec.experiments.claims import FAILED, HELD, UNCLEAR, Claim, answers, judge, pairs_of
 from posrec.experiments.grid import EXPERIMENTS, Experiment, Row, cells_of
 from posrec.experiments.tables import Table, make_table, seed_margin
-from tests.helpers import chain_shop
 
 PAIR = Experiment("plug-in", "", "", (Row("A", "posrec"), Row("B", "sasrec"), Row("C", "pop")))
 

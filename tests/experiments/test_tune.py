@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.helpers import Hearing, chain_shop, command
 
 from posrec.data.sessions import PreparedDataset
 from posrec.errors import InputError
@@ -13,7 +14,6 @@ from posrec.experiments import tune as module
 from posrec.experiments.tune import SEARCH, Range, Tuned, train_command, tune
 from posrec.models.catalog import CATALOG
 from posrec.training.settings import Settings
-from tests.helpers import Hearing, chain_shop, command
 
 FAST = {"d": 8, "batch_size": 64, "learning_rate": 0.02}
 

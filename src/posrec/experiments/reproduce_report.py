@@ -124,7 +124,7 @@ def table_part(results: Results, table: Table) -> list[str]:
 
 def table_row(table: Table, line: Line) -> str:
     kind = "extra" if line.row.extra else "own" if line.row.label == "PosRec" else ""
-    name = escape(line.row.label) + (" <small>not in the paper</small>" if line.row.extra else "")
+    name = escape(line.row.label) + ("<br><small>not in the paper</small>" if line.row.extra else "")
     cells = "".join(figure_cell(table, line, metric) for metric in METRICS)
     return f"<tr class='{kind}'><td>{name}</td><td class=none>{words.status(line)}</td>{cells}</tr>"
 

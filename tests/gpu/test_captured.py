@@ -42,6 +42,7 @@ def stepper(kind: type[Stepper], name: str, loss: Loss, softmax_items: int | Non
 @pytest.mark.parametrize("name", TRAINED)
 def test_captured_steps_are_the_eager_ones(name: str, fused: bool) -> None:
     """With the table's own kernels, and without."""
+    torch.set_float32_matmul_precision("high" if fused else "highest")
     loss, over = full_softmax(ITEMS), ITEMS if fused else None
     eager, captured = (stepper(kind, name, loss, over) for kind in (Stepper, CapturedStepper))
     assert isinstance(captured, CapturedStepper)
@@ -52,7 +53,7 @@ def test_captured_steps_are_the_eager_ones(name: str, fused: bool) -> None:
     cut = STEPS_AT_ONCE * BATCH
     for part in (slice(0, cut), slice(cut, None)):
         expected = eager.run(ids[part], weights[part])
-        assert torch.allclose(captured.replay(ids[part], weights[part]), expected, rtol=5e-3)
+        assert torch.allclose(captured.replay(ids[part], weights[part]), expected, rtol=2e-2 if fused else 5e-3)
 
 
 @pytest.mark.parametrize("name", RANKING_LOSSES)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from posrec.kernels import precision
 
-ROWS = 128  # sessions of a batch in one block
+ROWS = 128  # sessions of a batch in one block, half as many where vectors are wider than 128
 PARTS = 128  # of the items; about one for each of a large GPU's processors
 ITEMS = 64  # in one block
 UPDATERS, UPDATED = 264, 16  # programs that update the table, and items that each takes at a time
@@ -169,6 +169,12 @@ def update_table(
         tl.store(table + where, x, mask=there)
 
 
+def blocks(batch: int, d: int) -> tuple[int, int]:
+    """Powers of two: columns that hold d, and rows of sessions, few enough for a processor's memory."""
+    wide = max(16, triton.next_power_of_2(d))
+    return wide, min(ROWS if wide <= 128 else ROWS // 2, max(16, triton.next_power_of_2(batch)))
+
+
 @dataclass(frozen=True)
 class Softmax:
     """What a step needs of the softmax: the samples' losses, their log-sums, and the gradient of their vectors."""
@@ -181,8 +187,7 @@ class Softmax:
 def softmax(sessions: Tensor, table: Tensor, items: int, targets: Tensor, shares: Tensor, step: Tensor) -> Softmax:
     """Cross entropy of `sessions [B, d]` over the table's first `items` rows; adds one to Adam's `step`."""
     batch, d = sessions.shape
-    wide = max(16, triton.next_power_of_2(d))
-    rows = min(ROWS, max(16, triton.next_power_of_2(batch)))
+    wide, rows = blocks(batch, d)
     parts = min(PARTS, triton.cdiv(items, ITEMS))
     best, total = sessions.new_empty(2, parts, batch)
     mean = sessions.new_empty(parts, batch, wide)
@@ -205,8 +210,7 @@ def adam(
     """One update of the table; `state` and `options` are torch.optim.Adam's, `own_gradient` what the encoder gave."""
     batch, d = sessions.shape
     beta1, beta2 = options["betas"]
-    wide = max(16, triton.next_power_of_2(d))
-    rows = min(ROWS, max(16, triton.next_power_of_2(batch)))
+    wide, rows = blocks(batch, d)
     programs = min(UPDATERS, triton.cdiv(items, UPDATED))
     update_table[(programs,)](
         table, table if own_gradient is None else own_gradient, state["exp_avg"], state["exp_avg_sq"], sessions, logs,

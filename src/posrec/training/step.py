@@ -137,9 +137,10 @@ class CapturedStepper(Stepper):
         self.restore(state)
 
     def compiled_step(self) -> Callable[[SessionBatch, Tensor], Tensor]:
-        """With kernels of its own for the table where they serve: a softmax over all items, in single precision."""
+        """With kernels of its own for the table where they serve: a softmax over all items, of rounded numbers."""
         table = scored_parameter(self.model)
-        if self.softmax_items is None or self.bf16 or table is None or table.shape[1] > WIDEST:
+        exact = torch.get_float32_matmul_precision() == "highest"
+        if self.softmax_items is None or self.bf16 or exact or table is None or table.shape[1] > WIDEST:
             return PlainStep(torch.compile(self.losses, dynamic=False), self.optimizer)
         from posrec.training.fused import FusedStep
 

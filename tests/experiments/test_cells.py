@@ -9,7 +9,7 @@ import torch
 from tests.helpers import Hearing, chain_shop
 
 from posrec.data.sessions import PreparedDataset
-from posrec.errors import InputError
+from posrec.errors import InputError, RunStopped
 from posrec.evaluation.metrics import rank_metrics
 from posrec.experiments import cells as module
 from posrec.experiments.cells import Cell, run_cells, saved, seconds_left
@@ -97,6 +97,18 @@ def test_a_failure_is_kept_and_tried_again(
     outcomes = run(shop, tmp_path, broken, fine, listener=heard)
     assert outcomes[broken.name].error == "TypeError: a bug"
     assert "failed after" in heard.sentences[0]
+
+
+def test_a_stop_is_passed_on_and_leaves_no_cell(
+    shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise RunStopped("stopped in epoch 1; go on with --resume")
+
+    monkeypatch.setattr(module, "fit_run", stopped)
+    with pytest.raises(RunStopped, match="stopped in shop pop seed=0; the same command goes on"):
+        run(shop, tmp_path, Cell("shop", "pop"))
+    assert saved(tmp_path) == {}
 
 
 def test_no_cell_is_begun_after_the_time_is_up(shop: PreparedDataset, tmp_path: Path) -> None:

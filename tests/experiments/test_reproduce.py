@@ -62,8 +62,8 @@ def test_the_report_stands_alone_and_has_every_part(quick: tuple[Path, Outcome])
     structure = Structure()
     structure.feed(page)
     assert structure.outside == []
-    # 2 panels overall, 4 each of four experiments, 3 fixed and 2 learned encodings
-    assert structure.tags.count("svg") == 2 + 4 * 4 + 3 + 2
+    # 2 panels overall, 4 each of four experiments, 4 of fixed and 2 of learned encodings
+    assert structure.tags.count("svg") == 2 + 4 * 4 + 4 + 2
     assert "it says nothing about the paper" in page
     assert "prefers-color-scheme: dark" in page
     fingerprint = json.loads((quick[0] / "out" / "summary.json").read_text())["datasets"]["demo"]

@@ -161,13 +161,9 @@ def seconds_left(todo: Sequence[Cell], done: Mapping[str, Outcome]) -> float:
 
 
 def minutes_shown(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def told(outcome: Outcome) -> str:
@@ -196,7 +192,7 @@ def run_cell(cell: Cell, data: PreparedDataset, folder: Path, device: str = "aut
             settings = {**cell.settings, "seed": cell.seed}
             opened, outcome = fit_run(data, cell.model, run, settings, device, listener=SilentListener())
         except RunStopped:
-            raise
+            raise RunStopped(f"stopped in {cell.name}; the same command goes on with it") from None
         except Exception as error:  # whatever it is, hours of other cells must not be lost to it
             record["error"] = "".join(traceback.format_exception_only(error)).strip()
         else:

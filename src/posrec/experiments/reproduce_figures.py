@@ -123,7 +123,7 @@ def encoding_pictures(results: Results) -> list[tuple[str, str]]:
     d = 100
     fixed = {"SPE": make_encoding("spe", d, LONG), "DPE": make_encoding("dpe", d, LONG)}
     pictures = [
-        ("SPE and DPE", svg(encodings_figure(fixed, SHORT_LENGTH))),
+        *((f"SPE and DPE of length {length}", svg(encodings_figure(fixed, length))) for length in (SHORT_LENGTH, LONG)),
         ("How alike their positions are", svg(within_figure(fixed))),
         ("And across two lengths", svg(across_figure(fixed))),
     ]
@@ -136,7 +136,7 @@ def encoding_pictures(results: Results) -> list[tuple[str, str]]:
                 name = str(row.settings["encoding"])
                 scheme = make_encoding(name, d=table.shape[1], max_length=table.shape[0])
                 scheme.load_state_dict({"table": torch.from_numpy(table)})
-                one = TrainedEncoding(Path(f"seed 0 on {results.title(dataset)}"), name, scheme, *table.shape)
+                one = TrainedEncoding(Path(f"seed 0 on {dataset}"), name, scheme, *table.shape)
                 pictures.append((f"{row.label} learned on {results.title(dataset)}", svg(trained_figure(one))))
     return pictures
 

@@ -31,14 +31,15 @@ class Shop:
 
     def explain(self, asked: dict[str, Any]) -> dict[str, Any]:
         why = self.recommender.explain(asked["session"], asked["item"])
+        known = [place for place, item in enumerate(asked["session"]) if item not in why.unknown]
+        places = known[-len(why.clicks) :]
         return {
             "item": why.item,
             "title": why.title,
             "score": why.score,
             "rank": why.rank,
             "parts": [{"name": name, "value": value} for name, value in why.parts.items()],
-            "clicks": [click_json(click, place) for place, click in enumerate(why.clicks, start=why.unread)],
-            "unread": why.unread,
+            "clicks": [click_json(*pair) for pair in zip(why.clicks, places, strict=True)],
             "unknown": why.unknown,
         }
 
@@ -70,6 +71,7 @@ def click_json(click: ClickEffect, position: int) -> dict[str, Any]:
         "title": click.title,
         "position": position,
         "attention": sum(weights) / len(weights) if weights else None,
+        "reads": click.attention,
         "left_out": click.effect,
         "rank_without": click.rank_without,
     }

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import torch
 from litestar import Litestar, MediaType, Response, get, post
 from litestar.config.cors import CORSConfig
@@ -32,6 +33,7 @@ from posrec.serving.wire import (
     RecommendRequest, RunAnswer,
 )  # fmt: skip
 
+DECODER, ENCODER = msgspec.json.Decoder(RecommendRequest), msgspec.json.Encoder()
 PAGE = Path(__file__).parent / "page" / "index.html"
 MOST_EXPLAINING = 16  # at a time; an explanation scores a session once for every click
 PROBLEMS = {
@@ -94,6 +96,15 @@ class Service:
         assert self.batcher is not None
         return ranker.answer(query, await self.batcher.ask((ranker, query)))
 
+    async def recommend_sent(self, request: RecommendRequest) -> RecommendAnswer:
+        session = request.session
+        if request.session_id is not None:
+            session = [*(await stored(self).clicks(request.session_id)), *session]
+        return await self.recommend(session, request)
+
+    async def recommend_quickly(self, body: bytes) -> bytes:
+        return ENCODER.encode(await self.recommend_sent(DECODER.decode(body)))
+
     async def aside(self, work: Callable[[], Any]) -> Any:
         """Slow work in another thread than the recommendations', and not too much of it."""
         if self.explaining >= MOST_EXPLAINING:
@@ -139,10 +150,7 @@ def explain(loaded: Loaded, request: ExplainRequest) -> ExplainAnswer:
 def routes(service: Service) -> list[Any]:
     @post("/v1/recommend", status_code=200, responses=PROBLEMS, summary="The best next items for a session")
     async def recommend(data: RecommendRequest) -> RecommendAnswer:
-        session = data.session
-        if data.session_id is not None:
-            session = [*(await stored(service).clicks(data.session_id)), *session]
-        return await service.recommend(session, data)
+        return await service.recommend_sent(data)
 
     @post("/v1/explain", status_code=200, responses=MISSING, summary="Why an item is scored as it is")
     async def explain_item(data: ExplainRequest) -> ExplainAnswer:
@@ -230,4 +238,4 @@ def application(settings: ServerSettings) -> Edge:
         request_max_body_size=settings.max_body,
         logging_config=None,
     )
-    return Edge(app, settings, service.metrics)
+    return Edge(app, settings, service.metrics, {"/v1/recommend": service.recommend_quickly})

@@ -1,7 +1,7 @@
 """Requests that arrive together are computed together.
 
-One batch is computed at a time, in a thread of its own. A request that finds nothing under way starts at once; those
-that come meanwhile wait for each other, at most `gather` seconds. At most `queue` may wait: beyond that a request is
+One batch is computed at a time, in a thread of its own. A request that comes alone starts at once; where the last batch
+had company more is expected, and the first of a batch waits for it, at most `gather` seconds. At most `queue` may wait: beyond that a request is
 refused at once rather than answered late.
 """
 
@@ -34,7 +34,8 @@ class Batcher:
         self.full = asyncio.Event()
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-compute")
         self.task: asyncio.Task[None] | None = None
-        self.ended = 0.0  # when the last batch was done
+        self.last = 0  # the size of the last batch
+        self.ended = 0.0  # when it was done
 
     async def ask(self, query: Any) -> Any:
         if len(self.waiting) >= self.queue:
@@ -60,6 +61,7 @@ class Batcher:
             batch = [one for one in batch if not one[1].done()]  # whoever gave up meanwhile is not computed for
             if not batch:
                 continue
+            self.last = len(batch)
             self.observe(len(batch))
             try:
                 answers = await loop.run_in_executor(self.thread, self.compute, [query for query, _, _ in batch])
@@ -73,17 +75,16 @@ class Batcher:
             self.ended = time.monotonic()
 
     async def gathered(self) -> None:
-        """Wait for company, unless nobody has come for a while."""
+        """Wait for company, where some is expected."""
         first = self.waiting[0][2]
-        if first - self.ended > self.gather or len(self.waiting) >= self.most:
+        if self.last < 2 or first - self.ended > self.gather or len(self.waiting) >= self.most:
             return
         left = first + self.gather - time.monotonic()
         if left > 0.0002:  # a shorter sleep costs more than it gathers
             self.full.clear()
-            try:
-                await asyncio.wait_for(self.full.wait(), left)
-            except TimeoutError:
-                pass
+            alarm = asyncio.get_running_loop().call_later(left, self.full.set)
+            await self.full.wait()
+            alarm.cancel()
 
     async def stop(self) -> None:
         """Once nothing waits any more."""

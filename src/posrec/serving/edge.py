@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from posrec.serving.metrics import Metrics
+from posrec.serving.problems import TooLarge, said
 from posrec.serving.server_log import tell
 from posrec.serving.server_settings import ServerSettings
 from posrec.serving.wire import Problem
@@ -17,20 +18,19 @@ from posrec.serving.wire import Problem
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
+Quick = Callable[[bytes], Awaitable[bytes]]  # a request's body -> its answer's
 
-PATIENCE = 10.0  # seconds a client may take between two pieces of its body
+PATIENCE = 10.0  # seconds a client may take to send its body
 OPEN = ("/", "/healthz", "/readyz", "/docs", "/openapi/openapi.json")  # without a key
-
-
-class TooSlow(RuntimeError):
-    """The client does not send what it announced."""
 
 
 class Edge:
     """An ASGI application around another."""
 
-    def __init__(self, app: Any, settings: ServerSettings, metrics: Metrics) -> None:
+    def __init__(self, app: Any, settings: ServerSettings, metrics: Metrics, quick: dict[str, Quick]) -> None:
         self.app, self.settings, self.metrics = app, settings, metrics
+        # Pages of other origins need the headers that Litestar adds.
+        self.quick = {} if settings.allow_origin else quick
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -38,24 +38,38 @@ class Edge:
             return
         began, status = time.perf_counter(), 500
 
-        async def patiently() -> Any:
-            try:
-                return await asyncio.wait_for(receive(), PATIENCE)
-            except TimeoutError:
-                raise TooSlow from None
+        # One timer a request: waiting for every piece with a timeout of its own would cost more than the rest of this.
+        task = asyncio.current_task()
+        assert task is not None
+        slow = asyncio.get_running_loop().call_later(PATIENCE, task.cancel)
+
+        async def noting_the_end() -> Any:
+            message = await receive()
+            if not message.get("more_body", False):
+                slow.cancel()
+            return message
 
         async def noting(message: Any) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
+                slow.cancel()
                 status = message["status"]
             await send(message)
 
         try:
             if self.settings.api_key and scope["path"] not in OPEN and not self.has_key(scope):
                 await refuse(noting, 401, "an API key is needed: Authorization: Bearer KEY, or X-API-Key: KEY")
+            elif scope["method"] == "POST" and scope["path"] in self.quick:
+                await self.answer(self.quick[scope["path"]], noting_the_end, noting)
             else:
-                await self.app(scope, patiently, noting)
+                await self.app(scope, noting_the_end, noting)
+        except asyncio.CancelledError:
+            if not slow.cancelled() and slow.when() <= asyncio.get_running_loop().time():
+                await refuse(noting, 408, f"the body did not come within {PATIENCE:.0f} seconds")
+            else:
+                raise
         finally:
+            slow.cancel()
             seconds = time.perf_counter() - began
             self.metrics.request(scope["path"], status, seconds)
             if status == 503:
@@ -64,6 +78,27 @@ class Edge:
                 level = logging.WARNING if status >= 500 else logging.INFO
                 milliseconds = round(1000 * seconds, 2)
                 tell("request", level, method=scope["method"], path=scope["path"], status=status, ms=milliseconds)
+
+    async def answer(self, quick: Quick, receive: Receive, send: Send) -> None:
+        """The road of most requests, without routing and what else a framework does for each."""
+        try:
+            body, more = b"", True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return
+                body += message.get("body", b"")
+                more = message.get("more_body", False)
+                if len(body) > self.settings.max_body:
+                    raise TooLarge
+            content = await quick(body)
+        except Exception as error:  # all errors are answered in one way
+            await refuse(send, *said(error))
+            return
+        length = str(len(content)).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", length)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
 
     def has_key(self, scope: Scope) -> bool:
         assert self.settings.api_key is not None
@@ -75,7 +110,10 @@ class Edge:
         return False
 
 
-async def refuse(send: Send, status: int, sentence: str) -> None:
-    headers = [(b"content-type", b"application/json")]
+async def refuse(send: Send, status: int, sentence: str, retry_after: int | None = None) -> None:
+    content = msgspec.json.encode(Problem(sentence))
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    if retry_after is not None:
+        headers.append((b"retry-after", str(retry_after).encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": msgspec.json.encode(Problem(sentence))})
+    await send({"type": "http.response.body", "body": content})

@@ -6,6 +6,7 @@ The name of a kept file tells the weights and versions it was made from, so a st
 """
 
 import hashlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -59,6 +60,7 @@ def export_into(run: Path, cache: Path) -> Path:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what is unfinished is removed
     try:
         export_into(Path(sys.argv[1]), Path(sys.argv[2]))
     except (InputError, RunFailed, OSError) as error:

@@ -1,6 +1,5 @@
 """Whatever goes wrong is answered as {"error": "one plain sentence"} with a fitting status."""
 
-import logging
 from typing import Any
 
 import msgspec
@@ -22,42 +21,66 @@ class NoSuchThing(LookupError):
     """What was asked for by name is not there."""
 
 
-def problem(status: int, sentence: str, retry_after: int | None = None) -> Response[Problem]:
+class TooLarge(ValueError):
+    """The body is longer than is accepted."""
+
+
+Said = tuple[int, str, int | None]  # status, sentence, seconds to wait before trying again
+
+
+def said(error: BaseException) -> Said:
+    """What a client is told of an error."""
+    match error:
+        case TooLarge():
+            return 413, "the body is too large", None
+        case InputError():
+            return 400, str(error), None
+        case NoSuchThing():
+            return 404, str(error.args[0]), None
+        case NotReady():
+            return 503, str(error), 1
+        case Overloaded():
+            return 503, "too many requests wait already; try again shortly", 1
+        case StoreDown():
+            return 503, "the session store does not answer; send the whole session", 1
+        case msgspec.ValidationError():
+            return 422, f"the request does not fit: {error}", None
+        case msgspec.DecodeError() | UnicodeDecodeError():
+            return 400, f"the body is no JSON: {error}", None
+        case ValidationException() | SerializationException():
+            return of_body(error)
+        case HTTPException():
+            known = {404: "there is nothing at this address; /docs tells what there is", 405: "not with this method",
+                     413: "the body is too large"}  # fmt: skip
+            return error.status_code, known.get(error.status_code, error.detail or "the request is no good"), None
+    LOG.error("unforeseen error", exc_info=error)
+    return 500, "something went wrong here; the log tells more", None
+
+
+def of_body(error: ValidationException | SerializationException) -> Said:
+    """Litestar wraps what is wrong with a body or parameter: 400 where it is no JSON at all, else 422."""
+    cause = error.__cause__ or error.__context__
+    while cause is not None:
+        if isinstance(cause, msgspec.MsgspecError | UnicodeDecodeError):
+            return said(cause)
+        cause = cause.__cause__ or cause.__context__
+    extra: Any = getattr(error, "extra", None) or []
+    what = "; ".join(f"{one.get('key', 'the body')}: {one['message']}" for one in extra if "message" in one)
+    if not what and isinstance(error, SerializationException):
+        return 400, f"the body is no JSON: {error.detail}", None
+    return 422, f"the request does not fit: {what or getattr(error, 'detail', error)}", None
+
+
+def problem(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+    status, sentence, retry_after = said(error)
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
     return Response(Problem(sentence), status_code=status, headers=headers, media_type=MediaType.JSON)
 
 
-def invalid(_: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:
-    """A body or parameter that does not fit: 400 where it is no JSON at all, else 422."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, msgspec.ValidationError):
-            return problem(422, f"the request does not fit: {cause}")
-        if isinstance(cause, msgspec.DecodeError | SerializationException | UnicodeDecodeError):
-            return problem(400, f"the body is no JSON: {cause.__cause__ or cause}")
-        cause = cause.__cause__ or cause.__context__
-    what = "; ".join(f"{one.get('key', 'the body')}: {one['message']}" for one in error.extra or [] if "message" in one)
-    return problem(422, f"the request does not fit: {what or error.detail}")
-
-
-def of_litestar(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
-    sentence = {404: "there is nothing at this address; /docs tells what there is", 405: "not with this method"}
-    return problem(error.status_code, sentence.get(error.status_code, error.detail or "the request is no good"))
-
-
-def unforeseen(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
-    LOG.error("unforeseen error", exc_info=error, extra={"fields": {"path": request.url.path}})
-    return problem(500, "something went wrong here; the log tells more")
-
-
 HANDLERS: dict[Any, Any] = {
-    ValidationException: invalid,
-    SerializationException: invalid,
-    HTTPException: of_litestar,
-    InputError: lambda _, error: problem(400, str(error)),
-    NoSuchThing: lambda _, error: problem(404, str(error)),
-    NotReady: lambda _, error: problem(503, str(error), retry_after=1),
-    Overloaded: lambda _, error: problem(503, "too many requests wait already; try again shortly", retry_after=1),
-    StoreDown: lambda _, error: problem(503, "the session store does not answer; send the whole session", retry_after=1),
-    Exception: unforeseen,
-}
+    kind: problem
+    for kind in (
+        ValidationException, SerializationException, HTTPException, InputError, NoSuchThing, NotReady, Overloaded,
+        StoreDown, Exception,
+    )
+}  # fmt: skip

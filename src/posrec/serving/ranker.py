@@ -95,8 +95,8 @@ class Ranker:
                 found[row] = ((columns[place] + 1).tolist(), values.tolist())
             else:
                 wanted = min(query.k + len(query.left_out), n)
-                # Few sizes, so that most requests are ranked together: 32, 64, 128, ...
-                groups.setdefault(min(max(32, 1 << (wanted - 1).bit_length()), n), []).append(row)
+                # Few sizes, so that most requests are ranked together: 24, 32, 64, ...
+                groups.setdefault(min(24 if wanted <= 24 else max(32, 1 << (wanted - 1).bit_length()), n), []).append(row)
         for wanted, rows in groups.items():
             place = torch.tensor(rows)
             if self.search is None:

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from posrec.errors import InputError
 from posrec.serving.onnx_model import import_runtime
-from posrec.serving.top import BLOCK, top
+from posrec.serving.top import top
 
 MORE = 44  # items scored again beyond those asked for
+BLOCK = 32  # columns looked through together, for the sixty-odd best
 LEVELS = 127
 ROUNDING = 1e-5  # of |v| |x|: what 32-bit sums themselves may be off
 
@@ -54,28 +55,28 @@ class Search:
         wanted = k + MORE
         if self.product is None or n // BLOCK < 2 * wanted:
             return top(sessions @ self.vectors.T, k)
-        near, slack = self.nearly(sessions.numpy())
-        about, columns = top(torch.from_numpy(near), wanted)  # [B, wanted]
+        near, slack, steps = self.nearly(sessions.numpy())
+        about, columns = top(torch.from_numpy(near), wanted, BLOCK)  # [B, wanted]
         scores = torch.bmm(self.vectors[columns], sessions[:, :, None])[..., 0]  # [B, wanted]
         values, place = scores.topk(k)
         columns = columns.gather(1, place)
         # An item left aside has a rounded score of at most the last one kept, and a true one at most `slack` above.
-        unsure = ~(about[:, -1] + torch.from_numpy(slack) < values[:, -1])  # so written that NaN is unsure
+        highest = about[:, -1] * torch.from_numpy(steps) + torch.from_numpy(slack)
+        unsure = ~(highest < values[:, -1])  # so written that NaN is unsure
         if unsure.any():
             self.in_full += int(unsure.sum())
             values[unsure], columns[unsure] = top(sessions[unsure] @ self.vectors.T, k)
         return values, columns
 
-    def nearly(self, sessions: Floats) -> tuple[Floats, Floats]:
-        """The scores of the rounded vectors [B, n], and how far they may be off [B]."""
-        steps = np.maximum(np.abs(sessions).max(1, keepdims=True), np.finfo(np.float32).tiny * LEVELS) / LEVELS
-        steps = steps.astype(np.float32)
-        rounded = np.rint(sessions / steps)
+    def nearly(self, sessions: Floats) -> tuple[Floats, Floats, Floats]:
+        """The scores of the rounded vectors [B, n] in steps, how far they may be off [B], and the steps' size [B]."""
+        steps = np.maximum(np.abs(sessions).max(1), np.finfo(np.float32).tiny * LEVELS) / np.float32(LEVELS)
+        rounded = np.rint(sessions / steps[:, None])
         length = np.linalg.norm(sessions, axis=1)
-        error = np.linalg.norm(sessions - rounded * steps, axis=1)
+        error = np.linalg.norm(sessions - rounded * steps[:, None], axis=1)
         slack = length * self.error + error * self.longest + ROUNDING * length * self.longest
-        (scores,) = self.product.run(None, {"sessions": rounded.astype(np.int8), "steps": steps})
-        return scores, slack.astype(np.float32)
+        (scores,) = self.product.run(None, {"sessions": rounded.astype(np.int8)})
+        return scores, slack.astype(np.float32), steps.astype(np.float32)
 
     def scores_of(self, session: Tensor, columns: Tensor) -> Tensor:
         """The scores [m] of some items for one session vector [d]."""
@@ -83,7 +84,7 @@ class Search:
 
 
 def rounded_product(rounded: npt.NDArray[np.int8], steps: Floats, threads: int) -> Any:
-    """A small ONNX graph: 8-bit sessions [B, d] and their steps [B, 1] -> scores [B, n]."""
+    """A small ONNX graph: 8-bit sessions [B, d] -> scores [B, n], in steps of the session."""
     runtime = import_runtime()
     from onnx import TensorProto, helper, numpy_helper
 
@@ -91,16 +92,12 @@ def rounded_product(rounded: npt.NDArray[np.int8], steps: Floats, threads: int) 
     nodes = [
         helper.make_node("MatMulInteger", ["sessions", "items"], ["whole"]),
         helper.make_node("Cast", ["whole"], ["counted"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", ["counted", "item_steps"], ["stepped"]),
-        helper.make_node("Mul", ["stepped", "steps"], ["scores"]),
+        helper.make_node("Mul", ["counted", "item_steps"], ["scores"]),
     ]
     graph = helper.make_graph(
         nodes,
         "rounded",
-        [
-            helper.make_tensor_value_info("sessions", TensorProto.INT8, ["B", d]),
-            helper.make_tensor_value_info("steps", TensorProto.FLOAT, ["B", 1]),
-        ],
+        [helper.make_tensor_value_info("sessions", TensorProto.INT8, ["B", d])],
         [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["B", n])],
         [
             numpy_helper.from_array(np.ascontiguousarray(rounded.T), "items"),

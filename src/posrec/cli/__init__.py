@@ -50,6 +50,7 @@ for command in (
     serving.recommend,
     serving.score,
     serving.export,
+    serving.serve,
 ):
     app.command()(command)
 

@@ -1,9 +1,12 @@
 """A real browser before a server with a real run: a corner of the demo shop, PosRec trained on it for some seconds."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,8 +20,9 @@ from posrec.data.prepare import prepare
 from posrec.data.sessions import PreparedDataset
 from posrec.fitting import fit_run
 from posrec.listener import SilentListener
+from posrec.serving.answers import Recommendations
 from posrec.serving.recommender import Recommender
-from tests.helpers import ROOT, SOURCE
+from tests.helpers import SOURCE
 
 LINES = 8000  # of the demo shop's log
 LAPTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
@@ -52,15 +56,39 @@ def recommender(run: Path) -> Recommender:
 
 @contextmanager
 def serving(run: Path, port: int = 0, api_key: str | None = None) -> Iterator[str]:
-    """A server in a process of its own; gives its address."""
-    line = [sys.executable, "-m", "tests.browser.stand_in", str(run), str(port), *([api_key] if api_key else [])]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(line, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as server:
+    """`posrec serve` in a process of its own; gives its address when it is ready."""
+    pytest.importorskip("litestar")
+    line = [sys.executable, "-m", "posrec", "serve", str(run), "--port", str(port), "--cache", str(run.parent / "cache")]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    if api_key:
+        environment["POSREC_API_KEY"] = api_key
+    with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
         try:
-            assert server.stdout is not None
-            yield server.stdout.readline().strip()
+            yield listening_at(server)
         finally:
-            server.kill()
+            server.terminate()
+            server.stdout.read()  # whatever it still logs, so that it never waits for a reader
+
+
+def listening_at(server: subprocess.Popen[str]) -> str:
+    said = []
+    for line in server.stdout:
+        said.append(line)
+        if "url" in line:
+            address = json.loads(line)["url"]
+            wait_for(f"{address}/readyz")
+            return f"{address}/"
+    raise AssertionError(f"the server did not start: {''.join(said)}")
+
+
+def wait_for(address: str) -> None:
+    for _ in range(600):
+        try:
+            with urllib.request.urlopen(address):
+                return
+        except OSError:  # not there yet, or not ready
+            time.sleep(0.1)
+    raise AssertionError(f"{address} never answered")
 
 
 @pytest.fixture(scope="session")
@@ -111,13 +139,20 @@ class Visit:
         cards = self.page.locator(".click")
         return [cards.nth(place).locator(".id").inner_text() for place in range(cards.count())]
 
-    def shown(self) -> list[tuple[str, str]]:
-        """The recommendations: (item, score)."""
+    def shown(self) -> list[str]:
+        """The items that are recommended."""
         rows = self.page.locator("#recommended .row")
-        return rows.evaluate_all(
-            "rows => rows.map(row => [row.dataset.slide, row.querySelector('.score').textContent])"
-            ".map(([item, score]) => [item, score.replace('−', '-')])"
-        )
+        return rows.evaluate_all("rows => rows.map(row => row.dataset.slide)")
+
+    def scores(self) -> list[float]:
+        texts = self.page.locator("#recommended .score").all_inner_texts()
+        return [float(text.replace("−", "-")) for text in texts]
+
+    def agrees_with(self, answer: Recommendations) -> bool:
+        """Item by item; the server computes in ONNX Runtime, so scores are the same to 1e-4, and three digits shown."""
+        assert self.shown() == [one.item for one in answer]
+        assert self.scores() == pytest.approx([one.score for one in answer], abs=6e-4)
+        return True
 
 
 @contextmanager

@@ -58,7 +58,17 @@ def recommender(run: Path) -> Recommender:
 def serving(run: Path, port: int = 0, api_key: str | None = None) -> Iterator[str]:
     """`posrec serve` in a process of its own; gives its address when it is ready."""
     pytest.importorskip("litestar")
-    line = [sys.executable, "-m", "posrec", "serve", str(run), "--port", str(port), "--cache", str(run.parent / "cache")]
+    line = [
+        sys.executable,
+        "-m",
+        "posrec",
+        "serve",
+        str(run),
+        "--port",
+        str(port),
+        "--cache",
+        str(run.parent / "cache"),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     if api_key:
         environment["POSREC_API_KEY"] = api_key

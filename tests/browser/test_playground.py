@@ -127,7 +127,7 @@ def test_k_and_seen_items(visit: Visit, recommender: Recommender, goods: list[st
         visit.page.get_by_role("radio", name=str(k), exact=True).check(force=True)
         visit.page.wait_for_function(f"document.querySelectorAll('.row').length === {k}")
         assert visit.agrees_with(recommender.recommend(goods, k))
-    visit.page.get_by_label("Leave out seen").check()
+    visit.page.get_by_label("Hide seen").check()
     visit.page.locator(".summary").wait_for()
     visit.settle()
     assert visit.agrees_with(recommender.recommend(goods, 50, exclude_seen=True))
@@ -188,7 +188,7 @@ def test_one_click_can_not_be_left_out(visit: Visit, goods: list[str]) -> None:
 
 
 def test_copied_curl_gives_the_same_answer(chromium: Any, address: str, goods: list[str]) -> None:
-    session = [*goods, "it's \"not\" $HOME `known`"]
+    session = [*goods, 'it\'s "not" $HOME `known`']
     with visiting(chromium, address, permissions=["clipboard-read", "clipboard-write"]) as visit:
         visit.open(*session, k=10)
         page = visit.page
@@ -227,7 +227,9 @@ def test_keyboard_alone(visit: Visit, recommender: Recommender) -> None:
     visit.settle()
     first, second, third = visit.session()
     focus_on(visit, "[aria-label^='Move earlier']:not(:disabled)")
-    ring = page.evaluate("getComputedStyle(document.activeElement).outlineStyle + getComputedStyle(document.activeElement).outlineWidth")
+    ring = page.evaluate(
+        "getComputedStyle(document.activeElement).outlineStyle + getComputedStyle(document.activeElement).outlineWidth"
+    )
     assert ring == "solid2px"
     keys.press("ArrowRight")  # the second click goes last; the focus goes with it
     page.locator(".summary").wait_for()

@@ -60,7 +60,9 @@ def test_a_finger_drags_by_the_grip(chromium: Any, address: str, goods: list[str
         touch("touchEnd")
         visit.page.locator(".summary").wait_for()
         visit.settle()
-        titles = visit.page.locator(".click").evaluate_all("cards => cards.map(card => card.querySelector('.id').textContent)")
+        titles = visit.page.locator(".click").evaluate_all(
+            "cards => cards.map(card => card.querySelector('.id').textContent)"
+        )
         assert titles == [goods[1], goods[2], goods[0], goods[3]]
 
 

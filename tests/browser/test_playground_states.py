@@ -46,7 +46,9 @@ def test_other_models_have_no_parts_but_a_strip(chromium: Any, counting_run: Pat
         assert visit.complaints == []
 
 
-def test_a_server_that_goes_and_comes_back(chromium: Any, run: Path, recommender: Recommender, goods: list[str]) -> None:
+def test_a_server_that_goes_and_comes_back(
+    chromium: Any, run: Path, recommender: Recommender, goods: list[str]
+) -> None:
     with serving(run) as url, visiting(chromium, url) as visit:
         port = int(url.rstrip("/").rsplit(":", 1)[1])
         visit.open(*goods[:2])
@@ -58,7 +60,8 @@ def test_a_server_that_goes_and_comes_back(chromium: Any, run: Path, recommender
         assert "can't be reached" in visit.page.locator("#alert").inner_text()
         assert len(visit.session()) == 3
         assert visit.shown() == before  # the old answer, dimmed
-        assert visit.page.locator("#recommended").get_attribute("aria-busy") == "true"
+        for part in ("#recommended", "#explained"):
+            assert visit.page.locator(part).get_attribute("aria-busy") == "true"
         context.set_offline(False)  # the page notices by itself
         visit.page.locator("#alert").wait_for(state="hidden")
         visit.settle()

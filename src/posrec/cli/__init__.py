@@ -52,6 +52,7 @@ for command in (
     serving.recommend,
     serving.score,
     serving.export,
+    serving.serve,
 ):
     app.command()(command)
 

@@ -1,4 +1,4 @@
-"""What a run is used for: recommend, score, export."""
+"""What a run is used for: recommend, score, export, serve."""
 
 from pathlib import Path
 from typing import Annotated
@@ -109,3 +109,42 @@ def export(
     difference = export_onnx(load_run(run), onnx, overwrite)
     checked = f"Scores differ from torch's by {difference:.1g} at most ({CLOSE:g} would be too much)."
     console.print(f"Wrote [bold]{escape(str(onnx))}[/]. {checked}", highlight=False, soft_wrap=True)
+
+
+def serve(
+    run: Annotated[Path, typer.Argument(help="A run.")],
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for every one.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 8000,
+    workers: Annotated[int, typer.Option(help="Processes that share the port.", min=1, max=256)] = 1,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="POSREC_API_KEY", help="Answer only those who send it.", show_envvar=True)
+    ] = None,
+    session_store: Annotated[
+        str | None, typer.Option(help="Keep sessions in Redis or Valkey: redis://HOST:PORT/DB.")
+    ] = None,
+    max_length: Annotated[
+        int, typer.Option(help="The most clicks a session may have; the model reads the latest.", min=1, max=10_000)
+    ] = 10_000,
+    max_body: Annotated[int, typer.Option(help="The most bytes a request may have.", min=1024)] = 2 << 20,
+    queue: Annotated[int, typer.Option(help="Requests of a worker that may wait; more get 503.", min=1)] = 256,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(help="Web pages from here may ask (CORS). May be given again.")
+    ] = None,
+    log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every request.")] = False,
+    cache: Annotated[Path | None, typer.Option(help="Where exported models are kept.", show_default=False)] = None,
+    device: Device = "cpu",
+) -> None:
+    """Answer recommendations over HTTP.
+
+    Example: posrec serve runs/first --port 8000 --workers 2
+    """
+    try:
+        from posrec.serving.server import serve as run_server
+        from posrec.serving.server_settings import ServerSettings
+    except ImportError:
+        raise InputError("serving needs packages that are not installed: pip install 'posrec[serve]'") from None
+    settings = ServerSettings(
+        str(run), device, api_key, session_store, max_length, max_body, queue, log_requests=log_requests,
+        allow_origin=tuple(allow_origin or ()), cache=str(cache) if cache else "",
+    )  # fmt: skip
+    run_server(settings, host, port, workers)

@@ -1,0 +1,241 @@
+"""The HTTP interface: Litestar routes over one live run. A worker process calls `create`."""
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import torch
+from litestar import Litestar, MediaType, Response, get, post
+from litestar.config.cors import CORSConfig
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.params import Body, Parameter
+
+import posrec
+from posrec.errors import InputError
+from posrec.serving.batcher import Batcher, Overloaded
+from posrec.serving.docs_page import docs_page
+from posrec.serving.edge import Edge
+from posrec.serving.live_run import LiveRun, Loaded
+from posrec.serving.metrics import Metrics
+from posrec.serving.problems import HANDLERS, NoSuchThing, NotReady
+from posrec.serving.ranker import Found, Query, Ranker
+from posrec.serving.server_log import log_as_json, tell
+from posrec.serving.server_settings import ServerSettings
+from posrec.serving.session_store import SessionStore
+from posrec.serving.wire import (
+    ClickRequest, ExplainAnswer, ExplainedClick, ExplainRequest, Id, ItemsAnswer, Part, Problem, RecommendAnswer,
+    RecommendRequest, RunAnswer,
+)  # fmt: skip
+
+DECODER, ENCODER = msgspec.json.Decoder(RecommendRequest), msgspec.json.Encoder()
+PAGE = Path(__file__).parent / "page" / "index.html"
+MOST_EXPLAINING = 16  # at a time; an explanation scores a session once for every click
+PROBLEMS = {
+    status: ResponseSpec(Problem, generate_examples=False, description=about)
+    for status, about in {
+        400: "The body is no JSON, or the request makes no sense.", 401: "The API key is missing or wrong.",
+        413: "The body is too large.", 422: "A field is missing, of the wrong type or out of bounds.",
+        503: "Too much to do, or not ready; come back after Retry-After seconds.",
+    }.items()
+}  # fmt: skip
+MISSING = {**PROBLEMS, 404: ResponseSpec(Problem, generate_examples=False, description="There is no such item.")}
+
+
+class Service:
+    """What the routes share in one worker process."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        self.metrics = Metrics(Path(settings.shared))
+        self.live = LiveRun(Path(settings.run), settings.device, Path(settings.cache), self.metrics)
+        self.store = SessionStore(settings.session_store) if settings.session_store else None
+        self.explaining = 0
+        self.batcher: Batcher | None = None
+
+    @asynccontextmanager
+    async def running(self, app: Litestar) -> AsyncIterator[None]:
+        torch.set_num_threads(1)  # sessions are small; workers are what uses more cores
+        limits = (self.settings.queue, self.settings.batch, self.settings.gather_ms / 1000)
+        self.batcher = Batcher(rank, *limits, observe=self.observe)
+        self.batcher.start()
+        self.live.begin()
+        watching = asyncio.create_task(self.live.watch())
+        yield
+        watching.cancel()
+        self.live.end_export()
+        await self.batcher.stop()
+        if self.store is not None:
+            await self.store.close()
+        tell("stopped")
+
+    def observe(self, size: int) -> None:
+        self.metrics.batch(size)
+        assert self.batcher is not None
+        self.metrics.waiting(len(self.batcher.waiting))
+
+    def loaded(self) -> Loaded:
+        if self.live.current is None:
+            raise NotReady(f"the run can't be served yet: {self.live.problem}")
+        return self.live.current
+
+    async def recommend(self, session: list[Any], request: RecommendRequest | ClickRequest) -> RecommendAnswer:
+        if len(session) > self.settings.max_length:
+            most = self.settings.max_length
+            raise InputError(f"the session has {len(session):,} clicks; at most {most:,} are accepted")
+        allow, deny = getattr(request, "allow", None), getattr(request, "deny", None)
+        ranker = self.loaded().ranker
+        query = ranker.query(session, request.k, request.exclude_seen, allow, deny)
+        if query.reading.unknown:
+            self.metrics.count("unknown_items", len(query.reading.unknown))
+        assert self.batcher is not None
+        return ranker.answer(query, await self.batcher.ask((ranker, query)))
+
+    async def recommend_sent(self, request: RecommendRequest) -> RecommendAnswer:
+        session = request.session
+        if request.session_id is not None:
+            session = [*(await stored(self).clicks(request.session_id)), *session]
+        return await self.recommend(session, request)
+
+    async def recommend_quickly(self, body: bytes) -> bytes:
+        return ENCODER.encode(await self.recommend_sent(DECODER.decode(body)))
+
+    async def aside(self, work: Callable[[], Any]) -> Any:
+        """Slow work in another thread than the recommendations', and not too much of it."""
+        if self.explaining >= MOST_EXPLAINING:
+            raise Overloaded
+        self.explaining += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(None, work)
+        finally:
+            self.explaining -= 1
+
+
+def rank(asked: Any) -> list[Found]:
+    """A batch of (ranker, query); around a reload two rankers may be asked in one batch."""
+    found: list[Found] = [([], [])] * len(asked)
+    rows: dict[int, list[int]] = {}
+    for row, (ranker, _) in enumerate(asked):
+        rows.setdefault(id(ranker), []).append(row)
+    for together in rows.values():
+        ranker: Ranker = asked[together[0]][0]
+        queries: list[Query] = [asked[row][1] for row in together]
+        for row, one in zip(together, ranker.rank(queries), strict=True):
+            found[row] = one
+    return found
+
+
+def explain(loaded: Loaded, request: ExplainRequest) -> ExplainAnswer:
+    rec = loaded.ranker.recommender
+    known = [place for place, click in enumerate(request.session) if rec.number(str(click)) is not None]
+    why = rec.explain(request.session, request.item)
+    positions = known[len(known) - len(why.clicks) :]
+    clicks = [
+        ExplainedClick(
+            click.item, click.title, position,
+            sum(click.attention.values()) / len(click.attention) if click.attention else None,
+            dict(click.attention), click.effect, click.rank_without,
+        )
+        for position, click in zip(positions, why.clicks, strict=True)
+    ]  # fmt: skip
+    parts = [Part(name, value) for name, value in why.parts.items()]
+    return ExplainAnswer(why.item, why.title, why.score, why.rank, parts, clicks, list(why.unknown))
+
+
+def routes(service: Service) -> list[Any]:
+    @post("/v1/recommend", status_code=200, responses=PROBLEMS, summary="The best next items for a session")
+    async def recommend(data: RecommendRequest) -> RecommendAnswer:
+        return await service.recommend_sent(data)
+
+    @post("/v1/explain", status_code=200, responses=MISSING, summary="Why an item is scored as it is")
+    async def explain_item(data: ExplainRequest) -> ExplainAnswer:
+        loaded = service.loaded()
+        if loaded.ranker.recommender.number(str(data.item)) is None:
+            raise NoSuchThing(f"item {str(data.item)[:100]!r} is not known to the model")
+        if len(data.session) > service.settings.max_length:
+            raise InputError(f"the session has more than {service.settings.max_length:,} clicks")
+        answer: ExplainAnswer = await service.aside(functools.partial(explain, loaded, data))
+        return answer
+
+    @get("/v1/items", responses=PROBLEMS, summary="Items by a piece of their id or title, the most clicked first")
+    async def items(
+        wanted: Annotated[str, Parameter(query="query", max_length=200)] = "",
+        limit: Annotated[int, Parameter(ge=1, le=1000)] = 20,
+    ) -> ItemsAnswer:
+        return ItemsAnswer(service.loaded().catalogue.find(wanted, limit))
+
+    @get("/v1/run", responses=PROBLEMS, summary="What is being served")
+    async def run() -> RunAnswer:
+        rec = service.loaded().ranker.recommender
+        config, reads = rec.run.config, rec.model.config.max_length
+        return RunAnswer(config["model"], rec.items, reads, rec.run.metrics, config.get("training", {}))
+
+    @post("/v1/sessions/{session_id:str}/click", status_code=200, responses=MISSING,
+          summary="Add a click to a kept session, and get the best next items")  # fmt: skip
+    async def click(session_id: str, data: Annotated[ClickRequest, Body()]) -> RecommendAnswer:
+        return await service.recommend(await stored(service).add(session_id, text(data.item)), data)
+
+    @get("/healthz", media_type=MediaType.TEXT, summary="The process lives")
+    async def healthz() -> str:
+        return "ok"
+
+    @get("/readyz", media_type=MediaType.TEXT, responses=PROBLEMS, summary="A run is loaded")
+    async def readyz() -> str:
+        service.loaded()
+        return "ready"
+
+    @get("/metrics", media_type=MediaType.TEXT, summary="Counts for Prometheus")
+    async def metrics() -> str:
+        if service.batcher is not None:
+            service.metrics.waiting(len(service.batcher.waiting))
+        return service.metrics.text()
+
+    @get("/", media_type=MediaType.HTML, include_in_schema=False)
+    async def page() -> Response[bytes]:
+        if not PAGE.is_file():
+            raise NoSuchThing("there is no page here; /docs tells what there is")
+        return Response(PAGE.read_bytes(), media_type=MediaType.HTML)
+
+    @get("/docs", media_type=MediaType.HTML, include_in_schema=False, sync_to_thread=False)
+    def docs(request: "Any") -> Response[str]:
+        return Response(docs_page(request.app.openapi_schema.to_schema()), media_type=MediaType.HTML)
+
+    return [recommend, explain_item, items, run, click, healthz, readyz, metrics, page, docs]
+
+
+def stored(service: Service) -> SessionStore:
+    if service.store is None:
+        raise NoSuchThing("no sessions are kept here; start the server with --session-store redis://...")
+    return service.store
+
+
+def text(item: Id) -> str:
+    return item if isinstance(item, str) else str(item)
+
+
+def create() -> Edge:
+    """The application of one worker process, as its environment says."""
+    log_as_json()
+    return application(ServerSettings.from_environment())
+
+
+def application(settings: ServerSettings) -> Edge:
+    service = Service(settings)
+    described = OpenAPIConfig(
+        "posrec", posrec.__version__, path="/openapi", render_plugins=[JsonRenderPlugin(path="/openapi.json")]
+    )
+    app = Litestar(
+        routes(service),
+        lifespan=[service.running],
+        exception_handlers=HANDLERS,
+        openapi_config=described,
+        cors_config=CORSConfig(list(settings.allow_origin)) if settings.allow_origin else None,
+        request_max_body_size=settings.max_body,
+        logging_config=None,
+    )
+    return Edge(app, settings, service.metrics, {"/v1/recommend": service.recommend_quickly})

@@ -1,0 +1,95 @@
+"""Requests that arrive together are computed together.
+
+One batch is computed at a time, in a thread of its own. A request that comes alone starts at once; where the last batch
+had company more is expected, and the first of a batch waits for it, at most `gather` seconds. At most `queue` may wait: beyond that a request is
+refused at once rather than answered late.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+
+class Overloaded(RuntimeError):
+    """Too many requests wait already."""
+
+
+class Batcher:
+    """`compute` takes a list of queries and gives a list of answers; `observe` hears of the size of each batch."""
+
+    def __init__(
+        self,
+        compute: Callable[[Sequence[Any]], Sequence[Any]],
+        queue: int = 256,
+        most: int = 32,
+        gather: float = 0.002,
+        observe: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        self.compute, self.queue, self.most, self.gather, self.observe = compute, queue, most, gather, observe
+        self.waiting: deque[tuple[Any, asyncio.Future[Any], float]] = deque()
+        self.arrived = asyncio.Event()
+        self.full = asyncio.Event()
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-compute")
+        self.task: asyncio.Task[None] | None = None
+        self.last = 0  # the size of the last batch
+        self.ended = 0.0  # when it was done
+
+    async def ask(self, query: Any) -> Any:
+        if len(self.waiting) >= self.queue:
+            raise Overloaded
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.waiting.append((query, answer, time.monotonic()))
+        self.arrived.set()
+        if len(self.waiting) >= self.most:
+            self.full.set()
+        return await answer
+
+    def start(self) -> None:
+        self.task = asyncio.create_task(self.work())
+
+    async def work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self.arrived.wait()
+            await self.gathered()
+            batch = [self.waiting.popleft() for _ in range(min(self.most, len(self.waiting)))]
+            if not self.waiting:
+                self.arrived.clear()
+            batch = [one for one in batch if not one[1].done()]  # whoever gave up meanwhile is not computed for
+            if not batch:
+                continue
+            self.last = len(batch)
+            self.observe(len(batch))
+            try:
+                answers = await loop.run_in_executor(self.thread, self.compute, [query for query, _, _ in batch])
+                for (_, future, _), answer in zip(batch, answers, strict=True):
+                    if not future.done():
+                        future.set_result(answer)
+            except Exception as error:  # whatever computing raises is the answer of every request in the batch
+                for _, future, _ in batch:
+                    if not future.done():
+                        future.set_exception(error)
+            self.ended = time.monotonic()
+
+    async def gathered(self) -> None:
+        """Wait for company, where some is expected."""
+        first = self.waiting[0][2]
+        if self.last < 2 or first - self.ended > self.gather or len(self.waiting) >= self.most:
+            return
+        left = first + self.gather - time.monotonic()
+        if left > 0.0002:  # a shorter sleep costs more than it gathers
+            self.full.clear()
+            alarm = asyncio.get_running_loop().call_later(left, self.full.set)
+            await self.full.wait()
+            alarm.cancel()
+
+    async def stop(self) -> None:
+        """Once nothing waits any more."""
+        while self.waiting:
+            await asyncio.sleep(0.005)
+        if self.task is not None:
+            self.task.cancel()
+        self.thread.shutdown(wait=True)

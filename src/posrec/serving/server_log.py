@@ -1,0 +1,35 @@
+"""The server's log: one JSON object a line, on standard error."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+LOG = logging.getLogger("posrec.server")
+
+
+class JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "process": record.process,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def log_as_json() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.root.handlers = [handler]
+    logging.root.setLevel(logging.WARNING)
+    for name in ("posrec.server", "uvicorn.error"):
+        logging.getLogger(name).setLevel(logging.INFO)
+
+
+def tell(message: str, level: int = logging.INFO, **fields: object) -> None:
+    LOG.log(level, message, extra={"fields": fields})

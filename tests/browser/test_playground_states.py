@@ -1,0 +1,159 @@
+"""When things are missing, slow or refused: unknown items, a server that is gone, busy or asks for a key."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from posrec.serving.recommender import Recommender
+from tests.browser.conftest import Visit, serving, visiting
+
+
+def test_unknown_items_are_named_and_skipped(visit: Visit, recommender: Recommender, goods: list[str]) -> None:
+    markup = "<img src=x onerror=alert(1)>"
+    visit.open(goods[0], "sold last year", goods[1], markup)
+    note = visit.page.locator("#clicks .note").inner_text()
+    assert "sold last year" in note
+    assert markup in note  # as text
+    assert visit.page.locator("#clicks img").count() == 0
+    assert visit.shown() == [one.item for one in recommender.recommend(goods[:2])]
+    assert visit.page.locator(".click.unknown").count() == 2
+    # The strip has the clicks that were read, and knows which cards they are.
+    assert visit.page.locator(".pull b").all_inner_texts() == ["1 first", "3 last"]
+    visit.page.locator(".pull").nth(1).hover()
+    assert visit.page.locator(".click.pointed .id").inner_text() == goods[1]
+
+
+def test_only_unknown_items_give_popular_ones(visit: Visit, recommender: Recommender) -> None:
+    visit.open()
+    visit.page.get_by_label("Search the catalogue").fill("no such thing")
+    visit.page.get_by_role("button", name="Click it anyway").click()
+    visit.settle()
+    assert "knows none" in visit.page.locator("#recommended .note").inner_text()
+    popular = recommender.recommend(["no such thing"])  # there are ties, so clicks are compared
+    assert visit.page.locator(".score").all_inner_texts() == [f"{one.score:.0f} clicks" for one in popular]
+    assert "Nothing to explain" in visit.page.locator("#explained").inner_text()
+    assert not any(url.endswith("/v1/explain") for url in visit.requests)
+
+
+def test_other_models_have_no_parts_but_a_strip(chromium: Any, counting_run: Path, goods: list[str]) -> None:
+    with serving(counting_run) as url, visiting(chromium, url) as visit:
+        visit.open(*goods)
+        assert "not a sum of parts" in visit.page.locator("#explained").inner_text()
+        assert visit.page.locator(".pull").count() == 4
+        assert visit.page.locator(".heat").count() == 0
+        assert visit.complaints == []
+
+
+def test_a_server_that_goes_and_comes_back(
+    chromium: Any, run: Path, recommender: Recommender, goods: list[str]
+) -> None:
+    with serving(run) as url, visiting(chromium, url) as visit:
+        port = int(url.rstrip("/").rsplit(":", 1)[1])
+        visit.open(*goods[:2])
+        before = visit.shown()
+        context = visit.page.context
+        context.set_offline(True)
+        visit.page.locator(".goods").first.click()
+        visit.page.locator("#alert").wait_for()
+        assert "can't be reached" in visit.page.locator("#alert").inner_text()
+        assert len(visit.session()) == 3
+        assert visit.shown() == before  # the old answer, dimmed
+        for part in ("#recommended", "#explained"):
+            assert visit.page.locator(part).get_attribute("aria-busy") == "true"
+        context.set_offline(False)  # the page notices by itself
+        visit.page.locator("#alert").wait_for(state="hidden")
+        visit.settle()
+        session = visit.session()
+        assert visit.shown() == [one.item for one in recommender.recommend(session)]
+    with visiting(chromium, url) as visit:
+        with serving(run, port):
+            visit.open(*goods[:2])
+        visit.page.locator("[aria-label^='Remove']").first.click()
+        visit.page.locator("#alert").wait_for()
+        with serving(run, port):
+            visit.page.get_by_role("button", name="Try again").click()
+            visit.page.locator("#alert").wait_for(state="hidden")
+            visit.settle()
+            assert visit.shown() == [one.item for one in recommender.recommend([goods[1]])]
+
+
+def test_a_busy_server_is_asked_again(visit: Visit, goods: list[str]) -> None:
+    asked = []
+
+    def busy_once(route: Any) -> None:
+        asked.append(route.request.url)
+        if len(asked) == 1:
+            route.fulfill(status=503, headers={"Retry-After": "1"}, json={"error": "the queue is full"})
+        else:
+            route.continue_()
+
+    visit.page.route("**/v1/recommend", busy_once)
+    visit.open(goods[0])
+    assert len(asked) == 2
+    assert len(visit.shown()) == 20
+    assert visit.page.locator("#alert").is_hidden()
+    assert ["503" in said for said in visit.complaints] == [True]  # the browser's own remark
+    visit.complaints.clear()
+
+
+def test_the_servers_own_words_are_shown(visit: Visit, goods: list[str]) -> None:
+    sentence = "a session holds at most 3 clicks here"
+    visit.page.route("**/v1/recommend", lambda route: route.fulfill(status=422, json={"error": sentence}))
+    visit.page.goto(f"{visit.address}?item={goods[0]}")
+    visit.page.locator("#alert").wait_for()
+    assert sentence in visit.page.locator("#alert").inner_text()
+    visit.page.get_by_role("button", name="Clear").click()
+    assert visit.page.locator("#alert").is_hidden()
+    visit.complaints.clear()
+
+
+def test_a_late_answer_does_not_replace_a_newer_one(visit: Visit, recommender: Recommender, goods: list[str]) -> None:
+    visit.open(goods[0])
+    held: list[Any] = []
+
+    def hold_the_first(route: Any) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    visit.page.route("**/v1/recommend", hold_the_first)
+    visit.page.locator("[aria-label^='Add']").first.click()
+    visit.page.locator(".click").nth(1).wait_for()
+    visit.page.locator("[aria-label^='Add']").nth(1).click()
+    visit.page.wait_for_function("document.querySelectorAll('.pull').length === 3")
+    newest = visit.shown()
+    held[0].continue_()
+    visit.page.wait_for_load_state("networkidle")
+    assert visit.shown() == newest
+    assert newest == [one.item for one in recommender.recommend(visit.session())]
+
+
+def test_an_api_key_is_asked_for_once(chromium: Any, run: Path, goods: list[str]) -> None:
+    key = "open sesame"
+    with serving(run, api_key=key) as url, visiting(chromium, url) as visit:
+        page = visit.page
+        page.goto(f"{url}?item={goods[0]}")
+        page.get_by_role("dialog").wait_for()
+        page.get_by_role("button", name="Cancel").click()
+        page.locator("#alert").wait_for()
+        assert "API key" in page.locator("#alert").inner_text()
+        page.get_by_role("button", name="Try again").click()
+        page.get_by_label("API key").last.fill("wrong")
+        page.keyboard.press("Enter")
+        page.get_by_text("That key was not accepted.").wait_for()
+        page.get_by_label("API key").last.fill(key)
+        page.keyboard.press("Enter")
+        page.locator(".goods").first.wait_for()
+        page.locator(".part").first.wait_for()
+        assert page.locator("#alert").is_hidden()
+        page.reload()
+        page.locator(".part").first.wait_for()
+        assert not page.get_by_role("dialog").is_visible()
+        line = page.locator("#curl").inner_text()
+        assert key not in line
+        environment = {**os.environ, "POSREC_API_KEY": key}
+        answered = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True, env=environment)
+        assert [one["item"] for one in json.loads(answered.stdout)["items"]] == visit.shown()

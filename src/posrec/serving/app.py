@@ -53,7 +53,8 @@ class Service:
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self.metrics = Metrics(Path(settings.shared))
-        self.live = LiveRun(Path(settings.run), settings.device, Path(settings.cache), self.metrics)
+        cache = Path(settings.cache) if settings.onnx and settings.device == "cpu" else None
+        self.live = LiveRun(Path(settings.run), settings.device, cache, self.metrics)
         self.store = SessionStore(settings.session_store) if settings.session_store else None
         self.explaining = 0
         self.batcher: Batcher | None = None

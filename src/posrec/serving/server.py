@@ -10,6 +10,7 @@ import msgspec
 
 from posrec.errors import InputError
 from posrec.serving.server_log import log_as_json, tell
+from posrec.serving.session_store import SessionStore
 from posrec.serving.server_settings import ServerSettings, default_cache
 
 BACKLOG = 4096
@@ -26,10 +27,8 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
         raise InputError("serving needs packages that are not installed: pip install 'posrec[serve]'") from None
     if not (Path(settings.run) / "config.json").is_file():
         raise InputError(f"{settings.run} is no run (it has no config.json); make one with posrec train")
-    if workers == 1:
-        from posrec.runs import read_config
-
-        read_config(Path(settings.run))
+    if settings.session_store is not None:
+        SessionStore(settings.session_store)
     listening = bound(host, port)
     with tempfile.TemporaryDirectory(prefix="posrec-serve-") as shared:
         cache = settings.cache or str(default_cache())

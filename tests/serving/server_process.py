@@ -43,7 +43,9 @@ class Server:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-            connection.request(method, path, content, {name.replace("_", "-"): value for name, value in headers.items()})
+            connection.request(
+                method, path, content, {name.replace("_", "-"): value for name, value in headers.items()}
+            )
             answer = connection.getresponse()
             return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
         finally:

@@ -100,7 +100,9 @@ def test_pages_and_probes(server: Server) -> None:
     assert "http://" not in page
     assert "https://" not in page  # nothing from elsewhere
     schema = server.ask("GET", "/openapi/openapi.json").json()
-    assert {"/v1/recommend", "/v1/explain", "/v1/items", "/v1/run", "/v1/sessions/{session_id}/click"} <= set(schema["paths"])
+    assert {"/v1/recommend", "/v1/explain", "/v1/items", "/v1/run", "/v1/sessions/{session_id}/click"} <= set(
+        schema["paths"]
+    )
     assert server.ask("GET", "/nothing").status == 404
     assert server.ask("GET", "/v1/recommend").status == 405
 

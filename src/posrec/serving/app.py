@@ -55,7 +55,9 @@ class Service:
         self.metrics = Metrics(Path(settings.shared))
         cache = Path(settings.cache) if settings.onnx and settings.device == "cpu" else None
         self.live = LiveRun(Path(settings.run), settings.device, cache, self.metrics)
-        self.store = SessionStore(settings.session_store) if settings.session_store else None
+        self.store: SessionStore | None = None
+        if settings.session_store:
+            self.store = SessionStore(settings.session_store, on_error=lambda: self.metrics.count("store_errors"))
         self.explaining = 0
         self.batcher: Batcher | None = None
 

@@ -47,6 +47,8 @@ def said(error: BaseException) -> Said:
             return 422, f"the request does not fit: {error}", None
         case msgspec.DecodeError() | UnicodeDecodeError():
             return 400, f"the body is no JSON: {error}", None
+        case RecursionError():
+            return 400, "the body is nested too deeply", None
         case ValidationException() | SerializationException():
             return of_body(error)
         case HTTPException():
@@ -61,7 +63,7 @@ def of_body(error: ValidationException | SerializationException) -> Said:
     """Litestar wraps what is wrong with a body or parameter: 400 where it is no JSON at all, else 422."""
     cause = error.__cause__ or error.__context__
     while cause is not None:
-        if isinstance(cause, msgspec.MsgspecError | UnicodeDecodeError):
+        if isinstance(cause, msgspec.MsgspecError | UnicodeDecodeError | RecursionError):
             return said(cause)
         cause = cause.__cause__ or cause.__context__
     extra: Any = getattr(error, "extra", None) or []

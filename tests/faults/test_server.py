@@ -27,9 +27,8 @@ pytest.importorskip("litestar")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shop")
     quick = {"d": 8, "epochs": 1, "batch_size": 32, "max_length": 10}
-    return fit_run(chain_shop(folder, seed=0), "posrec", folder / "run", quick, "cpu", listener=SilentListener())[
-        0
-    ].path
+    data = chain_shop(folder, seed=0)
+    return fit_run(data, "posrec", folder / "run", quick, "cpu", listener=SilentListener())[0].path
 
 
 @pytest.fixture(scope="module")

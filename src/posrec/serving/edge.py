@@ -107,7 +107,7 @@ class Edge:
         for name, value in scope["headers"]:
             given = value if name == b"x-api-key" else value[7:] if name == b"authorization" else None
             if given is not None and hmac.compare_digest(given, wanted):
-                return name == b"x-api-key" or value[:7].lower() == b"bearer "
+                return bool(name == b"x-api-key" or value[:7].lower() == b"bearer ")
         return False
 
 

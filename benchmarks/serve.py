@@ -78,7 +78,7 @@ def by_wrk(url: str, script: Path, connections: int, seconds: int) -> dict[str, 
 
 async def paced(port: int, items: int, rate: int, seconds: int, connections: int) -> dict[str, Any]:
     """So many requests a second, each sent when its time has come; latency counts from then, so no wait is hidden."""
-    draw, latencies, errors, late = random.Random(0), [], 0, 0
+    draw, latencies, errors = random.Random(0), [], 0
     idle: asyncio.Queue[Any] = asyncio.Queue()
     for _ in range(connections):
         idle.put_nowait(await asyncio.open_connection("127.0.0.1", port))

@@ -52,8 +52,11 @@ def said(error: BaseException) -> Said:
         case ValidationException() | SerializationException():
             return of_body(error)
         case HTTPException():
-            known = {404: "there is nothing at this address; /docs tells what there is", 405: "not with this method",
-                     413: "the body is too large"}  # fmt: skip
+            known = {
+                404: "there is nothing at this address; /docs tells what there is",
+                405: "not with this method",
+                413: "the body is too large",
+            }
             return error.status_code, known.get(error.status_code, error.detail or "the request is no good"), None
     LOG.error("unforeseen error", exc_info=error)
     return 500, "something went wrong here; the log tells more", None

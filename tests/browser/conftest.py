@@ -40,12 +40,16 @@ def corner(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
 @pytest.fixture(scope="session")
 def run(corner: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = {"d": 16, "epochs": 1, "learning_rate": 0.01, "batch_size": 200}
-    return fit_run(corner, "posrec", tmp_path_factory.mktemp("run") / "run", settings, "cpu", listener=SilentListener())[0].path  # fmt: skip
+    return fit_run(
+        corner, "posrec", tmp_path_factory.mktemp("run") / "run", settings, "cpu", listener=SilentListener()
+    )[0].path
 
 
 @pytest.fixture(scope="session")
 def counting_run(corner: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fit_run(corner, "itemknn", tmp_path_factory.mktemp("run") / "run", {}, "cpu", listener=SilentListener())[0].path  # fmt: skip
+    return fit_run(corner, "itemknn", tmp_path_factory.mktemp("run") / "run", {}, "cpu", listener=SilentListener())[
+        0
+    ].path
 
 
 @pytest.fixture(scope="session")

@@ -42,7 +42,14 @@ class Edge:
         # One timer a request: waiting for every piece with a timeout of its own would cost more than the rest of this.
         task = asyncio.current_task()
         assert task is not None
-        slow = asyncio.get_running_loop().call_later(PATIENCE, task.cancel)
+        too_slow = False
+
+        def give_up() -> None:
+            nonlocal too_slow
+            too_slow = True
+            task.cancel()
+
+        slow = asyncio.get_running_loop().call_later(PATIENCE, give_up)
 
         async def noting_the_end() -> Any:
             message = await receive()
@@ -65,7 +72,7 @@ class Edge:
             else:
                 await self.app(scope, noting_the_end, noting)
         except asyncio.CancelledError:
-            if not slow.cancelled() and slow.when() <= asyncio.get_running_loop().time():
+            if too_slow and status == GONE:
                 await refuse(noting, 408, f"the body did not come within {PATIENCE:.0f} seconds")
             else:
                 raise

@@ -82,17 +82,5 @@ def problem(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     return Response(Problem(sentence), status_code=status, headers=headers, media_type=MediaType.JSON)
 
 
-HANDLERS: dict[Any, Any] = dict.fromkeys(
-    (
-        ValidationException,
-        SerializationException,
-        HTTPException,
-        InputError,
-        NoSuchThing,
-        NotReady,
-        Overloaded,
-        StoreDown,
-        Exception,
-    ),
-    problem,
-)
+KINDS = (ValidationException, SerializationException, HTTPException, InputError, NoSuchThing, NotReady, Overloaded)
+HANDLERS: dict[Any, Any] = dict.fromkeys((*KINDS, StoreDown, Exception), problem)

@@ -47,12 +47,7 @@ class Ranker:
             self.by_clicks = self.recommender.popularity.cpu().sort(descending=True, stable=True)
 
     def query(
-        self,
-        session: Sequence[Any],
-        k: int,
-        exclude_seen: bool,
-        allow: Sequence[Any] | None,
-        deny: Sequence[Any] | None,
+        self, session: Sequence[Any], k: int, exclude_seen: bool, allow: Sequence[Any] | None, deny: Sequence[Any] | None
     ) -> Query:
         """A request read; an empty session is one of which nothing is known."""
         rec = self.recommender
@@ -101,9 +96,7 @@ class Ranker:
             else:
                 wanted = min(query.k + len(query.left_out), n)
                 # Few sizes, so that most requests are ranked together: 24, 32, 64, ...
-                groups.setdefault(min(24 if wanted <= 24 else max(32, 1 << (wanted - 1).bit_length()), n), []).append(
-                    row
-                )
+                groups.setdefault(min(24 if wanted <= 24 else max(32, 1 << (wanted - 1).bit_length()), n), []).append(row)
         for wanted, rows in groups.items():
             place = torch.tensor(rows)
             if self.search is None:
@@ -139,3 +132,4 @@ def kept(items: list[int], values: list[float], query: Query) -> Found:
         pairs = [(item, value) for item, value in zip(items, values, strict=True) if item not in query.left_out]
         items, values = [item for item, _ in pairs], [value for _, value in pairs]
     return items[: query.k], values[: query.k]
+

@@ -20,9 +20,7 @@ class SessionStore:
             import redis
             import redis.asyncio
         except ImportError:
-            raise InputError(
-                "--session-store needs packages that are not installed: pip install 'posrec[serve]'"
-            ) from None
+            raise InputError("--session-store needs packages that are not installed: pip install 'posrec[serve]'") from None
         self.errors = (redis.RedisError, OSError, TimeoutError)
         try:
             self.client: Any = redis.asyncio.Redis.from_url(

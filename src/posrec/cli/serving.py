@@ -131,6 +131,7 @@ def serve(
         list[str] | None, typer.Option(help="Web pages from here may ask (CORS). May be given again.")
     ] = None,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every request.")] = False,
+    onnx: Annotated[bool, typer.Option(help="Compute by ONNX Runtime where the model can be exported.")] = True,
     cache: Annotated[Path | None, typer.Option(help="Where exported models are kept.", show_default=False)] = None,
     device: Device = "cpu",
 ) -> None:
@@ -144,7 +145,7 @@ def serve(
     except ImportError:
         raise InputError("serving needs packages that are not installed: pip install 'posrec[serve]'") from None
     settings = ServerSettings(
-        str(run), device, api_key, session_store, max_length, max_body, queue, log_requests=log_requests,
+        str(run), device, api_key, session_store, max_length, max_body, queue, log_requests=log_requests, onnx=onnx,
         allow_origin=tuple(allow_origin or ()), cache=str(cache) if cache else "",
     )  # fmt: skip
     run_server(settings, host, port, workers)

@@ -29,8 +29,17 @@ from posrec.serving.server_log import log_as_json, tell
 from posrec.serving.server_settings import ServerSettings
 from posrec.serving.session_store import SessionStore
 from posrec.serving.wire import (
-    ClickRequest, ExplainAnswer, ExplainedClick, ExplainRequest, Id, ItemsAnswer, Part, Problem, RecommendAnswer,
-    RecommendRequest, RunAnswer,
+    ClickRequest,
+    ExplainAnswer,
+    ExplainedClick,
+    ExplainRequest,
+    Id,
+    ItemsAnswer,
+    Part,
+    Problem,
+    RecommendAnswer,
+    RecommendRequest,
+    RunAnswer,
 )  # fmt: skip
 
 DECODER, ENCODER = msgspec.json.Decoder(RecommendRequest), msgspec.json.Encoder()
@@ -53,8 +62,11 @@ class Service:
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self.metrics = Metrics(Path(settings.shared))
-        self.live = LiveRun(Path(settings.run), settings.device, Path(settings.cache), self.metrics)
-        self.store = SessionStore(settings.session_store) if settings.session_store else None
+        cache = Path(settings.cache) if settings.onnx and settings.device == "cpu" else None
+        self.live = LiveRun(Path(settings.run), settings.device, cache, self.metrics)
+        self.store: SessionStore | None = None
+        if settings.session_store:
+            self.store = SessionStore(settings.session_store, on_error=lambda: self.metrics.count("store_errors"))
         self.explaining = 0
         self.batcher: Batcher | None = None
 
@@ -120,8 +132,8 @@ def rank(asked: Any) -> list[Found]:
     """A batch of (ranker, query); around a reload two rankers may be asked in one batch."""
     found: list[Found] = [([], [])] * len(asked)
     rows: dict[int, list[int]] = {}
-    for row, (ranker, _) in enumerate(asked):
-        rows.setdefault(id(ranker), []).append(row)
+    for row, (one_ranker, _) in enumerate(asked):
+        rows.setdefault(id(one_ranker), []).append(row)
     for together in rows.values():
         ranker: Ranker = asked[together[0]][0]
         queries: list[Query] = [asked[row][1] for row in together]

@@ -1,8 +1,8 @@
 """Requests that arrive together are computed together.
 
 One batch is computed at a time, in a thread of its own. A request that comes alone starts at once; where the last batch
-had company more is expected, and the first of a batch waits for it, at most `gather` seconds. At most `queue` may wait: beyond that a request is
-refused at once rather than answered late.
+had company more is expected, and the first of a batch waits for it, at most `gather` seconds. At most `queue` may wait:
+beyond that a request is refused at once rather than answered late.
 """
 
 import asyncio

@@ -5,7 +5,8 @@ from html import escape
 from typing import Any
 
 STYLE = (
-    ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:50rem;margin:2rem auto;padding:0 1rem}"
+    ":root{color-scheme:light dark}"
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:50rem;margin:2rem auto;padding:0 1rem}"
     "code,pre{font:14px/1.45 ui-monospace,monospace}pre{padding:.75rem;overflow:auto;border:1px solid #8886;"
     "border-radius:6px}summary{cursor:pointer;padding:.35rem 0}table{border-collapse:collapse}"
     "td,th{text-align:left;padding:.15rem 1rem .15rem 0;vertical-align:top}"

@@ -20,6 +20,7 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 Quick = Callable[[bytes], Awaitable[bytes]]  # a request's body -> its answer's
 
+GONE = 499  # what is noted of a client that left before its answer
 PATIENCE = 10.0  # seconds a client may take to send its body
 OPEN = ("/", "/healthz", "/readyz", "/docs", "/openapi/openapi.json")  # without a key
 
@@ -36,7 +37,7 @@ class Edge:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status = time.perf_counter(), 500
+        began, status = time.perf_counter(), GONE
 
         # One timer a request: waiting for every piece with a timeout of its own would cost more than the rest of this.
         task = asyncio.current_task()
@@ -106,7 +107,7 @@ class Edge:
         for name, value in scope["headers"]:
             given = value if name == b"x-api-key" else value[7:] if name == b"authorization" else None
             if given is not None and hmac.compare_digest(given, wanted):
-                return name == b"x-api-key" or value[:7].lower() == b"bearer "
+                return bool(name == b"x-api-key" or value[:7].lower() == b"bearer ")
         return False
 
 

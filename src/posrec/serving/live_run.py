@@ -31,8 +31,10 @@ class Loaded:
 
 
 class LiveRun:
-    def __init__(self, run: Path, device: str, cache: Path, metrics: Metrics, exports: bool = True) -> None:
-        self.run, self.device, self.cache, self.metrics, self.exports = run, device, cache, metrics, exports
+    """`cache` is where exported models are kept; without one torch computes."""
+
+    def __init__(self, run: Path, device: str, cache: Path | None, metrics: Metrics) -> None:
+        self.run, self.device, self.cache, self.metrics = run, device, cache, metrics
         self.current: Loaded | None = None
         self.stamp: Stamp | None = None  # of the run that is served, or of the one that was refused
         self.problem: str | None = None
@@ -43,9 +45,9 @@ class LiveRun:
         """The run as it lies on disk now, tried once; raises whatever is wrong with it."""
         run = load_run(self.run)
         onnx = None
-        if self.device == "cpu" and hasattr(run.model, "session_vectors"):
+        if self.cache is not None and hasattr(run.model, "session_vectors"):
             onnx = cached(self.run, self.cache)
-            if onnx is None and self.exports and self.exporting is None:
+            if onnx is None and self.exporting is None:
                 self.exporting = export_aside(self.run, self.cache)
         ranker = Ranker(run, self.device, onnx)
         if ranker.recommender.items > len(ranker.recommender.vocabulary):
@@ -93,19 +95,22 @@ class LiveRun:
             await loop.run_in_executor(None, self.take_over, "replaced on disk")
             if self.problem is None:
                 self.metrics.count("reloads")
-        elif self.waits_for_onnx() and await loop.run_in_executor(None, cached, self.run, self.cache):
+        elif self.waits_for_onnx() and await loop.run_in_executor(None, self.is_exported):
             self.end_export()
             await loop.run_in_executor(None, self.take_over, "exported")
 
     def waits_for_onnx(self) -> bool:
         """Whether torch stands in; another worker may be the one that exports."""
         return (
-            self.device == "cpu"
+            self.cache is not None
             and self.problem is None
             and self.current is not None
             and self.current.ranker.onnx is None
             and self.current.ranker.search is not None
         )
+
+    def is_exported(self) -> bool:
+        return self.cache is not None and cached(self.run, self.cache) is not None
 
     def end_export(self) -> None:
         """What was exported is of a run that is not served any more, or it is done."""

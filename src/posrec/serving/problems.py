@@ -47,11 +47,16 @@ def said(error: BaseException) -> Said:
             return 422, f"the request does not fit: {error}", None
         case msgspec.DecodeError() | UnicodeDecodeError():
             return 400, f"the body is no JSON: {error}", None
+        case RecursionError():
+            return 400, "the body is nested too deeply", None
         case ValidationException() | SerializationException():
             return of_body(error)
         case HTTPException():
-            known = {404: "there is nothing at this address; /docs tells what there is", 405: "not with this method",
-                     413: "the body is too large"}  # fmt: skip
+            known = {
+                404: "there is nothing at this address; /docs tells what there is",
+                405: "not with this method",
+                413: "the body is too large",
+            }
             return error.status_code, known.get(error.status_code, error.detail or "the request is no good"), None
     LOG.error("unforeseen error", exc_info=error)
     return 500, "something went wrong here; the log tells more", None
@@ -61,7 +66,7 @@ def of_body(error: ValidationException | SerializationException) -> Said:
     """Litestar wraps what is wrong with a body or parameter: 400 where it is no JSON at all, else 422."""
     cause = error.__cause__ or error.__context__
     while cause is not None:
-        if isinstance(cause, msgspec.MsgspecError | UnicodeDecodeError):
+        if isinstance(cause, msgspec.MsgspecError | UnicodeDecodeError | RecursionError):
             return said(cause)
         cause = cause.__cause__ or cause.__context__
     extra: Any = getattr(error, "extra", None) or []
@@ -77,10 +82,5 @@ def problem(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     return Response(Problem(sentence), status_code=status, headers=headers, media_type=MediaType.JSON)
 
 
-HANDLERS: dict[Any, Any] = {
-    kind: problem
-    for kind in (
-        ValidationException, SerializationException, HTTPException, InputError, NoSuchThing, NotReady, Overloaded,
-        StoreDown, Exception,
-    )
-}  # fmt: skip
+KINDS = (ValidationException, SerializationException, HTTPException, InputError, NoSuchThing, NotReady, Overloaded)
+HANDLERS: dict[Any, Any] = dict.fromkeys((*KINDS, StoreDown, Exception), problem)

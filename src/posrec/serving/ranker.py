@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from posrec.data.batch import SessionBatch
 from posrec.errors import InputError
@@ -27,6 +28,8 @@ class Query:
     allowed: tuple[int, ...] | None = None  # only these; None where all may be
 
 
+TWO_PARTS = 12  # sessions
+
 Found = tuple[list[int], list[float]]  # item numbers and their scores, the best first
 
 
@@ -47,7 +50,12 @@ class Ranker:
             self.by_clicks = self.recommender.popularity.cpu().sort(descending=True, stable=True)
 
     def query(
-        self, session: Sequence[Any], k: int, exclude_seen: bool, allow: Sequence[Any] | None, deny: Sequence[Any] | None
+        self,
+        session: Sequence[Any],
+        k: int,
+        exclude_seen: bool,
+        allow: Sequence[Any] | None,
+        deny: Sequence[Any] | None,
     ) -> Query:
         """A request read; an empty session is one of which nothing is known."""
         rec = self.recommender
@@ -79,12 +87,12 @@ class Ranker:
         return found
 
     def rank_known(self, queries: Sequence[Query]) -> list[Found]:
-        batch = SessionBatch.of([query.reading.numbers for query in queries], self.longest)
         device, n = self.recommender.device, self.recommender.items
         if self.search is None:
+            batch = SessionBatch.of([query.reading.numbers for query in queries], self.longest)
             scores = self.model.scores(batch.to(device)).float().cpu()  # [B, n]
         else:
-            vectors = self.model.session_vectors(batch)  # [B, d]
+            vectors = self.vectors([query.reading.numbers for query in queries])  # [B, d]
         found: list[Found] = [([], [])] * len(queries)
         groups: dict[int, list[int]] = {}  # rows by how many items must be found for them
         for row, query in enumerate(queries):
@@ -96,7 +104,9 @@ class Ranker:
             else:
                 wanted = min(query.k + len(query.left_out), n)
                 # Few sizes, so that most requests are ranked together: 24, 32, 64, ...
-                groups.setdefault(min(24 if wanted <= 24 else max(32, 1 << (wanted - 1).bit_length()), n), []).append(row)
+                groups.setdefault(min(24 if wanted <= 24 else max(32, 1 << (wanted - 1).bit_length()), n), []).append(
+                    row
+                )
         for wanted, rows in groups.items():
             place = torch.tensor(rows)
             if self.search is None:
@@ -106,6 +116,19 @@ class Ranker:
             for row, values, items in zip(rows, best.tolist(), (columns + 1).tolist(), strict=True):
                 found[row] = kept(items, values, queries[row])
         return found
+
+    def vectors(self, sessions: list[list[int]]) -> Tensor:
+        """[B, d]. Many sessions are computed in two parts, the shorter and the longer: padding costs like clicks."""
+        if len(sessions) < TWO_PARTS:
+            vectors: Tensor = self.model.session_vectors(SessionBatch.of(sessions, self.longest))
+            return vectors
+        order = sorted(range(len(sessions)), key=lambda row: len(sessions[row]))
+        half = len(order) * 2 // 3  # most sessions are short
+        parts = [
+            self.model.session_vectors(SessionBatch.of([sessions[row] for row in rows], self.longest))
+            for rows in (order[:half], order[half:])
+        ]
+        return torch.cat(parts)[torch.tensor(order).argsort()]
 
     def popular(self, query: Query) -> Found:
         assert self.by_clicks is not None
@@ -132,4 +155,3 @@ def kept(items: list[int], values: list[float], query: Query) -> Found:
         pairs = [(item, value) for item, value in zip(items, values, strict=True) if item not in query.left_out]
         items, values = [item for item, _ in pairs], [value for _, value in pairs]
     return items[: query.k], values[: query.k]
-

@@ -11,25 +11,21 @@ import msgspec
 from posrec.errors import InputError
 from posrec.serving.server_log import log_as_json, tell
 from posrec.serving.server_settings import ServerSettings, default_cache
-
-BACKLOG = 4096
-FINISHING = 20  # seconds that requests under way have when the server is stopped
+from posrec.serving.session_store import SessionStore
+from posrec.serving.workers import BACKLOG, run_worker, run_workers
 
 
 def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, workers: int = 1) -> None:
     """Serve until told to stop (SIGTERM, Ctrl-C). What the user got wrong is told before anything is started."""
     try:
         import litestar  # noqa: F401
-        import uvicorn
-        from uvicorn.supervisors import Multiprocess
+        import uvicorn  # noqa: F401
     except ImportError:
         raise InputError("serving needs packages that are not installed: pip install 'posrec[serve]'") from None
     if not (Path(settings.run) / "config.json").is_file():
         raise InputError(f"{settings.run} is no run (it has no config.json); make one with posrec train")
-    if workers == 1:
-        from posrec.runs import read_config
-
-        read_config(Path(settings.run))
+    if settings.session_store is not None:
+        SessionStore(settings.session_store)
     listening = bound(host, port)
     with tempfile.TemporaryDirectory(prefix="posrec-serve-") as shared:
         cache = settings.cache or str(default_cache())
@@ -37,18 +33,12 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
         # A worker computes with one thread; more only get in each other's way.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         log_as_json()
-        config = uvicorn.Config(
-            "posrec.serving.app:create", factory=True, workers=workers, log_config=None, access_log=False,
-            server_header=False, lifespan="on", timeout_graceful_shutdown=FINISHING, timeout_keep_alive=75,
-            backlog=BACKLOG, ws="none",
-        )  # fmt: skip
         address, actual = listening.getsockname()[:2]
         tell("listening", url=f"http://{address}:{actual}", workers=workers)
-        server = uvicorn.Server(config)
         if workers == 1:
-            server.run(sockets=[listening])
+            run_worker(listening)
         else:
-            Multiprocess(config, target=server.run, sockets=[listening]).run()
+            run_workers(listening, workers)
 
 
 def bound(host: str, port: int) -> socket.socket:

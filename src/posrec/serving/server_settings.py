@@ -22,6 +22,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     gather_ms: float = 2.0
     allow_origin: tuple[str, ...] = ()  # CORS is off unless origins are named
     log_requests: bool = False
+    onnx: bool = True  # compute by ONNX Runtime where the model can be exported
     cache: str = ""  # where exported models are kept
     shared: str = ""  # where the workers keep their counts
 

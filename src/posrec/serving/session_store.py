@@ -1,6 +1,7 @@
 """Sessions kept in Redis or Valkey: the latest clicks under a session id, forgotten after half an hour without one."""
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 from posrec.errors import InputError
@@ -15,12 +16,17 @@ class StoreDown(RuntimeError):
 
 
 class SessionStore:
-    def __init__(self, url: str) -> None:
+    """`on_error` is called whenever the store does not answer."""
+
+    def __init__(self, url: str, on_error: Callable[[], None] = lambda: None) -> None:
+        self.on_error = on_error
         try:
             import redis
             import redis.asyncio
         except ImportError:
-            raise InputError("--session-store needs packages that are not installed: pip install 'posrec[serve]'") from None
+            raise InputError(
+                "--session-store needs packages that are not installed: pip install 'posrec[serve]'"
+            ) from None
         self.errors = (redis.RedisError, OSError, TimeoutError)
         try:
             self.client: Any = redis.asyncio.Redis.from_url(
@@ -39,6 +45,7 @@ class SessionStore:
                 clicks: list[str] = (await pipe.execute())[-1]
                 return clicks
         except self.errors as error:
+            self.on_error()
             raise StoreDown(str(error)) from None
 
     async def clicks(self, session: str) -> list[str]:
@@ -46,6 +53,7 @@ class SessionStore:
             clicks: list[str] = await self.client.lrange(key(session), 0, -1)
             return clicks
         except self.errors as error:
+            self.on_error()
             raise StoreDown(str(error)) from None
 
     async def close(self) -> None:

@@ -1,0 +1,188 @@
+"""The server under load: `wrk` on the same cores, a catalogue of Diginetica's size, random sessions of 1 to 10 clicks.
+
+    python benchmarks/serve.py --seconds 60 --out results/serve.json
+
+Speed does not depend on what was learned, so the weights are random. Three loads: one connection (latency alone),
+--rate requests a second from a paced client of our own (`wrk` knows no rates), and saturation. Processor time a request
+is what a busy machine does not blur: latencies measured beside other work are upper bounds.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from posrec.data.vocabulary import Vocabulary
+from posrec.files import write_json
+from posrec.models.posrec import PosRec, PosRecConfig
+from posrec.runs import Run, save_run
+from posrec.serving.onnx_cache import export_into
+
+SCRIPT = """
+wrk.method = "POST"
+request = function()
+  local clicks = {}
+  for place = 1, math.random(1, 10) do clicks[place] = '"i' .. math.random(0, ITEMS - 1) .. '"' end
+  return wrk.format(nil, "/v1/recommend", nil, '{"session":[' .. table.concat(clicks, ",") .. '],"k":20}')
+end
+"""
+
+
+def make_run(folder: Path, items: int) -> None:
+    torch.manual_seed(0)
+    config = PosRecConfig()
+    about = {"model": "posrec", "items": items, **asdict(config), "training": {}}
+    vocabulary = Vocabulary([f"i{number}" for number in range(items)])
+    run = Run(folder, PosRec(items, config).eval(), vocabulary, about, torch.randint(1, 1000, (items,)))
+    save_run(run, folder)
+
+
+def processor_seconds(processes: list[int]) -> float:
+    ticks = 0
+    for process in processes:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def family(process: int) -> list[int]:
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [process, *(int(child) for child in children)]
+
+
+def by_wrk(url: str, script: Path, connections: int, seconds: int) -> dict[str, Any]:
+    line = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(script), url]
+    said = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    units = {"us": 0.001, "ms": 1.0, "s": 1000.0}
+    found = {f"p{p}_ms": float(v) * units[u] for p, v, u in re.findall(r"(50|90|99)%\s+([\d.]+)(us|ms|s)", said)}
+    errors = sum(map(int, re.findall(r"Non-2xx or 3xx responses: (\d+)", said)))
+    errors += sum(map(int, re.findall(r"(?:connect|read|write|timeout) (\d+)", said)))
+    requests = int(re.findall(r"(\d+) requests in", said)[0])
+    return {"connections": connections, "requests": requests, "per_second": round(requests / seconds), **found,
+            "errors": errors}  # fmt: skip
+
+
+async def paced(port: int, items: int, rate: int, seconds: int, connections: int) -> dict[str, Any]:
+    """So many requests a second, each sent when its time has come; latency counts from then, so no wait is hidden."""
+    draw, latencies, errors = random.Random(0), [], 0
+    idle: asyncio.Queue[Any] = asyncio.Queue()
+    for _ in range(connections):
+        idle.put_nowait(await asyncio.open_connection("127.0.0.1", port))
+    bodies = []
+    for _ in range(2000):
+        clicks = [f"i{draw.randrange(items)}" for _ in range(draw.randint(1, 10))]
+        body = json.dumps({"session": clicks, "k": 20}).encode()
+        head = b"POST /v1/recommend HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        bodies.append(head + body)
+
+    async def one(due: float, request: bytes) -> None:
+        nonlocal errors
+        reader, writer = await idle.get()
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(re.findall(rb"content-length: (\d+)", head)[0]))
+        idle.put_nowait((reader, writer))
+        errors += not head.startswith(b"HTTP/1.1 200")
+        latencies.append(time.perf_counter() - due)
+
+    began, tasks = time.perf_counter(), set()
+    for number in range(rate * seconds):
+        due = began + number / rate
+        while (wait := due - time.perf_counter()) > 0:
+            await asyncio.sleep(wait)
+        task = asyncio.create_task(one(due, bodies[number % len(bodies)]))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        if number % 20 == 0:
+            await asyncio.sleep(0)
+    while tasks:
+        await asyncio.wait(tasks)
+    took = time.perf_counter() - began
+    latencies.sort()
+    place = {f"p{p}_ms": round(1000 * latencies[int(len(latencies) * p / 100)], 2) for p in (50, 90, 99)}
+    return {"connections": connections, "requests": len(latencies), "per_second": round(len(latencies) / took),
+            **place, "errors": errors}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=43_097)
+    parser.add_argument("--rate", type=int, default=1000)
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--connections", type=int, default=64, help="at saturation")
+    parser.add_argument("--torch", action="store_true", help="no export: for catalogues where that takes long")
+    parser.add_argument("--out", type=Path, default=Path("results/serve.json"))
+    arguments = parser.parse_args()
+    if shutil.which("wrk") is None:
+        sys.exit("wrk is not installed: apt-get install wrk")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_run(folder / "run", arguments.items)
+        if not arguments.torch:
+            export_into(folder / "run", folder / "cache")
+        (folder / "post.lua").write_text(SCRIPT.replace("ITEMS", str(arguments.items)))
+        line = [sys.executable, "-m", "posrec", "serve", str(folder / "run"), "--port", "0", "--cache",
+                str(folder / "cache"), "--workers", str(arguments.workers)]  # fmt: skip
+        line += ["--no-onnx"] if arguments.torch else []
+        began = time.perf_counter()
+        server = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
+        assert server.stderr is not None
+        url = json.loads(server.stderr.readline())["url"]
+        while True:
+            try:
+                urllib.request.urlopen(url + "/readyz").read()
+                break
+            except OSError:
+                time.sleep(0.05)
+        ready = time.perf_counter() - began
+        time.sleep(3 if arguments.workers > 1 else 0)  # for every worker
+        loads: dict[str, Any] = {}
+        try:
+            for load in ("one connection", f"{arguments.rate} a second", "saturation"):
+                before = processor_seconds(family(server.pid))
+                busy = os.getloadavg()[0]
+                if load.endswith("a second"):
+                    port = int(url.rpartition(":")[2])
+                    found = asyncio.run(paced(port, arguments.items, arguments.rate, arguments.seconds, 64))
+                else:
+                    connections = 1 if load.startswith("one") else arguments.connections
+                    found = by_wrk(url, folder / "post.lua", connections, min(10, arguments.seconds))
+                spent = processor_seconds(family(server.pid)) - before
+                found |= {"cpu_ms_a_request": round(1000 * spent / found["requests"], 3), "load_average_before": busy}
+                loads[load] = found
+                print(load, found, flush=True)
+        finally:
+            server.terminate()
+            server.wait()
+    report = {
+        "command": "python benchmarks/serve.py " + " ".join(sys.argv[1:]),
+        "seed": 0,
+        "items": arguments.items,
+        "workers": arguments.workers,
+        "start_to_ready_seconds": round(ready, 2),
+        "loads": loads,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    write_json(arguments.out, report)
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Several worker processes on one listening socket: started, replaced when they die, stopped together."""
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from posrec.serving.server_log import log_as_json, tell
+
+BACKLOG = 4096
+FINISHING = 20  # seconds that requests under way have when the server is stopped
+SOCKET = "POSREC_SERVER_SOCKET"
+PAUSE = 1.0  # seconds before a worker that died at once is started again
+
+
+def run_worker(listening: socket.socket) -> None:
+    """This process answers until it is told to stop."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        "posrec.serving.app:create", factory=True, log_config=None, access_log=False, server_header=False,
+        lifespan="on", timeout_graceful_shutdown=FINISHING, timeout_keep_alive=75, backlog=BACKLOG, ws="none",
+    )  # fmt: skip
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def run_workers(listening: socket.socket, number: int) -> None:
+    """Keep `number` workers alive until told to stop (SIGTERM, Ctrl-C), then let them finish."""
+    stopping = threading.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, lambda *_: stopping.set())
+    workers = [(start(listening), time.monotonic()) for _ in range(number)]
+    while not stopping.wait(0.2):
+        for place, (worker, began) in enumerate(workers):
+            if worker.poll() is None:
+                continue
+            tell("a worker died and is replaced", logging.ERROR, worker=worker.pid, code=worker.returncode)
+            if time.monotonic() - began < PAUSE:
+                stopping.wait(PAUSE)
+            workers[place] = (start(listening), time.monotonic())
+    for worker, _ in workers:
+        worker.terminate()
+    end = time.monotonic() + FINISHING + 5
+    for worker, _ in workers:
+        try:
+            worker.wait(max(0.1, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()
+    tell("all workers stopped")
+
+
+def start(listening: socket.socket) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, SOCKET: str(listening.fileno())}
+    # A group of its own: Ctrl-C reaches the parent alone, and that tells the workers.
+    return subprocess.Popen(
+        [sys.executable, "-m", "posrec.serving.workers"], pass_fds=[listening.fileno()], env=environment,
+        process_group=0,
+    )  # fmt: skip
+
+
+def follow_parent() -> None:
+    """A worker whose parent is gone stops as well: nobody would look after it."""
+    parent = os.getppid()
+
+    def looking() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=looking, daemon=True).start()
+
+
+if __name__ == "__main__":
+    log_as_json()
+    follow_parent()
+    run_worker(socket.socket(fileno=int(os.environ[SOCKET])))

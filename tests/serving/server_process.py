@@ -1,0 +1,100 @@
+"""`posrec serve` as a process of its own, and a plain client."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.helpers import SOURCE
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Server:
+    process: subprocess.Popen[str]
+    log: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def port(self) -> int:
+        return int(self.said("listening")[0]["url"].rpartition(":")[2])
+
+    def said(self, message: str) -> list[dict[str, Any]]:
+        return [line for line in list(self.log) if line.get("message") == message]
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+            connection.request(
+                method, path, content, {name.replace("_", "-"): value for name, value in headers.items()}
+            )
+            answer = connection.getresponse()
+            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+        finally:
+            connection.close()
+
+    def recommend(self, *session: Any, **more: Any) -> Answer:
+        return self.ask("POST", "/v1/recommend", {"session": list(session), **more})
+
+    def metric(self, name: str) -> float:
+        lines = self.ask("GET", "/metrics").body.decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and not line.startswith("#"))
+
+
+def until(check: Callable[[], Any], seconds: float = 60) -> Any:
+    """What `check` gives once it is true; it is asked again and again."""
+    end = time.monotonic() + seconds
+    while not (value := check()):
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.05)
+    return value
+
+
+@contextmanager
+def serving(run: Path, *options: object, onnx: bool = False) -> Iterator[Server]:
+    line = [sys.executable, "-m", "posrec", "serve", str(run), "--port", "0", *([] if onnx else ["--no-onnx"])]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([*line, *map(str, options)], stderr=subprocess.PIPE, text=True, env=environment)
+    server = Server(process)
+
+    def listen() -> None:
+        assert process.stderr is not None
+        for said in process.stderr:
+            server.log.append(json.loads(said) if said.startswith("{") else {"message": said})
+
+    threading.Thread(target=listen, daemon=True).start()
+    try:
+        until(lambda: process.poll() is not None or server.said("listening"))
+        assert process.poll() is None, server.log
+        until(lambda: process.poll() is not None or server.said("serving") or is_refused(server))
+        yield server
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def is_refused(server: Server) -> bool:
+    return any("can't be served" in line.get("message", "") for line in list(server.log))

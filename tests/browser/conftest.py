@@ -37,19 +37,20 @@ def corner(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     return prepare(clicks, "csv", folder / "data", items=items, listener=SilentListener())
 
 
+def trained(data: PreparedDataset, model: str, folder: Path, settings: dict[str, Any]) -> Path:
+    finished, _ = fit_run(data, model, folder / "run", settings, "cpu", listener=SilentListener())
+    return finished.path
+
+
 @pytest.fixture(scope="session")
 def run(corner: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = {"d": 16, "epochs": 1, "learning_rate": 0.01, "batch_size": 200}
-    return fit_run(
-        corner, "posrec", tmp_path_factory.mktemp("run") / "run", settings, "cpu", listener=SilentListener()
-    )[0].path
+    return trained(corner, "posrec", tmp_path_factory.mktemp("run"), settings)
 
 
 @pytest.fixture(scope="session")
 def counting_run(corner: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fit_run(corner, "itemknn", tmp_path_factory.mktemp("run") / "run", {}, "cpu", listener=SilentListener())[
-        0
-    ].path
+    return trained(corner, "itemknn", tmp_path_factory.mktemp("run"), {})
 
 
 @pytest.fixture(scope="session")
@@ -147,7 +148,6 @@ class Visit:
         self.page.wait_for_function(
             "!document.querySelector('[aria-busy=true], .ghosts') && document.querySelector('.row, #clicks .blank')"
         )
-        self.page.wait_for_load_state("networkidle")
 
     def session(self) -> list[str]:
         cards = self.page.locator(".click")

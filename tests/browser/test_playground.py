@@ -144,6 +144,7 @@ def test_bars_of_an_explanation_add_up(visit: Visit, recommender: Recommender, g
         item = visit.shown()[place]
         visit.page.locator("#recommended .why").nth(place).click()
         visit.page.wait_for_function(f"document.querySelector('.about .id').textContent === {json.dumps(item)}")
+        visit.settle()
         why = recommender.explain(goods, item)
         rows = visit.page.locator(".part").all_inner_texts()
         values = [number(row.split("\n")[-1]) for row in rows]

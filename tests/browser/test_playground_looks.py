@@ -76,6 +76,7 @@ def test_targets_are_large_enough_for_a_finger(chromium: Any, address: str, good
         assert small == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 390)])
 def test_axe_finds_nothing(chromium: Any, address: str, goods: list[str], scheme: str, width: int) -> None:
     """axe-core's rules of WCAG 2.1 A and AA, contrast among them, in every state of the page."""

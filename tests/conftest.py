@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# One thread for each worker of pytest and what it starts: more would only get in each other's way.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # No deadlines: a noisy machine must not fail a test. In CI the same examples every time.
 settings.register_profile(
     "posrec",

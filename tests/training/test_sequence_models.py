@@ -33,6 +33,7 @@ def test_it_learns_with_its_own_settings(small: PreparedDataset, tmp_path: Path,
     assert trained["mrr@5"] > popular["mrr@5"] + (0.05 if model == "bprmf" else 0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", RANKING_LOSSES)
 def test_gru4rec_learns_from_every_loss(small: PreparedDataset, tmp_path: Path, loss: str) -> None:
     assert fit(small, "gru4rec", tmp_path / "run", loss=loss, l2=0.0, score_l2=0.1)["mrr@5"] > 0.4

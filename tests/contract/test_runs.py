@@ -107,6 +107,7 @@ def popular(shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> 
     return fit(MODELS["pop"], shop, tmp_path_factory.mktemp("pop") / "run")[1].metrics
 
 
+@pytest.mark.slow  # it trains every model: minutes
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "pop"])
 def test_it_beats_what_is_popular_on_the_demo_shop(
     name: str, shop: PreparedDataset, popular: dict[str, float], tmp_path: Path

@@ -5,6 +5,11 @@ class InputError(ValueError):
     """Something in the user's hands is wrong: a file, a column, an option. The command line exits with 2."""
 
 
+def not_installed(what: str, extra: str) -> InputError:
+    """`what` is asked for, and the packages of `extra` are not there."""
+    return InputError(f"{what} needs packages that are not installed: pip install 'posrec[{extra}]'")
+
+
 class RunFailed(RuntimeError):
     """The work can't go on, and says why. The command line exits with 1."""
 

@@ -105,10 +105,14 @@ def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
         raise InputError(f"{path} can't be resumed with another setting: {shown}")
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The config of a finished run."""
+def check_is_run(path: Path) -> None:
     if not (path / CONFIG).is_file():
         raise InputError(f"{path} is no run (it has no {CONFIG}); make one with posrec train")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The config of a finished run."""
+    check_is_run(path)
     config = read_json(path / CONFIG)
     if not isinstance(config, dict) or "model" not in config:
         raise InputError(f"{path / CONFIG} names no model; it is damaged or written by something else")

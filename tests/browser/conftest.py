@@ -112,7 +112,7 @@ def address(run: Path) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its driver keeps an event loop running, and other tests start one of their own
 def chromium() -> Iterator[Any]:
     """Debian's chromium; the tests are skipped where it or its driver is absent."""
     driver = pytest.importorskip("playwright.sync_api")

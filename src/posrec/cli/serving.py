@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from posrec.cli.printing import Device, Json, console, show
-from posrec.errors import InputError
+from posrec.errors import InputError, not_installed
 
 Allow = Annotated[Path | None, typer.Option(help="Recommend only these items: a file with an id a line.")]
 Deny = Annotated[Path | None, typer.Option(help="Never recommend these items: a file with an id a line.")]
@@ -143,7 +143,7 @@ def serve(
         from posrec.serving.server import serve as run_server
         from posrec.serving.server_settings import ServerSettings
     except ImportError:
-        raise InputError("serving needs packages that are not installed: pip install 'posrec[serve]'") from None
+        raise not_installed("serving", "serve") from None
     settings = ServerSettings(
         str(run), device, api_key, session_store, max_length, max_body, queue, log_requests=log_requests, onnx=onnx,
         allow_origin=tuple(allow_origin or ()), cache=str(cache) if cache else "",

@@ -33,7 +33,6 @@ from posrec.serving.wire import (
     ExplainAnswer,
     ExplainedClick,
     ExplainRequest,
-    Id,
     ItemsAnswer,
     Part,
     Problem,
@@ -97,9 +96,7 @@ class Service:
         return self.live.current
 
     async def recommend(self, session: list[Any], request: RecommendRequest | ClickRequest) -> RecommendAnswer:
-        if len(session) > self.settings.max_length:
-            most = self.settings.max_length
-            raise InputError(f"the session has {len(session):,} clicks; at most {most:,} are accepted")
+        self.check_length(session)
         allow, deny = getattr(request, "allow", None), getattr(request, "deny", None)
         ranker = self.loaded().ranker
         query = ranker.query(session, request.k, request.exclude_seen, allow, deny)
@@ -107,6 +104,11 @@ class Service:
             self.metrics.count("unknown_items", len(query.reading.unknown))
         assert self.batcher is not None
         return ranker.answer(query, await self.batcher.ask((ranker, query)))
+
+    def check_length(self, session: list[Any]) -> None:
+        most = self.settings.max_length
+        if len(session) > most:
+            raise InputError(f"the session has {len(session):,} clicks; at most {most:,} are accepted")
 
     async def recommend_sent(self, request: RecommendRequest) -> RecommendAnswer:
         session = request.session
@@ -169,8 +171,7 @@ def routes(service: Service) -> list[Any]:
         loaded = service.loaded()
         if loaded.ranker.recommender.number(str(data.item)) is None:
             raise NoSuchThing(f"item {str(data.item)[:100]!r} is not known to the model")
-        if len(data.session) > service.settings.max_length:
-            raise InputError(f"the session has more than {service.settings.max_length:,} clicks")
+        service.check_length(data.session)
         answer: ExplainAnswer = await service.aside(functools.partial(explain, loaded, data))
         return answer
 
@@ -190,7 +191,7 @@ def routes(service: Service) -> list[Any]:
     @post("/v1/sessions/{session_id:str}/click", status_code=200, responses=MISSING,
           summary="Add a click to a kept session, and get the best next items")  # fmt: skip
     async def click(session_id: str, data: Annotated[ClickRequest, Body()]) -> RecommendAnswer:
-        return await service.recommend(await stored(service).add(session_id, text(data.item)), data)
+        return await service.recommend(await stored(service).add(session_id, str(data.item)), data)
 
     @get("/healthz", media_type=MediaType.TEXT, summary="The process lives")
     async def healthz() -> str:
@@ -214,7 +215,7 @@ def routes(service: Service) -> list[Any]:
         return Response(PAGE.read_bytes(), media_type=MediaType.HTML)
 
     @get("/docs", media_type=MediaType.HTML, include_in_schema=False, sync_to_thread=False)
-    def docs(request: "Any") -> Response[str]:
+    def docs(request: Any) -> Response[str]:
         return Response(docs_page(request.app.openapi_schema.to_schema()), media_type=MediaType.HTML)
 
     return [recommend, explain_item, items, run, click, healthz, readyz, metrics, page, docs]
@@ -224,10 +225,6 @@ def stored(service: Service) -> SessionStore:
     if service.store is None:
         raise NoSuchThing("no sessions are kept here; start the server with --session-store redis://...")
     return service.store
-
-
-def text(item: Id) -> str:
-    return item if isinstance(item, str) else str(item)
 
 
 def create() -> Edge:

@@ -39,7 +39,6 @@ class LiveRun:
         self.stamp: Stamp | None = None  # of the run that is served, or of the one that was refused
         self.problem: str | None = None
         self.exporting: subprocess.Popen[bytes] | None = None
-        self.task: asyncio.Task[None] | None = None
 
     def load(self) -> Loaded:
         """The run as it lies on disk now, tried once; raises whatever is wrong with it."""

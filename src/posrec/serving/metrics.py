@@ -18,7 +18,7 @@ CLASSES = ("2xx", "3xx", "4xx", "5xx")
 EVENTS = ("unknown_items", "refused", "reloads", "failed_reloads", "store_errors")
 HELP = {
     "unknown_items": "Clicks on items that the model does not know.",
-    "refused": "Requests refused because too many waited.",
+    "refused": "Requests answered 503: too many waited, or the run or the session store was not there.",
     "reloads": "Runs taken over after they were replaced on disk.",
     "failed_reloads": "Replaced runs that could not be taken over.",
     "store_errors": "Requests that the session store did not answer.",

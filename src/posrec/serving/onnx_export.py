@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import posrec
 from posrec.data.batch import SessionBatch
-from posrec.errors import InputError, RunFailed
+from posrec.errors import InputError, RunFailed, not_installed
 from posrec.files import whole_file
 from posrec.layers.packing import ALL_SLOTS
 from posrec.runs import Run
@@ -166,5 +166,5 @@ def import_onnx() -> Any:
         import onnx
         import onnxscript  # noqa: F401  torch exports with it
     except ImportError:
-        raise InputError("ONNX needs packages that are not installed: pip install 'posrec[serve]'") from None
+        raise not_installed("ONNX", "serve") from None
     return onnx

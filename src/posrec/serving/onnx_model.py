@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from posrec.data.batch import SessionBatch
-from posrec.errors import InputError
+from posrec.errors import InputError, not_installed
 
 INPUTS = ("items", "lengths", "k")
 OUTPUTS = ("session_vectors", "scores", "top_scores", "top_items")
@@ -78,5 +78,5 @@ def import_runtime() -> Any:
     try:
         import onnxruntime
     except ImportError:
-        raise InputError("ONNX needs packages that are not installed: pip install 'posrec[serve]'") from None
+        raise not_installed("ONNX", "serve") from None
     return onnxruntime

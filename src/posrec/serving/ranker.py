@@ -28,8 +28,6 @@ class Query:
     allowed: tuple[int, ...] | None = None  # only these; None where all may be
 
 
-TWO_PARTS = 12  # sessions
-
 Found = tuple[list[int], list[float]]  # item numbers and their scores, the best first
 
 
@@ -45,9 +43,6 @@ class Ranker:
         if hasattr(run.model, "session_vectors") and self.recommender.device.type == "cpu":
             with torch.inference_mode():
                 self.search = Search(self.recommender.model.item_vectors())
-        self.by_clicks = None  # every item, the most clicked first
-        if self.recommender.popularity is not None:
-            self.by_clicks = self.recommender.popularity.cpu().sort(descending=True, stable=True)
 
     def query(
         self,
@@ -60,7 +55,7 @@ class Ranker:
         """A request read; an empty session is one of which nothing is known."""
         rec = self.recommender
         reading = rec.read(session) if session else Reading([], ())
-        if not reading.numbers and self.by_clicks is None:
+        if not reading.numbers and rec.popularity is None:
             raise InputError("no item of the session is known, and the run does not hold which items are popular")
         left_out = frozenset(reading.numbers) if exclude_seen else frozenset()
         if deny:
@@ -87,26 +82,20 @@ class Ranker:
         return found
 
     def rank_known(self, queries: Sequence[Query]) -> list[Found]:
-        device, n = self.recommender.device, self.recommender.items
+        batch = SessionBatch.of([query.reading.numbers for query in queries], self.longest)
         if self.search is None:
-            batch = SessionBatch.of([query.reading.numbers for query in queries], self.longest)
-            scores = self.model.scores(batch.to(device)).float().cpu()  # [B, n]
+            scores = self.model.scores(batch.to(self.recommender.device)).float().cpu()  # [B, n]
         else:
-            vectors = self.vectors([query.reading.numbers for query in queries])  # [B, d]
+            vectors: Tensor = self.model.session_vectors(batch)  # [B, d]
         found: list[Found] = [([], [])] * len(queries)
         groups: dict[int, list[int]] = {}  # rows by how many items must be found for them
         for row, query in enumerate(queries):
             if query.allowed is not None:
                 columns = torch.tensor(query.allowed) - 1
                 some = scores[row][columns] if self.search is None else self.search.scores_of(vectors[row], columns)
-                values, place = some.topk(min(query.k, len(columns)))
-                found[row] = ((columns[place] + 1).tolist(), values.tolist())
+                found[row] = best_of(some, columns, query)
             else:
-                wanted = min(query.k + len(query.left_out), n)
-                # Few sizes, so that most requests are ranked together: 24, 32, 64, ...
-                groups.setdefault(min(24 if wanted <= 24 else max(32, 1 << (wanted - 1).bit_length()), n), []).append(
-                    row
-                )
+                groups.setdefault(self.wanted(query), []).append(row)
         for wanted, rows in groups.items():
             place = torch.tensor(rows)
             if self.search is None:
@@ -117,29 +106,21 @@ class Ranker:
                 found[row] = kept(items, values, queries[row])
         return found
 
-    def vectors(self, sessions: list[list[int]]) -> Tensor:
-        """[B, d]. Many sessions are computed in two parts, the shorter and the longer: padding costs like clicks."""
-        if len(sessions) < TWO_PARTS:
-            vectors: Tensor = self.model.session_vectors(SessionBatch.of(sessions, self.longest))
-            return vectors
-        order = sorted(range(len(sessions)), key=lambda row: len(sessions[row]))
-        half = len(order) * 2 // 3  # most sessions are short
-        parts = [
-            self.model.session_vectors(SessionBatch.of([sessions[row] for row in rows], self.longest))
-            for rows in (order[:half], order[half:])
-        ]
-        return torch.cat(parts)[torch.tensor(order).argsort()]
+    def wanted(self, query: Query) -> int:
+        """How many items to find so that k are left; one of few sizes (24, 32, 64, ...): most are found together."""
+        wanted = query.k + len(query.left_out)
+        size = 24 if wanted <= 24 else max(32, 1 << (wanted - 1).bit_length())
+        return min(size, self.recommender.items)
 
     def popular(self, query: Query) -> Found:
-        assert self.by_clicks is not None
-        values, order = self.by_clicks
+        """The most clicked items, in the Recommender's order."""
+        assert self.recommender.popularity is not None
+        clicks = self.recommender.popularity.cpu()
         if query.allowed is not None:
-            among = set(query.allowed)
-            columns = [column for column in order.tolist() if column + 1 in among][: query.k]
-            assert self.recommender.popularity is not None
-            return [column + 1 for column in columns], self.recommender.popularity.cpu()[columns].tolist()
-        wanted = query.k + len(query.left_out)
-        return kept((order[:wanted] + 1).tolist(), values[:wanted].tolist(), query)
+            columns = torch.tensor(query.allowed, dtype=torch.long) - 1
+            return best_of(clicks[columns], columns, query)
+        best, columns = top(clicks[None], min(query.k + len(query.left_out), len(clicks)))
+        return kept((columns[0] + 1).tolist(), best[0].tolist(), query)
 
     def answer(self, query: Query, found: Found) -> RecommendAnswer:
         ids, rec = self.recommender.vocabulary.ids, self.recommender
@@ -147,6 +128,12 @@ class Ranker:
             RecommendedItem(ids[number - 1], score, rec.title(number)) for number, score in zip(*found, strict=True)
         ]
         return RecommendAnswer(items, list(query.reading.unknown), popular=not query.reading.numbers)
+
+
+def best_of(scores: Tensor, columns: Tensor, query: Query) -> Found:
+    """The k best of a few items, whose scores these are."""
+    values, place = scores.topk(min(query.k, len(columns)))
+    return (columns[place] + 1).tolist(), values.tolist()
 
 
 def kept(items: list[int], values: list[float], query: Query) -> Found:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from posrec.errors import InputError
+from posrec.errors import InputError, not_installed
+from posrec.runs import check_is_run
 from posrec.serving.server_log import log_as_json, tell
 from posrec.serving.server_settings import ServerSettings, default_cache
 from posrec.serving.session_store import SessionStore
@@ -21,9 +22,8 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
         import litestar  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError:
-        raise InputError("serving needs packages that are not installed: pip install 'posrec[serve]'") from None
-    if not (Path(settings.run) / "config.json").is_file():
-        raise InputError(f"{settings.run} is no run (it has no config.json); make one with posrec train")
+        raise not_installed("serving", "serve") from None
+    check_is_run(Path(settings.run))
     if settings.session_store is not None:
         SessionStore(settings.session_store)
     listening = bound(host, port)

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from posrec.errors import InputError
+from posrec.errors import InputError, not_installed
 
 EXPIRY = 30 * 60  # seconds
 KEPT = 200  # clicks; no model reads as many
@@ -24,9 +24,7 @@ class SessionStore:
             import redis
             import redis.asyncio
         except ImportError:
-            raise InputError(
-                "--session-store needs packages that are not installed: pip install 'posrec[serve]'"
-            ) from None
+            raise not_installed("--session-store", "serve") from None
         self.errors = (redis.RedisError, OSError, TimeoutError)
         try:
             self.client: Any = redis.asyncio.Redis.from_url(

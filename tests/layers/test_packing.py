@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.layers.packing import ALL_SLOTS, pack
+from posrec.layers.packing import pack
 from posrec.layers.product import batched_product
 
 masks = st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=5).filter(
@@ -36,17 +36,6 @@ def test_gradients_of_filled_slots_and_of_nothing_else(mask: list[list[bool]], s
     (masked * weights).sum().backward()
     assert slots.grad is not None
     assert torch.equal(slots.grad, torch.where(filled[..., None], 2 * weights, 0))
-
-
-@given(masks)
-def test_without_packing_slots_are_rows(mask: list[list[bool]]) -> None:
-    filled = torch.tensor(mask)
-    packing = pack(filled, ALL_SLOTS)
-    slots = torch.randn(*filled.shape, 3)
-    rows = packing.to_rows(slots)
-    assert torch.equal(rows, slots.flatten(0, 1))
-    assert torch.equal(packing.to_slots(rows), slots)
-    assert torch.equal(rows[packing.row_of_slot], slots)
 
 
 def test_rows_past_the_last_give_no_gradient() -> None:

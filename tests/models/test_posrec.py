@@ -13,7 +13,6 @@ from torch import Tensor
 
 from posrec.data.batch import SessionBatch
 from posrec.encodings.schemes import ENCODINGS
-from posrec.layers.packing import ALL_SLOTS
 from posrec.models.posrec import PosRec, PosRecConfig
 
 ITEMS = 12
@@ -180,8 +179,8 @@ def test_heads_must_divide_d() -> None:
 
 
 @given(st.lists(sessions, min_size=1, max_size=4), st.sampled_from(["ldpe", "rpe"]))
-def test_unpacked_and_with_distances_by_doubling_it_is_the_same(batch: list[list[int]], encoding: str) -> None:
+def test_with_distances_by_doubling_it_is_the_same(batch: list[list[int]], encoding: str) -> None:
     """What is exported."""
     model, plain = make(encoding=encoding, layers=2), SessionBatch.of(batch)
-    exported = replace(plain, capacity=ALL_SLOTS, longest=9)
+    exported = replace(plain, longest=9)
     assert torch.allclose(model.session_vectors(exported), model.session_vectors(plain), atol=1e-12)

@@ -87,8 +87,8 @@ def test_common_demands(encoding: str) -> None:
 
 def test_a_click_does_not_hear_later_ones() -> None:
     """What the layers give for the first clicks is the same whatever follows."""
-    model, seen = make(), []
-    model.layers[-1].register_forward_hook(lambda module, inputs, output: seen.append(output))
+    model, seen = make(layers=3), []
+    model.layers[1].register_forward_hook(lambda module, inputs, output: seen.append(output))
     model.session_vectors(SessionBatch.of([[1, 2, 3]]))
     model.session_vectors(SessionBatch.of([[1, 2, 3, 4, 5]]))
     assert torch.allclose(seen[0], seen[1][:3], atol=1e-12)

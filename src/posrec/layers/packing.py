@@ -5,8 +5,7 @@ slots one after the other; what mixes the slots of a session (attention, graph m
 Going either way is a gather, and so is its gradient, because every filled slot has exactly one row.
 
 On a GPU that replays a captured step shapes can't follow the data, so T may be given as a `capacity`; rows past the
-last filled slot then hold numbers that nothing reads and that give no gradient. Where not even B and L are known
-beforehand, in an exported model, nothing is packed: with ALL_SLOTS for its capacity slots are rows.
+last filled slot then hold numbers that nothing reads and that give no gradient.
 """
 
 from dataclasses import dataclass
@@ -15,8 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-
-ALL_SLOTS = 0
 
 
 @dataclass(frozen=True)
@@ -28,7 +25,6 @@ class Packing:
     filled: Tensor  # [B, L] True where a slot holds something
     used: Tensor | None  # [T] True where a row is a slot's; None where all are
     begins: Tensor  # [B + 1] session b has the rows begins[b] .. begins[b + 1] - 1
-    unpacked: bool = False  # every slot has its row, in order: T = B x L
 
     @property
     def longest(self) -> int:
@@ -37,15 +33,11 @@ class Packing:
 
     def to_rows(self, slots: Tensor) -> Tensor:
         """[B, L, ...] -> [T, ...]."""
-        if self.unpacked:
-            return slots.flatten(0, 1)
         rows: Tensor = ToRows.apply(slots, self.slot_of_row, self.row_of_slot, self.filled)  # type: ignore[no-untyped-call]
         return rows
 
     def to_slots(self, rows: Tensor) -> Tensor:
         """[T, ...] -> [B, L, ...]; an empty slot gets some other slot's numbers, to be masked by whoever reads it."""
-        if self.unpacked:
-            return rows.view(*self.filled.shape, *rows.shape[1:])
         slots: Tensor = ToSlots.apply(rows, self.row_of_slot, self.slot_of_row, self.used)  # type: ignore[no-untyped-call]
         return slots
 
@@ -56,22 +48,12 @@ class Packing:
 
 def pack(filled: Tensor, capacity: int | None = None) -> Packing:
     """`filled [B, L]` -> Packing, of exactly as many rows as there are filled slots, or of `capacity` rows."""
-    if capacity == ALL_SLOTS:
-        return unpacked(filled)
     if capacity is not None:
         return pack_many(filled, capacity, len(filled))[0]
     through = filled.flatten().cumsum(0)  # [B L] filled slots up to and with each
     begins = functional.pad(through.view_as(filled)[:, -1], (1, 0))
     row_of_slot = torch.where(filled, through.view_as(filled) - 1, 0)
     return Packing(row_of_slot, filled.flatten().nonzero()[:, 0], filled, None, begins)
-
-
-def unpacked(filled: Tensor) -> Packing:
-    """Every slot is a row, for an exported model; not for kernels, which take every row for a filled one."""
-    sessions, longest = filled.shape
-    slots = torch.arange(sessions * longest, device=filled.device)
-    begins = torch.arange(sessions + 1, device=filled.device) * longest
-    return Packing(slots.view(sessions, longest), slots, filled, filled.flatten(), begins, unpacked=True)
 
 
 def pack_many(filled: Tensor, capacity: int, sessions: int) -> list[Packing]:

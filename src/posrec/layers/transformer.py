@@ -6,6 +6,7 @@ x2 = LayerNorm(x1 + W_2 relu(W_1 x1))
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,10 @@ if torch.cuda.is_available():
 
 
 class TransformerLayer(nn.Module):
-    """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits."""
+    """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits.
+
+    With `rows [R]` only these are computed past the attention, [R, d].
+    """
 
     def __init__(self, d: int, heads: int, width: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -36,19 +40,32 @@ class TransformerLayer(nn.Module):
         self.after_feed_forward = nn.LayerNorm(d)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
-        x = self.after_attention(x + self.dropout(self.attend(x, packing, bias)))
+    def forward(self, x: Tensor, packing: Packing, bias: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
+        projected = linear(self.queries_keys_values, x)  # [T, 3d]
+        attended = self_attention(projected, self.heads, packing, bias, self.dropout)
+        if rows is not None:
+            x, attended = x[rows], attended[rows]
+        x = self.after_attention(x + self.dropout(linear(self.out, attended)))
         x = self.after_feed_forward(x + self.dropout(linear(self.narrow, functional.relu(linear(self.widen, x)))))
         return x
-
-    def attend(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
-        rows = linear(self.queries_keys_values, x)  # [T, 3d]
-        return linear(self.out, self_attention(rows, self.heads, packing, bias, self.dropout))
 
     def attention(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
         """The weights with which slots read one another, for who wants to look; [B, heads, L, L], row: who reads."""
         queries, keys, _ = split_heads(linear(self.queries_keys_values, x), self.heads, packing)
         return attention_weights(queries, keys, packing, bias)
+
+
+def in_turn(layers: nn.ModuleList, x: Tensor, rows: Tensor, *mixing: Any) -> Tensor:
+    """x [T, d] through one layer after the other -> its `rows` [R, d]: of the last layer nothing else is computed.
+
+    A readout reads one or two clicks of a session, and what follows the attention is most of a layer's work.
+    """
+    if not layers:
+        return x[rows]
+    for layer in layers[:-1]:
+        x = layer(x, *mixing)
+    read: Tensor = layers[-1](x, *mixing, rows=rows)
+    return read
 
 
 def self_attention(

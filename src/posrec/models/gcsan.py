@@ -20,7 +20,7 @@ from posrec.layers.gated_graph import GatedGraph
 from posrec.layers.item_table import ItemTable
 from posrec.layers.linear import linear
 from posrec.layers.packing import Packing, pack
-from posrec.layers.transformer import self_attention
+from posrec.layers.transformer import in_turn, self_attention
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class GCSANConfig:
 class SelfAttentionLayer(nn.Module):
     """F = softmax(Q K^T / sqrt(d)) V, Eq. (3); E = W_2 relu(W_1 F) + F, Eq. (4). x [T, d] -> [T, d].
 
-    One head, no sum around the attention and no layer norms: not a Transformer's layer.
+    One head, no sum around the attention and no layer norms: not a Transformer's layer. With `rows [R]` only these are
+    computed past the attention, [R, d].
     """
 
     def __init__(self, d: int, dropout: float) -> None:
@@ -46,8 +47,10 @@ class SelfAttentionLayer(nn.Module):
         self.second = nn.Linear(d, d)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, packing: Packing) -> Tensor:
+    def forward(self, x: Tensor, packing: Packing, rows: Tensor | None = None) -> Tensor:
         attended = self_attention(linear(self.queries_keys_values, x), 1, packing)
+        if rows is not None:
+            attended = attended[rows]
         mapped: Tensor = self.dropout(linear(self.second, functional.relu(linear(self.first, attended))))
         return mapped + attended
 
@@ -88,13 +91,10 @@ class GCSAN(nn.Module):
         packing = batch.packing or pack(graph.nodes, batch.capacity)
         x, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))  # [T, d]
         assert graph.weights is not None
-        last = graph.last(batch.lengths)
         nodes = self.graph(x, graph.weights, packing)  # H [T, d], Eq. (1), (2)
-        attended = nodes
-        for layer in self.attention:
-            attended = layer(attended, packing)  # E^(k), Eq. (3)-(6)
-        last_row, weight = packing.row_at(last), self.config.weight
-        return weight * attended[last_row] + (1 - weight) * nodes[last_row], table
+        last_row, weight = packing.row_at(graph.last(batch.lengths)), self.config.weight
+        attended = in_turn(self.attention, nodes, last_row, packing)  # E^(k), Eq. (3)-(6)
+        return weight * attended + (1 - weight) * nodes[last_row], table
 
     def item_vectors(self) -> Tensor:
         """[n, d]: row i is item i + 1."""

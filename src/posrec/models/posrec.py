@@ -22,7 +22,7 @@ from posrec.layers.anchors import message_weights
 from posrec.layers.gated_graph import GatedGraph
 from posrec.layers.item_table import ItemTable
 from posrec.layers.packing import Packing, pack
-from posrec.layers.transformer import TransformerLayer
+from posrec.layers.transformer import TransformerLayer, in_turn
 
 PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
 
@@ -79,7 +79,10 @@ class PosRec(nn.Module):
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
         """What of a batch does not depend on the weights; the engine may do it for many batches at once."""
         graph = build_graph(batch, with_distances=self.config.anchors)
-        return replace(graph, weights=self.weights(graph, graph.last(batch.lengths)))
+        last = graph.last(batch.lengths)
+        # The weights of N_in' and N_out' in Eq. (7), [B, 2, L, L].
+        weights = message_weights(graph.edges, graph.distances, graph.repeated, last, self.config.normalize)
+        return replace(graph, weights=weights)
 
     def session_vectors(self, batch: SessionBatch) -> Tensor:
         """h [B, d], Eq. (10)."""
@@ -102,11 +105,10 @@ class PosRec(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """X'_{l-1}, H_{l-1}, H_0: the three parts of Eq. (10), [B, d] each, from the nodes' vectors x [T, d]."""
         updated, hidden, bias = self.updated(batch, graph, packing, x)
-        for layer in self.transformer:
-            hidden = layer(hidden, packing, bias)  # Eq. (9)
-
         last_row, first_row = packing.row_at(graph.last(batch.lengths)), packing.row_of_slot[:, 0]
-        return updated[last_row], hidden[last_row], hidden[first_row]
+        read = in_turn(self.transformer, hidden, torch.cat([last_row, first_row]), packing, bias)  # Eq. (9), [2B, d]
+        sessions = batch.items.shape[0]
+        return updated[last_row], read[:sessions], read[sessions:]
 
     def updated(
         self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor
@@ -120,11 +122,6 @@ class PosRec(nn.Module):
         positions = (forward, backward, batch.lengths)
         placed = updated + packing.to_rows(self.encoding(*positions))
         return updated, placed, attention_bias(self.encoding, *positions)
-
-    def weights(self, graph: SessionGraph, last: Tensor) -> Tensor:
-        """The weights of N_in' and N_out' in Eq. (7), [B, 2, L, L]."""
-        distances = graph.distances if self.config.anchors else None
-        return message_weights(graph.edges, distances, graph.repeated, last, self.config.normalize)
 
     def item_vectors(self) -> Tensor:
         """X [n, d]: row i is item i + 1."""

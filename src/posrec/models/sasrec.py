@@ -21,7 +21,7 @@ from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.layers.item_table import ItemTable
 from posrec.layers.linear import linear
 from posrec.layers.packing import Packing, pack
-from posrec.layers.transformer import self_attention
+from posrec.layers.transformer import in_turn, self_attention
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class SelfAttentionBlock(nn.Module):
 
     S = x + dropout(softmax(Q K^T / sqrt(d_head) + bias) V),  Q, K, V of LayerNorm(x), Eq. (3)
     F = S + dropout(W_2 relu(W_1 LayerNorm(S))), Eq. (4)
+
+    With `rows [R]` only these are computed past the attention, [R, d].
     """
 
     def __init__(self, d: int, heads: int, dropout: float) -> None:
@@ -53,9 +55,12 @@ class SelfAttentionBlock(nn.Module):
         self.second = nn.Linear(d, d)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, packing: Packing, bias: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, packing: Packing, bias: Tensor | None, rows: Tensor | None = None) -> Tensor:
         projected = linear(self.queries_keys_values, self.attention_norm(x))
-        x = x + self.dropout(self_attention(projected, self.heads, packing, bias, self.dropout, causal=True))
+        attended = self_attention(projected, self.heads, packing, bias, self.dropout, causal=True)
+        if rows is not None:
+            x, attended = x[rows], attended[rows]
+        x = x + self.dropout(attended)
         inner = self.dropout(functional.relu(linear(self.first, self.feed_forward_norm(x))))
         x = x + self.dropout(linear(self.second, inner))
         return x
@@ -98,10 +103,8 @@ class SASRec(nn.Module):
         positions = (forward, batch.lengths[:, None] - 1 - forward, batch.lengths)
         hidden = self.dropout(clicked + packing.to_rows(self.encoding(*positions)))  # Eq. (1)
 
-        bias = attention_bias(self.encoding, *positions)
-        for layer in self.layers:
-            hidden = layer(hidden, packing, bias)  # Eq. (2)-(5)
-        return self.norm(hidden[packing.row_at(batch.lengths - 1)]), table
+        bias, last_row = attention_bias(self.encoding, *positions), packing.row_at(batch.lengths - 1)
+        return self.norm(in_turn(self.layers, hidden, last_row, packing, bias)), table  # Eq. (2)-(5)
 
     def item_vectors(self) -> Tensor:
         """M [n, d]: row i is item i + 1."""

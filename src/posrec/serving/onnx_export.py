@@ -16,7 +16,6 @@ import posrec
 from posrec.data.batch import SessionBatch
 from posrec.errors import InputError, RunFailed, not_installed
 from posrec.files import whole_file
-from posrec.layers.packing import ALL_SLOTS
 from posrec.runs import Run
 from posrec.serving.onnx_model import INPUTS, OUTPUTS, OnnxModel, import_runtime
 
@@ -33,7 +32,7 @@ class Exported(nn.Module):
         self.model = model
 
     def forward(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        batch = SessionBatch(items, lengths, capacity=ALL_SLOTS, longest=self.model.config.max_length)
+        batch = SessionBatch(items, lengths, longest=self.model.config.max_length)
         vectors = self.model.session_vectors(batch)
         return vectors, functional.linear(vectors, self.model.item_vectors())
 

@@ -39,13 +39,13 @@ class Search:
         table: Floats = self.vectors.numpy()
         if not np.isfinite(table).all() or not table.size:
             return
-        steps = np.maximum(np.abs(table).max(1), np.finfo(np.float32).tiny * LEVELS) / np.float32(LEVELS)
-        rounded = np.rint(table / steps[:, None]).astype(np.int8)
-        again = rounded * steps[:, None]
+        self.step = step_of(table)
+        rounded = np.rint(table / self.step).astype(np.int8)
+        again = rounded * self.step
         self.error = float(np.linalg.norm(table - again, axis=1).max())
         self.longest = float(np.linalg.norm(again, axis=1).max())
         try:
-            self.product = rounded_product(rounded, steps, threads)
+            self.product = rounded_product(rounded, threads)
         except InputError:  # no ONNX Runtime here
             return
 
@@ -55,54 +55,52 @@ class Search:
         wanted = k + MORE
         if self.product is None or n // BLOCK < 2 * wanted:
             return top(sessions @ self.vectors.T, k)
-        near, slack, steps = self.nearly(sessions.numpy())
+        near, step, slack = self.nearly(sessions.numpy())
         about, columns = top(torch.from_numpy(near), wanted, BLOCK)  # [B, wanted]
         scores = torch.bmm(self.vectors[columns], sessions[:, :, None])[..., 0]  # [B, wanted]
         values, place = scores.topk(k)
         columns = columns.gather(1, place)
         # An item left aside has a rounded score of at most the last one kept, and a true one at most `slack` above.
-        highest = about[:, -1] * torch.from_numpy(steps) + torch.from_numpy(slack)
+        highest = about[:, -1] * torch.from_numpy(step) + torch.from_numpy(slack)
         unsure = ~(highest < values[:, -1])  # so written that NaN is unsure
         if unsure.any():
             self.in_full += int(unsure.sum())
             values[unsure], columns[unsure] = top(sessions[unsure] @ self.vectors.T, k)
         return values, columns
 
-    def nearly(self, sessions: Floats) -> tuple[Floats, Floats, Floats]:
-        """The scores of the rounded vectors [B, n] in steps, how far they may be off [B], and the steps' size [B]."""
-        steps = np.maximum(np.abs(sessions).max(1), np.finfo(np.float32).tiny * LEVELS) / np.float32(LEVELS)
-        rounded = np.rint(sessions / steps[:, None])
+    def nearly(self, sessions: Floats) -> tuple[npt.NDArray[np.int32], Floats, Floats]:
+        """The scores of the rounded vectors [B, n], what a unit of them is worth [B], how far they may be off [B]."""
+        steps = step_of(sessions, axis=1)[:, None]
+        rounded = np.rint(sessions / steps)
         length = np.linalg.norm(sessions, axis=1)
-        error = np.linalg.norm(sessions - rounded * steps[:, None], axis=1)
+        error = np.linalg.norm(sessions - rounded * steps, axis=1)
         slack = length * self.error + error * self.longest + ROUNDING * length * self.longest
         (scores,) = self.product.run(None, {"sessions": rounded.astype(np.int8)})
-        return scores, slack.astype(np.float32), steps.astype(np.float32)
+        return scores, (steps[:, 0] * self.step).astype(np.float32), slack.astype(np.float32)
 
     def scores_of(self, session: Tensor, columns: Tensor) -> Tensor:
         """The scores [m] of some items for one session vector [d]."""
         return self.vectors[columns] @ session
 
 
-def rounded_product(rounded: npt.NDArray[np.int8], steps: Floats, threads: int) -> Any:
-    """A small ONNX graph: 8-bit sessions [B, d] -> scores [B, n], in steps of the session."""
+def step_of(values: Floats, axis: int | None = None) -> Floats:
+    """What one of the levels stands for."""
+    largest = np.abs(values).max(axis)
+    return np.maximum(largest, np.finfo(np.float32).tiny * LEVELS) / np.float32(LEVELS)  # type: ignore[no-any-return]
+
+
+def rounded_product(rounded: npt.NDArray[np.int8], threads: int) -> Any:
+    """A small ONNX graph: 8-bit sessions [B, d] -> scores [B, n]. Items share a step, so their scores compare."""
     runtime = import_runtime()
     from onnx import TensorProto, helper, numpy_helper
 
     n, d = rounded.shape
-    nodes = [
-        helper.make_node("MatMulInteger", ["sessions", "items"], ["whole"]),
-        helper.make_node("Cast", ["whole"], ["counted"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", ["counted", "item_steps"], ["scores"]),
-    ]
     graph = helper.make_graph(
-        nodes,
+        [helper.make_node("MatMulInteger", ["sessions", "items"], ["scores"])],
         "rounded",
         [helper.make_tensor_value_info("sessions", TensorProto.INT8, ["B", d])],
-        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["B", n])],
-        [
-            numpy_helper.from_array(np.ascontiguousarray(rounded.T), "items"),
-            numpy_helper.from_array(steps.astype(np.float32), "item_steps"),
-        ],
+        [helper.make_tensor_value_info("scores", TensorProto.INT32, ["B", n])],
+        [numpy_helper.from_array(np.ascontiguousarray(rounded.T), "items")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     options = runtime.SessionOptions()

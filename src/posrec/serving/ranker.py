@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from posrec.data.batch import SessionBatch
 from posrec.errors import InputError
 from posrec.runs import Run
 from posrec.serving.onnx_model import OnnxModel
 from posrec.serving.recommender import Reading, Recommender
-from posrec.serving.search import Search
+from posrec.serving.search import Best, Columns, ExactSearch, Floats, ordered
 from posrec.serving.top import top
 from posrec.serving.wire import RecommendAnswer, RecommendedItem
 
@@ -39,10 +39,10 @@ class Ranker:
         self.onnx = OnnxModel(onnx, threads=1) if onnx is not None else None
         self.model: Any = self.onnx or run.model
         self.longest: int = self.recommender.model.config.max_length
-        self.search: Search | None = None
+        self.search: ExactSearch | None = None
         if hasattr(run.model, "session_vectors") and self.recommender.device.type == "cpu":
             with torch.inference_mode():
-                self.search = Search(self.recommender.model.item_vectors())
+                self.search = ExactSearch(self.recommender.model.item_vectors())
 
     def query(
         self,
@@ -85,42 +85,29 @@ class Ranker:
         batch = SessionBatch.of([query.reading.numbers for query in queries], self.longest)
         if self.search is None:
             scores = self.model.scores(batch.to(self.recommender.device)).float().cpu()  # [B, n]
-        else:
-            vectors: Tensor = self.model.session_vectors(batch)  # [B, d]
+            return [best_of(row, query) for row, query in zip(scores.numpy(), queries, strict=True)]
+        vectors = self.model.session_vectors(batch).numpy()  # [B, d]
         found: list[Found] = [([], [])] * len(queries)
-        groups: dict[int, list[int]] = {}  # rows by how many items must be found for them
+        usual: list[int] = []
         for row, query in enumerate(queries):
-            if query.allowed is not None:
-                columns = torch.tensor(query.allowed) - 1
-                some = scores[row][columns] if self.search is None else self.search.scores_of(vectors[row], columns)
-                found[row] = best_of(some, columns, query)
+            if query.allowed is None:
+                usual.append(row)
             else:
-                groups.setdefault(self.wanted(query), []).append(row)
-        for wanted, rows in groups.items():
-            place = torch.tensor(rows)
-            if self.search is None:
-                best, columns = top(scores[place], wanted)
-            else:
-                best, columns = self.search.top(vectors[place], wanted)
-            for row, values, items in zip(rows, best.tolist(), (columns + 1).tolist(), strict=True):
-                found[row] = kept(items, values, queries[row])
+                found[row] = listed(ordered(*self.search.scored(vectors[row], columns_of(query)), query.k), query)
+        if usual:
+            wanted = [min(queries[row].k + len(queries[row].left_out), self.recommender.items) for row in usual]
+            for row, best in zip(usual, self.search.best(vectors[usual], wanted), strict=True):
+                found[row] = listed(best, queries[row])
         return found
 
-    def wanted(self, query: Query) -> int:
-        """How many items to find so that k are left; one of few sizes (24, 32, 64, ...): most are found together."""
-        wanted = query.k + len(query.left_out)
-        size = 24 if wanted <= 24 else max(32, 1 << (wanted - 1).bit_length())
-        return min(size, self.recommender.items)
-
     def popular(self, query: Query) -> Found:
-        """The most clicked items, in the Recommender's order."""
         assert self.recommender.popularity is not None
         clicks = self.recommender.popularity.cpu()
         if query.allowed is not None:
-            columns = torch.tensor(query.allowed, dtype=torch.long) - 1
-            return best_of(clicks[columns], columns, query)
+            return best_of(clicks.numpy(), query)
+        # Many items have the same number of clicks: by the same function as the Recommender's, so in its order.
         best, columns = top(clicks[None], min(query.k + len(query.left_out), len(clicks)))
-        return kept((columns[0] + 1).tolist(), best[0].tolist(), query)
+        return listed((best[0].numpy(), columns[0].numpy()), query)
 
     def answer(self, query: Query, found: Found) -> RecommendAnswer:
         ids, rec = self.recommender.vocabulary.ids, self.recommender
@@ -130,15 +117,23 @@ class Ranker:
         return RecommendAnswer(items, list(query.reading.unknown), popular=not query.reading.numbers)
 
 
-def best_of(scores: Tensor, columns: Tensor, query: Query) -> Found:
-    """The k best of a few items, whose scores these are."""
-    values, place = scores.topk(min(query.k, len(columns)))
-    return (columns[place] + 1).tolist(), values.tolist()
+def columns_of(query: Query) -> Columns:
+    return np.array(query.allowed, dtype=np.int64) - 1
 
 
-def kept(items: list[int], values: list[float], query: Query) -> Found:
-    """The k best without those left out."""
+def best_of(scores: Floats, query: Query) -> Found:
+    """Of the scores [n] of all items."""
+    if query.allowed is not None:
+        columns = columns_of(query)
+        return listed(ordered(scores[columns], columns, query.k), query)
+    wanted = min(query.k + len(query.left_out), len(scores))
+    return listed(ordered(scores, np.arange(len(scores)), wanted), query)
+
+
+def listed(best: Best, query: Query) -> Found:
+    """As item numbers, without those left out."""
+    scores, items = best[0].tolist(), (best[1] + 1).tolist()
     if query.left_out:
-        pairs = [(item, value) for item, value in zip(items, values, strict=True) if item not in query.left_out]
-        items, values = [item for item, _ in pairs], [value for _, value in pairs]
-    return items[: query.k], values[: query.k]
+        pairs = [pair for pair in zip(items, scores, strict=True) if pair[0] not in query.left_out]
+        items, scores = [item for item, _ in pairs], [score for _, score in pairs]
+    return items[: query.k], scores[: query.k]

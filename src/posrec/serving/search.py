@@ -1,4 +1,4 @@
-"""The k best items for session vectors, exactly, in less time than scoring every item in full.
+"""The best items for session vectors, exactly, in less time than scoring every item in full.
 
 Every item vector is rounded to 8 bits, the product of the rounded vectors is taken (a quarter of the bytes to read, a
 third of the time), and only the best of them are scored again in full. How far rounding can have moved a score is
@@ -10,77 +10,93 @@ so it is known, not hoped, whether an item left aside could have been among the 
 scored in full.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from posrec.errors import InputError
 from posrec.serving.onnx_model import import_runtime
-from posrec.serving.top import top
 
-MORE = 44  # items scored again beyond those asked for
-BLOCK = 32  # columns looked through together, for the sixty-odd best
+MORE = 44  # blocks looked into beyond the number of items asked for
+BLOCK = 32  # items whose best rounded score is taken first
 LEVELS = 127
 ROUNDING = 1e-5  # of |v| |x|: what 32-bit sums themselves may be off
 
 Floats = npt.NDArray[np.float32]
+Columns = npt.NDArray[np.int64]
+Best = tuple[Floats, Columns]  # scores and columns, the best first
 
 
-class Search:
-    """Over item vectors [n, d] on the CPU."""
+class ExactSearch:
+    """Over item vectors [n, d] on the CPU; column i is item i + 1."""
+
+    kind = "exact"
 
     def __init__(self, vectors: Tensor, threads: int = 1) -> None:
-        self.vectors = vectors.detach().float().contiguous()
+        self.table: Floats = vectors.detach().float().contiguous().numpy()
         self.in_full = 0  # sessions that had to be scored in full
         self.product: Any = None
-        table: Floats = self.vectors.numpy()
-        if not np.isfinite(table).all() or not table.size:
+        if not np.isfinite(self.table).all() or not self.table.size:
             return
-        self.step = step_of(table)
-        rounded = np.rint(table / self.step).astype(np.int8)
+        self.step = step_of(self.table)
+        rounded = np.rint(self.table / self.step).astype(np.int8)
         again = rounded * self.step
-        self.error = float(np.linalg.norm(table - again, axis=1).max())
+        self.error = float(np.linalg.norm(self.table - again, axis=1).max())
         self.longest = float(np.linalg.norm(again, axis=1).max())
         try:
-            self.product = rounded_product(rounded, threads)
+            self.product = rounded_product(np.pad(rounded, ((0, -len(rounded) % BLOCK), (0, 0))), threads)
         except InputError:  # no ONNX Runtime here
             return
 
-    def top(self, sessions: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Session vectors [B, d] -> scores and columns, [B, k] each, the best first."""
-        n = self.vectors.shape[0]
-        wanted = k + MORE
-        if self.product is None or n // BLOCK < 2 * wanted:
-            return top(sessions @ self.vectors.T, k)
-        near, step, slack = self.nearly(sessions.numpy())
-        about, columns = top(torch.from_numpy(near), wanted, BLOCK)  # [B, wanted]
-        scores = torch.bmm(self.vectors[columns], sessions[:, :, None])[..., 0]  # [B, wanted]
-        values, place = scores.topk(k)
-        columns = columns.gather(1, place)
-        # An item left aside has a rounded score of at most the last one kept, and a true one at most `slack` above.
-        highest = about[:, -1] * torch.from_numpy(step) + torch.from_numpy(slack)
-        unsure = ~(highest < values[:, -1])  # so written that NaN is unsure
-        if unsure.any():
-            self.in_full += int(unsure.sum())
-            values[unsure], columns[unsure] = top(sessions[unsure] @ self.vectors.T, k)
-        return values, columns
+    def best(self, sessions: Floats, wanted: Sequence[int]) -> list[Best]:
+        """Session vectors [B, d], and how many items of each -> the best of each, the best first."""
+        most = max(wanted) + MORE
+        if self.product is None or len(self.table) < 2 * most * BLOCK:
+            return [self.best_in_full(session, k) for session, k in zip(sessions, wanted, strict=True)]
+        near, unit, slack = self.nearly(sessions)
+        blocks = near.reshape(len(near), BLOCK, -1)  # a block is a column of this: quicker than neighbours would be
+        highest = blocks.max(1)
+        found = []
+        for row, (session, k) in enumerate(zip(sessions, wanted, strict=True)):
+            bar = np.partition(highest[row], -(k + MORE))[-(k + MORE)]  # no item left aside is rated higher
+            (chosen,) = (highest[row] >= bar).nonzero()
+            place, block = (blocks[row].take(chosen, 1) >= bar).nonzero()
+            columns = place * highest.shape[1] + chosen[block]
+            scores, columns = ordered(*self.scored(session, columns[columns < len(self.table)]), k)
+            if not bar * unit[row] + slack[row] < scores[-1]:  # so written that NaN is unsure
+                self.in_full += 1
+                scores, columns = self.best_in_full(session, k)
+            found.append((scores, columns))
+        return found
+
+    def best_in_full(self, session: Floats, k: int) -> Best:
+        return ordered(self.table @ session, np.arange(len(self.table)), k)
+
+    def scored(self, session: Floats, columns: Columns) -> Best:
+        """The scores of some items for one session vector [d]."""
+        return self.table.take(columns, 0) @ session, columns
 
     def nearly(self, sessions: Floats) -> tuple[npt.NDArray[np.int32], Floats, Floats]:
-        """The scores of the rounded vectors [B, n], what a unit of them is worth [B], how far they may be off [B]."""
+        """The scores of the rounded vectors [B, n'], what a unit of them is worth [B], how far they may be off [B]."""
         steps = step_of(sessions, axis=1)[:, None]
         rounded = np.rint(sessions / steps)
         length = np.linalg.norm(sessions, axis=1)
         error = np.linalg.norm(sessions - rounded * steps, axis=1)
         slack = length * self.error + error * self.longest + ROUNDING * length * self.longest
         (scores,) = self.product.run(None, {"sessions": rounded.astype(np.int8)})
-        return scores, (steps[:, 0] * self.step).astype(np.float32), slack.astype(np.float32)
+        return scores, steps[:, 0] * self.step, slack
 
-    def scores_of(self, session: Tensor, columns: Tensor) -> Tensor:
-        """The scores [m] of some items for one session vector [d]."""
-        return self.vectors[columns] @ session
+
+def ordered(scores: Floats, columns: Columns, k: int) -> Best:
+    """The k best, or all where there are fewer."""
+    if len(scores) > 8 * k:
+        best = np.argpartition(scores, -k)[-k:]
+        scores, columns = scores[best], columns[best]
+    order = np.argsort(-scores)[:k]
+    return scores[order], columns[order]
 
 
 def step_of(values: Floats, axis: int | None = None) -> Floats:

@@ -8,7 +8,6 @@ is what a busy machine does not blur: latencies measured beside other work are u
 """
 
 import argparse
-import asyncio
 import json
 import os
 import platform
@@ -26,6 +25,7 @@ from typing import Any
 
 import torch
 
+from paced_client import paced
 from posrec.data.vocabulary import Vocabulary
 from posrec.files import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
@@ -76,46 +76,14 @@ def by_wrk(url: str, script: Path, connections: int, seconds: int) -> dict[str, 
             "errors": errors}  # fmt: skip
 
 
-async def paced(port: int, items: int, rate: int, seconds: int, connections: int) -> dict[str, Any]:
-    """So many requests a second, each sent when its time has come; latency counts from then, so no wait is hidden."""
-    draw, latencies, errors = random.Random(0), [], 0
-    idle: asyncio.Queue[Any] = asyncio.Queue()
-    for _ in range(connections):
-        idle.put_nowait(await asyncio.open_connection("127.0.0.1", port))
-    bodies = []
-    for _ in range(2000):
+def requests(items: int, number: int = 2000) -> list[bytes]:
+    draw, made = random.Random(0), []
+    for _ in range(number):
         clicks = [f"i{draw.randrange(items)}" for _ in range(draw.randint(1, 10))]
         body = json.dumps({"session": clicks, "k": 20}).encode()
         head = b"POST /v1/recommend HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
-        bodies.append(head + body)
-
-    async def one(due: float, request: bytes) -> None:
-        nonlocal errors
-        reader, writer = await idle.get()
-        writer.write(request)
-        head = await reader.readuntil(b"\r\n\r\n")
-        await reader.readexactly(int(re.findall(rb"content-length: (\d+)", head)[0]))
-        idle.put_nowait((reader, writer))
-        errors += not head.startswith(b"HTTP/1.1 200")
-        latencies.append(time.perf_counter() - due)
-
-    began, tasks = time.perf_counter(), set()
-    for number in range(rate * seconds):
-        due = began + number / rate
-        while (wait := due - time.perf_counter()) > 0:
-            await asyncio.sleep(wait)
-        task = asyncio.create_task(one(due, bodies[number % len(bodies)]))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-        if number % 20 == 0:
-            await asyncio.sleep(0)
-    while tasks:
-        await asyncio.wait(tasks)
-    took = time.perf_counter() - began
-    latencies.sort()
-    place = {f"p{p}_ms": round(1000 * latencies[int(len(latencies) * p / 100)], 2) for p in (50, 90, 99)}
-    return {"connections": connections, "requests": len(latencies), "per_second": round(len(latencies) / took),
-            **place, "errors": errors}  # fmt: skip
+        made.append(head + body)
+    return made
 
 
 def main() -> None:
@@ -158,7 +126,7 @@ def main() -> None:
                 busy = os.getloadavg()[0]
                 if load.endswith("a second"):
                     port = int(url.rpartition(":")[2])
-                    found = asyncio.run(paced(port, arguments.items, arguments.rate, arguments.seconds, 64))
+                    found = paced(port, requests(arguments.items), arguments.rate, arguments.seconds, 64)
                 else:
                     connections = 1 if load.startswith("one") else arguments.connections
                     found = by_wrk(url, folder / "post.lua", connections, min(10, arguments.seconds))

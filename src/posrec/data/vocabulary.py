@@ -38,8 +38,12 @@ class Vocabulary:
         return {item: number for number, item in enumerate(self.ids, start=1)}
 
     def index(self, item: str) -> int:
-        """The number of an item. KeyError for an unknown one; ask `item in vocabulary` first, or use `indices`."""
+        """The number of an item. KeyError for an unknown one; ask `item in vocabulary` first, or use `find`."""
         return self._numbers[item]
+
+    def find(self, item: str) -> int | None:
+        """The number of an item, or None for an unknown one."""
+        return self._numbers.get(item)
 
     def indices(self, items: Iterable[str]) -> list[int]:
         """The numbers of the known items among `items`, in order; unknown ones are left out."""

@@ -25,7 +25,7 @@ class Batcher:
         compute: Callable[[Sequence[Any]], Sequence[Any]],
         queue: int = 256,
         most: int = 32,
-        gather: float = 0.002,
+        gather: float = 0.001,
         observe: Callable[[int], None] = lambda size: None,
     ) -> None:
         self.compute, self.queue, self.most, self.gather, self.observe = compute, queue, most, gather, observe

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from posrec.serving.metrics import Metrics
+from posrec.serving.patience import Patience
 from posrec.serving.problems import TooLarge, said
 from posrec.serving.server_log import tell
 from posrec.serving.server_settings import ServerSettings
@@ -21,8 +22,33 @@ Send = Callable[[Any], Awaitable[None]]
 Quick = Callable[[bytes], Awaitable[bytes]]  # a request's body -> its answer's
 
 GONE = 499  # what is noted of a client that left before its answer
-PATIENCE = 10.0  # seconds a client may take to send its body
 OPEN = ("/", "/healthz", "/readyz", "/docs", "/openapi/openapi.json")  # without a key
+
+
+class Visit:
+    """One request on its way: its body's end and its answer's status are noted as they pass."""
+
+    __slots__ = ("patience", "receive_", "send_", "status", "task")
+
+    def __init__(self, receive: Receive, send: Send, patience: Patience) -> None:
+        self.receive_, self.send_, self.patience = receive, send, patience
+        self.status = GONE
+        task = asyncio.current_task()
+        assert task is not None
+        self.task = task
+        patience.begin(task)
+
+    async def receive(self) -> Any:
+        message = await self.receive_()
+        if not message.get("more_body", False):
+            self.patience.end(self.task)
+        return message
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.patience.end(self.task)
+        await self.send_(message)
 
 
 class Edge:
@@ -32,67 +58,38 @@ class Edge:
         self.app, self.settings, self.metrics = app, settings, metrics
         # Pages of other origins need the headers that Litestar adds.
         self.quick = {} if settings.allow_origin else quick
+        self.patience = Patience()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status = time.perf_counter(), GONE
-
-        # One timer a request: waiting for every piece with a timeout of its own would cost more than the rest of this.
-        task = asyncio.current_task()
-        assert task is not None
-        too_slow = False
-
-        def give_up() -> None:
-            nonlocal too_slow
-            too_slow = True
-            task.cancel()
-
-        slow = asyncio.get_running_loop().call_later(PATIENCE, give_up)
-
-        async def noting_the_end() -> Any:
-            message = await receive()
-            if not message.get("more_body", False):
-                slow.cancel()
-            return message
-
-        async def noting(message: Any) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                slow.cancel()
-                status = message["status"]
-            await send(message)
-
+        began, visit = time.perf_counter(), Visit(receive, send, self.patience)
         try:
-            if self.settings.api_key and scope["path"] not in OPEN and not self.has_key(scope):
-                await refuse(noting, 401, "an API key is needed: Authorization: Bearer KEY, or X-API-Key: KEY")
-            elif scope["method"] == "POST" and scope["path"] in self.quick:
-                await self.answer(self.quick[scope["path"]], noting_the_end, noting)
-            else:
-                await self.app(scope, noting_the_end, noting)
+            await self.pass_on(scope, visit)
         except asyncio.CancelledError:
-            if too_slow and status == GONE:
-                await refuse(noting, 408, f"the body did not come within {PATIENCE:.0f} seconds")
-            else:
+            if not self.patience.was_late(visit.task):
                 raise
+            await refuse(visit.send, 408, f"the body did not come within {self.patience.seconds:.0f} seconds")
         finally:
-            slow.cancel()
-            seconds = time.perf_counter() - began
-            self.metrics.request(scope["path"], status, seconds)
-            if status == 503:
-                self.metrics.count("refused")
-            if self.settings.log_requests:
-                level = logging.WARNING if status >= 500 else logging.INFO
-                milliseconds = round(1000 * seconds, 2)
-                tell("request", level, method=scope["method"], path=scope["path"], status=status, ms=milliseconds)
+            self.patience.end(visit.task)
+            self.note(scope, visit.status, time.perf_counter() - began)
 
-    async def answer(self, quick: Quick, receive: Receive, send: Send) -> None:
+    async def pass_on(self, scope: Scope, visit: Visit) -> None:
+        path = scope["path"]
+        if self.settings.api_key and path not in OPEN and not self.has_key(scope):
+            await refuse(visit.send, 401, "an API key is needed: Authorization: Bearer KEY, or X-API-Key: KEY")
+        elif path in self.quick and scope["method"] == "POST":
+            await self.answer(self.quick[path], visit)
+        else:
+            await self.app(scope, visit.receive, visit.send)
+
+    async def answer(self, quick: Quick, visit: Visit) -> None:
         """The road of most requests, without routing and what else a framework does for each."""
         try:
             body, more = b"", True
             while more:
-                message = await receive()
+                message = await visit.receive()
                 if message["type"] == "http.disconnect":
                     return
                 body += message.get("body", b"")
@@ -101,12 +98,18 @@ class Edge:
                     raise TooLarge
             content = await quick(body)
         except Exception as error:  # all errors are answered in one way
-            await refuse(send, *said(error))
+            await refuse(visit.send, *said(error))
             return
-        length = str(len(content)).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", length)]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": content})
+        await respond(visit.send, 200, content)
+
+    def note(self, scope: Scope, status: int, seconds: float) -> None:
+        self.metrics.request(scope["path"], status, seconds)
+        if status == 503:
+            self.metrics.count("refused")
+        if self.settings.log_requests:
+            level = logging.WARNING if status >= 500 else logging.INFO
+            milliseconds = round(1000 * seconds, 2)
+            tell("request", level, method=scope["method"], path=scope["path"], status=status, ms=milliseconds)
 
     def has_key(self, scope: Scope) -> bool:
         assert self.settings.api_key is not None
@@ -119,9 +122,11 @@ class Edge:
 
 
 async def refuse(send: Send, status: int, sentence: str, retry_after: int | None = None) -> None:
-    content = msgspec.json.encode(Problem(sentence))
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-    if retry_after is not None:
-        headers.append((b"retry-after", str(retry_after).encode()))
+    more = [] if retry_after is None else [(b"retry-after", b"%d" % retry_after)]
+    await respond(send, status, msgspec.json.encode(Problem(sentence)), more)
+
+
+async def respond(send: Send, status: int, content: bytes, more: list[tuple[bytes, bytes]] | None = None) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content)), *(more or ())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content})

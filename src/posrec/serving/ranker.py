@@ -110,10 +110,8 @@ class Ranker:
         return listed((best[0].numpy(), columns[0].numpy()), query)
 
     def answer(self, query: Query, found: Found) -> RecommendAnswer:
-        ids, rec = self.recommender.vocabulary.ids, self.recommender
-        items = [
-            RecommendedItem(ids[number - 1], score, rec.title(number)) for number, score in zip(*found, strict=True)
-        ]
+        ids, title = self.recommender.vocabulary.ids, self.recommender.title
+        items = [RecommendedItem(ids[number - 1], score, title(number)) for number, score in zip(*found, strict=True)]
         return RecommendAnswer(items, list(query.reading.unknown), popular=not query.reading.numbers)
 
 

@@ -99,13 +99,15 @@ class Recommender:
         if not ids:
             raise InputError("the session is empty; give it at least one item")
         numbers = [self.number(item) for item in ids]
-        unknown = tuple(item for item, number in zip(ids, numbers, strict=True) if number is None)
-        return Reading([number for number in numbers if number is not None], unknown)
+        known = [number for number in numbers if number is not None]
+        if len(known) == len(ids):
+            return Reading(known, ())
+        return Reading(known, tuple(item for item, number in zip(ids, numbers, strict=True) if number is None))
 
     def number(self, item: str) -> int | None:
         """None for an item that the model does not know; the vocabulary may hold items that training never saw."""
-        number = self.vocabulary.index(item) if item in self.vocabulary else self.items + 1
-        return number if number <= self.items else None
+        number = self.vocabulary.find(item)
+        return None if number is None or number > self.items else number
 
     def checked_k(self, k: int | None) -> int:
         if k is None:

@@ -42,8 +42,10 @@ def as_ids(clicks: Iterable[Any]) -> list[str]:
     """
     if isinstance(clicks, str | bytes) or not isinstance(clicks, Iterable):
         raise InputError(f"a session is a list of item ids, not {clicks!r}")
-    ids = list(clicks)
-    for item in ids:
-        if isinstance(item, bool) or not isinstance(item, str | Integral):
-            raise InputError(f"an item id is text or a whole number, not {item!r}")
-    return [item if isinstance(item, str) else str(item) for item in ids]
+    return [item if type(item) is str else as_id(item) for item in clicks]
+
+
+def as_id(item: Any) -> str:
+    if isinstance(item, bool) or not isinstance(item, str | Integral):
+        raise InputError(f"an item id is text or a whole number, not {item!r}")
+    return str(item)

@@ -29,8 +29,8 @@ from paced_client import paced
 from posrec.data.vocabulary import Vocabulary
 from posrec.files import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.runs import Run, save_run
-from posrec.serving.onnx_cache import export_into
+from posrec.runs import Run, load_run, save_run
+from posrec.serving.run_cache import RunCache
 
 SCRIPT = """
 wrk.method = "POST"
@@ -102,7 +102,7 @@ def main() -> None:
         folder = Path(name)
         make_run(folder / "run", arguments.items)
         if not arguments.torch:
-            export_into(folder / "run", folder / "cache")
+            RunCache(str(folder / "cache")).make(load_run(folder / "run"))
         (folder / "post.lua").write_text(SCRIPT.replace("ITEMS", str(arguments.items)))
         line = [sys.executable, "-m", "posrec", "serve", str(folder / "run"), "--port", "0", "--cache",
                 str(folder / "cache"), "--workers", str(arguments.workers)]  # fmt: skip

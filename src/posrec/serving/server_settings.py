@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from posrec.serving.faiss_search import IndexSettings
 from posrec.serving.wire import MOST_CLICKS
 
 VARIABLE = "POSREC_SERVER"
@@ -23,7 +24,8 @@ class ServerSettings(msgspec.Struct, frozen=True):
     allow_origin: tuple[str, ...] = ()  # CORS is off unless origins are named
     log_requests: bool = False
     onnx: bool = True  # compute by ONNX Runtime where the model can be exported
-    cache: str = ""  # where exported models are kept
+    index: IndexSettings = IndexSettings()
+    cache: str = ""  # where is kept what is made of runs
     shared: str = ""  # where the workers keep their counts
 
     def to_environment(self) -> None:

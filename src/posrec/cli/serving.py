@@ -153,7 +153,7 @@ def serve(
         int, typer.Option(help="The most clicks a session may have; the model reads the latest.", min=1, max=10_000)
     ] = 10_000,
     max_body: Annotated[int, typer.Option(help="The most bytes a request may have.", min=1024)] = 2 << 20,
-    queue: Annotated[int, typer.Option(help="Requests of a worker that may wait; more get 503.", min=1)] = 256,
+    queue: Annotated[int, typer.Option(help="Requests of a worker that may wait; more get 503.", min=1)] = 128,
     allow_origin: Annotated[
         list[str] | None, typer.Option(help="Web pages from here may ask (CORS). May be given again.")
     ] = None,

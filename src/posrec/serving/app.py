@@ -118,6 +118,8 @@ class Service:
         return await self.recommend(session, request)
 
     async def recommend_quickly(self, body: bytes) -> bytes:
+        assert self.batcher is not None
+        self.batcher.refuse_more()
         return ENCODER.encode(await self.recommend_sent(DECODER.decode(body)))
 
     async def aside(self, work: Callable[[], Any]) -> Any:

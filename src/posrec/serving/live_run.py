@@ -14,7 +14,7 @@ from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.runs import CONFIG, load_run
 from posrec.serving.catalogue_search import CatalogueSearch
 from posrec.serving.metrics import Metrics
-from posrec.serving.onnx_cache import cached, export_aside
+from posrec.serving.onnx_cache import cached, export_aside, told_by
 from posrec.serving.ranker import Ranker
 from posrec.serving.server_log import tell
 from posrec.tensors import WEIGHTS
@@ -94,9 +94,15 @@ class LiveRun:
             await loop.run_in_executor(None, self.take_over, "replaced on disk")
             if self.problem is None:
                 self.metrics.count("reloads")
-        elif self.waits_for_onnx() and await loop.run_in_executor(None, self.is_exported):
+            return
+        ended = self.exporting is not None and self.exporting.poll() is not None  # asked before looking for the file
+        if self.waits_for_onnx() and await loop.run_in_executor(None, self.is_exported):
             self.end_export()
             await loop.run_in_executor(None, self.take_over, "exported")
+        elif ended and self.exporting is not None:
+            reason = told_by(self.exporting)
+            tell("the export to ONNX failed; torch goes on computing", logging.WARNING, reason=reason)
+            self.end_export()  # it is tried again with the next run or start
 
     def waits_for_onnx(self) -> bool:
         """Whether torch stands in; another worker may be the one that exports."""

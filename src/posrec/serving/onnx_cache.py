@@ -40,9 +40,21 @@ def cached(run: Path, cache: Path) -> Path | None:
 
 
 def export_aside(run: Path, cache: Path) -> subprocess.Popen[bytes]:
-    """Export in a process of its own and at low priority; the file is there when it is done."""
+    """Export in a process of its own and at low priority; the file is there when it is done. `told_by` says why not."""
+    # No pipe: nobody reads meanwhile, and a full one would stop the export.
+    told = tempfile.TemporaryFile()  # noqa: SIM115
     line = [sys.executable, "-m", "posrec.serving.onnx_cache", str(run), str(cache)]
-    return subprocess.Popen(["nice", "-n", "10", *line], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(["nice", "-n", "10", *line], stdout=subprocess.DEVNULL, stderr=told)
+    process.stderr = told
+    return process
+
+
+def told_by(export: subprocess.Popen[bytes]) -> str:
+    """The last line that an export which ended has written."""
+    assert export.stderr is not None
+    export.stderr.seek(0)
+    lines = export.stderr.read().decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), f"it ended with code {export.returncode}")
 
 
 def export_into(run: Path, cache: Path) -> Path:

@@ -52,12 +52,19 @@ def well(server: Server) -> bool:
 
 @both
 @pytest.mark.parametrize("body", [
-    b"", b"{", b"nonsense", b'{"session": ["i3"', b"\0\0\0", b'{"session": [NaN]}', b'{"session": ["i3"]} {}',
+    b"", b"{", b"nonsense", b'{"session": ["i3"', b"\0\0\0", b'{"session": [NaN]}',
     b"{'session': ['i3']}", b'{"session": ["\\ud800"]}', json.dumps({"session": ["i3"]}).encode("utf-16"),
 ])  # fmt: skip
 def test_what_is_no_json(server: Server, path: str, body: bytes) -> None:
     refused(server.ask("POST", path, body), 400, "the body is no JSON")
     assert well(server)
+
+
+@both
+def test_more_than_one_json(server: Server, path: str) -> None:
+    body = json.dumps({"session": ["i3"], **REST[path]}).encode()
+    assert server.ask("POST", path, body).status == 200
+    refused(server.ask("POST", path, body + b" {}"), 400, "the body is no JSON")
 
 
 @both

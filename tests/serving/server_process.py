@@ -54,6 +54,10 @@ class Server:
     def recommend(self, *session: Any, **more: Any) -> Answer:
         return self.ask("POST", "/v1/recommend", {"session": list(session), **more})
 
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
     def metric(self, name: str) -> float:
         lines = self.ask("GET", "/metrics").body.decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and not line.startswith("#"))

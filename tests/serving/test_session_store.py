@@ -1,8 +1,5 @@
 """Sessions kept in a real redis-server: clicks add up, expire, and the store may go and come back."""
 
-import shutil
-import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,35 +7,11 @@ import pytest
 
 from posrec.serving.session_store import EXPIRY, KEPT, key
 from tests.serving.server_process import Server, serving, until
+from tests.serving.store_process import PROGRAM, Store
 
 pytest.importorskip("litestar")
-redis = pytest.importorskip("redis")
-PROGRAM = shutil.which("redis-server") or shutil.which("valkey-server")
+pytest.importorskip("redis")
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="there is no redis-server here")
-
-
-class Store:
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.folder = folder
-        self.client = redis.Redis(port=self.port, decode_responses=True)
-
-    def start(self) -> None:
-        line = [PROGRAM, "--port", self.port, "--bind", "127.0.0.1", "--save", "", "--dir", self.folder]
-        self.process = subprocess.Popen(list(map(str, line)), stdout=subprocess.DEVNULL)
-        until(self.answers)
-
-    def answers(self) -> bool:
-        try:
-            return bool(self.client.ping())
-        except redis.RedisError:
-            return False
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +80,23 @@ def test_the_store_gone_and_back(server: Server, store: Store) -> None:
     until(lambda: server.ask("POST", "/v1/sessions/emil/click", {"item": "i3"}).status == 200)
     assert click(server, "emil", "i4") in (best(server, "i3", "i4"), best(server, "i3", "i3", "i4"))
     assert server.metric("posrec_store_errors_total") >= 2
+
+
+def test_a_store_that_hangs_is_not_waited_for(server: Server, store: Store) -> None:
+    assert click(server, "fritz", "i3") == best(server, "i3")
+    with store.hanging():
+        assert server.ask("POST", "/v1/sessions/fritz/click", {"item": "i4"}).status == 503
+        assert server.recommend("i3", session_id="fritz").status == 503
+        assert server.recommend("i3").status == 200
+    until(lambda: server.recommend("i5", session_id="fritz").status == 200)
+    # The store may have heard the click that it did not answer for.
+    assert best(server, "i5", session_id="fritz") in (best(server, "i3", "i5"), best(server, "i3", "i4", "i5"))
+
+
+def test_types_are_as_strict_as_elsewhere(server: Server) -> None:
+    for wrong in ({"item": "i3", "k": "5"}, {"item": "i3", "exclude_seen": 0}, {"item": None}, {"item": "i3", "x": 1}):
+        assert server.ask("POST", "/v1/sessions/gerd/click", wrong).status == 422
+    assert server.recommend(session_id="gerd").json()["popular"]  # nothing was kept
 
 
 def test_a_key_of_another_kind_is_no_crash(server: Server, store: Store) -> None:

@@ -153,6 +153,7 @@ def serve(
         int, typer.Option(help="The most clicks a session may have; the model reads the latest.", min=1, max=10_000)
     ] = 10_000,
     max_body: Annotated[int, typer.Option(help="The most bytes a request may have.", min=1024)] = 2 << 20,
+    patience: Annotated[float, typer.Option(help="Seconds a client may take to send its request.", min=0.1)] = 10.0,
     queue: Annotated[int, typer.Option(help="Requests of a worker that may wait; more get 503.", min=1)] = 128,
     allow_origin: Annotated[
         list[str] | None, typer.Option(help="Web pages from here may ask (CORS). May be given again.")
@@ -175,7 +176,8 @@ def serve(
     except ImportError:
         raise not_installed("serving", "serve") from None
     settings = ServerSettings(
-        str(run), device, api_key, session_store, max_length, max_body, queue, log_requests=log_requests, onnx=onnx,
-        allow_origin=tuple(allow_origin or ()), cache=str(cache) if cache else "", index=index_settings(index),
+        str(run), device, api_key, session_store, max_length, max_body, patience, queue, log_requests=log_requests,
+        onnx=onnx, allow_origin=tuple(allow_origin or ()), cache=str(cache) if cache else "",
+        index=index_settings(index),
     )  # fmt: skip
     run_server(settings, host, port, workers)

@@ -29,6 +29,7 @@ from posrec.serving.run_cache import RunCache
 from posrec.serving.server_log import log_as_json, tell
 from posrec.serving.server_settings import ServerSettings
 from posrec.serving.session_store import SessionStore
+from posrec.serving.strict_request import StrictRequest
 from posrec.serving.wire import (
     ClickRequest,
     ExplainAnswer,
@@ -49,11 +50,13 @@ PROBLEMS = {
     status: ResponseSpec(Problem, generate_examples=False, description=about)
     for status, about in {
         400: "The body is no JSON, or the request makes no sense.", 401: "The API key is missing or wrong.",
-        413: "The body is too large.", 422: "A field is missing, of the wrong type or out of bounds.",
+        408: "The body did not come in time.", 413: "The body is too large.", 415: "The body is said to be no JSON.",
+        422: "A field is missing, of the wrong type or out of bounds.",
         503: "Too much to do, or not ready; come back after Retry-After seconds.",
     }.items()
 }  # fmt: skip
-MISSING = {**PROBLEMS, 404: ResponseSpec(Problem, generate_examples=False, description="There is no such item.")}
+NOTHING = ResponseSpec(Problem, generate_examples=False, description="There is no such item, or no session store.")
+MISSING = {**PROBLEMS, 404: NOTHING}
 
 
 class Service:
@@ -165,7 +168,7 @@ def explain(loaded: Loaded, request: ExplainRequest) -> ExplainAnswer:
 
 
 def routes(service: Service) -> list[Any]:
-    @post("/v1/recommend", status_code=200, responses=PROBLEMS, summary="The best next items for a session")
+    @post("/v1/recommend", status_code=200, responses=MISSING, summary="The best next items for a session")
     async def recommend(data: RecommendRequest) -> RecommendAnswer:
         return await service.recommend_sent(data)
 
@@ -207,7 +210,7 @@ def routes(service: Service) -> list[Any]:
         service.loaded()
         return "ready"
 
-    @get("/metrics", media_type=MediaType.TEXT, summary="Counts for Prometheus")
+    @get("/metrics", media_type=MediaType.TEXT, responses=PROBLEMS, summary="Counts for Prometheus")
     async def metrics() -> str:
         if service.batcher is not None:
             service.metrics.waiting(len(service.batcher.waiting))
@@ -232,6 +235,13 @@ def stored(service: Service) -> SessionStore:
     return service.store
 
 
+def close_requests(app: Litestar) -> None:
+    """Unknown fields are refused, and the document must say so; Litestar leaves that out."""
+    for name, schema in (app.openapi_schema.components.schemas or {}).items():
+        if name.endswith("Request"):
+            schema.additional_properties = False
+
+
 def create() -> Edge:
     """The application of one worker process, as its environment says."""
     log_as_json()
@@ -249,7 +259,9 @@ def application(settings: ServerSettings) -> Edge:
         exception_handlers=HANDLERS,
         openapi_config=described,
         cors_config=CORSConfig(list(settings.allow_origin)) if settings.allow_origin else None,
+        request_class=StrictRequest,
         request_max_body_size=settings.max_body,
         logging_config=None,
     )
+    close_requests(app)
     return Edge(app, settings, service.metrics, {"/v1/recommend": service.recommend_quickly})

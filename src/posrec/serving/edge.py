@@ -21,18 +21,21 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 Quick = Callable[[bytes], Awaitable[bytes]]  # a request's body -> its answer's
 
+CLOSE = (b"connection", b"close")
 GONE = 499  # what is noted of a client that left before its answer
+# What a body of JSON may be called. Text and forms as well: fetch and `curl -d` say so unless told otherwise.
+JSON = (b"application/json", b"text/plain", b"application/x-www-form-urlencoded")
 OPEN = ("/", "/healthz", "/readyz", "/docs", "/openapi/openapi.json")  # without a key
 
 
 class Visit:
     """One request on its way: its body's end and its answer's status are noted as they pass."""
 
-    __slots__ = ("patience", "receive_", "send_", "status", "task")
+    __slots__ = ("ended", "gone", "patience", "receive_", "scope", "send_", "status", "task")
 
-    def __init__(self, receive: Receive, send: Send, patience: Patience) -> None:
-        self.receive_, self.send_, self.patience = receive, send, patience
-        self.status = GONE
+    def __init__(self, scope: Scope, receive: Receive, send: Send, patience: Patience) -> None:
+        self.scope, self.receive_, self.send_, self.patience = scope, receive, send, patience
+        self.status, self.ended, self.gone = GONE, False, False
         task = asyncio.current_task()
         assert task is not None
         self.task = task
@@ -41,14 +44,34 @@ class Visit:
     async def receive(self) -> Any:
         message = await self.receive_()
         if not message.get("more_body", False):
+            self.ended, self.gone = True, message["type"] == "http.disconnect"
             self.patience.end(self.task)
         return message
 
     async def send(self, message: Any) -> None:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
             self.patience.end(self.task)
+            self.ended = self.ended or not has_body(self.scope)
+            if not self.gone:  # else nobody is there to be told
+                self.status = message["status"]
+            if not self.ended:
+                message = {**message, "headers": [*message["headers"], CLOSE]}
+        elif not self.ended and not message.get("more_body", False):
+            await self.send_({**message, "more_body": True})
+            await self.drain()
+            message = {"type": "http.response.body", "body": b""}
         await self.send_(message)
+
+    async def drain(self) -> None:
+        """Read on after a refusal, but not for ever: a client whose sending is cut off does not get to read why."""
+        self.patience.begin(self.task)
+        try:
+            while not self.ended:
+                await self.receive()
+        except asyncio.CancelledError:
+            if not self.patience.was_late(self.task):
+                raise
+            self.ended = True
 
 
 class Edge:
@@ -58,19 +81,20 @@ class Edge:
         self.app, self.settings, self.metrics = app, settings, metrics
         # Pages of other origins need the headers that Litestar adds.
         self.quick = {} if settings.allow_origin else quick
-        self.patience = Patience()
+        self.patience = Patience(settings.patience)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, visit = time.perf_counter(), Visit(receive, send, self.patience)
+        began, visit = time.perf_counter(), Visit(scope, receive, send, self.patience)
         try:
             await self.pass_on(scope, visit)
         except asyncio.CancelledError:
             if not self.patience.was_late(visit.task):
                 raise
-            await refuse(visit.send, 408, f"the body did not come within {self.patience.seconds:.0f} seconds")
+            visit.status = 408  # and not by visit.send, which would wait for the rest once more
+            await refuse(visit.send_, 408, f"the body did not come within {self.patience.seconds:g} seconds", CLOSE)
         finally:
             self.patience.end(visit.task)
             self.note(scope, visit.status, time.perf_counter() - began)
@@ -79,6 +103,8 @@ class Edge:
         path = scope["path"]
         if self.settings.api_key and path not in OPEN and not self.has_key(scope):
             await refuse(visit.send, 401, "an API key is needed: Authorization: Bearer KEY, or X-API-Key: KEY")
+        elif scope["method"] == "POST" and path.startswith("/v1/") and (kind := other_kind(scope)):
+            await refuse(visit.send, 415, f"the body must be JSON (application/json), not {kind[:100]}")
         elif path in self.quick and scope["method"] == "POST":
             await self.answer(self.quick[path], visit)
         else:
@@ -98,7 +124,9 @@ class Edge:
                     raise TooLarge
             content = await quick(body)
         except Exception as error:  # all errors are answered in one way
-            await refuse(visit.send, *said(error))
+            status, sentence, retry_after = said(error)
+            later = [] if retry_after is None else [(b"retry-after", b"%d" % retry_after)]
+            await refuse(visit.send, status, sentence, *later)
             return
         await respond(visit.send, 200, content)
 
@@ -121,12 +149,26 @@ class Edge:
         return False
 
 
-async def refuse(send: Send, status: int, sentence: str, retry_after: int | None = None) -> None:
-    more = [] if retry_after is None else [(b"retry-after", b"%d" % retry_after)]
-    await respond(send, status, msgspec.json.encode(Problem(sentence)), more)
+def has_body(scope: Scope) -> bool:
+    """Whether the request's head tells of a body."""
+    heads = scope["headers"]
+    return any(name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in heads)
 
 
-async def respond(send: Send, status: int, content: bytes, more: list[tuple[bytes, bytes]] | None = None) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content)), *(more or ())]
+def other_kind(scope: Scope) -> str | None:
+    """What the body is said to be, where that is not JSON."""
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            kind: bytes = value.partition(b";")[0].strip().lower()
+            return None if kind in JSON or kind.endswith(b"+json") or not kind else kind.decode("latin-1")
+    return None
+
+
+async def refuse(send: Send, status: int, sentence: str, *more: tuple[bytes, bytes]) -> None:
+    await respond(send, status, msgspec.json.encode(Problem(sentence)), *more)
+
+
+async def respond(send: Send, status: int, content: bytes, *more: tuple[bytes, bytes]) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content)), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content})

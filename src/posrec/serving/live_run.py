@@ -16,7 +16,7 @@ from posrec.runs import CONFIG, load_run
 from posrec.serving.catalogue_search import CatalogueSearch
 from posrec.serving.metrics import Metrics
 from posrec.serving.ranker import Ranker
-from posrec.serving.run_cache import Made, RunCache
+from posrec.serving.run_cache import Made, RunCache, told_by
 from posrec.serving.server_log import tell
 from posrec.tensors import WEIGHTS
 
@@ -100,8 +100,15 @@ class LiveRun:
             await loop.run_in_executor(None, self.take_over, "replaced on disk")
             if self.problem is None:
                 self.metrics.count("reloads")
-        elif self.made != self.wanted and self.problem is None and self.wanted.there() != self.made:
+            return
+        ended = self.making is not None and self.making.poll() is not None  # asked before looking for the files
+        if self.made != self.wanted and self.problem is None and self.wanted.there() != self.made:
             await loop.run_in_executor(None, self.take_over, "more was made of it")  # perhaps by another worker
+        elif ended and self.making is not None:
+            if self.made != self.wanted:  # it is tried again with the next run or start
+                missing = self.wanted.without(self.made)
+                tell(f"{missing} could not be made; it goes on without", logging.WARNING, reason=told_by(self.making))
+            self.stop_making()
 
     def stop_making(self) -> None:
         """It is of a run that is not served any more."""

@@ -6,12 +6,11 @@ One look at all of them every second; a timer for each request would cost more t
 import asyncio
 import time
 
-PATIENCE = 10.0  # seconds
 LOOK = 1.0  # seconds
 
 
 class Patience:
-    def __init__(self, seconds: float = PATIENCE) -> None:
+    def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.sending: dict[asyncio.Task[object], float] = {}  # whose body is not there yet, and since when
         self.late: set[asyncio.Task[object]] = set()  # given up

@@ -44,7 +44,7 @@ def said(error: BaseException) -> Said:
         case StoreDown():
             return 503, "the session store does not answer; send the whole session", 1
         case msgspec.ValidationError():
-            return 422, f"the request does not fit: {error}", None
+            return 422, f"the request does not fit: {in_their_names(str(error))}", None
         case msgspec.DecodeError() | UnicodeDecodeError():
             return 400, f"the body is no JSON: {error}", None
         case RecursionError():
@@ -65,6 +65,8 @@ def said(error: BaseException) -> Said:
 def of_body(error: ValidationException | SerializationException) -> Said:
     """Litestar wraps what is wrong with a body or parameter: 400 where it is no JSON at all, else 422."""
     cause = error.__cause__ or error.__context__
+    if "missing required field `data`" in str(cause):  # Litestar's name for a body
+        return 400, "the body is no JSON: it is empty", None
     while cause is not None:
         if isinstance(cause, msgspec.MsgspecError | UnicodeDecodeError | RecursionError):
             return said(cause)
@@ -76,9 +78,15 @@ def of_body(error: ValidationException | SerializationException) -> Said:
     return 422, f"the request does not fit: {what or getattr(error, 'detail', error)}", None
 
 
+def in_their_names(sentence: str) -> str:
+    """Litestar tells of a parameter by the name that the route's function has for it."""
+    return sentence.replace("`$.wanted`", "`$.query`")
+
+
 def problem(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     status, sentence, retry_after = said(error)
-    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+    headers = dict(getattr(error, "headers", None) or {})  # of a 405: which methods are allowed
+    headers |= {} if retry_after is None else {"Retry-After": str(retry_after)}
     return Response(Problem(sentence), status_code=status, headers=headers, media_type=MediaType.JSON)
 
 

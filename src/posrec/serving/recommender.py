@@ -163,7 +163,7 @@ class Recommender:
         if not readings[0].numbers:
             if self.popularity is None:
                 raise InputError(
-                    f"no item of the session is known ({', '.join(readings[0].unknown)}), and {self.run.path} does not "
+                    f"no item of the session is known ({some(readings[0].unknown)}), and {self.run.path} does not "
                     "hold which items are popular; have that added by posrec evaluate with its dataset"
                 )
             return self.popularity.expand(len(readings), -1)
@@ -198,7 +198,7 @@ class Recommender:
         wanted: Any = [item] if single else item
         reading, items = self.read(session), [self.known(one) for one in as_ids(wanted)]
         if not reading.numbers:
-            raise InputError(f"no item of the session is known ({', '.join(reading.unknown)}): nothing to explain")
+            raise InputError(f"no item of the session is known ({some(reading.unknown)}): nothing to explain")
         found = account(self.model, reading.numbers, items, self.device)
         explanations = [self.explanation(reading, number, found, place) for place, number in enumerate(items)]
         return explanations[0] if single else explanations
@@ -253,6 +253,12 @@ class Recommender:
         """The session with more clicks; None starts one. What was passed in stays as it is."""
         before = Session(tuple(as_ids(session))) if session is not None else Session()
         return before.then(*clicks)
+
+
+def some(ids: Sequence[str], most: int = 5) -> str:
+    """The first ids and how many more there are: a sentence must stay one."""
+    named = ", ".join(one if len(one) <= 100 else f"{one[:100]}..." for one in ids[:most])
+    return named if len(ids) <= most else f"{named} and {len(ids) - most:,} more"
 
 
 def is_many(sessions: Any) -> bool:

@@ -43,6 +43,11 @@ class Made:
         onnx, index = (path if path and path.is_file() else None for path in (self.onnx, self.index))
         return Made(onnx, index)
 
+    def without(self, there: "Made") -> str:
+        """What there is not, in words."""
+        missing = ["the network as ONNX"] if self.onnx != there.onnx else []
+        return " and ".join(missing + (["the index"] if self.index != there.index else []))
+
 
 @dataclass(frozen=True)
 class RunCache:
@@ -60,17 +65,20 @@ class RunCache:
         return Made(folder / network if network else None, folder / index if index else None)
 
     def make(self, run: Run) -> Made:
-        """Whatever is not there yet."""
-        wanted = self.wanted(run)
-        there = wanted.there()
+        """Whatever is not there yet; where one can't be made, the other is all the same."""
+        wanted, problems = self.wanted(run), []
         Path(self.folder).mkdir(parents=True, exist_ok=True)
-        if wanted.onnx and not there.onnx:
-            self.export(run, wanted.onnx)
-        if wanted.index and not there.index:
-            write_index(run, wanted.index, self.index, overwrite=True)
+        for path, make in ((wanted.onnx, self.export), (wanted.index, self.build_index)):
+            if path is not None and not path.is_file():
+                try:
+                    make(run, path)
+                except (InputError, RunFailed) as error:
+                    problems.append(str(error))
         for kind in ("*.onnx", "*.faiss"):
             for old in sorted(Path(self.folder).glob(kind), key=lambda path: -path.stat().st_mtime)[KEPT:]:
                 old.unlink(missing_ok=True)
+        if problems:
+            raise RunFailed("; ".join(problems))
         return wanted
 
     def export(self, run: Run, path: Path) -> None:
@@ -81,10 +89,25 @@ class RunCache:
         with whole_file(path, overwrite=True) as unfinished:
             unfinished.write_bytes(content)
 
+    def build_index(self, run: Run, path: Path) -> None:
+        write_index(run, path, self.index, overwrite=True)
+
     def make_aside(self, run: Path) -> subprocess.Popen[bytes]:
-        """In a process of its own and at low priority; the files are there when it is done."""
+        """In a process of its own and at low priority; the files are there when it is done. `told_by` says why not."""
+        # No pipe: nobody reads meanwhile, and a full one would stop the process.
+        told = tempfile.TemporaryFile()  # noqa: SIM115
         line = [sys.executable, "-m", "posrec.serving.run_cache", str(run), msgspec.json.encode(self).decode()]
-        return subprocess.Popen(["nice", "-n", "10", *line], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(["nice", "-n", "10", *line], stdout=subprocess.DEVNULL, stderr=told)
+        process.stderr = told
+        return process
+
+
+def told_by(making: subprocess.Popen[bytes]) -> str:
+    """The last line that a process which ended has written."""
+    assert making.stderr is not None
+    making.stderr.seek(0)
+    lines = making.stderr.read().decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), f"it ended with code {making.returncode}")
 
 
 def digest(run: Path, settings: str) -> str:

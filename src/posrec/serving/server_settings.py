@@ -18,6 +18,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     session_store: str | None = None
     max_length: int = MOST_CLICKS  # clicks in a session that are accepted; the model reads the latest of them
     max_body: int = 2 << 20  # bytes
+    patience: float = 10.0  # seconds that a client may take to send its request
     queue: int = 128  # requests that may wait; more get 503
     batch: int = 32
     gather_ms: float = 1.0

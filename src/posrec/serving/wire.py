@@ -10,6 +10,7 @@ MOST_LISTED = 200_000  # ids in an allow or deny list; the limit on the body com
 
 Id = str | int
 Clicks = Annotated[list[Id], Meta(max_length=MOST_CLICKS, description="Item ids, the oldest click first.")]
+SomeClicks = Annotated[list[Id], Meta(min_length=1, max_length=MOST_CLICKS, description="Item ids, the oldest first.")]
 Listed = Annotated[list[Id], Meta(max_length=MOST_LISTED)]
 K = Annotated[int, Meta(ge=1, le=MOST_ITEMS, description="How many items.")]
 
@@ -30,7 +31,7 @@ class ClickRequest(Struct, forbid_unknown_fields=True):
 
 
 class ExplainRequest(Struct, forbid_unknown_fields=True):
-    session: Clicks
+    session: SomeClicks
     item: Id
 
 

@@ -9,7 +9,9 @@ import sys
 import threading
 import time
 
+from posrec.serving.connections import KEEP_ALIVE, Connections
 from posrec.serving.server_log import log_as_json, tell
+from posrec.serving.server_settings import ServerSettings
 
 BACKLOG = 4096
 FINISHING = 20  # seconds that requests under way have when the server is stopped
@@ -21,11 +23,18 @@ def run_worker(listening: socket.socket) -> None:
     """This process answers until it is told to stop."""
     import uvicorn
 
+    connections = Connections(ServerSettings.from_environment().patience)
+
+    async def look() -> None:
+        connections.look(server.server_state.connections)
+
     config = uvicorn.Config(
         "posrec.serving.app:create", factory=True, log_config=None, access_log=False, server_header=False,
-        lifespan="on", timeout_graceful_shutdown=FINISHING, timeout_keep_alive=75, backlog=BACKLOG, ws="none",
+        lifespan="on", timeout_graceful_shutdown=FINISHING, timeout_keep_alive=KEEP_ALIVE, backlog=BACKLOG, ws="none",
+        callback_notify=look, timeout_notify=1,
     )  # fmt: skip
-    uvicorn.Server(config).run(sockets=[listening])
+    server = uvicorn.Server(config)
+    server.run(sockets=[listening])
 
 
 def run_workers(listening: socket.socket, number: int) -> None:

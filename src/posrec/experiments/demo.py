@@ -54,7 +54,7 @@ def show_next(out: Path, console: Console) -> None:
         f"  posrec stats {out}/again",
         f"  posrec train {out}/again --out runs/first",
         f"  posrec evaluate runs/first {out}/again",
-        "  posrec recommend runs/first SAN1-BLU-3 TEN5-BLK-3 --explain",
+        "  posrec recommend runs/first SAN1-BLU-2 TEN5-BLK-2 --explain",
     ]
     console.print("\n".join(commands), highlight=False, markup=False, soft_wrap=True)
 

@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 COLOURS = {"blue": "BLU", "black": "BLK", "red": "RED"}
 SHOE = ("38", "42")
-WEAR = ("S", "L")
+WEAR = ("M", "L")
 PACK = ("25 L", "40 L")
 BOTTLE = ("0.5 L", "1 L")
-PEOPLE = ("1 person", "2 persons")
+PEOPLE = ("2 persons", "4 persons")
+LYING = ("regular", "long")
 LENGTH = ("110 cm", "120 cm")
 BUNDLE = ("single", "pair")
 
@@ -48,7 +49,7 @@ SHELVES = (
      "Duffel Bag|Dry Bag|Travel Bag|Packing Cube|Rope Bag|Hip Pack"),
     ("TEN", "Tents", PEOPLE,
      "Dome Tent|Tunnel Tent|Ultralight Tent|Tarp|Family Tent|Geodesic Tent"),
-    ("SLE", "Sleeping", PEOPLE,
+    ("SLE", "Sleeping", LYING,
      "Down Sleeping Bag|Summer Sleeping Bag|Sleeping Mat|Inflatable Mat|Camp Quilt|Hammock"),
     ("STO", "Cooking", PEOPLE,
      "Gas Stove|Titanium Pot|Cook Set|Camp Kettle|Wood Stove|Mess Kit"),

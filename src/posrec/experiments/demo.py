@@ -57,7 +57,7 @@ def show_next(out: Path, console: Console, trained: bool) -> None:
         "",
     ]
     by_hand = [
-        "The same by hand, as with your own log; this model is larger and takes some minutes more:",
+        "The same by hand, as with your own log; the paper's settings take some minutes more:",
         f"  posrec prepare {out}/clicks.csv --format csv --items {out}/items.csv --out {out}/again",
         f"  posrec stats {out}/again",
         f"  posrec train {out}/again --out runs/first",

@@ -124,6 +124,7 @@ def test_demo(tmp_path: Path) -> None:
     assert done.code == 0, done.err
     for words in ("best attainable", "recall", "Two sessions to test on", "fingerprint"):
         assert words in done.out
+    assert "comparison/posrec" not in done.out  # there is no run to go on with
     assert command("stats", tmp_path / "demo" / "data").code == 0
     assert command("demo", "--prepare-only", "--out", tmp_path / "demo").code == 0  # and again
 
@@ -141,6 +142,8 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     done = command("demo", "--epochs", "1", "--out", tmp_path / "demo")
     assert done.code == 0
     assert "posrec is better" in done.out
+    shown = next(line.split() for line in done.out.splitlines() if "recommend" in line and "comparison/posrec" in line)
+    assert command(*shown[1:]).code == 0
     report = (tmp_path / "demo" / "comparison" / "report.html").read_text(encoding="utf-8")
     assert "best attainable" in report
 

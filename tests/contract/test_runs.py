@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from posrec.data import demo
+from posrec.data.demo import make_demo
 from posrec.data.sessions import PreparedDataset
 from posrec.errors import RunStopped
 from posrec.evaluation.evaluate import Evaluation
@@ -97,9 +97,7 @@ def test_a_stopped_run_ends_with_the_weights_of_a_whole_one(
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     """The demo shop, but with fewer shoppers."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo, "SESSIONS", 3000)
-        return demo.make_demo(tmp_path_factory.mktemp("demo") / "shop")
+    return make_demo(tmp_path_factory.mktemp("demo") / "shop", sessions=3000)
 
 
 @pytest.fixture(scope="module")

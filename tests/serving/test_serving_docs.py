@@ -22,7 +22,7 @@ PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 
 
 def test_every_curl_is_answered(tmp_path: Path) -> None:
-    items = ["SAN1-BLU-3", "TEN5-BLK-3", "SAN5-BLU-3", "CLI2-BLU-3"]
+    items = ["SAN1-BLU-2", "TEN5-BLK-2", "SAN5-BLU-2", "CLI2-BLU-2"]
     config = {"model": "posrec", "items": len(items), "d": 8}
     model = PosRec(len(items), PosRecConfig(d=8))
     save_run(Run(tmp_path, model, Vocabulary(items), config, torch.arange(len(items))), tmp_path / "run")

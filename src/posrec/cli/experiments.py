@@ -26,7 +26,7 @@ def demo(
     if not prepare_only:
         with TerminalListener() as listener:
             show_models(data, out, console, listener, epochs)
-    show_next(out, console)
+    show_next(out, console, trained=not prepare_only)
 
 
 def encodings(

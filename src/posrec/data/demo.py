@@ -2,7 +2,7 @@
 
 The next click of a session with first item f, last item x and n clicks so far comes from one of four wishes:
 
-    intention  0.40 x 0.8^(n-1)   what f was about: its line in other sizes, its category in its colour and size
+    intention  0.40 x 0.8^(n-1)   what f was about: its line in the other size, its category in its colour and size
     return     0.15 (n > 1)       an item seen before, by position, the first counting double
     wander     0.15               anything, by popularity
     drift      the rest           a line related to x's line, in x's size but in f's colour: both ends decide
@@ -47,8 +47,8 @@ class Shop:
     catalogue: Catalogue
     popularity: npt.NDArray[np.float64]  # [items]
     related: Numbers  # [lines, 3]
-    companions: Numbers  # [items, 8] what an intention leads to
-    companion_weights: npt.NDArray[np.float64]  # [8]
+    companions: Numbers  # [items, 6] what an intention leads to
+    companion_weights: npt.NDArray[np.float64]  # [6]
 
     def drift_to(self, last: Numbers, first: Numbers) -> Numbers:
         """[..., 3] the related lines of the last item, in its size and the first item's colour."""
@@ -81,10 +81,10 @@ def open_shop(seed: int = SEED) -> Shop:
     related = np.stack([random.choice(catalogue.lines, 3, replace=False) for _ in range(catalogue.lines)])
     item = np.arange(catalogue.items)
     line, colour, size = catalogue.features(item)
-    other_sizes = [catalogue.number(line, colour, (size + step) % catalogue.sizes) for step in (1, 2, 3)]
+    other_size = catalogue.number(line, colour, 1 - size)
     sisters = [catalogue.number(line // 6 * 6 + (line + step) % 6, colour, size) for step in (1, 2, 3, 4, 5)]
-    companions = np.stack([*other_sizes, *sisters], axis=1)
-    weights = np.array([0.22, 0.1, 0.05, 0.25, 0.15, 0.1, 0.08, 0.05])
+    companions = np.stack([other_size, *sisters], axis=1)
+    weights = np.array([0.37, 0.25, 0.15, 0.1, 0.08, 0.05])
     return Shop(catalogue, popularity / popularity.sum(), related, companions, weights / weights.sum())
 
 

@@ -17,7 +17,8 @@ h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .7rem .35rem 0; white-space: nowrap; font-size: .92rem; text-align: right;
          border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child { text-align: left; } td.best { font-weight: 700; color: var(--mark); }
+th:first-child, td:first-child, .pairs :is(:nth-child(2), :last-child) { text-align: left; }
+td.best { font-weight: 700; color: var(--mark); }
 tr.ceiling td { color: var(--faint); font-style: italic; }
 p.note, figcaption { color: var(--faint); font-size: .9rem; }
 figure { margin: 1rem 0; } figure svg { width: 100%; height: auto; background: #fff; border-radius: 6px; }
@@ -73,7 +74,7 @@ def pairs_table(pairs: list[Pair]) -> str:
             f"<td>{100 * found.difference:+.2f}</td><td>{100 * found.low:+.2f} to {100 * found.high:+.2f}</td>"
             f"<td>{escape(pair.p_shown)}</td><td>{escape(pair.verdict)}</td></tr>"
         )
-    return f"<div class=scroll><table>{''.join(rows)}</table></div>"
+    return f"<div class=scroll><table class=pairs>{''.join(rows)}</table></div>"
 
 
 def figure(groups: dict[str, dict[str, dict[str, float]]], label: str, caption: str) -> str:

@@ -22,8 +22,8 @@ def show_shop(out: Path, console: Console) -> PreparedDataset:
     heading(console, "A shop's click log")
     written = escape(str(out))
     console.print(
-        f"An outdoor shop, simulated: 40,000 sessions over four weeks; see clicks.csv and items.csv in {written}.\n"
-        "The first click sets an intention, later clicks drift, shoppers come back to what they saw.\n"
+        "An outdoor shop, simulated: 40,000 sessions over four weeks. The first click sets an intention, later clicks "
+        f"drift, shoppers come back to what they saw. The log is {written}/clicks.csv, its items {written}/items.csv.\n"
     )
     data = make_demo(out)
     heading(console, "Prepared")
@@ -46,16 +46,25 @@ def show_models(data: PreparedDataset, out: Path, console: Console, listener: Li
     console.print(f"A report with plots is in {escape(str(out))}/comparison/report.html.\n")
 
 
-def show_next(out: Path, console: Console) -> None:
+def show_next(out: Path, console: Console, trained: bool) -> None:
+    """Commands to go on with; those that use the run where there is one."""
     heading(console, "Next")
-    commands = [
-        "The same by hand, and with your own log:",
+    session = "SAN1-BLU-2 TEN5-BLK-2"
+    with_the_run = [
+        "What was just trained recommends, says why, and serves a page to try it on:",
+        f"  posrec recommend {out}/comparison/posrec {session} -k 5 --explain",
+        f"  posrec serve {out}/comparison/posrec",
+        "",
+    ]
+    by_hand = [
+        "The same by hand, as with your own log; the paper's settings take some minutes more:",
         f"  posrec prepare {out}/clicks.csv --format csv --items {out}/items.csv --out {out}/again",
         f"  posrec stats {out}/again",
         f"  posrec train {out}/again --out runs/first",
         f"  posrec evaluate runs/first {out}/again",
-        "  posrec recommend runs/first SAN1-BLU-3 TEN5-BLK-3 --explain",
+        f"  posrec recommend runs/first {session} --explain",
     ]
+    commands = (with_the_run if trained else []) + by_hand
     console.print("\n".join(commands), highlight=False, markup=False, soft_wrap=True)
 
 

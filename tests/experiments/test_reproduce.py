@@ -14,7 +14,7 @@ from posrec.data.sessions import load
 from posrec.errors import InputError
 from posrec.experiments import cells
 from posrec.experiments.paper import SAMPLES
-from posrec.experiments.reproduce import differs, open_all, reproduce, unpack
+from posrec.experiments.reproduce import differs, open_all, pack, reproduce, unpack
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +110,22 @@ def test_failures_are_shown_and_the_exit_code_says_so(
     assert not re.search(r"LDPE improves STAMP", text)  # nothing to answer it by
 
 
+def test_where_one_machine_failed_anothers_cell_counts(tmp_path: Path) -> None:
+    cell = {"dataset": "shop", "model": "pop", "settings": {}, "seed": 0}
+    for name, record in (("well", cell | {"metrics": {"mrr@10": 1.0}}), ("badly", cell | {"error": "out of memory"})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "shop_pop_seed-0.json").write_text(json.dumps(record))
+    (tmp_path / "well" / "shop_pop_seed-0.npz").write_bytes(b"ranks")
+    for name in ("well", "badly"):
+        pack(tmp_path / name, tmp_path / f"{name}.tar.gz")
+    unpack(tmp_path / "badly.tar.gz", tmp_path / "well")
+    unpack(tmp_path / "well.tar.gz", tmp_path / "badly")
+    for name in ("well", "badly"):
+        (outcome,) = cells.saved(tmp_path / name).values()
+        assert outcome.metrics == {"mrr@10": 1.0}
+        assert outcome.path.with_suffix(".npz").read_bytes() == b"ranks"
+
+
 def test_an_archive_brings_cells_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{}")
     with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as file:
@@ -120,6 +136,7 @@ def test_an_archive_brings_cells_and_nothing_else(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "cells").iterdir()] == ["cell.json"]
     assert not (tmp_path / "outside.json").exists()
     (tmp_path / "half.tar.gz").write_bytes((tmp_path / "evil.tar.gz").read_bytes()[:40])
+    (tmp_path / "cells" / "cell.json").unlink()  # "{}" is no cell
     with pytest.raises(InputError, match=r"half\.tar\.gz can't be read"):
         unpack(tmp_path / "half.tar.gz", tmp_path / "cells")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from posrec.data.sessions import PreparedDataset, load
 from posrec.errors import InputError
-from posrec.experiments.cells import Cell, Outcome, run_cells
+from posrec.experiments.cells import Cell, Outcome, run_cells, saved
 from posrec.experiments.claims import Answer, answers, pairs_of
 from posrec.experiments.grid import FIGURES, all_cells, chosen
 from posrec.experiments.paper import METRICS, SAMPLES, TITLES, dataset_of
@@ -135,13 +135,15 @@ def pack(folder: Path, archive: Path) -> None:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Add an archive's cells to a folder; those that are there stay, since they may be newer."""
+    """Add an archive's cells to a folder; those that are there stay, since they may be newer, unless they failed."""
     folder.mkdir(parents=True, exist_ok=True)
+    there = {outcome.path.stem for outcome in saved(folder).values() if not outcome.error}
     try:
         with tarfile.open(archive) as file:
             for member in file:
-                plain = member.isfile() and Path(member.name).name == member.name
-                if plain and member.name.endswith((".json", ".npz")) and not (folder / member.name).exists():
+                name = Path(member.name)
+                plain = member.isfile() and name.name == member.name and name.suffix in (".json", ".npz")
+                if plain and name.stem not in there:
                     file.extract(member, folder, filter="data")
     except (tarfile.TarError, EOFError) as error:
         raise InputError(f"{archive} can't be read as an archive of cells ({error}); remove it") from None

@@ -1,13 +1,14 @@
 """Cells: run once, resumed, refused where the data or the defaults changed; failures are kept, not hidden."""
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.helpers import Hearing, chain_shop, listed
+from tests.helpers import Hearing, chain_shop, listed, own_process
 
 from posrec.data.sessions import PreparedDataset
 from posrec.errors import InputError, RunStopped
@@ -132,6 +133,28 @@ def test_a_stop_is_passed_on_and_leaves_no_cell(
     with pytest.raises(RunStopped, match="stopped in shop pop seed=0; the same command goes on"):
         run(shop, tmp_path, Cell("shop", "pop"))
     assert saved(tmp_path) == {}
+
+
+def test_a_process_killed_in_the_middle_of_a_cell_loses_that_cell_alone(shop: PreparedDataset, tmp_path: Path) -> None:
+    """Killed between the two files of a cell; another process goes on with what is there."""
+    code = f"""
+import os, signal, sys
+from pathlib import Path
+from posrec.data.sessions import load
+from posrec.experiments import cells
+data, folder = load(sys.argv[1]), Path(sys.argv[2])
+cells.run_cells([cells.Cell("shop", "pop")], {{"shop": data}}, folder, "cpu")
+cells.write_json = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+cells.run_cells([cells.Cell("shop", "posrec", {TINY})], {{"shop": data}}, folder, "cpu")
+"""
+    pop, posrec = Cell("shop", "pop"), Cell("shop", "posrec", TINY)
+    assert own_process(shop.path, tmp_path, code=code).returncode == -signal.SIGKILL
+    assert set(saved(tmp_path)) == {pop.name}
+    before = (tmp_path / "shop_pop_seed-0.json").read_text()
+    outcomes = run(shop, tmp_path, pop, posrec)
+    assert (tmp_path / "shop_pop_seed-0.json").read_text() == before
+    assert len(outcomes[posrec.name].ranks()) == len(shop.test)
+    assert [outcome.error for outcome in outcomes.values()] == [None, None]
 
 
 def test_no_cell_is_begun_after_the_time_is_up(shop: PreparedDataset, tmp_path: Path) -> None:

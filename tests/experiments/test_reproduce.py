@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from tests.helpers import Hearing, Outcome, chain_shop, command
+from tests.helpers import Hearing, Outcome, chain_shop, command, listed, own_process
 
 from posrec.data.sessions import load
 from posrec.errors import InputError
@@ -75,6 +75,30 @@ def test_the_report_stands_alone_and_has_every_part(quick: tuple[Path, Outcome])
     for table in tables:
         assert len({line.count("|") for line in table.splitlines()}) == 1
     assert len(tables) == 6
+
+
+def test_the_report_says_in_words_what_held_and_how_sure(quick: tuple[Path, Outcome]) -> None:
+    page, text = ((quick[0] / "out" / name).read_text() for name in ("report.html", "report.md"))
+    for report in (page, text):
+        assert "Unclear: neither; a difference too small" in report
+        assert re.search(r"to be told from chance, a difference had to be about \d+\.\d\d points in R@10", report)
+        assert re.search(r"Unclear:(</b>|\*\*) .*LPE is slightly better than LRPE", report)
+    for name in ("claims", "overall", "encodings", "plug-in", "anchors", "sensitivity", "figures", "origin"):
+        assert f"<a href=#{name}>" in page
+        assert f"<h2 id={name}>" in page
+
+
+def test_a_machine_that_only_runs_cells_draws_and_tests_nothing(tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    chain_shop(tmp_path / "made", seed=1, sessions=50)
+    code = "import sys; sys.modules.update(matplotlib=None, polars=None); from posrec.cli import main; main()"
+    options = ("--data", tmp_path / "made" / "data", "--out", tmp_path / "out", "--minutes", 0, "--no-report")
+    done = own_process("reproduce", "all", *options, "--archive", tmp_path / "cells.tar.gz", code=code)
+    assert done.returncode == 0, done.stderr
+    assert "0 of 127 trainings done" in done.stdout
+    assert "report" not in done.stdout
+    assert listed(tmp_path) == ["cells.tar.gz", "made", "out"]
+    assert listed(tmp_path / "out") == ["cells"]
 
 
 def test_another_machine_goes_on_with_the_archive(

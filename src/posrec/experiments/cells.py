@@ -1,9 +1,9 @@
 """Cells of an experiment: a model with its settings, trained once on a dataset with a seed.
 
 A cell is saved when it is done, a small JSON file with its metrics and a compressed file with the ranks of the test
-samples (and of seed 0 the learned encoding), and a cell that is saved is not run again. So a cut experiment goes on where it
-stopped, on this machine or on another one with the cells copied over, and experiments that share a cell run it once.
-A cell of other data, or of settings that have since changed, is run again.
+samples (and of seed 0 the learned encoding), and a cell that is saved is not run again. So a cut experiment goes on
+where it stopped, on this machine or on another one with the cells copied over, and experiments that share a cell run it
+once. A cell of other data, or of settings that have since changed, is run again.
 """
 
 import json
@@ -14,6 +14,7 @@ import traceback
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -75,7 +76,8 @@ class Outcome:
 
     def ranks(self) -> npt.NDArray[np.uint8]:
         """[test samples], WORST for every rank from there down."""
-        return np.minimum(self.arrays()["ranks"], np.uint8(WORST))
+        ranks: npt.NDArray[np.uint8] = self.arrays()["ranks"]
+        return np.minimum(ranks, np.uint8(WORST))  # cells of earlier versions go further down
 
     def encoding(self) -> npt.NDArray[np.float32] | None:
         """The learned table of a positional encoding, [rows, d], of seed 0 where the model has one."""
@@ -207,7 +209,7 @@ def run_cell(cell: Cell, data: PreparedDataset, folder: Path, device: str = "aut
             }
             drawn = learned_encoding(opened) if cell.seed == 0 else {}  # the report's figures are of that seed
             write_arrays(path.with_suffix(".npz"), {"ranks": shortened(outcome.ranks), **drawn})
-    record["total_seconds"] = round(time.monotonic() - began, 1)
+    record |= {"total_seconds": round(time.monotonic() - began, 1), "finished": datetime.now(UTC).date().isoformat()}
     write_json(path, record)
     return Outcome(cell, record, path)
 
@@ -221,7 +223,7 @@ def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     with whole_file(path, overwrite=True) as unfinished, zipfile.ZipFile(unfinished, "w", zipfile.ZIP_LZMA) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w") as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)  # type: ignore[no-untyped-call]
+                np.lib.format.write_array(file, array, allow_pickle=False)
 
 
 def learned_encoding(run: Run) -> dict[str, npt.NDArray[np.float32]]:

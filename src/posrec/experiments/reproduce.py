@@ -66,11 +66,9 @@ def reproduce(
     archive: Path | None = None,
     quick_sessions: int | None = None,
     listener: Listener | None = None,
+    with_report: bool = True,
 ) -> Results:
     """Run what is missing of `experiment` into `out/cells`, and write the report. `quick_sessions`: on a small shop."""
-    from posrec.experiments.reproduce_markdown import markdown
-    from posrec.experiments.reproduce_report import report
-
     listener = listener or SilentListener()
     experiments = chosen(experiment)
     out.mkdir(parents=True, exist_ok=True)
@@ -86,6 +84,11 @@ def reproduce(
     finally:
         if archive is not None:
             pack(out / CELLS, archive)
+    if not with_report:
+        return Results(experiment, datasets, [], [], outcomes, cells, seeds, quick)
+    from posrec.experiments.reproduce_markdown import markdown
+    from posrec.experiments.reproduce_report import report
+
     tables: list[Table] = []
     for one in (one for one in experiments if one is not FIGURES):
         for name, prepared in datasets.items():

@@ -37,7 +37,7 @@ bench: install
 	$(BIN)/python benchmarks/awareness.py
 	$(BIN)/python benchmarks/onnx_latency.py
 	$(BIN)/python benchmarks/serve.py
-# step.py, score.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, growth.py ten minutes: each says
+# step.py, command.py, score.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, growth.py ten minutes: each says
 # how it is called.
 
 install: .venv/installed

@@ -2,9 +2,10 @@
 
     python benchmarks/serve.py --seconds 60 --out results/serve.json
 
-Speed does not depend on what was learned, so the weights are random. Three loads: one connection (latency alone),
---rate requests a second from a paced client of our own (`wrk` knows no rates), and saturation. Processor time a request
-is what a busy machine does not blur: latencies measured beside other work are upper bounds.
+Speed does not depend on what was learned, so the weights are random. Four loads: one connection (latency alone),
+--rate requests a second from a paced client of our own (`wrk` knows no rates), saturation, and overload: three times as
+many requests a second as were answered at saturation, over 2,000 connections. Processor time a request is what a busy
+machine does not blur: latencies measured beside other work are upper bounds.
 """
 
 import argparse
@@ -29,8 +30,8 @@ from paced_client import paced
 from posrec.data.vocabulary import Vocabulary
 from posrec.files import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.runs import Run, save_run
-from posrec.serving.onnx_cache import export_into
+from posrec.runs import Run, load_run, save_run
+from posrec.serving.run_cache import RunCache
 
 SCRIPT = """
 wrk.method = "POST"
@@ -102,7 +103,7 @@ def main() -> None:
         folder = Path(name)
         make_run(folder / "run", arguments.items)
         if not arguments.torch:
-            export_into(folder / "run", folder / "cache")
+            RunCache(str(folder / "cache")).make(load_run(folder / "run"))
         (folder / "post.lua").write_text(SCRIPT.replace("ITEMS", str(arguments.items)))
         line = [sys.executable, "-m", "posrec", "serve", str(folder / "run"), "--port", "0", "--cache",
                 str(folder / "cache"), "--workers", str(arguments.workers)]  # fmt: skip
@@ -120,13 +121,16 @@ def main() -> None:
         ready = time.perf_counter() - began
         time.sleep(3 if arguments.workers > 1 else 0)  # for every worker
         loads: dict[str, Any] = {}
+        port = int(url.rpartition(":")[2])
         try:
-            for load in ("one connection", f"{arguments.rate} a second", "saturation"):
+            for load in ("one connection", f"{arguments.rate} a second", "saturation", "overload"):
                 before = processor_seconds(family(server.pid))
                 busy = os.getloadavg()[0]
                 if load.endswith("a second"):
-                    port = int(url.rpartition(":")[2])
                     found = paced(port, requests(arguments.items), arguments.rate, arguments.seconds, 64)
+                elif load == "overload":
+                    rate = 3 * loads["saturation"]["per_second"]
+                    found = paced(port, requests(arguments.items), rate, min(10, arguments.seconds), 2000)
                 else:
                     connections = 1 if load.startswith("one") else arguments.connections
                     found = by_wrk(url, folder / "post.lua", connections, min(10, arguments.seconds))

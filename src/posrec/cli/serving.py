@@ -1,7 +1,7 @@
 """What a run is used for: recommend, score, export, serve."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -9,6 +9,10 @@ from rich.markup import escape
 from posrec.cli.printing import Device, Json, console, show
 from posrec.errors import InputError, not_installed
 
+IndexSet = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="key=value for the index of items: index, recall, lists, probes. May be given again."),
+]
 Allow = Annotated[Path | None, typer.Option(help="Recommend only these items: a file with an id a line.")]
 Deny = Annotated[Path | None, typer.Option(help="Never recommend these items: a file with an id a line.")]
 ExcludeSeen = Annotated[bool, typer.Option("--exclude-seen", help="Leave out what the session holds already.")]
@@ -60,6 +64,13 @@ def ids_in(path: Path | None) -> list[str] | None:
         raise InputError(f"{path} is no text file ({error}); write one item id a line") from None
 
 
+def index_settings(pairs: list[str] | None) -> Any:
+    from posrec.serving.faiss_search import IndexSettings
+    from posrec.training.settings import parse_pairs, split_settings
+
+    return split_settings(parse_pairs(pairs or []), IndexSettings())[0]
+
+
 def score(
     run: Annotated[Path, typer.Argument(help="A run.")],
     source: Annotated[Path, typer.Argument(metavar="INPUT", help="Sessions: .jsonl, .jsonl.gz or .parquet.")],
@@ -96,19 +107,35 @@ def score(
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run.")],
-    onnx: Annotated[Path, typer.Option(help="The ONNX file to write.")],
+    onnx: Annotated[Path | None, typer.Option(help="The ONNX file to write, of the model.", show_default=False)] = None,
+    index: Annotated[
+        Path | None, typer.Option(help="The faiss file to write, of its item vectors.", show_default=False)
+    ] = None,
+    settings: IndexSet = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a run's model as an ONNX file, checked against torch.
+    """Write a run's model as an ONNX file, checked against torch, or its items as an index, checked against all scores.
 
     Example: posrec export runs/first --onnx first.onnx
     """
+    if onnx is None and index is None:
+        raise InputError("say what to write: --onnx FILE, --index FILE or both")
     from posrec.runs import load_run
-    from posrec.serving.onnx_export import CLOSE, export_onnx
 
-    difference = export_onnx(load_run(run), onnx, overwrite)
-    checked = f"Scores differ from torch's by {difference:.1g} at most ({CLOSE:g} would be too much)."
-    console.print(f"Wrote [bold]{escape(str(onnx))}[/]. {checked}", highlight=False, soft_wrap=True)
+    loaded, of_index = load_run(run), index_settings(settings)
+    if onnx is not None:
+        from posrec.serving.onnx_export import CLOSE, export_onnx
+
+        difference = export_onnx(loaded, onnx, overwrite)
+        checked = f"Scores differ from torch's by {difference:.1g} at most ({CLOSE:g} would be too much)."
+        console.print(f"Wrote [bold]{escape(str(onnx))}[/]. {checked}", highlight=False, soft_wrap=True)
+    if index is not None:
+        from posrec.serving.faiss_search import TRIED, write_index
+
+        search, recall = write_index(loaded, index, of_index, overwrite)
+        looked = f"{search.probes:,} of {search.index.nlist:,} lists are looked through"
+        found = f"recall@20 against all scores is {recall:.4f} on {TRIED} likely sessions"
+        console.print(f"Wrote [bold]{escape(str(index))}[/]. {looked}; {found}.", highlight=False, soft_wrap=True)
 
 
 def serve(
@@ -126,13 +153,16 @@ def serve(
         int, typer.Option(help="The most clicks a session may have; the model reads the latest.", min=1, max=10_000)
     ] = 10_000,
     max_body: Annotated[int, typer.Option(help="The most bytes a request may have.", min=1024)] = 2 << 20,
-    queue: Annotated[int, typer.Option(help="Requests of a worker that may wait; more get 503.", min=1)] = 256,
+    queue: Annotated[int, typer.Option(help="Requests of a worker that may wait; more get 503.", min=1)] = 128,
     allow_origin: Annotated[
         list[str] | None, typer.Option(help="Web pages from here may ask (CORS). May be given again.")
     ] = None,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every request.")] = False,
     onnx: Annotated[bool, typer.Option(help="Compute by ONNX Runtime where the model can be exported.")] = True,
-    cache: Annotated[Path | None, typer.Option(help="Where exported models are kept.", show_default=False)] = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="Where exported models and indexes are kept.", show_default=False)
+    ] = None,
+    index: IndexSet = None,
     device: Device = "cpu",
 ) -> None:
     """Answer recommendations over HTTP.
@@ -146,6 +176,6 @@ def serve(
         raise not_installed("serving", "serve") from None
     settings = ServerSettings(
         str(run), device, api_key, session_store, max_length, max_body, queue, log_requests=log_requests, onnx=onnx,
-        allow_origin=tuple(allow_origin or ()), cache=str(cache) if cache else "",
+        allow_origin=tuple(allow_origin or ()), cache=str(cache) if cache else "", index=index_settings(index),
     )  # fmt: skip
     run_server(settings, host, port, workers)

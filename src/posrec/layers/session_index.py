@@ -4,12 +4,16 @@ Sessions are numbered from the newest, 0, so the newest of any list of sessions 
 items, each at the position of its latest click.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from posrec.layers.ragged import first_in_list, offsets_of, spread
+
+ROWS_AT_ONCE = 128  # bounds the memory for candidates, and keeps them in the cache
 
 
 @dataclass(frozen=True)
@@ -100,3 +104,12 @@ def nearest(row: Tensor, similarity: Tensor, k: int) -> Tensor:
     # The bits of such floats, read as whole numbers, are in the floats' order: one sort does for both keys.
     order = ((row << 32) - similarity.view(torch.int32)).sort(stable=True).indices
     return order[first_in_list(row, k)]
+
+
+def in_parts(rest: Tensor, batch: Any, add_scores: Callable[[Any, Tensor], None]) -> Tensor:
+    """The scores [B, n] of a SessionBatch: `rest [n]`, and what `add_scores` adds to a few rows at a time."""
+    scores = rest.repeat(len(batch.lengths), 1)
+    for start in range(0, len(scores), ROWS_AT_ONCE):
+        end = start + ROWS_AT_ONCE
+        add_scores(batch.rows(start, end), scores[start:end])
+    return scores

@@ -18,9 +18,7 @@ from torch import Tensor, nn
 from posrec.data.batch import SessionBatch
 from posrec.layers.popularity import rest_by_popularity
 from posrec.layers.ragged import add_up, spread
-from posrec.layers.session_index import SessionIndex, nearest
-
-ROWS_AT_ONCE = 128  # bounds the memory for candidates, and keeps them in the cache
+from posrec.layers.session_index import SessionIndex, in_parts, nearest
 
 
 @dataclass(frozen=True)
@@ -55,11 +53,7 @@ class STAN(nn.Module):
         self.rest.copy_(rest_by_popularity(items[offsets[0] : offsets[-1]], self.items))
 
     def scores(self, batch: SessionBatch) -> Tensor:
-        scores = self.rest.repeat(len(batch.lengths), 1)  # [B, n]
-        for start in range(0, len(scores), ROWS_AT_ONCE):
-            end = start + ROWS_AT_ONCE
-            self.add_scores(batch.rows(start, end), scores[start:end])
-        return scores
+        return in_parts(self.rest, batch, self.add_scores)
 
     def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
         """Put what the neighbours say into `scores [B, n]`."""

@@ -25,6 +25,7 @@ from posrec.serving.live_run import LiveRun, Loaded
 from posrec.serving.metrics import Metrics
 from posrec.serving.problems import HANDLERS, NoSuchThing, NotReady
 from posrec.serving.ranker import Found, Query, Ranker
+from posrec.serving.run_cache import RunCache
 from posrec.serving.server_log import log_as_json, tell
 from posrec.serving.server_settings import ServerSettings
 from posrec.serving.session_store import SessionStore
@@ -61,7 +62,7 @@ class Service:
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self.metrics = Metrics(Path(settings.shared))
-        cache = Path(settings.cache) if settings.onnx and settings.device == "cpu" else None
+        cache = RunCache(settings.cache, settings.onnx, settings.index) if settings.device == "cpu" else None
         self.live = LiveRun(Path(settings.run), settings.device, cache, self.metrics)
         self.store: SessionStore | None = None
         if settings.session_store:
@@ -79,7 +80,7 @@ class Service:
         watching = asyncio.create_task(self.live.watch())
         yield
         watching.cancel()
-        self.live.end_export()
+        self.live.stop_making()
         await self.batcher.stop()
         if self.store is not None:
             await self.store.close()
@@ -117,6 +118,8 @@ class Service:
         return await self.recommend(session, request)
 
     async def recommend_quickly(self, body: bytes) -> bytes:
+        assert self.batcher is not None
+        self.batcher.refuse_more()
         return ENCODER.encode(await self.recommend_sent(DECODER.decode(body)))
 
     async def aside(self, work: Callable[[], Any]) -> Any:
@@ -184,9 +187,11 @@ def routes(service: Service) -> list[Any]:
 
     @get("/v1/run", responses=PROBLEMS, summary="What is being served")
     async def run() -> RunAnswer:
-        rec = service.loaded().ranker.recommender
+        ranker = service.loaded().ranker
+        rec, search = ranker.recommender, ranker.search.kind if ranker.search else "all scores"
         config, reads = rec.run.config, rec.model.config.max_length
-        return RunAnswer(config["model"], rec.items, reads, rec.run.metrics, config.get("training", {}))
+        settings = config.get("training", {})
+        return RunAnswer(config["model"], rec.items, reads, rec.run.metrics, settings, search, ranker.recall)
 
     @post("/v1/sessions/{session_id:str}/click", status_code=200, responses=MISSING,
           summary="Add a click to a kept session, and get the best next items")  # fmt: skip

@@ -38,14 +38,18 @@ class Batcher:
         self.ended = 0.0  # when it was done
 
     async def ask(self, query: Any) -> Any:
-        if len(self.waiting) >= self.queue:
-            raise Overloaded
+        self.refuse_more()
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.waiting.append((query, answer, time.monotonic()))
         self.arrived.set()
         if len(self.waiting) >= self.most:
             self.full.set()
         return await answer
+
+    def refuse_more(self) -> None:
+        """Raises where as many wait as may; to be asked before there is any work with a request."""
+        if len(self.waiting) >= self.queue:
+            raise Overloaded
 
     def start(self) -> None:
         self.task = asyncio.create_task(self.work())

@@ -1,7 +1,8 @@
 """The run that is being served, and the one that takes its place when it is replaced on disk.
 
 A replaced run is loaded beside the old one and tried; only then does it take over. One that is broken is told of in the
-log, and the old one stays. The first start does not wait for the export to ONNX: torch answers until it is there.
+log, and the old one stays. The first start does not wait for what is made of a run once (its network as ONNX, the index
+of very many items): torch and the exact search answer until it is there.
 """
 
 import asyncio
@@ -14,8 +15,8 @@ from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.runs import CONFIG, load_run
 from posrec.serving.catalogue_search import CatalogueSearch
 from posrec.serving.metrics import Metrics
-from posrec.serving.onnx_cache import cached, export_aside
 from posrec.serving.ranker import Ranker
+from posrec.serving.run_cache import Made, RunCache
 from posrec.serving.server_log import tell
 from posrec.tensors import WEIGHTS
 
@@ -31,28 +32,29 @@ class Loaded:
 
 
 class LiveRun:
-    """`cache` is where exported models are kept; without one torch computes."""
+    """`cache` is what is made of runs and where it is kept; without one torch computes, and the search is exact."""
 
-    def __init__(self, run: Path, device: str, cache: Path | None, metrics: Metrics) -> None:
+    def __init__(self, run: Path, device: str, cache: RunCache | None, metrics: Metrics) -> None:
         self.run, self.device, self.cache, self.metrics = run, device, cache, metrics
         self.current: Loaded | None = None
         self.stamp: Stamp | None = None  # of the run that is served, or of the one that was refused
         self.problem: str | None = None
-        self.exporting: subprocess.Popen[bytes] | None = None
+        self.wanted = self.made = Made(None, None)  # of the run that is served: what there should be, and what there is
+        self.making: subprocess.Popen[bytes] | None = None
 
     def load(self) -> Loaded:
         """The run as it lies on disk now, tried once; raises whatever is wrong with it."""
         run = load_run(self.run)
-        onnx = None
-        if self.cache is not None and hasattr(run.model, "session_vectors"):
-            onnx = cached(self.run, self.cache)
-            if onnx is None and self.exporting is None:
-                self.exporting = export_aside(self.run, self.cache)
-        ranker = Ranker(run, self.device, onnx)
+        wanted = self.cache.wanted(run) if self.cache is not None else Made(None, None)
+        made = wanted.there()
+        ranker = Ranker(run, self.device, made.onnx, made.index)
         if ranker.recommender.items > len(ranker.recommender.vocabulary):
             raise ValueError(f"the vocabulary holds fewer than the model's {ranker.recommender.items} items")
         first = ranker.query([ranker.recommender.vocabulary.item(1)], 1, False, None, None)
         ranker.answer(first, ranker.rank([first])[0])
+        self.wanted, self.made = wanted, made
+        if self.cache is not None and made != wanted and self.making is None:
+            self.making = self.cache.make_aside(self.run)
         return Loaded(ranker, CatalogueSearch(ranker.recommender))
 
     def begin(self) -> None:
@@ -70,11 +72,15 @@ class LiveRun:
             tell(f"{self.run} can't be served; {kept}", logging.ERROR, reason=self.problem)
             return
         self.problem = None
-        by = "onnx" if self.current.ranker.onnx else "torch"
-        tell("serving", run=str(self.run), why=why, by=by, items=self.current.ranker.recommender.items)
+        ranker = self.current.ranker
+        tell(
+            "serving", run=str(self.run), why=why, by="onnx" if ranker.onnx else "torch",
+            items=ranker.recommender.items, search=ranker.search.kind if ranker.search else "all scores",
+            recall=round(ranker.recall, 4),
+        )  # fmt: skip
 
     async def watch(self) -> None:
-        """Look every second whether the run was replaced, or its export is there."""
+        """Look every second whether the run was replaced, or more was made of it."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(POLL)
@@ -90,34 +96,20 @@ class LiveRun:
             if now != await loop.run_in_executor(None, stamp, self.run):
                 return  # still being written
             self.stamp = now
-            self.end_export()
+            self.stop_making()
             await loop.run_in_executor(None, self.take_over, "replaced on disk")
             if self.problem is None:
                 self.metrics.count("reloads")
-        elif self.waits_for_onnx() and await loop.run_in_executor(None, self.is_exported):
-            self.end_export()
-            await loop.run_in_executor(None, self.take_over, "exported")
+        elif self.made != self.wanted and self.problem is None and self.wanted.there() != self.made:
+            await loop.run_in_executor(None, self.take_over, "more was made of it")  # perhaps by another worker
 
-    def waits_for_onnx(self) -> bool:
-        """Whether torch stands in; another worker may be the one that exports."""
-        return (
-            self.cache is not None
-            and self.problem is None
-            and self.current is not None
-            and self.current.ranker.onnx is None
-            and self.current.ranker.search is not None
-        )
-
-    def is_exported(self) -> bool:
-        return self.cache is not None and cached(self.run, self.cache) is not None
-
-    def end_export(self) -> None:
-        """What was exported is of a run that is not served any more, or it is done."""
-        if self.exporting is not None:
-            if self.exporting.poll() is None:
-                self.exporting.terminate()
-            self.exporting.wait()
-            self.exporting = None
+    def stop_making(self) -> None:
+        """It is of a run that is not served any more."""
+        if self.making is not None:
+            if self.making.poll() is None:
+                self.making.terminate()
+            self.making.wait()
+            self.making = None
 
 
 def stamp(run: Path) -> Stamp | None:

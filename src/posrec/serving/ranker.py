@@ -11,6 +11,7 @@ import torch
 from posrec.data.batch import SessionBatch
 from posrec.errors import InputError
 from posrec.runs import Run
+from posrec.serving.faiss_search import FaissSearch, item_table, read_index
 from posrec.serving.onnx_model import OnnxModel
 from posrec.serving.recommender import Reading, Recommender
 from posrec.serving.search import Best, Columns, ExactSearch, Floats, ordered
@@ -32,17 +33,23 @@ Found = tuple[list[int], list[float]]  # item numbers and their scores, the best
 
 
 class Ranker:
-    """Session vectors by ONNX Runtime where `onnx` is given, else by torch; models without vectors score by torch."""
+    """Session vectors by ONNX Runtime where `onnx` is given, else by torch; models without vectors score by torch.
 
-    def __init__(self, run: Run, device: str = "cpu", onnx: Path | None = None) -> None:
+    The best items are found exactly, or by faiss where an `index` of the items is given.
+    """
+
+    def __init__(self, run: Run, device: str = "cpu", onnx: Path | None = None, index: Path | None = None) -> None:
         self.recommender = Recommender(run, device)
         self.onnx = OnnxModel(onnx, threads=1) if onnx is not None else None
         self.model: Any = self.onnx or run.model
         self.longest: int = self.recommender.model.config.max_length
-        self.search: ExactSearch | None = None
+        self.search: ExactSearch | FaissSearch | None = None
+        self.recall = 1.0  # of the search against the exact one
         if hasattr(run.model, "session_vectors") and self.recommender.device.type == "cpu":
-            with torch.inference_mode():
-                self.search = ExactSearch(self.recommender.model.item_vectors())
+            if index is not None:
+                self.search, self.recall = read_index(run, index)
+            else:
+                self.search = ExactSearch(item_table(run))
 
     def query(
         self,

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from posrec.errors import InputError
 from posrec.serving.onnx_model import import_runtime
@@ -35,8 +34,8 @@ class ExactSearch:
 
     kind = "exact"
 
-    def __init__(self, vectors: Tensor, threads: int = 1) -> None:
-        self.table: Floats = vectors.detach().float().contiguous().numpy()
+    def __init__(self, table: Floats, threads: int = 1) -> None:
+        self.table = table
         self.in_full = 0  # sessions that had to be scored in full
         self.product: Any = None
         if not np.isfinite(self.table).all() or not self.table.size:

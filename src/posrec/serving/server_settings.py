@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from posrec.serving.faiss_search import IndexSettings
 from posrec.serving.wire import MOST_CLICKS
 
 VARIABLE = "POSREC_SERVER"
@@ -17,13 +18,14 @@ class ServerSettings(msgspec.Struct, frozen=True):
     session_store: str | None = None
     max_length: int = MOST_CLICKS  # clicks in a session that are accepted; the model reads the latest of them
     max_body: int = 2 << 20  # bytes
-    queue: int = 256  # requests that may wait; more get 503
+    queue: int = 128  # requests that may wait; more get 503
     batch: int = 32
     gather_ms: float = 1.0
     allow_origin: tuple[str, ...] = ()  # CORS is off unless origins are named
     log_requests: bool = False
     onnx: bool = True  # compute by ONNX Runtime where the model can be exported
-    cache: str = ""  # where exported models are kept
+    index: IndexSettings = IndexSettings()
+    cache: str = ""  # where is kept what is made of runs
     shared: str = ""  # where the workers keep their counts
 
     def to_environment(self) -> None:

@@ -87,6 +87,8 @@ class RunAnswer(Struct):
     max_length: int  # clicks that the model reads
     metrics: dict[str, Any] | None
     trained: dict[str, Any]
+    search: str  # exact, faiss, or all scores where the model has no vectors or a GPU computes them
+    recall: float  # of the search, against the exact best 20
 
 
 class Problem(Struct):

@@ -72,7 +72,7 @@ def split_settings(wanted: dict[str, str | Any], *defaults: Any) -> list[Any]:
     known = {field.name for config in defaults for field in fields(config)}
     for key in wanted:
         if key not in known:
-            raise InputError(f"there is no setting {key!r}; the model and its training have {', '.join(sorted(known))}")
+            raise InputError(f"there is no setting {key!r}; there are {', '.join(sorted(known))}")
     return [
         replace(config, **{
             field.name: parse(field.name, wanted[field.name], field.type)

@@ -1,0 +1,47 @@
+"""The whole `posrec train` command, from start to exit: importing, compiling, four epochs, ranking the test part.
+
+    python benchmarks/command.py --data prepared/diginetica --times 3 --out results/command.json
+
+Every run is a process of its own. The first may have to compile; those after it find the compile cache filled.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from conditions import conditions
+from posrec.files import write_json
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("prepared/diginetica"))
+    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--set", nargs="*", default=[], help="key=value, as posrec train takes them")
+    parser.add_argument("--out", type=Path, default=Path("results/command.json"))
+    arguments = parser.parse_args()
+    settings = [part for pair in arguments.set for part in ("--set", pair)]
+    seconds = []
+    for number in range(arguments.times):
+        with tempfile.TemporaryDirectory() as folder:
+            line = ["train", str(arguments.data), "--out", f"{folder}/run", *settings]
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-m", "posrec", *line], check=True, stdout=subprocess.DEVNULL)
+            seconds.append(round(time.perf_counter() - began, 1))
+        print(f"{number + 1}: {seconds[-1]} s", flush=True)
+    report = {
+        "command": "python benchmarks/command.py " + " ".join(sys.argv[1:]),
+        "timed": "posrec train " + " ".join([str(arguments.data), *settings]),
+        "seconds": seconds,
+        **conditions(),
+    }
+    write_json(arguments.out, report)
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

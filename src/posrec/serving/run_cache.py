@@ -1,0 +1,103 @@
+"""What is made of a run once and kept: its network as ONNX, and the index of its items where they are very many.
+
+Making them takes a quarter of a minute and more, and starting must not, so they are made in a process aside:
+
+    python -m posrec.serving.run_cache RUN CACHE
+
+where CACHE is a RunCache as JSON. A file's name tells the weights, settings and versions it was made from, so a stale
+one is never taken.
+"""
+
+import hashlib
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import torch
+
+import posrec
+from posrec.errors import InputError, RunFailed
+from posrec.files import whole_file
+from posrec.runs import CONFIG, Run, load_run
+from posrec.serving.faiss_search import IndexSettings, write_index
+from posrec.serving.onnx_export import export_onnx
+from posrec.serving.onnx_model import only
+from posrec.tensors import WEIGHTS
+
+KEPT = 8  # files of a kind; the one used longest ago goes first
+
+
+@dataclass(frozen=True)
+class Made:
+    """Files of one run; None where there is none, or need be none."""
+
+    onnx: Path | None
+    index: Path | None
+
+    def there(self) -> "Made":
+        """Those that are there already."""
+        onnx, index = (path if path and path.is_file() else None for path in (self.onnx, self.index))
+        return Made(onnx, index)
+
+
+@dataclass(frozen=True)
+class RunCache:
+    folder: str
+    onnx: bool = True
+    index: IndexSettings = field(default_factory=IndexSettings)
+
+    def wanted(self, run: Run) -> Made:
+        """What is to be made of a run, and where it is when it is made."""
+        if not hasattr(run.model, "session_vectors"):
+            return Made(None, None)
+        network = f"{digest(run.path, 'onnx')}.onnx" if self.onnx else None
+        index = f"{digest(run.path, repr(self.index))}.faiss" if self.index.wants_faiss(run.config["items"]) else None
+        folder = Path(self.folder)
+        return Made(folder / network if network else None, folder / index if index else None)
+
+    def make(self, run: Run) -> Made:
+        """Whatever is not there yet."""
+        wanted = self.wanted(run)
+        there = wanted.there()
+        Path(self.folder).mkdir(parents=True, exist_ok=True)
+        if wanted.onnx and not there.onnx:
+            self.export(run, wanted.onnx)
+        if wanted.index and not there.index:
+            write_index(run, wanted.index, self.index, overwrite=True)
+        for kind in ("*.onnx", "*.faiss"):
+            for old in sorted(Path(self.folder).glob(kind), key=lambda path: -path.stat().st_mtime)[KEPT:]:
+                old.unlink(missing_ok=True)
+        return wanted
+
+    def export(self, run: Run, path: Path) -> None:
+        """Only the session vectors are kept of it: the product with the items is the server's own."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            export_onnx(run, Path(folder) / "whole.onnx")
+            content = only(Path(folder) / "whole.onnx", ["session_vectors"])
+        with whole_file(path, overwrite=True) as unfinished:
+            unfinished.write_bytes(content)
+
+    def make_aside(self, run: Path) -> subprocess.Popen[bytes]:
+        """In a process of its own and at low priority; the files are there when it is done."""
+        line = [sys.executable, "-m", "posrec.serving.run_cache", str(run), msgspec.json.encode(self).decode()]
+        return subprocess.Popen(["nice", "-n", "10", *line], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def digest(run: Path, settings: str) -> str:
+    found = hashlib.sha256(f"{posrec.__version__} {torch.__version__} {settings}".encode())
+    for name in (CONFIG, WEIGHTS):
+        with (run / name).open("rb") as file:
+            found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()[:32]
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what is unfinished is removed
+    try:
+        msgspec.json.decode(sys.argv[2], type=RunCache).make(load_run(Path(sys.argv[1])))
+    except (InputError, RunFailed, OSError) as error:
+        sys.exit(str(error))

@@ -195,7 +195,8 @@ def run_cell(cell: Cell, data: PreparedDataset, folder: Path, device: str = "aut
         try:
             record["config"] = config_of(cell)
             settings = {**cell.settings, "seed": cell.seed}
-            opened, outcome = fit_run(data, cell.model, run, settings, device, listener=SilentListener())
+            quiet = SilentListener()
+            opened, outcome = fit_run(data, cell.model, run, settings, device, listener=quiet, resumable=False)
         except RunStopped:
             raise RunStopped(f"stopped in {cell.name}; the same command goes on with it") from None
         except Exception as error:  # whatever it is, hours of other cells must not be lost to it

@@ -36,7 +36,7 @@ def fit(
     `settings` are those of `posrec train --set`: fields of the model's config and of training.settings.Settings.
     """
     with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
-        run, outcome = fit_run(data, model, Path(folder) / "run", settings, device, listener=listener)
+        run, outcome = fit_run(data, model, Path(folder) / "run", settings, device, listener=listener, resumable=False)
     return Recommender(replace(run, metrics=outcome.as_json()), device)
 
 
@@ -49,12 +49,13 @@ def fit_run(
     resume: bool = False,
     listener: Listener | None = None,
     track: bool = False,
+    resumable: bool = True,
 ) -> tuple[Run, Evaluation]:
     """Train `model` on `data` into the folder `out` and evaluate it on the test part.
 
     `model` is a name of the catalog, `my_model.py:MY_SPEC`, or a ModelSpec (docs/own_model.md).
     `settings` are fields of the model's config and of training.settings.Settings, as text or as values.
-    With `track` the course of training is written for TensorBoard too.
+    With `track` the course of training is written for TensorBoard too. Unless `resumable` no checkpoints are written.
     """
     listener = listener or Listener()
     spec, where, path = spec_of(model), choose_device(device), Path(out)
@@ -73,7 +74,7 @@ def fit_run(
             network.count(data.train.items, data.train.offsets)  # type: ignore[operator]
             save_tensors(path / WEIGHTS, network.state_dict(), {})
         else:
-            train(network, data, training, path, where, listener, resume, track)
+            train(network, data, training, path, where, listener, resume, track, resumable)
         run = load_run(path, spec)
         return run, evaluate_run(run, data, device, listener)
 

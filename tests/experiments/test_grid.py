@@ -34,8 +34,10 @@ def test_seeds_by_model_and_the_first_seed_of_all_comes_first() -> None:
     cells = all_cells(chosen("overall"), ["shop"], seeds=5)
     of = {cell.model: sum(other.model == cell.model for other in cells) for cell in cells}
     assert (of["posrec"], of["sasrec"], of["stan"], of["pop"]) == (5, 3, 1, 1)
-    seeds = [cell.seed for cell in cells]
-    assert seeds == sorted(seeds)
+    order = [(cell.model, cell.seed) for cell in cells]
+    assert order[:15] == [(row.model, 0) for row in EXPERIMENTS["overall"].rows]
+    assert order[15:19] == [("bprmf", 1), ("bprmf", 2), ("fpmc", 1), ("fpmc", 2)]  # one compiled step serves both
+    assert order[-2:] == [("posrec", 3), ("posrec", 4)]
 
 
 def test_every_cell_is_asked_for_once_and_its_settings_exist() -> None:

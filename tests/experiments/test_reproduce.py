@@ -8,13 +8,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from tests.helpers import Hearing, Outcome, chain_shop, command
+from tests.helpers import Hearing, Outcome, chain_shop, command, listed, own_process
 
 from posrec.data.sessions import load
 from posrec.errors import InputError
 from posrec.experiments import cells
 from posrec.experiments.paper import SAMPLES
-from posrec.experiments.reproduce import differs, open_all, reproduce, unpack
+from posrec.experiments.reproduce import differs, open_all, pack, reproduce, unpack
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,30 @@ def test_the_report_stands_alone_and_has_every_part(quick: tuple[Path, Outcome])
     assert len(tables) == 6
 
 
+def test_the_report_says_in_words_what_held_and_how_sure(quick: tuple[Path, Outcome]) -> None:
+    page, text = ((quick[0] / "out" / name).read_text() for name in ("report.html", "report.md"))
+    for report in (page, text):
+        assert "Unclear: neither; a difference too small" in report
+        assert re.search(r"to be told from chance, a difference had to be about \d+\.\d\d points in R@10", report)
+        assert re.search(r"Unclear:(</b>|\*\*) .*LPE is slightly better than LRPE", report)
+    for name in ("claims", "overall", "encodings", "plug-in", "anchors", "sensitivity", "figures", "origin"):
+        assert f"<a href=#{name}>" in page
+        assert f"<h2 id={name}>" in page
+
+
+def test_a_machine_that_only_runs_cells_draws_and_tests_nothing(tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    chain_shop(tmp_path / "made", seed=1, sessions=50)
+    code = "import sys; sys.modules.update(matplotlib=None, polars=None); from posrec.cli import main; main()"
+    options = ("--data", tmp_path / "made" / "data", "--out", tmp_path / "out", "--minutes", 0, "--no-report")
+    done = own_process("reproduce", "all", *options, "--archive", tmp_path / "cells.tar.gz", code=code)
+    assert done.returncode == 0, done.stderr
+    assert "0 of 127 trainings done" in done.stdout
+    assert "report" not in done.stdout
+    assert listed(tmp_path) == ["cells.tar.gz", "made", "out"]
+    assert listed(tmp_path / "out") == ["cells"]
+
+
 def test_another_machine_goes_on_with_the_archive(
     quick: tuple[Path, Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +134,22 @@ def test_failures_are_shown_and_the_exit_code_says_so(
     assert not re.search(r"LDPE improves STAMP", text)  # nothing to answer it by
 
 
+def test_where_one_machine_failed_anothers_cell_counts(tmp_path: Path) -> None:
+    cell = {"dataset": "shop", "model": "pop", "settings": {}, "seed": 0}
+    for name, record in (("well", cell | {"metrics": {"mrr@10": 1.0}}), ("badly", cell | {"error": "out of memory"})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "shop_pop_seed-0.json").write_text(json.dumps(record))
+    (tmp_path / "well" / "shop_pop_seed-0.npz").write_bytes(b"ranks")
+    for name in ("well", "badly"):
+        pack(tmp_path / name, tmp_path / f"{name}.tar.gz")
+    unpack(tmp_path / "badly.tar.gz", tmp_path / "well")
+    unpack(tmp_path / "well.tar.gz", tmp_path / "badly")
+    for name in ("well", "badly"):
+        (outcome,) = cells.saved(tmp_path / name).values()
+        assert outcome.metrics == {"mrr@10": 1.0}
+        assert outcome.path.with_suffix(".npz").read_bytes() == b"ranks"
+
+
 def test_an_archive_brings_cells_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{}")
     with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as file:
@@ -120,6 +160,7 @@ def test_an_archive_brings_cells_and_nothing_else(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "cells").iterdir()] == ["cell.json"]
     assert not (tmp_path / "outside.json").exists()
     (tmp_path / "half.tar.gz").write_bytes((tmp_path / "evil.tar.gz").read_bytes()[:40])
+    (tmp_path / "cells" / "cell.json").unlink()  # "{}" is no cell
     with pytest.raises(InputError, match=r"half\.tar\.gz can't be read"):
         unpack(tmp_path / "half.tar.gz", tmp_path / "cells")
 

@@ -92,7 +92,7 @@ def test_the_margin_of_seeds_by_hand(shop: PreparedDataset, tmp_path: Path) -> N
     ("hits", "verdict", "words"),
     [
         ({"A": (0.50, 0.51, 0.52), "B": (0.40, 0.41, 0.42), "C": (0.3,)}, HELD, "at the closest"),
-        ({"A": (0.40, 0.41, 0.42), "B": (0.50, 0.51, 0.52), "C": (0.3,)}, FAILED, "B is better: A -"),
+        ({"A": (0.40, 0.41, 0.42), "B": (0.50, 0.51, 0.52), "C": (0.3,)}, FAILED, "B is better: A is"),
         (
             {"A": (0.40, 0.41, 0.42), "B": (0.40, 0.41, 0.42), "C": (0.3,)},
             UNCLEAR,

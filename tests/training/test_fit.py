@@ -119,6 +119,17 @@ def test_resumed_run_ends_with_the_same_weights(
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "cut"))
 
 
+def test_a_run_that_nobody_resumes_writes_no_checkpoints_and_is_the_same(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
+    fit(small, tmp_path / "kept")
+    fit_run(small, "posrec", tmp_path / "gone", QUICK, "cpu", listener=SilentListener(), resumable=False)
+    assert {path.name for path in (tmp_path / "kept").iterdir()} - {STATE} == {
+        path.name for path in (tmp_path / "gone").iterdir()
+    }
+    assert same(weights(tmp_path / "kept"), weights(tmp_path / "gone"))
+
+
 def test_resume_is_refused_with_another_setting_or_dataset(
     small: PreparedDataset, other: PreparedDataset, tmp_path: Path
 ) -> None:

@@ -99,9 +99,8 @@ def reproduce(
     seeds: Annotated[int, typer.Option(min=1, help="For PosRec and its variants; other models get up to 3.")] = 5,
     minutes: Annotated[float | None, typer.Option(min=0, help="Begin no training after this; 0: report only.")] = None,
     archive: Annotated[Path | None, typer.Option(help="Take cells from this .tar.gz, and put all into it.")] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Tiny models on a small simulated shop: a few minutes.")
-    ] = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Only run cells: no tests, no drawings.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny models on a small simulated shop: a minute.")] = False,
     quick_sessions: Annotated[int, typer.Option(min=100, hidden=True)] = 2000,
     device: Device = "auto",
 ) -> None:
@@ -110,16 +109,21 @@ def reproduce(
     Example: posrec reproduce all --data diginetica --data yoochoose1_64 --out reproduction
     """
     from posrec.experiments.reproduce import reproduce
-    from posrec.experiments.reproduce_words import headline, lead
+    from posrec.experiments.reproduce_words import headline, lead, plural
     from posrec.listener import TerminalListener
 
     with TerminalListener() as listener:
         sessions = quick_sessions if quick else None
-        results = reproduce(experiment, data or [], out, seeds, device, minutes, archive, sessions, listener)
-    console.print(*lead(results), headline(results), sep="\n", highlight=False, markup=False)
-    console.print(f"The report is in [bold]{escape(str(out))}/report.html[/].", highlight=False)
+        results = reproduce(
+            experiment, data or [], out, seeds, device, minutes, archive, sessions, listener, not no_report
+        )
+    console.print(*lead(results), sep="\n", highlight=False, markup=False)
+    if not no_report:
+        console.print(headline(results), highlight=False, markup=False)
+        console.print(f"The report is in [bold]{escape(str(out))}/report.html[/].", highlight=False)
     if results.failures:
-        raise RunFailed(f"{len(results.failures)} trainings failed: see the end of {out}/report.html")
+        where = f"cells without metrics in {out}/cells" if no_report else f"the end of {out}/report.html"
+        raise RunFailed(f"{plural(len(results.failures), 'training')} failed: see {where}")
 
 
 def tune(

@@ -1,9 +1,9 @@
 """Cells of an experiment: a model with its settings, trained once on a dataset with a seed.
 
 A cell is saved when it is done, a small JSON file with its metrics and a compressed file with the ranks of the test
-samples and the learned encoding, and a cell that is saved is not run again. So a cut experiment goes on where it
-stopped, on this machine or on another one with the cells copied over, and experiments that share a cell run it once.
-A cell of other data, or of settings that have since changed, is run again.
+samples (and of seed 0 the learned encoding), and a cell that is saved is not run again. So a cut experiment goes on
+where it stopped, on this machine or on another one with the cells copied over, and experiments that share a cell run it
+once. A cell of other data, or of settings that have since changed, is run again.
 """
 
 import json
@@ -11,8 +11,10 @@ import platform
 import tempfile
 import time
 import traceback
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -20,19 +22,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 import posrec
 from posrec.data.sessions import PreparedDataset
 from posrec.devices import choose_device
 from posrec.errors import InputError, RunStopped
-from posrec.files import read_json, write_json
+from posrec.evaluation.metrics import CUTOFFS
+from posrec.files import read_json, whole_file, write_json
 from posrec.fitting import fit_run
 from posrec.listener import Listener, SilentListener
 from posrec.runs import Run, spec_of
 from posrec.training.log import LOG
 from posrec.training.settings import Settings, split_settings
 
-WORST = 255  # ranks are kept up to this, in a byte: no metric looks further down than 20
+WORST = max(CUTOFFS) + 1  # stands for every rank from there down: no metric looks further, and files are half the size
 
 
 @dataclass(frozen=True)
@@ -72,10 +76,11 @@ class Outcome:
 
     def ranks(self) -> npt.NDArray[np.uint8]:
         """[test samples], WORST for every rank from there down."""
-        return np.asarray(self.arrays()["ranks"])
+        ranks: npt.NDArray[np.uint8] = self.arrays()["ranks"]
+        return np.minimum(ranks, np.uint8(WORST))  # cells of earlier versions go further down
 
     def encoding(self) -> npt.NDArray[np.float32] | None:
-        """The learned table of a positional encoding, [rows, d], where the model has one."""
+        """The learned table of a positional encoding, [rows, d], of seed 0 where the model has one."""
         return self.arrays().get("encoding")
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -190,7 +195,8 @@ def run_cell(cell: Cell, data: PreparedDataset, folder: Path, device: str = "aut
         try:
             record["config"] = config_of(cell)
             settings = {**cell.settings, "seed": cell.seed}
-            opened, outcome = fit_run(data, cell.model, run, settings, device, listener=SilentListener())
+            quiet = SilentListener()
+            opened, outcome = fit_run(data, cell.model, run, settings, device, listener=quiet, resumable=False)
         except RunStopped:
             raise RunStopped(f"stopped in {cell.name}; the same command goes on with it") from None
         except Exception as error:  # whatever it is, hours of other cells must not be lost to it
@@ -202,11 +208,23 @@ def run_cell(cell: Cell, data: PreparedDataset, folder: Path, device: str = "aut
                 "losses": [round(line["loss"], 4) for line in log if "loss" in line],
                 "epoch_seconds": [line["seconds"] for line in log if "seconds" in line],
             }
-            arrays = {"ranks": outcome.ranks.clamp(max=WORST).numpy().astype(np.uint8), **learned_encoding(opened)}
-            np.savez_compressed(path.with_suffix(".npz"), **arrays)  # type: ignore[arg-type]
-    record["total_seconds"] = round(time.monotonic() - began, 1)
+            drawn = learned_encoding(opened) if cell.seed == 0 else {}  # the report's figures are of that seed
+            write_arrays(path.with_suffix(".npz"), {"ranks": shortened(outcome.ranks), **drawn})
+    record |= {"total_seconds": round(time.monotonic() - began, 1), "finished": datetime.now(UTC).date().isoformat()}
     write_json(path, record)
     return Outcome(cell, record, path)
+
+
+def shortened(ranks: Tensor) -> npt.NDArray[np.uint8]:
+    return ranks.clamp(max=WORST).numpy().astype(np.uint8)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """As numpy.savez_compressed, but by LZMA: ranks take a seventh less, and hundreds of these files are kept."""
+    with whole_file(path, overwrite=True) as unfinished, zipfile.ZipFile(unfinished, "w", zipfile.ZIP_LZMA) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w") as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
 
 
 def learned_encoding(run: Run) -> dict[str, npt.NDArray[np.float32]]:

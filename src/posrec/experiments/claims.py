@@ -4,7 +4,7 @@ A claim is a list of orders "this row is better than that one". It held where ev
 one was shown the other way round, and is unclear between: no difference that chance could not make.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from posrec.experiments.grid import EXPERIMENTS
@@ -32,6 +32,12 @@ class Answer:
     verdict: str
     evidence: str
     findings: tuple[Finding, ...]
+
+    @property
+    def deciding(self) -> str:
+        """The difference that decided, and against which row where there are several."""
+        one = decisive(self.findings)
+        return signed(one.difference) + (f" {compared(self.findings)(one)}" if len(self.claim.pairs) > 1 else "")
 
 
 def others(experiment: str, *without: str) -> list[str]:
@@ -101,27 +107,37 @@ def judge(claim: Claim, table: Table, metric: str) -> Answer | None:
     return Answer(claim, table.dataset, metric, verdict, evidence(claim, tested), tested)
 
 
+def decisive(tested: Sequence[Finding]) -> Finding:
+    """The largest loss; where nothing is lost the least of what is undecided, else the least gain."""
+    lost, undecided = [one for one in tested if one.shown < 0], [one for one in tested if not one.shown]
+    return min(lost or undecided or tested, key=lambda one: one.difference)
+
+
+def compared(tested: Sequence[Finding]) -> Callable[[Finding], str]:
+    """The name of a comparison among several: of whom one row is better than, or of whom is better than one row."""
+    one_best = len({one.first for one in tested}) == 1
+    return lambda one: one.second if one_best else one.first
+
+
 def evidence(claim: Claim, tested: Sequence[Finding]) -> str:
     """What decided it, in a sentence."""
     missing = len(claim.pairs) - len(tested)
     note = f"; {missing} of {len(claim.pairs)} comparisons are not run yet" if missing else ""
+    closest, name = told(decisive(tested)), compared(tested)
     if len(claim.pairs) == 1:
-        return told(tested[0]) + note
+        return closest + note
     one_best = len({one.first for one in tested}) == 1  # else one row is worse than several
+    word = "against" if one_best else "for"
+    shown = f"shown {word} {sum(one.shown > 0 for one in tested)} of {len(tested)}"
     if lost := [one for one in tested if one.shown < 0]:
-        names = [one.second if one_best else one.first for one in lost]
-        other = f"{listed(names)} {'is' if len(names) == 1 else 'are'} better" if one_best else (
-            f"{lost[0].second} is better than {listed(names)}"
+        names = listed(map(name, lost))
+        other = f"{names} {'is' if len(lost) == 1 else 'are'} better" if one_best else (
+            f"{lost[0].second} is better than {names}"
         )  # fmt: skip
-        return f"{other}: {told(min(lost, key=lambda one: one.difference))}{note}"
+        return f"{other}: {closest}; {shown}{note}"
     if undecided := [one for one in tested if not one.shown]:
-        names = [one.second if one_best else one.first for one in undecided]
-        closest = min(undecided, key=lambda one: one.difference)
-        word = "against" if one_best else "for"
-        shown = len(tested) - len(undecided)
-        return f"shown {word} {shown} of {len(tested)}, not {word} {listed(names)}: {told(closest)}{note}"
-    closest = min(tested, key=lambda one: one.difference)
-    return f"{told(closest)} at the closest{note}"
+        return f"{shown}, not {word} {listed(map(name, undecided))}: {closest}{note}"
+    return f"{closest} at the closest{note}"
 
 
 def listed(names: Iterable[str]) -> str:
@@ -132,10 +148,13 @@ def listed(names: Iterable[str]) -> str:
 def told(one: Finding) -> str:
     """A finding in words: the difference, how sure, on how many seeds."""
     seeds = f"{one.seeds[0]} and {one.seeds[1]} seeds" if one.seeds[0] != one.seeds[1] else counted(one.seeds[0])
-    within = "" if abs(one.difference) > one.seed_margin else (
-        "; one seed can't say how steady it is" if one.seed_margin == float("inf") else "; seeds differ by as much"
-    )  # fmt: skip
-    return f"{one.first} {signed(one.difference)} on {one.second} ({one.p_shown}, {seeds}{within})"
+    steady = (
+        "one seed can't say how steady it is" if one.seed_margin == float("inf") else "seeds alone differ by as much"
+    )
+    within = "" if abs(one.difference) > one.seed_margin else f"; {steady}"
+    points = f"{abs(one.difference):.2f}"
+    place = "level with" if points == "0.00" else f"{points} {'above' if one.difference > 0 else 'below'}"
+    return f"{one.first} is {place} {one.second} ({one.p_shown}, {seeds}{within})"
 
 
 def counted(seeds: int) -> str:
@@ -143,5 +162,9 @@ def counted(seeds: int) -> str:
 
 
 def signed(points: float) -> str:
-    """With its sign, but no -0.00."""
-    return f"{round(points, 2) + 0.0:+.2f}"
+    """With its sign, a minus as wide as a plus, but no -0.00.
+
+    >>> [signed(points) for points in (0.25, -1.0, -0.001)]
+    ['+0.25', '−1.00', '+0.00']
+    """
+    return f"{round(points, 2) + 0.0:+.2f}".replace("-", "−")

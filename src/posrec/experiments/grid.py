@@ -135,7 +135,10 @@ def cells_of(row: Row, dataset: str, seeds: int, everywhere: Mapping[str, Any] |
 def all_cells(
     experiments: Sequence[Experiment], datasets: Sequence[str], seeds: int, everywhere: Mapping[str, Any] | None = None
 ) -> list[Cell]:
-    """Each cell once; the first seed of everything comes first, so that a cut run has whole tables early."""
+    """Each cell once: seed 0 of everything, so that a cut run has whole tables early, then what claims need, then more.
+
+    Within a round the seeds of a row stand together: on a GPU they share what was compiled for the first.
+    """
     cells = {
         cell.name: cell
         for dataset in datasets
@@ -143,4 +146,11 @@ def all_cells(
         for row in experiment.rows
         for cell in cells_of(row, dataset, 1 if experiment is FIGURES else seeds, everywhere)
     }
-    return sorted(cells.values(), key=lambda cell: cell.seed)
+    rows = list(dict.fromkeys((cell.dataset, cell.row) for cell in cells.values()))
+    place = {row: number for number, row in enumerate(rows)}
+    return sorted(cells.values(), key=lambda cell: (round_of(cell.seed), place[cell.dataset, cell.row], cell.seed))
+
+
+def round_of(seed: int) -> int:
+    """0 for the first seed, 1 for those that every trained model gets, 2 for PosRec's others."""
+    return 0 if seed == 0 else 1 if seed < OTHERS_SEEDS else 2

@@ -8,7 +8,7 @@ from typing import Any
 
 from posrec.data.sessions import PreparedDataset, load
 from posrec.errors import InputError
-from posrec.experiments.cells import Cell, Outcome, run_cells
+from posrec.experiments.cells import Cell, Outcome, run_cells, saved
 from posrec.experiments.claims import Answer, answers, pairs_of
 from posrec.experiments.grid import FIGURES, all_cells, chosen
 from posrec.experiments.paper import METRICS, SAMPLES, TITLES, dataset_of
@@ -66,11 +66,9 @@ def reproduce(
     archive: Path | None = None,
     quick_sessions: int | None = None,
     listener: Listener | None = None,
+    with_report: bool = True,
 ) -> Results:
     """Run what is missing of `experiment` into `out/cells`, and write the report. `quick_sessions`: on a small shop."""
-    from posrec.experiments.reproduce_markdown import markdown
-    from posrec.experiments.reproduce_report import report
-
     listener = listener or SilentListener()
     experiments = chosen(experiment)
     out.mkdir(parents=True, exist_ok=True)
@@ -86,6 +84,11 @@ def reproduce(
     finally:
         if archive is not None:
             pack(out / CELLS, archive)
+    if not with_report:
+        return Results(experiment, datasets, [], [], outcomes, cells, seeds, quick)
+    from posrec.experiments.reproduce_markdown import markdown
+    from posrec.experiments.reproduce_report import report
+
     tables: list[Table] = []
     for one in (one for one in experiments if one is not FIGURES):
         for name, prepared in datasets.items():
@@ -135,13 +138,15 @@ def pack(folder: Path, archive: Path) -> None:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Add an archive's cells to a folder; those that are there stay, since they may be newer."""
+    """Add an archive's cells to a folder; those that are there stay, since they may be newer, unless they failed."""
     folder.mkdir(parents=True, exist_ok=True)
+    there = {outcome.path.stem for outcome in saved(folder).values() if not outcome.error}
     try:
         with tarfile.open(archive) as file:
             for member in file:
-                plain = member.isfile() and Path(member.name).name == member.name
-                if plain and member.name.endswith((".json", ".npz")) and not (folder / member.name).exists():
+                name = Path(member.name)
+                plain = member.isfile() and name.name == member.name and name.suffix in (".json", ".npz")
+                if plain and name.stem not in there:
                     file.extract(member, folder, filter="data")
     except (tarfile.TarError, EOFError) as error:
         raise InputError(f"{archive} can't be read as an archive of cells ({error}); remove it") from None

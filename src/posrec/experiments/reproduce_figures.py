@@ -48,7 +48,7 @@ def panels(table: Table) -> tuple[list[str], str]:
 
 def dots(lines: list[Line], metric: str) -> str:
     ordered = sorted(lines, key=lambda line: line.mean(metric))
-    figure, panel = new_panel(4.6, 0.27 * len(ordered) + 0.9)
+    figure, panel = new_panel(3.6, 0.36 * len(ordered) + 0.9)
     for place, line in enumerate(ordered):
         if metric in line.paper:
             panel.plot([line.paper[metric][0], line.mean(metric)], [place, place], color=PAPER, linewidth=1, zorder=1)
@@ -136,7 +136,7 @@ def encoding_pictures(results: Results) -> list[tuple[str, str]]:
                 name = str(row.settings["encoding"])
                 scheme = make_encoding(name, d=table.shape[1], max_length=table.shape[0])
                 scheme.load_state_dict({"table": torch.from_numpy(table)})
-                one = TrainedEncoding(Path(f"seed 0 on {dataset}"), name, scheme, *table.shape)
+                one = TrainedEncoding(Path(f"{dataset}, seed 0"), name, scheme, *table.shape)
                 pictures.append((f"{row.label} learned on {results.title(dataset)}", svg(trained_figure(one))))
     return pictures
 

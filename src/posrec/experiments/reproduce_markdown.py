@@ -11,8 +11,10 @@ from posrec.experiments.tables import Line, Table
 def markdown(results: Results) -> str:
     parts = [f"# {words.title(results)}", *words.lead(results)]
     if results.experiment != "figures":
-        parts += ["## Which claims of the paper held", words.headline(results), *words.nearness(results)]
-        parts += claims_table(results)
+        parts += ["## Which claims of the paper held"]
+        parts += ["\n".join(f"- **{outcome}:** {claims}" for outcome, claims in words.plainly(results))]
+        parts += [*words.nearness(results), words.headline(results), *claims_table(results)]
+        parts += [words.MEANING, *words.resolution(results)]
         parts += evidence(results)
     for experiment in EXPERIMENTS.values():
         tables = [table for table in results.tables if table.experiment is experiment]
@@ -33,7 +35,8 @@ def claims_table(results: Results) -> list[str]:
     if not rows:
         return []
     head = ["claim", *(f"{results.title(dataset)} {SHORT[metric]}" for dataset, metric in columns)]
-    return [grid(head, [[text, *(verdict or "" for verdict in verdicts)] for text, verdicts in rows])]
+    shown = [[f"{one.verdict}, {one.deciding}" if one else "" for one in found] for _, found in rows]
+    return [grid(head, [[text, *cells] for (text, _), cells in zip(rows, shown, strict=True)])]
 
 
 def evidence(results: Results) -> list[str]:

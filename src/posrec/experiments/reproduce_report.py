@@ -3,7 +3,7 @@
 from html import escape
 
 from posrec.experiments import reproduce_words as words
-from posrec.experiments.claims import FAILED, HELD, SHORT, UNCLEAR, signed
+from posrec.experiments.claims import FAILED, HELD, SHORT, UNCLEAR, Answer, signed
 from posrec.experiments.compare_report import STYLE
 from posrec.experiments.grid import EXPERIMENTS, FIGURES
 from posrec.experiments.paper import METRICS
@@ -15,28 +15,35 @@ MORE_STYLE = """
 :root { --bad: #b42318; --open: #93370d; --mark-back: #e7f4ef; --bad-back: #fdecea; --open-back: #fdf3e1; }
 @media (prefers-color-scheme: dark) { :root { --bad: #fda29b; --open: #fec84b; --mark-back: #12352a;
   --bad-back: #44201d; --open-back: #3d2f12; } }
-body { line-height: 1.55; } h1 { margin-bottom: .4rem; } h2 { border-top: 1px solid var(--line); padding-top: 1.4rem; }
-h3 { font-size: 1rem; margin: 1.6rem 0 .5rem; } p { max-width: 48rem; }
+body { line-height: 1.55; max-width: 80rem; } h1 { margin-bottom: .4rem; }
+h2 { border-top: 1px solid var(--line); padding-top: 1.4rem; } a { color: inherit; }
+h3 { font-size: 1rem; margin: 1.6rem 0 .5rem; } p, ul { max-width: 52rem; }
+nav { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; margin: 1.2rem 0; font-size: .92rem; }
 td small { color: var(--faint); font-size: .8rem; }
 td.best small { font-weight: 400; } td .up { color: var(--mark); } td .down { color: var(--bad); }
 td { vertical-align: top; line-height: 1.35; } tr.extra td:first-child, td.none { color: var(--faint); }
-tr.own td:first-child { font-weight: 700; } td.words, th.words { text-align: left; white-space: normal; }
+tr.own td:first-child { font-weight: 700; }
+th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper); }
 .chip { display: inline-block; border-radius: 1rem; padding: .05rem .6rem; font-size: .82rem; white-space: nowrap; }
 .held { color: var(--mark); background: var(--mark-back); } .failed { color: var(--bad); background: var(--bad-back); }
 .unclear { color: var(--open); background: var(--open-back); }
-table.claims td, table.claims th { text-align: left; padding-right: 1rem; }
-table.claims td:first-child { white-space: normal; min-width: 11rem; }
-ul.said { padding-left: 1.1rem; max-width: 56rem; } ul.said li { margin: .35rem 0; }
+table.claims td, table.claims th { text-align: left; padding-right: 1.2rem; }
+table.claims td:first-child { white-space: normal; min-width: 9rem; }
+table.claims td small { display: block; padding-left: .6rem; }
+ul.said { padding-left: 1.1rem; } ul.said li { margin: .35rem 0; }
 ul.said li span { color: var(--faint); font-size: .92rem; display: block; }
+.side { display: grid; gap: 0 2.5rem; align-items: start; } .side > * { min-width: 0; }
+@media (min-width: 1100px) { .side { grid-template-columns: max-content 1fr; } .side figure { margin: 0; } }
 .panels { display: grid; gap: .6rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); }
-.panels.two { grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); max-width: 60rem; }
 .wide svg { min-width: 44rem; } details { margin: .8rem 0; } summary { cursor: pointer; color: var(--faint); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1rem; font-size: .92rem; }
 dt { color: var(--faint); } dd { margin: 0; overflow-wrap: anywhere; }
 .warn { border-left: 3px solid var(--bad); padding-left: .8rem; }
 @media (max-width: 600px) { body { margin: 1rem auto; } h1 { font-size: 1.35rem; } dl { display: block; }
-  dd { margin: 0 0 .6rem; } th, td { font-size: .85rem; } }
+  dd { margin: 0 0 .6rem; } th, td { font-size: .85rem; } table.claims td:first-child { min-width: 8rem; } }
+@media print { :root { color-scheme: light; } body { max-width: none; } figure, tr { break-inside: avoid; } }
 """
+ORIGIN = "Where this comes from"
 CLASSES = {HELD: "held", FAILED: "failed", UNCLEAR: "unclear"}
 
 
@@ -48,6 +55,7 @@ def report(results: Results) -> str:
         f"<title>{escape(words.title(results))}</title><style>{STYLE}{MORE_STYLE}</style>",
         f"<h1>{escape(words.title(results))}</h1><p>{escape(first)}</p>",
         *(f"<p class=warn>{escape(sentence)}</p>" for sentence in notes),
+        contents(results),
         *claims_part(results),
     ]
     for experiment in EXPERIMENTS.values():
@@ -61,7 +69,7 @@ def report(results: Results) -> str:
         parts.append(f"<h2 id=figures>{escape(FIGURES.title)}</h2><p>{escape(FIGURES.about)}</p>")
         parts += [f"<h3>{escape(name)}</h3><figure class='wide scroll'>{drawn}</figure>"
                   for name, drawn in encoding_pictures(results)]  # fmt: skip
-    parts += ["<h2 id=origin>Where this comes from</h2>", f"<p>{escape(words.METHOD)}</p>", origin_part(results)]
+    parts += [f"<h2 id=origin>{ORIGIN}</h2>", f"<p>{escape(words.METHOD)}</p>", origin_part(results)]
     if results.failures:
         failed = "".join(
             f"<li>{escape(one.cell.name)}<span>{escape(one.error or '')}</span>" for one in results.failures
@@ -78,45 +86,66 @@ def claims_part(results: Results) -> list[str]:
     head = "".join(
         f"<th>{escape(results.title(dataset))}<br><small>{SHORT[metric]}</small>" for dataset, metric in columns
     )
-    body = "".join(
-        f"<tr><td>{escape(text)}</td>{''.join(f'<td>{chip(verdict)}</td>' for verdict in verdicts)}</tr>"
-        for text, verdicts in rows
-    )
-    parts = ["<h2 id=claims>Which claims of the paper held</h2>", f"<p>{escape(words.headline(results))}</p>"]
-    parts += [f"<p>{escape(sentence)}</p>" for sentence in words.nearness(results)]
+    body = "".join(f"<tr><td>{escape(text)}</td>{''.join(map(answer_cell, found))}</tr>" for text, found in rows)
+    plainly = "".join(f"<li><b>{outcome}:</b> {escape(claims)}</li>" for outcome, claims in words.plainly(results))
+    parts = ["<h2 id=claims>Which claims of the paper held</h2>", f"<ul class=said>{plainly}</ul>" if plainly else ""]
+    parts += [f"<p>{escape(sentence)}</p>" for sentence in (*words.nearness(results), words.headline(results))]
     if rows:
         parts.append(f"<div class=scroll><table class=claims><tr><th>claim</th>{head}</tr>{body}</table></div>")
+        parts.append(f"<p class=note>{escape(words.MEANING)}</p>")
+        parts += [f"<p>{escape(sentence)}</p>" for sentence in words.resolution(results)]
     for dataset in results.datasets:
-        for verdict, shown in words.VERDICTS.items():
-            if of_verdict := words.grouped(results, dataset, verdict):
-                parts.append(f"<h3>{escape(results.title(dataset))}: {shown.lower()}</h3><ul class=said>")
-                for text, answers in of_verdict:
-                    evidence = "".join(f"<span>{SHORT[one.metric]}: {escape(one.evidence)}</span>" for one in answers)
-                    parts.append(f"<li>{escape(text)}{evidence}</li>")
-                parts.append("</ul>")
+        listed = [evidence_part(results, dataset, verdict) for verdict in words.VERDICTS]
+        if any(listed):
+            parts.append(
+                f"<details><summary>The evidence on {escape(results.title(dataset))}, claim by claim</summary>"
+            )
+            parts += [*listed, "</details>"]
     return parts
 
 
-def chip(verdict: str | None) -> str:
-    return f"<span class='chip {CLASSES[verdict]}'>{verdict}</span>" if verdict else ""
+def answer_cell(answer: Answer | None) -> str:
+    if answer is None:
+        return "<td></td>"
+    chip = f"<span class='chip {CLASSES[answer.verdict]}'>{answer.verdict}</span>"
+    return f"<td>{chip}<small>{escape(answer.deciding)}</small></td>"
+
+
+def evidence_part(results: Results, dataset: str, verdict: str) -> str:
+    claims = "".join(
+        f"<li>{escape(text)}"
+        + "".join(f"<span>{SHORT[one.metric]}: {escape(one.evidence)}</span>" for one in answers)
+        + "</li>"
+        for text, answers in words.grouped(results, dataset, verdict)
+    )
+    return f"<h3>{words.VERDICTS[verdict]}</h3><ul class=said>{claims}</ul>" if claims else ""
+
+
+def contents(results: Results) -> str:
+    """Links to the parts that there are."""
+    there = {table.experiment.name for table in results.tables}
+    parts = {} if results.experiment == "figures" else {"claims": "Claims"}
+    parts |= {name: experiment.title for name, experiment in EXPERIMENTS.items() if name in there}
+    if results.experiment in ("figures", "all"):
+        parts["figures"] = FIGURES.title
+    links = "".join(f"<a href=#{name}>{escape(title)}</a>" for name, title in {**parts, "origin": ORIGIN}.items())
+    return f"<nav>{links}</nav>"
 
 
 def table_part(results: Results, table: Table) -> list[str]:
     drawn, caption = panels(table)
-    two = " two" if table.experiment.name == "overall" else ""
     compares = any(line.paper for line in table.lines)
     note = "Second line: the paper's figure, and ours minus it." if compares else words.NO_NUMBERS
     head = "".join(f"<th>{SHORT[metric]}" for metric in METRICS)
     body = "".join(table_row(table, line) for line in table.lines)
     parts = [
-        f"<h3>{escape(results.title(table.dataset))}</h3>",
-        f"<div class=scroll><table><tr><th>%<th>seeds{head}</tr>{body}</table></div>",
-        f"<p class=note>{escape(note)}</p>",
+        f"<h3>{escape(results.title(table.dataset))}</h3><div class=side>",
+        f"<div><div class=scroll><table><tr><th>%<th>seeds{head}</tr>{body}</table></div>"
+        f"<p class=note>{escape(note)}</p></div>",
     ]
     if drawn:
-        parts.append(
-            f"<figure><div class='panels{two}'>{''.join(drawn)}</div><figcaption>{caption}</figcaption></figure>"
-        )
+        parts.append(f"<figure><div class=panels>{''.join(drawn)}</div><figcaption>{caption}</figcaption></figure>")
+    parts.append("</div>")
     if table.findings:
         parts.append(findings_part(table))
     return parts
@@ -148,7 +177,8 @@ def figure_cell(table: Table, line: Line, metric: str) -> str:
 def findings_part(table: Table) -> str:
     rows = "".join(
         f"<tr><td>{escape(one.first)} − {escape(one.second)}</td><td>{SHORT[one.metric]}</td>"
-        f"<td>{signed(one.difference)}</td><td>{100 * one.comparison.low:+.2f} to {100 * one.comparison.high:+.2f}</td>"
+        f"<td>{signed(one.difference)}</td>"
+        f"<td>{signed(100 * one.comparison.low)} to {signed(100 * one.comparison.high)}</td>"
         f"<td>{'–' if one.seed_margin == float('inf') else f'±{one.seed_margin:.2f}'}</td>"
         f"<td>{escape(one.p_shown.removeprefix('p = ').removeprefix('p '))}</td>"
         f"<td>{words.shown_words(one)}</td></tr>"

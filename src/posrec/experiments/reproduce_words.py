@@ -1,13 +1,13 @@
 """What a report says in plain sentences, made from the results by rules; the HTML and the Markdown share it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from posrec.experiments.cells import minutes_shown
 from posrec.experiments.claims import FAILED, HELD, SHORT, UNCLEAR, Answer, counted, listed, signed
 from posrec.experiments.paper import METRICS
 from posrec.experiments.reproduce import Results, differs
-from posrec.experiments.tables import Finding, Line, Table
+from posrec.experiments.tables import TESTED, Finding, Line, Table
 
 VERDICTS = {HELD: "Held", FAILED: "Did not hold", UNCLEAR: "Unclear"}
 
@@ -18,6 +18,11 @@ METHOD = (
     "from a t-test over sessions. It is corrected after Holm over all comparisons of a table. A difference is called "
     "shown when the corrected p is below 0.05 and the difference is also outside the 95 % interval that its seeds give "
     "(Student's t); one seed can't show anything."
+)
+MEANING = (
+    "Held: every comparison that the claim makes came out so, by more than chance over shoppers or over seeds would "
+    "give. Did not hold: one of them came out the other way round as surely. Unclear: neither; a difference too small "
+    "to be told from chance refutes nothing. The number is the difference that decided, in points of percent."
 )
 IMPOSSIBLE = (
     "† No ranking has these figures together: MRR@K lies between Recall@K / K and Recall@K, and from K = 5 to 10 it "
@@ -90,6 +95,59 @@ def headline(results: Results) -> str:
     )
 
 
+def plainly(results: Results) -> list[tuple[str, str]]:
+    """(what came of them, the claims): each claim once, with where it did so."""
+    by_claim: dict[str, list[Answer]] = {}
+    for one in results.answers:
+        by_claim.setdefault(one.claim.text, []).append(one)
+    groups: dict[str, list[str]] = {
+        "Held": [],
+        "Held in part, unclear elsewhere": [],
+        "Did not hold": [],
+        "Unclear": [],
+    }
+    for text, found in by_claim.items():
+        verdicts = {one.verdict for one in found}
+        if verdicts == {HELD}:
+            groups["Held"].append(text)
+        elif FAILED in verdicts:
+            groups["Did not hold"].append(f"{text} ({where(results, found, FAILED)})")
+        elif HELD in verdicts:
+            groups["Held in part, unclear elsewhere"].append(f"{text} ({where(results, found, HELD)})")
+        else:
+            groups["Unclear"].append(text)
+    return [(outcome, "; ".join(claims) + ".") for outcome, claims in groups.items() if claims]
+
+
+def where(results: Results, found: Sequence[Answer], verdict: str) -> str:
+    """Datasets and metrics with that verdict, and the verdict elsewhere: "Diginetica R@10 and M@10; else held"."""
+    metrics: dict[str, list[str]] = {}
+    for one in found:
+        if one.verdict == verdict:
+            metrics.setdefault(results.title(one.dataset), []).append(SHORT[one.metric])
+    places = ", ".join(f"{dataset} {listed(names)}" for dataset, names in metrics.items())
+    rest = {one.verdict for one in found} - {verdict}
+    return f"{places}; elsewhere {listed(sorted(rest))}" if rest and verdict == FAILED else places
+
+
+def resolution(results: Results) -> list[str]:
+    """How large a difference had to be: below this, "unclear" is all that these seeds and sessions can say."""
+    said = []
+    for dataset in results.datasets:
+        of = [one for table in results.tables if table.dataset == dataset for one in table.findings
+              if one.seed_margin < float("inf")]  # fmt: skip
+        needed = {
+            metric: median([max(one.seed_margin, 50 * (one.comparison.high - one.comparison.low)) for one in these])
+            for metric in TESTED if (these := [one for one in of if one.metric == metric])
+        }  # fmt: skip
+        if needed:
+            points = listed(f"{value:.2f} points in {SHORT[metric]}" for metric, value in needed.items())
+            said.append(f"{points} on {results.title(dataset)}")
+    if not said:
+        return []
+    return [f"How sure: to be told from chance, a difference had to be about {', '.join(said)} (median comparison)."]
+
+
 def grouped(results: Results, dataset: str, verdict: str) -> list[tuple[str, list[Answer]]]:
     """The claims with this verdict on a dataset, each with its answers by metric."""
     found: dict[str, list[Answer]] = {}
@@ -99,12 +157,12 @@ def grouped(results: Results, dataset: str, verdict: str) -> list[tuple[str, lis
     return list(found.items())
 
 
-def matrix(results: Results) -> tuple[list[tuple[str, str]], list[tuple[str, list[str | None]]]]:
-    """Columns (dataset, metric), and for each claim the verdict in each column or None."""
+def matrix(results: Results) -> tuple[list[tuple[str, str]], list[tuple[str, list[Answer | None]]]]:
+    """Columns (dataset, metric), and for each claim the answer in each column or None."""
     columns = list(dict.fromkeys((one.dataset, one.metric) for one in results.answers))
-    rows: dict[str, dict[tuple[str, str], str]] = {}
+    rows: dict[str, dict[tuple[str, str], Answer]] = {}
     for one in results.answers:
-        rows.setdefault(one.claim.text, {})[one.dataset, one.metric] = one.verdict
+        rows.setdefault(one.claim.text, {})[one.dataset, one.metric] = one
     return columns, [(text, [of.get(column) for column in columns]) for text, of in rows.items()]
 
 
@@ -122,7 +180,7 @@ def origin(results: Results) -> list[tuple[str, str]]:
     rows = [
         ("machine", ", ".join(results.records("machine"))),
         ("versions", ", ".join(f"{key} {' / '.join(results.records(key))}" for key in ("posrec", "torch", "python"))),
-        ("time", f"{minutes_shown(results.seconds)} for {plural(len(results.outcomes), 'training')}"),
+        ("time", f"{minutes_shown(results.seconds)} for {plural(len(results.outcomes), 'training')}{dates(results)}"),
     ]
     for name, data in results.datasets.items():
         rows.append((
@@ -131,6 +189,12 @@ def origin(results: Results) -> list[tuple[str, str]]:
             f"{data.test.sessions:,} sessions, {data.train_items:,} items in training, fingerprint {data.fingerprint}",
         ))  # fmt: skip
     return rows
+
+
+def dates(results: Results) -> str:
+    """When they were run, as far as they say."""
+    days = sorted({str(one.record["finished"]) for one in results.outcomes.values() if "finished" in one.record})
+    return f", {days[0]} to {days[-1]}" if len(days) > 1 else f", {days[0]}" if days else ""
 
 
 def has_impossible(tables: Iterable[Table]) -> bool:

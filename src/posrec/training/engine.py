@@ -53,7 +53,7 @@ class Steps:
         random = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + epoch)
         permutation = torch.randperm(count, generator=random)
         steps = -(-count // size)
-        filler = permutation[:1].expand(steps * size - count)
+        filler = permutation.new_zeros(steps * size - count)  # sample 0 has one click: no batch is fuller for it
         weights = torch.ones(steps * size)
         weights[count:] = 0
         order = Order(torch.cat([permutation, filler]).to(self.device), weights.to(self.device), steps)

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -53,8 +54,13 @@ def train(
     listener: Listener,
     resume: bool = False,
     track: bool = False,
+    resumable: bool = True,
 ) -> Progress:
-    """Train `model` in place, on `device`, leaving `model.safetensors` and a log in the folder `run`."""
+    """Train `model` in place, on `device`, leaving `model.safetensors` and a log in the folder `run`.
+
+    Unless `resumable` no checkpoints are written: three times the weights an epoch, for nothing where the run's folder
+    goes when it ends.
+    """
     samples = (data.train if settings.protocol == "paper" else data.fitting).to(device)
     model.to(device).train()
     optimizer = make_optimizer(model, settings, device)
@@ -62,23 +68,34 @@ def train(
     if resume and (run / STATE).exists():
         progress = Progress(**load_state(run, model, optimizer))
         listener.say(f"resuming after epoch {progress.epoch}, step {progress.step}")
+
+    def keep() -> None:
+        if resumable:
+            save_state(run, model, optimizer, vars(progress))
+
     with matmul_precision(settings, device), StopSignals() as signals, Log(run, track) as log:
         reads: int = model.config.max_length  # type: ignore[assignment,union-attr]
         steps = Steps(model, optimizer, samples, settings, device, data.train_items, reads)
         while progress.epoch < settings.epochs and progress.epochs_without_gain < settings.patience:
-            train_epoch(steps, progress, settings, run, listener, signals, log)
+            train_epoch(steps, progress, settings, keep, listener, signals, log)
             if settings.protocol == "early-stop":
                 choose(model, data, progress, run, device, listener, log)
-            save_state(run, model, optimizer, vars(progress))
+            keep()
     if settings.protocol == "paper":
         save_tensors(run / WEIGHTS, model.state_dict(), {})
     return progress
 
 
 def train_epoch(
-    steps: Steps, progress: Progress, settings: Settings, run: Path, listener: Listener, signals: StopSignals, log: Log
+    steps: Steps,
+    progress: Progress,
+    settings: Settings,
+    keep: Callable[[], None],
+    listener: Listener,
+    signals: StopSignals,
+    log: Log,
 ) -> None:
-    """One epoch, or what is left of it."""
+    """One epoch, or what is left of it; `keep` writes a checkpoint."""
     rate = settings.learning_rate * settings.decay ** (progress.epoch // settings.decay_every)
     set_learning_rate(steps.optimizer, rate)
     order = steps.shuffled(progress.epoch)
@@ -99,7 +116,7 @@ def train_epoch(
         average = progress.loss_so_far / progress.step
         listener.progress(name, progress.step, order.steps, f"loss {average:.3f}, {rate_now:,.0f} samples/s")
         if signals.asked or now - saved > CHECKPOINT_SECONDS:
-            save_state(run, steps.model, steps.optimizer, vars(progress))
+            keep()
             saved = now
         if signals.asked:
             raise RunStopped(f"stopped in epoch {progress.epoch + 1}, step {progress.step}; go on with --resume")

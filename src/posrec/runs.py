@@ -27,9 +27,10 @@ from posrec.errors import InputError
 from posrec.files import read_json, whole_folder, write_array, write_json, write_text
 from posrec.models.catalog import CATALOG, ModelSpec
 from posrec.own_model import is_own, load_spec, resolved
+from posrec.run_folder import CONFIG, check_is_run
 from posrec.tensors import WEIGHTS, load_tensors, save_tensors
 
-CONFIG, METRICS, RANKS, POPULARITY = "config.json", "metrics.json", "ranks.npy", "popularity.npy"
+METRICS, RANKS, POPULARITY = "metrics.json", "ranks.npy", "popularity.npy"
 
 
 @dataclass(frozen=True)
@@ -103,11 +104,6 @@ def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
     if differing:
         shown = "; ".join(f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in differing)
         raise InputError(f"{path} can't be resumed with another setting: {shown}")
-
-
-def check_is_run(path: Path) -> None:
-    if not (path / CONFIG).is_file():
-        raise InputError(f"{path} is no run (it has no {CONFIG}); make one with posrec train")
 
 
 def read_config(path: Path) -> dict[str, Any]:

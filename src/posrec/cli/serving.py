@@ -65,10 +65,13 @@ def ids_in(path: Path | None) -> list[str] | None:
 
 
 def index_settings(pairs: list[str] | None) -> Any:
-    from posrec.serving.faiss_search import IndexSettings
+    from posrec.serving.index_settings import IndexSettings
+
+    if not pairs:  # without torch, which the parent of several workers has no use for
+        return IndexSettings()
     from posrec.training.settings import parse_pairs, split_settings
 
-    return split_settings(parse_pairs(pairs or []), IndexSettings())[0]
+    return split_settings(parse_pairs(pairs), IndexSettings())[0]
 
 
 def score(

@@ -8,7 +8,8 @@ from torch import nn
 
 from posrec.encodings.schemes import LEARNED, make_encoding
 from posrec.errors import InputError
-from posrec.runs import CONFIG, read_config
+from posrec.run_folder import CONFIG
+from posrec.runs import read_config
 from posrec.tensors import WEIGHTS, load_tensors
 
 

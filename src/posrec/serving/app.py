@@ -77,7 +77,7 @@ class Service:
     async def running(self, app: Litestar) -> AsyncIterator[None]:
         torch.set_num_threads(1)  # sessions are small; workers are what uses more cores
         limits = (self.settings.queue, self.settings.batch, self.settings.gather_ms / 1000)
-        self.batcher = Batcher(rank, *limits, observe=self.observe)
+        self.batcher = Batcher(rank, *limits, self.observe, self.settings.workers > 1)
         self.batcher.start()
         self.live.begin()
         watching = asyncio.create_task(self.live.watch())

@@ -1,8 +1,11 @@
 """Requests that arrive together are computed together.
 
-One batch is computed at a time, in a thread of its own. A request that comes alone starts at once; where the last batch
-had company more is expected, and the first of a batch waits for it, at most `gather` seconds. At most `queue` may wait:
-beyond that a request is refused at once rather than answered late.
+One batch is computed at a time. A request that comes alone starts at once; where the last batch had company more is
+expected, and the first of a batch waits for it, at most `gather` seconds. Beyond a number that may wait a request is
+refused at once rather than answered late: `queue` of them, or fewer where they would wait for longer than LONGEST_WAIT.
+
+Batches are computed in a thread of their own, so that requests are taken meanwhile. Where every core has a worker of
+its own the thread only gets in the way of what reads and answers: then short batches are computed `on_the_spot`.
 """
 
 import asyncio
@@ -11,6 +14,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+LONGEST_WAIT = 0.1  # seconds
+SHORT = 0.004  # seconds
+MEMORY = 0.9  # of the pace so far, when a batch adds to it
 
 
 class Overloaded(RuntimeError):
@@ -27,6 +34,7 @@ class Batcher:
         most: int = 32,
         gather: float = 0.001,
         observe: Callable[[int], None] = lambda size: None,
+        on_the_spot: bool = False,
     ) -> None:
         self.compute, self.queue, self.most, self.gather, self.observe = compute, queue, most, gather, observe
         self.waiting: deque[tuple[Any, asyncio.Future[Any], float]] = deque()
@@ -34,6 +42,8 @@ class Batcher:
         self.full = asyncio.Event()
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-compute")
         self.task: asyncio.Task[None] | None = None
+        self.on_the_spot = on_the_spot
+        self.pace = 0.0  # seconds a request takes, of late
         self.last = 0  # the size of the last batch
         self.ended = 0.0  # when it was done
 
@@ -48,7 +58,8 @@ class Batcher:
 
     def refuse_more(self) -> None:
         """Raises where as many wait as may; to be asked before there is any work with a request."""
-        if len(self.waiting) >= self.queue:
+        in_time = int(LONGEST_WAIT / self.pace) if self.pace else self.queue
+        if len(self.waiting) >= min(self.queue, max(self.most, in_time)):
             raise Overloaded
 
     def start(self) -> None:
@@ -67,8 +78,13 @@ class Batcher:
                 continue
             self.last = len(batch)
             self.observe(len(batch))
+            began = time.monotonic()
             try:
-                answers = await loop.run_in_executor(self.thread, self.compute, [query for query, _, _ in batch])
+                queries = [query for query, _, _ in batch]
+                if self.on_the_spot and 0 < self.pace * len(batch) < SHORT:
+                    answers = self.compute(queries)
+                else:
+                    answers = await loop.run_in_executor(self.thread, self.compute, queries)
                 for (_, future, _), answer in zip(batch, answers, strict=True):
                     if not future.done():
                         future.set_result(answer)
@@ -77,6 +93,9 @@ class Batcher:
                     if not future.done():
                         future.set_exception(error)
             self.ended = time.monotonic()
+            pace = (self.ended - began) / len(batch)
+            self.pace = MEMORY * self.pace + (1 - MEMORY) * pace if self.pace else pace
+            await asyncio.sleep(0)  # what was computed on the spot is answered before the next batch
 
     async def gathered(self) -> None:
         """Wait for company, where some is expected."""

@@ -6,7 +6,6 @@ tried out: the fewest with which enough of the exact best items are found.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,32 +16,13 @@ from posrec.data.batch import SessionBatch
 from posrec.errors import InputError, not_installed
 from posrec.files import whole_file
 from posrec.runs import Run
+from posrec.serving.index_settings import IndexSettings
 from posrec.serving.search import Best, Columns, ExactSearch, Floats, ordered
 
-PAST = 1_000_000  # items; up to there exact search is quick enough
 LOOK_AT = 10  # candidates scored in full for each item asked for
 POINTS = 64  # items a list is learned from
 TRIED = 256  # sessions on which recall is measured
 BEST = 20
-
-
-@dataclass(frozen=True)
-class IndexSettings:
-    index: str = "auto"  # exact, faiss, or auto: faiss past a million items
-    recall: float = 0.99  # of the exact best 20 items, how many must be found
-    lists: int = 0  # 0: four times the square root of the number of items
-    probes: int = 0  # lists looked through for a session; 0: the fewest that reach `recall`
-
-    def __post_init__(self) -> None:
-        if self.index not in ("auto", "exact", "faiss"):
-            raise InputError(f"index={self.index} is not known; choose auto, exact or faiss")
-        if not 0 < self.recall <= 1:
-            raise InputError(f"recall={self.recall} must be above 0 and at most 1")
-        if self.lists < 0 or self.probes < 0:
-            raise InputError(f"lists={self.lists}, probes={self.probes}: neither can be negative")
-
-    def wants_faiss(self, items: int) -> bool:
-        return self.index == "faiss" or (self.index == "auto" and items > PAST)
 
 
 class FaissSearch:

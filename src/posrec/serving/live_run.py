@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from posrec.data.vocabulary import FILE as VOCABULARY
-from posrec.runs import CONFIG, load_run
+from posrec.run_folder import CONFIG
+from posrec.runs import load_run
 from posrec.serving.catalogue_search import CatalogueSearch
 from posrec.serving.metrics import Metrics
 from posrec.serving.ranker import Ranker

@@ -22,8 +22,10 @@ import torch
 import posrec
 from posrec.errors import InputError, RunFailed
 from posrec.files import whole_file
-from posrec.runs import CONFIG, Run, load_run
-from posrec.serving.faiss_search import IndexSettings, write_index
+from posrec.run_folder import CONFIG
+from posrec.runs import Run, load_run
+from posrec.serving.faiss_search import write_index
+from posrec.serving.index_settings import IndexSettings
 from posrec.serving.onnx_export import export_onnx
 from posrec.serving.onnx_model import only
 from posrec.tensors import WEIGHTS

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from posrec.errors import InputError, not_installed
-from posrec.runs import check_is_run
+from posrec.run_folder import check_is_run
 from posrec.serving.server_log import log_as_json, tell
 from posrec.serving.server_settings import ServerSettings, default_cache
 from posrec.serving.session_store import SessionStore
@@ -29,7 +29,7 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
     listening = bound(host, port)
     with tempfile.TemporaryDirectory(prefix="posrec-serve-") as shared:
         cache = settings.cache or str(default_cache())
-        msgspec.structs.replace(settings, shared=shared, cache=cache).to_environment()
+        msgspec.structs.replace(settings, shared=shared, cache=cache, workers=workers).to_environment()
         # A worker computes with one thread; more only get in each other's way.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         log_as_json()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from posrec.serving.faiss_search import IndexSettings
+from posrec.serving.index_settings import IndexSettings
 from posrec.serving.wire import MOST_CLICKS
 
 VARIABLE = "POSREC_SERVER"
@@ -27,6 +27,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     onnx: bool = True  # compute by ONNX Runtime where the model can be exported
     index: IndexSettings = IndexSettings()
     cache: str = ""  # where is kept what is made of runs
+    workers: int = 1
     shared: str = ""  # where the workers keep their counts
 
     def to_environment(self) -> None:

@@ -4,6 +4,7 @@
 
 The least: the softmax over all items forward and backward and Adam over the item table, nothing of the model. The ratio
 says what the model, its graphs and its bookkeeping cost on top; it hardly depends on the machine, the milliseconds do.
+Then the whole test part is ranked once.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import torch
 
 from conditions import conditions
 from posrec.data.sessions import load
+from posrec.evaluation.evaluate import evaluate
 from posrec.files import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.training.losses import full_softmax
@@ -67,6 +69,10 @@ def main() -> None:
         (milliseconds(step, arguments.steps, 3 + turn * arguments.steps), milliseconds(least, arguments.steps, 0))
         for turn in range(arguments.rounds)
     ]
+    clicks = torch.bincount(data.train.items.long(), minlength=data.train_items + 1)
+    began = time.perf_counter()
+    evaluate(model.eval(), data.test, data.train_items, model.config.max_length, clicks)
+    ranking = time.perf_counter() - began
     report = {
         "command": "python benchmarks/step.py",
         "seed": 0,
@@ -75,6 +81,8 @@ def main() -> None:
         "step_ms": round(statistics.median(one for one, _ in rounds), 1),
         "least_ms": round(statistics.median(other for _, other in rounds), 1),
         "ratio": round(statistics.median(one / other for one, other in rounds), 2),
+        "test_samples": len(data.test),
+        "evaluate_seconds": round(ranking, 1),
         **conditions(),
     }
     write_json(arguments.out, report)

@@ -14,8 +14,8 @@ from posrec.data.prepare import prepare
 from posrec.data.sessions import PreparedDataset, SessionDataset
 from posrec.errors import InputError
 from posrec.fitting import evaluate_run, fit_run
+from posrec.layers import session_index
 from posrec.listener import SilentListener
-from posrec.models import stan, vsknn
 from posrec.models.catalog import CATALOG
 from posrec.runs import load_run
 from posrec.tensors import WEIGHTS, load_tensors, save_tensors
@@ -43,7 +43,7 @@ def test_neither_neighbours_in_the_batch_nor_padding_change_a_score(
     model, made = make(name, log), SessionBatch.of(batch)
     padded = SessionBatch(torch.nn.functional.pad(made.items, (0, padding)), made.lengths)
     alone = torch.cat([model.scores(SessionBatch.of([session])) for session in batch])
-    with patch.object(vsknn, "ROWS_AT_ONCE", 2), patch.object(stan, "ROWS_AT_ONCE", 2):
+    with patch.object(session_index, "ROWS_AT_ONCE", 2):
         assert torch.allclose(model.scores(padded), alone)
     assert torch.allclose(model.scores(made), alone)
     assert alone.shape == (len(batch), ITEMS)

@@ -44,6 +44,7 @@ class Batcher:
         self.task: asyncio.Task[None] | None = None
         self.on_the_spot = on_the_spot
         self.pace = 0.0  # seconds a request takes, of late
+        self.full_pace = 0.0  # and in full batches, where it takes least
         self.last = 0  # the size of the last batch
         self.ended = 0.0  # when it was done
 
@@ -58,7 +59,7 @@ class Batcher:
 
     def refuse_more(self) -> None:
         """Raises where as many wait as may; to be asked before there is any work with a request."""
-        in_time = int(LONGEST_WAIT / self.pace) if self.pace else self.queue
+        in_time = int(LONGEST_WAIT / self.full_pace) if self.full_pace else self.queue
         if len(self.waiting) >= min(self.queue, max(self.most, in_time)):
             raise Overloaded
 
@@ -94,7 +95,9 @@ class Batcher:
                         future.set_exception(error)
             self.ended = time.monotonic()
             pace = (self.ended - began) / len(batch)
-            self.pace = MEMORY * self.pace + (1 - MEMORY) * pace if self.pace else pace
+            self.pace = smoothed(self.pace, pace)
+            if len(batch) == self.most:
+                self.full_pace = smoothed(self.full_pace, pace)
             await asyncio.sleep(0)  # what was computed on the spot is answered before the next batch
 
     async def gathered(self) -> None:
@@ -116,3 +119,7 @@ class Batcher:
         if self.task is not None:
             self.task.cancel()
         self.thread.shutdown(wait=True)
+
+
+def smoothed(before: float, now: float) -> float:
+    return MEMORY * before + (1 - MEMORY) * now if before else now

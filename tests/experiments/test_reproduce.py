@@ -13,8 +13,11 @@ from tests.helpers import Hearing, Outcome, chain_shop, command, listed, own_pro
 from posrec.data.sessions import load
 from posrec.errors import InputError
 from posrec.experiments import cells
+from posrec.experiments import reproduce_words as words
+from posrec.experiments.grid import ANCHORS
 from posrec.experiments.paper import SAMPLES
 from posrec.experiments.reproduce import differs, open_all, pack, reproduce, unpack
+from posrec.experiments.tables import Table
 
 
 @pytest.fixture(scope="module")
@@ -190,3 +193,9 @@ def test_time_is_up_before_anything(tmp_path: Path) -> None:
     results = reproduce("plug-in", [data.path], tmp_path / "out", minutes=0, listener=heard)
     assert (results.missing, results.answers) == (12, [])
     assert "not run yet" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_what_the_paper_does_not_say_is_not_put_in_its_mouth() -> None:
+    """Of a shop of one's own it has nothing; of its own datasets only some experiments are without numbers."""
+    for dataset, said in (("shop", words.NOT_THERE), ("diginetica", words.NO_NUMBERS)):
+        assert words.nothing_beside(Table(ANCHORS, dataset, (), ())) == said

@@ -59,7 +59,7 @@ def table_part(results: Results, table: Table) -> list[str]:
         head += [SHORT[metric], "paper", "difference"] if compares else [SHORT[metric]]
     rows = [[line.row.label, words.status(line), *figures(line, compares)] for line in table.lines]
     parts = [f"### {results.title(table.dataset)}", grid(head, rows)]
-    return parts if compares else [*parts, words.NO_NUMBERS]
+    return parts if compares else [*parts, words.nothing_beside(table)]
 
 
 def figures(line: Line, compares: bool) -> list[str]:

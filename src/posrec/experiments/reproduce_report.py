@@ -135,7 +135,7 @@ def contents(results: Results) -> str:
 def table_part(results: Results, table: Table) -> list[str]:
     drawn, caption = panels(table)
     compares = any(line.paper for line in table.lines)
-    note = "Second line: the paper's figure, and ours minus it." if compares else words.NO_NUMBERS
+    note = "Second line: the paper's figure, and ours minus it." if compares else words.nothing_beside(table)
     head = "".join(f"<th>{SHORT[metric]}" for metric in METRICS)
     body = "".join(table_row(table, line) for line in table.lines)
     parts = [

@@ -29,6 +29,12 @@ IMPOSSIBLE = (
     "grows by a tenth to a sixth of what Recall does. The paper's row is shown as printed."
 )
 NO_NUMBERS = "The paper shows this as a figure without numbers, so there is nothing to set beside ours but its words."
+NOT_THERE = "The paper has nothing on this dataset to set beside ours."
+
+
+def nothing_beside(table: Table) -> str:
+    """Why the paper's figures are not beside ours."""
+    return NO_NUMBERS if table.of_paper else NOT_THERE
 
 
 def title(results: Results) -> str:

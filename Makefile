@@ -36,9 +36,10 @@ bench: install
 	$(BIN)/python benchmarks/prepare.py
 	$(BIN)/python benchmarks/awareness.py
 	$(BIN)/python benchmarks/onnx_latency.py
-	$(BIN)/python benchmarks/serve.py
-# step.py, command.py, score.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, growth.py ten minutes: each says
-# how it is called.
+	$(BIN)/python benchmarks/serve.py --workers 2
+	$(BIN)/python benchmarks/index.py
+# step.py, command.py, score.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, growth.py ten minutes:
+# each says how it is called.
 
 install: .venv/installed
 

@@ -1,0 +1,87 @@
+"""faiss against the exact search in a catalogue past a million items: time to build, recall, milliseconds a session.
+
+    python benchmarks/index.py --items 1200000 --out results/index.json
+
+Item vectors are drawn around as many middles as a hundredth of the items: what was learned is crowded too, and vectors
+without any order are nobody's catalogue. The network's other weights are random. One thread searches.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import faiss
+import torch
+
+from conditions import conditions
+from posrec.data.vocabulary import Vocabulary
+from posrec.files import write_json
+from posrec.models.posrec import PosRec, PosRecConfig
+from posrec.runs import Run
+from posrec.serving.faiss_search import likely_sessions, write_index
+from posrec.serving.index_settings import IndexSettings
+from posrec.serving.search import ExactSearch
+
+BEST = 20
+
+
+def crowded_run(items: int) -> Run:
+    torch.manual_seed(0)
+    model = PosRec(items, PosRecConfig()).eval()
+    middles = 0.06 * torch.randn(items // 100, model.config.d)
+    with torch.no_grad():
+        around = middles[torch.randint(len(middles), (items,))]
+        model.embedding.weight[:items] = around + 0.03 * torch.randn(items, model.config.d)
+    vocabulary = Vocabulary([f"i{number}" for number in range(items)])
+    about = {"model": "posrec", "items": items}
+    return Run(Path("nowhere"), model, vocabulary, about, torch.randint(1, 1000, (items,)))
+
+
+def milliseconds(search: Any, sessions: Sequence[Any]) -> float:
+    times = []
+    for session in sessions:
+        began = time.perf_counter()
+        search.best(session[None], [BEST])
+        times.append(1000 * (time.perf_counter() - began))
+    return round(statistics.median(times), 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=1_200_000)
+    parser.add_argument("--sessions", type=int, default=128)
+    parser.add_argument("--out", type=Path, default=Path("results/index.json"))
+    arguments = parser.parse_args()
+    run = crowded_run(arguments.items)
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        search, recall = write_index(run, Path(folder) / "items.faiss", IndexSettings("faiss"))
+        built = time.perf_counter() - began
+        size = (Path(folder) / "items.faiss").stat().st_size
+    faiss.omp_set_num_threads(1)
+    sessions = likely_sessions(run, arguments.sessions)
+    report = {
+        "command": "python benchmarks/index.py " + " ".join(sys.argv[1:]),
+        "seed": 0,
+        "items": arguments.items,
+        "build_seconds": round(built, 1),
+        "megabytes": round(size / 1e6, 1),
+        "lists": search.index.nlist,
+        "probes": search.probes,
+        "recall@20": round(recall, 4),
+        "faiss_ms": milliseconds(search, sessions),
+        "exact_ms": milliseconds(ExactSearch(search.table), sessions),
+        **conditions(),
+    }
+    write_json(arguments.out, report)
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

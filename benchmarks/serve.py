@@ -11,7 +11,6 @@ machine does not blur: latencies measured beside other work are upper bounds.
 import argparse
 import json
 import os
-import platform
 import random
 import re
 import shutil
@@ -26,6 +25,7 @@ from typing import Any
 
 import torch
 
+from conditions import conditions
 from paced_client import paced
 from posrec.data.vocabulary import Vocabulary
 from posrec.files import write_json
@@ -148,9 +148,7 @@ def main() -> None:
         "workers": arguments.workers,
         "start_to_ready_seconds": round(ready, 2),
         "loads": loads,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **conditions(),
     }
     write_json(arguments.out, report)
     print(json.dumps(report, indent=2))

@@ -1,10 +1,13 @@
 """The index of very many items: near enough to the exact search, as near as it says, and used where it should be."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from posrec.data.batch import SessionBatch
 from posrec.errors import InputError
 from posrec.runs import load_run
 from posrec.serving.faiss_search import (
@@ -101,8 +104,14 @@ def test_an_exported_index_is_read_again_and_is_of_this_run_only(trained: Path, 
 
 
 def test_likely_sessions_follow_the_clicks(trained: Path) -> None:
+    """Where all clicks are on one item, every session is one to five clicks on it."""
     run = load_run(trained)
-    assert likely_sessions(run, 50).shape == (50, 16)
+    clicks = torch.zeros(30, dtype=torch.int64)
+    clicks[6] = 10**12
+    sessions = likely_sessions(replace(run, popularity=clicks), 50)
+    with torch.inference_mode():
+        possible = run.model.session_vectors(SessionBatch.of([[7] * length for length in range(1, 6)])).numpy()
+    assert all(np.isclose(session, possible, atol=1e-5).all(1).any() for session in sessions)
     assert np.array_equal(likely_sessions(run, 50), likely_sessions(run, 50))
     assert item_table(run).shape == (30, 16)
 

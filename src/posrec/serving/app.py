@@ -191,10 +191,10 @@ def routes(service: Service) -> list[Any]:
     @get("/v1/run", responses=PROBLEMS, summary="What is being served")
     async def run() -> RunAnswer:
         ranker = service.loaded().ranker
-        rec, search = ranker.recommender, ranker.search.kind if ranker.search else "all scores"
+        rec = ranker.recommender
         config, reads = rec.run.config, rec.model.config.max_length
         settings = config.get("training", {})
-        return RunAnswer(config["model"], rec.items, reads, rec.run.metrics, settings, search, ranker.recall)
+        return RunAnswer(config["model"], rec.items, reads, rec.run.metrics, settings, ranker.found_by, ranker.recall)
 
     @post("/v1/sessions/{session_id:str}/click", status_code=200, responses=MISSING,
           summary="Add a click to a kept session, and get the best next items")  # fmt: skip

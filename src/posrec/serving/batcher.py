@@ -30,7 +30,7 @@ class Batcher:
     def __init__(
         self,
         compute: Callable[[Sequence[Any]], Sequence[Any]],
-        queue: int = 256,
+        queue: int = 128,
         most: int = 32,
         gather: float = 0.001,
         observe: Callable[[int], None] = lambda size: None,

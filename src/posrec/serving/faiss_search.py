@@ -17,7 +17,7 @@ from posrec.errors import InputError, not_installed
 from posrec.files import whole_file
 from posrec.runs import Run
 from posrec.serving.index_settings import IndexSettings
-from posrec.serving.search import Best, Columns, ExactSearch, Floats, ordered
+from posrec.serving.search import Best, ExactSearch, Floats, best_of_all, best_of_some
 
 LOOK_AT = 10  # candidates scored in full for each item asked for
 POINTS = 64  # items a list is learned from
@@ -46,13 +46,10 @@ class FaissSearch:
         for session, columns, k in zip(sessions, near, wanted, strict=True):
             columns = columns[columns >= 0]
             if len(columns) < k:  # too few items in the lists looked through
-                found.append(ordered(self.table @ session, np.arange(len(self.table)), k))
+                found.append(best_of_all(self.table @ session, k))
             else:
-                found.append(ordered(*self.scored(session, columns), k))
+                found.append(best_of_some(self.table, session, columns, k))
         return found
-
-    def scored(self, session: Floats, columns: Columns) -> Best:
-        return self.table.take(columns, 0) @ session, columns
 
 
 def build(table: Floats, sessions: Floats, settings: IndexSettings) -> tuple[Any, float]:

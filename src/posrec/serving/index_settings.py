@@ -22,5 +22,10 @@ class IndexSettings:
         if self.lists < 0 or self.probes < 0:
             raise InputError(f"lists={self.lists}, probes={self.probes}: neither can be negative")
 
+    @property
+    def name(self) -> str:
+        """For the file of an index built so."""
+        return f"{self.recall:g}-{self.lists}-{self.probes}"
+
     def wants_faiss(self, items: int) -> bool:
         return self.index == "faiss" or (self.index == "auto" and items > PAST)

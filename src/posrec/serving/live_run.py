@@ -76,8 +76,7 @@ class LiveRun:
         ranker = self.current.ranker
         tell(
             "serving", run=str(self.run), why=why, by="onnx" if ranker.onnx else "torch",
-            items=ranker.recommender.items, search=ranker.search.kind if ranker.search else "all scores",
-            recall=round(ranker.recall, 4),
+            items=ranker.recommender.items, search=ranker.found_by, recall=round(ranker.recall, 4),
         )  # fmt: skip
 
     async def watch(self) -> None:
@@ -112,7 +111,7 @@ class LiveRun:
             self.stop_making()
 
     def stop_making(self) -> None:
-        """It is of a run that is not served any more."""
+        """It has ended, or nobody waits for it any more."""
         if self.making is not None:
             if self.making.poll() is None:
                 self.making.terminate()

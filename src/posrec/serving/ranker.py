@@ -14,7 +14,7 @@ from posrec.runs import Run
 from posrec.serving.faiss_search import FaissSearch, item_table, read_index
 from posrec.serving.onnx_model import OnnxModel
 from posrec.serving.recommender import Reading, Recommender
-from posrec.serving.search import Best, Columns, ExactSearch, Floats, ordered
+from posrec.serving.search import Best, Columns, ExactSearch, Floats, best_of_all, best_of_some, ordered
 from posrec.serving.top import top
 from posrec.serving.wire import RecommendAnswer, RecommendedItem
 
@@ -50,6 +50,11 @@ class Ranker:
                 self.search, self.recall = read_index(run, index)
             else:
                 self.search = ExactSearch(item_table(run))
+
+    @property
+    def found_by(self) -> str:
+        """How the best items are found: exact, faiss, or all scores where there are no vectors or a GPU has them."""
+        return self.search.kind if self.search is not None else "all scores"
 
     def query(
         self,
@@ -100,7 +105,7 @@ class Ranker:
             if query.allowed is None:
                 usual.append(row)
             else:
-                found[row] = listed(ordered(*self.search.scored(vectors[row], columns_of(query)), query.k), query)
+                found[row] = listed(best_of_some(self.search.table, vectors[row], columns_of(query), query.k), query)
         if usual:
             wanted = [min(queries[row].k + len(queries[row].left_out), self.recommender.items) for row in usual]
             for row, best in zip(usual, self.search.best(vectors[usual], wanted), strict=True):
@@ -132,7 +137,7 @@ def best_of(scores: Floats, query: Query) -> Found:
         columns = columns_of(query)
         return listed(ordered(scores[columns], columns, query.k), query)
     wanted = min(query.k + len(query.left_out), len(scores))
-    return listed(ordered(scores, np.arange(len(scores)), wanted), query)
+    return listed(best_of_all(scores, wanted), query)
 
 
 def listed(best: Best, query: Query) -> Found:

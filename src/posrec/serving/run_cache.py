@@ -61,10 +61,12 @@ class RunCache:
         """What is to be made of a run, and where it is when it is made."""
         if not hasattr(run.model, "session_vectors"):
             return Made(None, None)
-        network = f"{digest(run.path, 'onnx')}.onnx" if self.onnx else None
-        index = f"{digest(run.path, repr(self.index))}.faiss" if self.index.wants_faiss(run.config["items"]) else None
-        folder = Path(self.folder)
-        return Made(folder / network if network else None, folder / index if index else None)
+        faiss = self.index.wants_faiss(run.config["items"])
+        if not (self.onnx or faiss):
+            return Made(None, None)
+        of_run = digest(run.path)
+        onnx = Path(self.folder) / f"{of_run}.onnx" if self.onnx else None
+        return Made(onnx, Path(self.folder) / f"{of_run}-{self.index.name}.faiss" if faiss else None)
 
     def make(self, run: Run) -> Made:
         """Whatever is not there yet; where one can't be made, the other is all the same."""
@@ -112,8 +114,8 @@ def told_by(making: subprocess.Popen[bytes]) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), f"it ended with code {making.returncode}")
 
 
-def digest(run: Path, settings: str) -> str:
-    found = hashlib.sha256(f"{posrec.__version__} {torch.__version__} {settings}".encode())
+def digest(run: Path) -> str:
+    found = hashlib.sha256(f"{posrec.__version__} {torch.__version__}".encode())
     for name in (CONFIG, WEIGHTS):
         with (run / name).open("rb") as file:
             found.update(hashlib.file_digest(file, "sha256").digest())

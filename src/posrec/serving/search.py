@@ -54,7 +54,7 @@ class ExactSearch:
         """Session vectors [B, d], and how many items of each -> the best of each, the best first."""
         most = max(wanted) + MORE
         if self.product is None or len(self.table) < 2 * most * BLOCK:
-            return [self.best_in_full(session, k) for session, k in zip(sessions, wanted, strict=True)]
+            return [best_of_all(self.table @ session, k) for session, k in zip(sessions, wanted, strict=True)]
         near, unit, slack = self.nearly(sessions)
         blocks = near.reshape(len(near), BLOCK, -1)  # a block is a column of this: quicker than neighbours would be
         highest = blocks.max(1)
@@ -64,19 +64,12 @@ class ExactSearch:
             (chosen,) = (highest[row] >= bar).nonzero()
             place, block = (blocks[row].take(chosen, 1) >= bar).nonzero()
             columns = place * highest.shape[1] + chosen[block]
-            scores, columns = ordered(*self.scored(session, columns[columns < len(self.table)]), k)
+            scores, columns = best_of_some(self.table, session, columns[columns < len(self.table)], k)
             if not bar * unit[row] + slack[row] < scores[-1]:  # so written that NaN is unsure
                 self.in_full += 1
-                scores, columns = self.best_in_full(session, k)
+                scores, columns = best_of_all(self.table @ session, k)
             found.append((scores, columns))
         return found
-
-    def best_in_full(self, session: Floats, k: int) -> Best:
-        return ordered(self.table @ session, np.arange(len(self.table)), k)
-
-    def scored(self, session: Floats, columns: Columns) -> Best:
-        """The scores of some items for one session vector [d]."""
-        return self.table.take(columns, 0) @ session, columns
 
     def nearly(self, sessions: Floats) -> tuple[npt.NDArray[np.int32], Floats, Floats]:
         """The scores of the rounded vectors [B, n'], what a unit of them is worth [B], how far they may be off [B]."""
@@ -96,6 +89,16 @@ def ordered(scores: Floats, columns: Columns, k: int) -> Best:
         scores, columns = scores[best], columns[best]
     order = np.argsort(-scores)[:k]
     return scores[order], columns[order]
+
+
+def best_of_all(scores: Floats, k: int) -> Best:
+    """Of the scores [n] of all items."""
+    return ordered(scores, np.arange(len(scores)), k)
+
+
+def best_of_some(table: Floats, session: Floats, columns: Columns, k: int) -> Best:
+    """Of these items alone, for one session vector [d]."""
+    return ordered(table.take(columns, 0) @ session, columns, k)
 
 
 def step_of(values: Floats, axis: int | None = None) -> Floats:

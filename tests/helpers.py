@@ -117,11 +117,11 @@ def small_shop(sessions: int = 30, start: int = 1_700_000_000_000) -> list[Click
 
 
 def chain_shop(
-    folder: Path, seed: int, items: int = 30, sessions: int = 300, new_items: int = 0
+    folder: Path, seed: int, items: int = 30, sessions: int = 300, new_items: int = 0, prefix: str = ""
 ) -> posrec.PreparedDataset:
     """A prepared dataset with something to learn: item i is mostly followed by item i + 1.
 
-    The test part, a fifth of the training part, may have items that were not in training.
+    The test part, a fifth of the training part, may have items that were not in training. `prefix` begins every id.
     """
     draw = random.Random(seed)
     for name, count, last in (("train", sessions, items), ("test", sessions // 5, items + new_items)):
@@ -132,7 +132,7 @@ def chain_shop(
             for _ in range(draw.randrange(1, 7)):
                 item = (item + 1) % last if draw.random() < 0.8 else draw.randrange(last)
                 session.append(item)
-            lines.append(" ".join(str(item) for item in session))
+            lines.append(" ".join(f"{prefix}{item}" for item in session))
         (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
     train, test = folder / "train.txt", folder / "test.txt"
     return posrec.prepare(train, "sessions", folder / "data", test=test, listener=SilentListener())

@@ -1,12 +1,7 @@
 """A real browser before a server with a real run: a corner of the demo shop, PosRec trained on it for some seconds."""
 
-import json
 import os
 import shutil
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +17,7 @@ from posrec.fitting import fit_run
 from posrec.listener import SilentListener
 from posrec.serving.answers import Recommendations
 from posrec.serving.recommender import Recommender
-from tests.helpers import SOURCE
+from tests.serving import server_process
 
 LINES = 8000  # of the demo shop's log
 LAPTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
@@ -61,49 +56,11 @@ def recommender(run: Path) -> Recommender:
 
 @contextmanager
 def serving(run: Path, port: int = 0, api_key: str | None = None) -> Iterator[str]:
-    """`posrec serve` in a process of its own; gives its address when it is ready."""
+    """The address of `posrec serve`, ready."""
     pytest.importorskip("litestar")
-    line = [
-        sys.executable,
-        "-m",
-        "posrec",
-        "serve",
-        str(run),
-        "--port",
-        str(port),
-        "--cache",
-        str(run.parent / "cache"),
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    if api_key:
-        environment["POSREC_API_KEY"] = api_key
-    with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
-        try:
-            yield listening_at(server)
-        finally:
-            server.terminate()
-            server.stdout.read()  # whatever it still logs, so that it never waits for a reader
-
-
-def listening_at(server: subprocess.Popen[str]) -> str:
-    said = []
-    for line in server.stdout:
-        said.append(line)
-        if "url" in line:
-            address = json.loads(line)["url"]
-            wait_for(f"{address}/readyz")
-            return f"{address}/"
-    raise AssertionError(f"the server did not start: {''.join(said)}")
-
-
-def wait_for(address: str) -> None:
-    for _ in range(600):
-        try:
-            with urllib.request.urlopen(address):
-                return
-        except OSError:  # not there yet, or not ready
-            time.sleep(0.1)
-    raise AssertionError(f"{address} never answered")
+    options = ["--cache", run.parent / "cache", "--port", port, *(["--api-key", api_key] if api_key else [])]
+    with server_process.serving(run, *options, onnx=True) as server:
+        yield f"http://127.0.0.1:{server.port}/"
 
 
 @pytest.fixture(scope="session")

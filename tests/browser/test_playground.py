@@ -74,14 +74,19 @@ def test_reordering_shows_what_position_does(visit: Visit, recommender: Recommen
     assert visit.shown() == before
 
 
-def test_cards_are_dragged(visit: Visit, recommender: Recommender, goods: list[str]) -> None:
-    visit.open(*goods)
+def drag(visit: Visit, card: int, over: int) -> None:
+    """Take a card and hold it over the place of another."""
     cards, mouse = visit.page.locator(".click"), visit.page.mouse
-    start, end = cards.nth(0).bounding_box(), cards.nth(2).bounding_box()
+    start, end = cards.nth(card).bounding_box(), cards.nth(over).bounding_box()
     mouse.move(start["x"] + 60, start["y"] + 12)
     mouse.down()
     mouse.move(end["x"] + 60, end["y"] + 12, steps=12)
-    mouse.up()
+
+
+def test_cards_are_dragged(visit: Visit, recommender: Recommender, goods: list[str]) -> None:
+    visit.open(*goods)
+    drag(visit, 0, over=2)
+    visit.page.mouse.up()
     visit.page.locator(".summary").wait_for()
     visit.settle()
     dragged = [goods[1], goods[2], goods[0], goods[3]]
@@ -91,13 +96,9 @@ def test_cards_are_dragged(visit: Visit, recommender: Recommender, goods: list[s
 
 def test_an_abandoned_drag_changes_nothing(visit: Visit, goods: list[str]) -> None:
     visit.open(*goods)
-    cards, mouse = visit.page.locator(".click"), visit.page.mouse
-    start, end = cards.nth(0).bounding_box(), cards.nth(3).bounding_box()
-    mouse.move(start["x"] + 60, start["y"] + 12)
-    mouse.down()
-    mouse.move(end["x"] + 60, end["y"] + 12, steps=12)
+    drag(visit, 0, over=3)
     visit.page.keyboard.press("Escape")
-    mouse.up()
+    visit.page.mouse.up()
     assert visit.session() == goods
     assert visit.page.locator(".dragged").count() == 0
 

@@ -1,6 +1,5 @@
 """A shop of five items whose scores can be worked out by hand, and a small trained run."""
 
-import random
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from posrec.data.batch import SessionBatch
-from posrec.data.prepare import prepare
 from posrec.data.sessions import PreparedDataset
 from posrec.data.vocabulary import Vocabulary
 from posrec.fitting import fit_run
 from posrec.listener import SilentListener
 from posrec.runs import Run
 from posrec.serving.recommender import Recommender
+from tests.helpers import chain_shop
 
 # What each click says of a, b, c, d, e. Scores are the sums over the two clicks that are read, the last counted twice.
 SAYS = torch.tensor([
@@ -64,17 +63,7 @@ def shop(shop_run: Run) -> Recommender:
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     """Items i0 to i29, each mostly followed by the next."""
-    folder, draw = tmp_path_factory.mktemp("small"), random.Random(0)
-    for name, count in (("train", 300), ("test", 60)):
-        lines = []
-        for _ in range(count):
-            session = [draw.randrange(30)]
-            for _ in range(draw.randrange(1, 7)):
-                session.append((session[-1] + 1) % 30 if draw.random() < 0.8 else draw.randrange(30))
-            lines.append(" ".join(f"i{item}" for item in session))
-        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
-    train, test = folder / "train.txt", folder / "test.txt"
-    return prepare(train, "sessions", folder / "data", test=test, listener=SilentListener())
+    return chain_shop(tmp_path_factory.mktemp("small"), seed=0, prefix="i")
 
 
 QUICK = {"d": 16, "epochs": 8, "batch_size": 32, "learning_rate": 0.01, "max_length": 10}

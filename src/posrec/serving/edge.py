@@ -31,11 +31,10 @@ OPEN = ("/", "/healthz", "/readyz", "/docs", "/openapi/openapi.json")  # without
 class Visit:
     """One request on its way: its body's end and its answer's status are noted as they pass."""
 
-    __slots__ = ("ended", "gone", "patience", "receive_", "scope", "send_", "status", "task")
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send, patience: Patience) -> None:
-        self.scope, self.receive_, self.send_, self.patience = scope, receive, send, patience
-        self.status, self.ended, self.gone = GONE, False, False
+    def __init__(self, scope: Scope, receive: Receive, send: Send, patience: Patience, metrics: Metrics) -> None:
+        self.began, self.seconds, self.status = time.perf_counter(), 0.0, 0
+        self.scope, self.receive_, self.send_, self.patience, self.metrics = scope, receive, send, patience, metrics
+        self.ended, self.gone = False, False
         task = asyncio.current_task()
         assert task is not None
         self.task = task
@@ -53,7 +52,7 @@ class Visit:
             self.patience.end(self.task)
             self.ended = self.ended or not has_body(self.scope)
             if not self.gone:  # else nobody is there to be told
-                self.status = message["status"]
+                self.note(message["status"])
             if not self.ended:
                 message = {**message, "headers": [*message["headers"], CLOSE]}
         elif not self.ended and not message.get("more_body", False):
@@ -61,6 +60,13 @@ class Visit:
             await self.drain()
             message = {"type": "http.response.body", "body": b""}
         await self.send_(message)
+
+    def note(self, status: int) -> None:
+        """Before the answer leaves: who has it finds it counted, even if this process dies with sending it."""
+        self.status, self.seconds = status, time.perf_counter() - self.began
+        self.metrics.request(self.scope["path"], status, self.seconds)
+        if status == 503:
+            self.metrics.count("refused")
 
     async def drain(self) -> None:
         """Read on after a refusal, but not for ever: a client whose sending is cut off does not get to read why."""
@@ -87,17 +93,20 @@ class Edge:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, visit = time.perf_counter(), Visit(scope, receive, send, self.patience)
+        visit = Visit(scope, receive, send, self.patience, self.metrics)
         try:
             await self.pass_on(scope, visit)
         except asyncio.CancelledError:
             if not self.patience.was_late(visit.task):
                 raise
-            visit.status = 408  # and not by visit.send, which would wait for the rest once more
+            visit.note(408)  # and not by visit.send, which would wait for the rest once more
             await refuse(visit.send_, 408, f"the body did not come within {self.patience.seconds:g} seconds", CLOSE)
         finally:
             self.patience.end(visit.task)
-            self.note(scope, visit.status, time.perf_counter() - began)
+            if not visit.status:
+                visit.note(GONE)
+            if self.settings.log_requests:
+                log(visit)
 
     async def pass_on(self, scope: Scope, visit: Visit) -> None:
         path = scope["path"]
@@ -130,15 +139,6 @@ class Edge:
             return
         await respond(visit.send, 200, content)
 
-    def note(self, scope: Scope, status: int, seconds: float) -> None:
-        self.metrics.request(scope["path"], status, seconds)
-        if status == 503:
-            self.metrics.count("refused")
-        if self.settings.log_requests:
-            level = logging.WARNING if status >= 500 else logging.INFO
-            milliseconds = round(1000 * seconds, 2)
-            tell("request", level, method=scope["method"], path=scope["path"], status=status, ms=milliseconds)
-
     def has_key(self, scope: Scope) -> bool:
         assert self.settings.api_key is not None
         wanted = self.settings.api_key.encode()
@@ -147,6 +147,12 @@ class Edge:
             if given is not None and hmac.compare_digest(given, wanted):
                 return bool(name == b"x-api-key" or value[:7].lower() == b"bearer ")
         return False
+
+
+def log(visit: Visit) -> None:
+    level = logging.WARNING if visit.status >= 500 else logging.INFO
+    method, path, milliseconds = visit.scope["method"], visit.scope["path"], round(1000 * visit.seconds, 2)
+    tell("request", level, method=method, path=path, status=visit.status, ms=milliseconds)
 
 
 def has_body(scope: Scope) -> bool:

@@ -63,8 +63,8 @@ class Server:
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and not line.startswith("#"))
 
 
-def until(check: Callable[[], Any], seconds: float = 60) -> Any:
-    """What `check` gives once it is true; it is asked again and again."""
+def until(check: Callable[[], Any], seconds: float = 240) -> Any:
+    """What `check` gives once it is true; it is asked again and again, for long: the machine may be busy."""
     end = time.monotonic() + seconds
     while not (value := check()):
         assert time.monotonic() < end, "it did not come to pass"

@@ -76,7 +76,8 @@ def test_bytes_that_are_no_utf_8(server: Server, path: str, body: bytes) -> None
 
 @both
 @pytest.mark.parametrize("wrong", [
-    [], "text", 7, b"null", {}, {"session": None}, {"session": "i3"}, {"session": {"0": "i3"}},
+    [], "text", 7, b"null", b"1e999", b'{"session": [1' + b"0" * 5000 + b"]}",
+    {}, {"session": None}, {"session": "i3"}, {"session": {"0": "i3"}},
     {"session": [1.5]}, {"session": [None]}, {"session": [["i3"]]}, {"session": [True]}, {"session": [{}]},
     {"session": ["i3"], "sesion": []}, {"session": ["i3"], "session_id": 7, "exclude_seen": "yes"},
 ])  # fmt: skip

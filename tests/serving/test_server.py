@@ -146,7 +146,7 @@ def test_onnx_takes_over_and_is_kept(trained: Path, tmp_path: Path, recommender:
     for began in ("torch", "onnx"):
         with serving(trained, "--cache", tmp_path, onnx=True) as server:
             assert server.said("serving")[0]["by"] == began
-            until(lambda server=server: server.said("serving")[-1]["by"] == "onnx", seconds=180)
+            until(lambda server=server: server.said("serving")[-1]["by"] == "onnx")
             assert [one["item"] for one in server.recommend("i3", "i4", k=5).json()["items"]] == expected
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -162,12 +162,12 @@ def test_stopping_finishes_what_was_taken(trained: Path) -> None:
             one.sendall(head.encode())
             assert one.recv(4096).startswith(b"HTTP/1.1 100")
         server.process.send_signal(signal.SIGTERM)
-        until(lambda: not accepts(address), 10)
+        until(lambda: not accepts(address))
         for one in asking:
             one.sendall(body)
         assert [one.makefile("rb").readline() for one in asking] == [b"HTTP/1.1 200 OK\r\n"] * 8
         assert server.process.wait(30) in (0, -signal.SIGTERM)
-        until(lambda: server.said("stopped"), 10)
+        until(lambda: server.said("stopped"))
 
 
 def accepts(address: tuple[str, int]) -> bool:

@@ -35,6 +35,7 @@ class Batcher:
         gather: float = 0.001,
         observe: Callable[[int], None] = lambda size: None,
         on_the_spot: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.compute, self.queue, self.most, self.gather, self.observe = compute, queue, most, gather, observe
         self.waiting: deque[tuple[Any, asyncio.Future[Any], float]] = deque()
@@ -42,7 +43,7 @@ class Batcher:
         self.full = asyncio.Event()
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-compute")
         self.task: asyncio.Task[None] | None = None
-        self.on_the_spot = on_the_spot
+        self.on_the_spot, self.clock = on_the_spot, clock
         self.pace = 0.0  # seconds a request takes, of late
         self.full_pace = 0.0  # and in full batches, where it takes least
         self.last = 0  # the size of the last batch
@@ -51,7 +52,7 @@ class Batcher:
     async def ask(self, query: Any) -> Any:
         self.refuse_more()
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.waiting.append((query, answer, time.monotonic()))
+        self.waiting.append((query, answer, self.clock()))
         self.arrived.set()
         if len(self.waiting) >= self.most:
             self.full.set()
@@ -79,7 +80,7 @@ class Batcher:
                 continue
             self.last = len(batch)
             self.observe(len(batch))
-            began = time.monotonic()
+            began = self.clock()
             try:
                 queries = [query for query, _, _ in batch]
                 if self.on_the_spot and 0 < self.pace * len(batch) < SHORT:
@@ -93,7 +94,7 @@ class Batcher:
                 for _, future, _ in batch:
                     if not future.done():
                         future.set_exception(error)
-            self.ended = time.monotonic()
+            self.ended = self.clock()
             pace = (self.ended - began) / len(batch)
             self.pace = smoothed(self.pace, pace)
             if len(batch) == self.most:
@@ -105,7 +106,7 @@ class Batcher:
         first = self.waiting[0][2]
         if self.last < 2 or first - self.ended > self.gather or len(self.waiting) >= self.most:
             return
-        left = first + self.gather - time.monotonic()
+        left = first + self.gather - self.clock()
         if left > 0.0002:  # a shorter sleep costs more than it gathers
             self.full.clear()
             alarm = asyncio.get_running_loop().call_later(left, self.full.set)

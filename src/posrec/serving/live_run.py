@@ -13,11 +13,11 @@ from pathlib import Path
 
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.run_folder import CONFIG
-from posrec.runs import load_run
+from posrec.runs import Run, load_run
 from posrec.serving.catalogue_search import CatalogueSearch
 from posrec.serving.metrics import Metrics
 from posrec.serving.ranker import Ranker
-from posrec.serving.run_cache import Made, RunCache, told_by
+from posrec.serving.run_cache import NOTHING, Made, RunCache, told_by
 from posrec.serving.server_log import tell
 from posrec.tensors import WEIGHTS
 
@@ -40,23 +40,38 @@ class LiveRun:
         self.current: Loaded | None = None
         self.stamp: Stamp | None = None  # of the run that is served, or of the one that was refused
         self.problem: str | None = None
-        self.wanted = self.made = Made(None, None)  # of the run that is served: what there should be, and what there is
+        self.wanted = self.made = NOTHING  # of the run that is served: what there should be, and what there is
         self.making: subprocess.Popen[bytes] | None = None
 
     def load(self) -> Loaded:
         """The run as it lies on disk now, tried once; raises whatever is wrong with it."""
         run = load_run(self.run)
-        wanted = self.cache.wanted(run) if self.cache is not None else Made(None, None)
+        wanted = self.cache.wanted(run) if self.cache is not None else NOTHING
         made = wanted.there()
+        try:
+            ranker = self.tried(run, made)
+        except Exception as error:  # a damaged file can raise almost anything
+            if made == NOTHING:
+                raise
+            ranker = self.tried(run, NOTHING)
+            made.remove()
+            # Not made again before the next start: should it be at fault each time, it would never end.
+            wanted = made = NOTHING
+            reason = str(error) or type(error).__name__
+            tell("what was made of the run is damaged and removed; it goes on without", logging.WARNING, reason=reason)
+        self.wanted, self.made = wanted, made
+        if self.cache is not None and made != wanted and self.making is None:
+            self.making = self.cache.make_aside(self.run)
+        return Loaded(ranker, CatalogueSearch(ranker.recommender))
+
+    def tried(self, run: Run, made: Made) -> Ranker:
+        """What ranks for a run, after it has done so once."""
         ranker = Ranker(run, self.device, made.onnx, made.index)
         if ranker.recommender.items > len(ranker.recommender.vocabulary):
             raise ValueError(f"the vocabulary holds fewer than the model's {ranker.recommender.items} items")
         first = ranker.query([ranker.recommender.vocabulary.item(1)], 1, False, None, None)
         ranker.answer(first, ranker.rank([first])[0])
-        self.wanted, self.made = wanted, made
-        if self.cache is not None and made != wanted and self.making is None:
-            self.making = self.cache.make_aside(self.run)
-        return Loaded(ranker, CatalogueSearch(ranker.recommender))
+        return ranker
 
     def begin(self) -> None:
         """The first load; a run that can't be loaded is waited for."""

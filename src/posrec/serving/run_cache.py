@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,10 +46,19 @@ class Made:
         onnx, index = (path if path and path.is_file() else None for path in (self.onnx, self.index))
         return Made(onnx, index)
 
+    def remove(self) -> None:
+        for path in (self.onnx, self.index):
+            if path is not None:
+                with suppress(OSError):  # another worker was quicker, or the folder can't be written
+                    path.unlink()
+
     def without(self, there: "Made") -> str:
         """What there is not, in words."""
         missing = ["the network as ONNX"] if self.onnx != there.onnx else []
         return " and ".join(missing + (["the index"] if self.index != there.index else []))
+
+
+NOTHING = Made(None, None)
 
 
 @dataclass(frozen=True)
@@ -60,10 +70,10 @@ class RunCache:
     def wanted(self, run: Run) -> Made:
         """What is to be made of a run, and where it is when it is made."""
         if not hasattr(run.model, "session_vectors"):
-            return Made(None, None)
+            return NOTHING
         faiss = self.index.wants_faiss(run.config["items"])
         if not (self.onnx or faiss):
-            return Made(None, None)
+            return NOTHING
         of_run = digest(run.path)
         onnx = Path(self.folder) / f"{of_run}.onnx" if self.onnx else None
         return Made(onnx, Path(self.folder) / f"{of_run}-{self.index.name}.faiss" if faiss else None)

@@ -1,6 +1,9 @@
 """From a prepared dataset to a run: build the model, train or count, evaluate, write everything down."""
 
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from posrec.models.catalog import ModelSpec
 from posrec.runs import METRICS, RANKS, Run, begin_run, load_run, name_of, spec_of, write_popularity
 from posrec.serving.recommender import Recommender
 from posrec.tensors import WEIGHTS, save_tensors
+from posrec.training.checkpoint import STATE
 from posrec.training.log import check_tracking
 from posrec.training.loop import evaluate_on, train
 from posrec.training.settings import Settings, split_settings
@@ -70,13 +74,25 @@ def fit_run(
         except ValueError as error:
             raise InputError(str(error)) from None
         begin_run(path, name_of(model), model_config, training, data, resume)
-        if spec.counts:
-            network.count(data.train.items, data.train.offsets)  # type: ignore[operator]
-            save_tensors(path / WEIGHTS, network.state_dict(), {})
-        else:
-            train(network, data, training, path, where, listener, resume, track, resumable)
+        with nothing_left_of_nothing(path):
+            if spec.counts:
+                network.count(data.train.items, data.train.offsets)  # type: ignore[operator]
+                save_tensors(path / WEIGHTS, network.state_dict(), {})
+            else:
+                train(network, data, training, path, where, listener, resume, track, resumable)
         run = load_run(path, spec)
         return run, evaluate_run(run, data, device, listener)
+
+
+@contextmanager
+def nothing_left_of_nothing(path: Path) -> Iterator[None]:
+    """A run that fails before anything of it was saved frees its folder: the next try has other settings."""
+    try:
+        yield
+    except Exception:
+        if not any((path / name).exists() for name in (STATE, WEIGHTS)):
+            shutil.rmtree(path)
+        raise
 
 
 def advice(spec: ModelSpec, model_config: Any, training: Settings) -> str:

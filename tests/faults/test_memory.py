@@ -37,6 +37,7 @@ def test_too_large_a_run_says_what_to_lower(tmp_path: Path, batch_size: int, d: 
         "or set loss=chunked (now auto)"
     ) in done.stderr
     assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()  # the next try may have its name
 
 
 def test_other_errors_stay_what_they_are() -> None:

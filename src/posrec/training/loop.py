@@ -134,7 +134,7 @@ def read(unread: list[Tensor], progress: Progress) -> float:
     if not losses.isfinite().all():
         bad = progress.step - len(losses) + int((~losses.isfinite()).nonzero()[0]) + 1
         raise RunFailed(
-            f"the loss is not a number at step {bad} of epoch {progress.epoch + 1}; the last good checkpoint is kept. "
+            f"the loss is not a number at step {bad} of epoch {progress.epoch + 1}; what was saved before is kept. "
             "Lower learning_rate, or use precision=fp32"
         )
     progress.loss_so_far += float(losses.sum())

@@ -1,12 +1,10 @@
 """Packing: rows and slots hold the same things, and gradients go where they belong."""
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from posrec.layers.packing import pack
-from posrec.layers.product import batched_product
 
 masks = st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=5).filter(
     lambda rows: any(map(any, rows))
@@ -44,12 +42,3 @@ def test_rows_past_the_last_give_no_gradient() -> None:
     packing.to_slots(rows).sum().backward()
     assert rows.grad is not None
     assert rows.grad[1:].sum() == 0
-
-
-@pytest.mark.parametrize("transposed", [False, True])
-def test_batched_product_is_the_product_with_its_gradients(transposed: bool) -> None:
-    a = torch.randn(2, 3, 4, 5, dtype=torch.float64, requires_grad=True)
-    b = torch.randn(2, 3, 6, 5, dtype=torch.float64, requires_grad=True)
-    other = b.mT if transposed else b.mT.clone()
-    assert torch.allclose(batched_product(a, other), a @ b.mT)
-    assert torch.autograd.gradcheck(lambda x, y: batched_product(x, y.mT), (a, b))

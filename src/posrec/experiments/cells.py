@@ -3,7 +3,8 @@
 A cell is saved when it is done, a small JSON file with its metrics and a compressed file with the ranks of the test
 samples (and of seed 0 the learned encoding), and a cell that is saved is not run again. So a cut experiment goes on
 where it stopped, on this machine or on another one with the cells copied over, and experiments that share a cell run it
-once. A cell of other data, or of settings that have since changed, is run again.
+once. Processes that run at the same time into the same folder share the work. A cell of other data, or of settings that
+have since changed, is run again.
 """
 
 import json
@@ -29,6 +30,7 @@ from posrec.data.sessions import PreparedDataset
 from posrec.devices import choose_device
 from posrec.errors import InputError, RunStopped
 from posrec.evaluation.metrics import CUTOFFS
+from posrec.experiments.sharing import taken
 from posrec.files import read_json, whole_file, write_json
 from posrec.fitting import fit_run
 from posrec.listener import Listener, SilentListener
@@ -136,24 +138,53 @@ def run_cells(
     listener = listener or SilentListener()
     folder.mkdir(parents=True, exist_ok=True)
     wanted = {cell.name: cell for cell in cells}
-    done = {name: outcome for name, outcome in saved(folder).items() if name in wanted}
-    for name, outcome in list(done.items()):
-        if reason := outdated(outcome, datasets[outcome.cell.dataset]):
-            listener.say(f"{name} does not count: {reason}")
-            del done[name]
+    done, reasons = that_count(saved(folder), wanted, datasets)
+    for name, reason in reasons.items():
+        listener.say(f"{name} does not count: {reason}")
     todo = [cell for name, cell in wanted.items() if name not in done or done[name].error]
+    before = {cell.name: written(path_of(cell, folder)) for cell in todo}
+    elsewhere: list[str] = []
     began = time.monotonic()
     for number, cell in enumerate(todo):
         if minutes is not None and time.monotonic() - began >= 60 * minutes:
             listener.say(f"{len(todo) - number} of {len(wanted)} cells are left; the same command goes on with them")
             break
         listener.progress("Cells", number, len(todo), cell.name)
-        done[cell.name] = run_cell(cell, datasets[cell.dataset], folder, device)
+        path = path_of(cell, folder)
+        with taken(path.with_suffix(".lock")) as mine:
+            if not mine or written(path) != before[cell.name]:
+                elsewhere.append(cell.name)  # another process runs it, or did meanwhile
+                continue
+            done[cell.name] = run_cell(cell, datasets[cell.dataset], folder, device)
         left = seconds_left(todo[number + 1 :], done)
         listener.say(f"{number + 1} of {len(todo)}: {told(done[cell.name])}; about {minutes_shown(left)} left")
     else:
         listener.progress("Cells", len(todo), len(todo))
+    done, _ = that_count(saved(folder), wanted, datasets)
+    if running := len(set(elsewhere) - done.keys()):
+        listener.say(f"{running} of {len(wanted)} cells are being run by other processes")
     return done
+
+
+def that_count(
+    outcomes: Mapping[str, Outcome], wanted: Mapping[str, Cell], datasets: Mapping[str, PreparedDataset]
+) -> tuple[dict[str, Outcome], dict[str, str]]:
+    """Of the wanted cells those that are an answer, and for the others why not."""
+    there = {name: outcome for name, outcome in outcomes.items() if name in wanted}
+    reasons = {name: outdated(outcome, datasets[outcome.cell.dataset]) for name, outcome in there.items()}
+    return (
+        {name: outcome for name, outcome in there.items() if reasons[name] is None},
+        {name: reason for name, reason in reasons.items() if reason is not None},
+    )
+
+
+def path_of(cell: Cell, folder: Path) -> Path:
+    return folder / f"{cell.name.replace(' ', '_').replace('=', '-')}.json"
+
+
+def written(path: Path) -> int:
+    """When, in nanoseconds; 0 where it is not there."""
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def seconds_left(todo: Sequence[Cell], done: Mapping[str, Outcome]) -> float:
@@ -189,7 +220,7 @@ def run_cell(cell: Cell, data: PreparedDataset, folder: Path, device: str = "aut
         "python": platform.python_version(),
         "machine": torch.cuda.get_device_name() if where.type == "cuda" else f"{platform.machine()} CPU",
     }  # fmt: skip
-    path = folder / f"{cell.name.replace(' ', '_').replace('=', '-')}.json"
+    path = path_of(cell, folder)
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
         try:

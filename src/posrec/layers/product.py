@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+HAS_MKL = bool(torch.backends.mkl.is_available())  # type: ignore[no-untyped-call]
+
 
 def batched_product(a: Tensor, b: Tensor) -> Tensor:
     """a [..., n, k] @ b [..., k, m]."""
-    if a.device.type != "cpu" or torch.backends.mkl.is_available() or torch.compiler.is_compiling():
+    if a.device.type != "cpu" or HAS_MKL or torch.compiler.is_compiling():
         return a @ b
     result: Tensor = Product.apply(a, b)  # type: ignore[no-untyped-call]
     return result

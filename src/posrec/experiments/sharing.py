@@ -1,0 +1,28 @@
+"""Several processes, on one machine or on several with one folder, share the cells of an experiment."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def taken(path: Path) -> Iterator[bool]:
+    """Whether `path` is this process's for the block; it is not where another process holds it.
+
+    The lock is the operating system's and goes with its process, so a killed one holds nothing.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            path.unlink(missing_ok=True)
+    finally:
+        os.close(handle)

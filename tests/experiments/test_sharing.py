@@ -1,0 +1,76 @@
+"""Processes that run the same experiment into the same folder share its cells."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.helpers import SOURCE, Hearing, chain_shop, listed
+
+from posrec.data.sessions import PreparedDataset
+from posrec.experiments.cells import Cell, run_cells, saved
+from posrec.experiments.sharing import taken
+
+TINY = {"d": 8, "epochs": 2, "batch_size": 64}
+CELLS = [Cell("shop", "posrec", TINY, seed) for seed in range(5)]
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+    return chain_shop(tmp_path_factory.mktemp("sharing"), seed=1)
+
+
+def test_what_one_has_taken_the_other_has_not(tmp_path: Path) -> None:
+    with taken(tmp_path / "a.lock") as first, taken(tmp_path / "a.lock") as second, taken(tmp_path / "b.lock") as other:
+        assert (first, second, other) == (True, False, True)
+    assert listed(tmp_path) == []
+    (tmp_path / "a.lock").touch()  # as a killed process leaves it
+    with taken(tmp_path / "a.lock") as again:
+        assert again
+    with pytest.raises(ZeroDivisionError), taken(tmp_path / "a.lock"):
+        raise ZeroDivisionError
+    assert listed(tmp_path) == []
+
+
+def test_a_cell_that_another_process_runs_is_passed_over_and_told(shop: PreparedDataset, tmp_path: Path) -> None:
+    pop, spop = Cell("shop", "pop"), Cell("shop", "spop")
+    heard = Hearing()
+    with taken(tmp_path / "shop_pop_seed-0.lock"):
+        outcomes = run_cells([pop, spop], {"shop": shop}, tmp_path, "cpu", listener=heard)
+    assert set(outcomes) == {spop.name}
+    assert heard.sentences[-1] == "1 of 2 cells are being run by other processes"
+    assert set(run_cells([pop, spop], {"shop": shop}, tmp_path, "cpu")) == {pop.name, spop.name}
+
+
+def test_every_cell_is_run_once(shop: PreparedDataset, tmp_path: Path) -> None:
+    code = f"""
+import json, os, sys, time
+from pathlib import Path
+from posrec.data.sessions import load
+from posrec.experiments import cells
+data, folder = load(sys.argv[1]), Path(sys.argv[2])
+real, ran = cells.run_cell, []
+cells.run_cell = lambda cell, *rest: ran.append(cell.seed) or real(cell, *rest)
+print("ready", flush=True)
+sys.stdin.readline()
+todo = [cells.Cell("shop", "posrec", {TINY}, seed) for seed in range({len(CELLS)})]
+cells.run_cells(todo, {{"shop": data}}, folder, "cpu")
+print(json.dumps(ran))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, "-c", code, str(shop.path), str(tmp_path / "cells")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    both = [subprocess.Popen(line, env=environment, text=True, **pipes) for _ in range(2)]
+    for process in both:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    ran = [json.loads(process.communicate(timeout=240)[0]) for process in both]
+    assert sorted(ran[0] + ran[1]) == [cell.seed for cell in CELLS]
+    assert set(saved(tmp_path / "cells")) == {cell.name for cell in CELLS}
+    assert not [name for name in listed(tmp_path / "cells") if name.endswith(".lock")]

@@ -19,7 +19,7 @@ from tests.helpers import ROOT, chain_shop, command
 from posrec.data.sessions import PreparedDataset
 from posrec.evaluation.metrics import rank_metrics
 from posrec.experiments import cells, reproduce_report
-from posrec.experiments.cells import Cell, Outcome, config_of, shortened, write_arrays
+from posrec.experiments.cells import Cell, Outcome, config_of, path_of, shortened, write_arrays
 from posrec.files import write_json
 
 
@@ -32,7 +32,7 @@ def commands(page: str) -> list[str]:
 def drawn_cell(cell: Cell, data: PreparedDataset, folder: Path, *_: Any) -> Outcome:
     draw = np.random.default_rng([cell.seed, len(cell.row)])
     ranks = torch.from_numpy(draw.integers(1, 40, len(data.test)))
-    path = folder / f"{cell.name.replace(' ', '_').replace('=', '-')}.json"
+    path = path_of(cell, folder)
     write_arrays(path.with_suffix(".npz"), {"ranks": shortened(ranks)})
     record = {
         "dataset": cell.dataset, "model": cell.model, "settings": dict(cell.settings), "seed": cell.seed,

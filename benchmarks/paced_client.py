@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
 class Load:
     def __init__(self, requests: Sequence[bytes], rate: float, seconds: float) -> None:
         self.requests, self.rate, self.total = requests, rate, int(rate * seconds)
-        self.idle: list[Connection] = []
+        self.idle: deque[Connection] = deque()  # they take turns, as those of many clients do
         self.behind: deque[tuple[float, bytes]] = deque()  # due, and no connection free
         self.latencies: dict[int, list[float]] = {}  # seconds by status
         self.dropped = self.done = 0
@@ -68,7 +68,7 @@ class Load:
                 await asyncio.sleep(max(0.0, wait))
             request = self.requests[number % len(self.requests)]
             if self.idle:
-                self.idle.pop().ask(due, request)
+                self.idle.popleft().ask(due, request)
             else:
                 self.behind.append((due, request))
         await self.finished.wait()

@@ -76,8 +76,10 @@ class Service:
     @asynccontextmanager
     async def running(self, app: Litestar) -> AsyncIterator[None]:
         torch.set_num_threads(1)  # sessions are small; workers are what uses more cores
-        limits = (self.settings.queue, self.settings.batch, self.settings.gather_ms / 1000)
-        self.batcher = Batcher(rank, *limits, self.observe, self.settings.workers > 1)
+        several = self.settings.workers > 1
+        # Where workers share the cores, waiting for company costs more than it saves.
+        limits = (self.settings.queue, self.settings.batch, 0.0 if several else self.settings.gather_ms / 1000)
+        self.batcher = Batcher(rank, *limits, self.observe, on_the_spot=several)
         self.batcher.start()
         self.live.begin()
         watching = asyncio.create_task(self.live.watch())

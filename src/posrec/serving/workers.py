@@ -8,22 +8,28 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 from posrec.serving.connections import KEEP_ALIVE, Connections
+from posrec.serving.door import Share
 from posrec.serving.server_log import log_as_json, tell
 from posrec.serving.server_settings import ServerSettings
 
 BACKLOG = 4096
 FINISHING = 20  # seconds that requests under way have when the server is stopped
-SOCKET = "POSREC_SERVER_SOCKET"
+SOCKET, PLACE = "POSREC_SERVER_SOCKET", "POSREC_SERVER_PLACE"
+SHARE = "connections"  # a file in the folder that the workers share
 PAUSE = 1.0  # seconds before a worker that died at once is started again
 
 
-def run_worker(listening: socket.socket) -> None:
-    """This process answers until it is told to stop."""
+def run_worker(listening: socket.socket, place: int | None = None) -> None:
+    """This process answers until it is told to stop; `place` is its number among those that share the socket."""
     import uvicorn
 
-    connections = Connections(ServerSettings.from_environment().patience)
+    from posrec.serving.sharing_server import SharingServer
+
+    settings = ServerSettings.from_environment()
+    connections = Connections(settings.patience)
 
     async def look() -> None:
         connections.look(server.server_state.connections)
@@ -33,7 +39,10 @@ def run_worker(listening: socket.socket) -> None:
         lifespan="on", timeout_graceful_shutdown=FINISHING, timeout_keep_alive=KEEP_ALIVE, backlog=BACKLOG, ws="none",
         callback_notify=look, timeout_notify=1,
     )  # fmt: skip
-    server = uvicorn.Server(config)
+    if place is None:
+        server = uvicorn.Server(config)
+    else:
+        server = SharingServer(config, Share(Path(settings.shared) / SHARE, place))
     server.run(sockets=[listening])
 
 
@@ -42,7 +51,8 @@ def run_workers(listening: socket.socket, number: int) -> None:
     stopping = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stopping.set())
-    workers = [(start(listening), time.monotonic()) for _ in range(number)]
+    Share.make(Path(ServerSettings.from_environment().shared) / SHARE, number)
+    workers = [(start(listening, place), time.monotonic()) for place in range(number)]
     while not stopping.wait(0.2):
         for place, (worker, began) in enumerate(workers):
             if worker.poll() is None:
@@ -50,7 +60,7 @@ def run_workers(listening: socket.socket, number: int) -> None:
             tell("a worker died and is replaced", logging.ERROR, worker=worker.pid, code=worker.returncode)
             if time.monotonic() - began < PAUSE:
                 stopping.wait(PAUSE)
-            workers[place] = (start(listening), time.monotonic())
+            workers[place] = (start(listening, place), time.monotonic())
     for worker, _ in workers:
         worker.terminate()
     end = time.monotonic() + FINISHING + 5
@@ -63,8 +73,8 @@ def run_workers(listening: socket.socket, number: int) -> None:
     tell("all workers stopped")
 
 
-def start(listening: socket.socket) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, SOCKET: str(listening.fileno())}
+def start(listening: socket.socket, place: int) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, SOCKET: str(listening.fileno()), PLACE: str(place)}
     # A group of its own: Ctrl-C reaches the parent alone, and that tells the workers.
     return subprocess.Popen(
         [sys.executable, "-m", "posrec.serving.workers"], pass_fds=[listening.fileno()], env=environment,
@@ -87,4 +97,4 @@ def follow_parent() -> None:
 if __name__ == "__main__":
     log_as_json()
     follow_parent()
-    run_worker(socket.socket(fileno=int(os.environ[SOCKET])))
+    run_worker(socket.socket(fileno=int(os.environ[SOCKET])), int(os.environ[PLACE]))

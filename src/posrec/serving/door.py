@@ -1,0 +1,100 @@
+"""Workers that share a listening socket share its connections evenly.
+
+Whichever wakes first would take them all: clients keep connections open, and one worker would then answer everything
+while the other has nothing to do. So a worker that has more than another hesitates before it takes the next one; if it
+is still there then, nobody else has time for it.
+"""
+
+import asyncio
+import mmap
+import socket
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+HESITATION = 0.002  # seconds
+AFTER_ERROR = 1.0  # seconds, where there are too many open files, for example
+
+
+class Share:
+    """How many connections every worker has, in a file that all of them map into memory."""
+
+    def __init__(self, path: Path, place: int) -> None:
+        self.place = place
+        with path.open("r+b") as file:
+            self.counts = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
+        self.counts[place] = 0
+
+    @staticmethod
+    def make(path: Path, workers: int) -> None:
+        path.write_bytes(bytes(8 * workers))
+
+    def note(self, mine: int) -> None:
+        self.counts[self.place] = mine
+
+    def is_ahead(self, mine: int) -> bool:
+        """Whether another worker has clearly fewer: one more, or an eighth of many more, is let pass."""
+        self.note(mine)
+        least = min(self.counts)
+        return mine > least + 1 + least // 8
+
+
+class Door:
+    """Takes connections one at a time; `count` says how many there are, `enter` begins to serve one.
+
+    It has of asyncio's servers what uvicorn asks of them.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        share: Share,
+        count: Callable[[], int],
+        enter: Callable[[socket.socket], Coroutine[Any, Any, Any]],
+    ) -> None:
+        self.listening, self.share, self.count, self.enter = listening, share, count, enter
+        self.loop = asyncio.get_running_loop()
+        self.entering: set[asyncio.Task[Any]] = set()
+        self.closed = False
+        listening.setblocking(False)
+        self.watch()
+
+    def watch(self) -> None:
+        self.loop.add_reader(self.listening.fileno(), self.knocked)
+
+    def knocked(self) -> None:
+        if self.share.is_ahead(self.count() + len(self.entering)):
+            self.turn_away(HESITATION)
+        else:
+            self.take()
+
+    def turn_away(self, seconds: float) -> None:
+        """Hear no knocking for so long; then take whoever is still there."""
+        self.loop.remove_reader(self.listening.fileno())
+        self.loop.call_later(seconds, self.look_again)
+
+    def look_again(self) -> None:
+        if not self.closed:
+            self.watch()
+            self.take()
+
+    def take(self) -> None:
+        try:
+            connection, _ = self.listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return  # another worker was quicker, or the client has left
+        except OSError:
+            self.turn_away(AFTER_ERROR)
+            return
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = self.loop.create_task(self.enter(connection))
+        self.entering.add(task)
+        task.add_done_callback(self.entering.discard)
+
+    def close(self) -> None:
+        self.closed = True
+        self.loop.remove_reader(self.listening.fileno())
+
+    async def wait_closed(self) -> None:
+        """It is, at once."""

@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ def fit_run(
         except ValueError as error:
             raise InputError(str(error)) from None
         begin_run(path, name_of(model), model_config, training, data, resume)
-        with nothing_left_of_nothing(path):
+        with nullcontext() if resume else nothing_left_of_nothing(path):
             if spec.counts:
                 network.count(data.train.items, data.train.offsets)  # type: ignore[operator]
                 save_tensors(path / WEIGHTS, network.state_dict(), {})
@@ -91,7 +91,7 @@ def nothing_left_of_nothing(path: Path) -> Iterator[None]:
         yield
     except Exception:
         if not any((path / name).exists() for name in (STATE, WEIGHTS)):
-            shutil.rmtree(path)
+            shutil.rmtree(path, ignore_errors=True)
         raise
 
 

@@ -161,6 +161,29 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_the_step(
     assert all(tensor.double().isfinite().all() for tensor in kept.values())
 
 
+def test_a_run_of_which_nothing_was_saved_frees_its_folder(
+    small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RunFailed("at once")
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("posrec.fitting.train", fails)
+    with pytest.raises(RunFailed):
+        fit(small, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setattr("posrec.fitting.train", dies)
+    with pytest.raises(KeyboardInterrupt):
+        fit(small, tmp_path / "run")
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    monkeypatch.setattr("posrec.fitting.train", fails)
+    with pytest.raises(RunFailed):
+        fit_run(small, "posrec", tmp_path / "run", QUICK, "cpu", resume=True, listener=SilentListener())
+    assert (tmp_path / "run" / "notes.txt").exists()  # what was there before this call is not its to remove
+
+
 def test_early_stop_chooses_on_validation_and_keeps_the_best(small: PreparedDataset, tmp_path: Path) -> None:
     fit(small, tmp_path / "run", protocol="early-stop", epochs=40, patience=2, learning_rate=0.03)
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]

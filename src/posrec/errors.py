@@ -5,9 +5,13 @@ class InputError(ValueError):
     """Something in the user's hands is wrong: a file, a column, an option. The command line exits with 2."""
 
 
-def not_installed(what: str, extra: str) -> InputError:
+class NotInstalled(InputError):
+    """Something is asked for that an extra's packages are needed for."""
+
+
+def not_installed(what: str, extra: str) -> NotInstalled:
     """`what` is asked for, and the packages of `extra` are not there."""
-    return InputError(f"{what} needs packages that are not installed: pip install 'posrec[{extra}]'")
+    return NotInstalled(f"{what} needs packages that are not installed: pip install 'posrec[{extra}]'")
 
 
 class RunFailed(RuntimeError):

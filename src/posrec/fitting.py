@@ -1,9 +1,8 @@
 """From a prepared dataset to a run: build the model, train or count, evaluate, write everything down."""
 
-import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 
 from posrec.data.sessions import PreparedDataset
+from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.devices import choose_device
 from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation
@@ -19,11 +19,12 @@ from posrec.files import write_json
 from posrec.listener import Listener
 from posrec.memory import told_what_to_lower
 from posrec.models.catalog import ModelSpec
-from posrec.runs import METRICS, RANKS, Run, begin_run, load_run, name_of, spec_of, write_popularity
+from posrec.run_folder import CONFIG
+from posrec.runs import METRICS, POPULARITY, RANKS, Run, begin_run, load_run, name_of, spec_of, write_popularity
 from posrec.serving.recommender import Recommender
 from posrec.tensors import WEIGHTS, save_tensors
 from posrec.training.checkpoint import STATE
-from posrec.training.log import check_tracking
+from posrec.training.log import LOG, check_tracking
 from posrec.training.loop import evaluate_on, train
 from posrec.training.settings import Settings, split_settings
 
@@ -73,8 +74,9 @@ def fit_run(
             network = spec.build(data.train_items, model_config)
         except ValueError as error:
             raise InputError(str(error)) from None
+        goes_on = (path / CONFIG).exists()
         begin_run(path, name_of(model), model_config, training, data, resume)
-        with nullcontext() if resume else nothing_left_of_nothing(path):
+        with nullcontext() if goes_on else nothing_left_of_nothing(path):
             if spec.counts:
                 network.count(data.train.items, data.train.offsets)  # type: ignore[operator]
                 save_tensors(path / WEIGHTS, network.state_dict(), {})
@@ -91,7 +93,10 @@ def nothing_left_of_nothing(path: Path) -> Iterator[None]:
         yield
     except Exception:
         if not any((path / name).exists() for name in (STATE, WEIGHTS)):
-            shutil.rmtree(path, ignore_errors=True)
+            for name in (CONFIG, VOCABULARY, POPULARITY, LOG):
+                (path / name).unlink(missing_ok=True)
+            with suppress(OSError):  # there is more in it, which is not ours
+                path.rmdir()
         raise
 
 

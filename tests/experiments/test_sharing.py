@@ -10,7 +10,8 @@ import pytest
 from tests.helpers import SOURCE, Hearing, chain_shop, listed
 
 from posrec.data.sessions import PreparedDataset
-from posrec.experiments.cells import Cell, run_cells, saved
+from posrec.experiments import cells, sharing
+from posrec.experiments.cells import Cell, Outcome, run_cells, saved
 from posrec.experiments.sharing import taken
 
 TINY = {"d": 8, "epochs": 2, "batch_size": 64}
@@ -34,19 +35,35 @@ def test_what_one_has_taken_the_other_has_not(tmp_path: Path) -> None:
     assert listed(tmp_path) == []
 
 
+def test_a_file_that_was_removed_before_it_was_locked_is_nobodys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who had it before removes it between this process's opening and locking; a third one has made it anew."""
+
+    def late(handle: int) -> bool:
+        (tmp_path / "a.lock").unlink()
+        (tmp_path / "a.lock").touch()
+        return True
+
+    monkeypatch.setattr(sharing, "locked", late)
+    with taken(tmp_path / "a.lock") as mine:
+        assert not mine
+    assert listed(tmp_path) == ["a.lock"]  # the third one's stays
+
+
 def test_a_cell_that_another_process_runs_is_passed_over_and_told(shop: PreparedDataset, tmp_path: Path) -> None:
     pop, spop = Cell("shop", "pop"), Cell("shop", "spop")
     heard = Hearing()
     with taken(tmp_path / "shop_pop_seed-0.lock"):
         outcomes = run_cells([pop, spop], {"shop": shop}, tmp_path, "cpu", listener=heard)
     assert set(outcomes) == {spop.name}
-    assert heard.sentences[-1] == "1 of 2 cells are being run by other processes"
+    assert heard.sentences[-1] == "1 of 2 cells were left to other processes"
     assert set(run_cells([pop, spop], {"shop": shop}, tmp_path, "cpu")) == {pop.name, spop.name}
 
 
 def test_every_cell_is_run_once(shop: PreparedDataset, tmp_path: Path) -> None:
     code = f"""
-import json, os, sys, time
+import json, sys
 from pathlib import Path
 from posrec.data.sessions import load
 from posrec.experiments import cells
@@ -63,14 +80,37 @@ print(json.dumps(ran))
     line = [sys.executable, "-c", code, str(shop.path), str(tmp_path / "cells")]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     both = [subprocess.Popen(line, env=environment, text=True, **pipes) for _ in range(2)]
-    for process in both:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in both:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    ran = [json.loads(process.communicate(timeout=240)[0]) for process in both]
+    try:
+        for process in both:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in both:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        ran = [json.loads(process.communicate(timeout=240)[0]) for process in both]
+    finally:
+        for process in both:
+            process.kill()
+            process.wait()
     assert sorted(ran[0] + ran[1]) == [cell.seed for cell in CELLS]
     assert set(saved(tmp_path / "cells")) == {cell.name for cell in CELLS}
     assert not [name for name in listed(tmp_path / "cells") if name.endswith(".lock")]
+
+
+def test_a_cell_that_ends_while_others_are_read_is_not_run_again(
+    shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pop = Cell("shop", "pop")
+    read, run, ran = cells.saved, cells.run_cell, []
+
+    def another_ends_meanwhile(folder: Path) -> dict[str, Outcome]:
+        seen = read(folder)
+        if not seen:
+            run(pop, shop, folder, "cpu")
+        return seen
+
+    monkeypatch.setattr(cells, "saved", another_ends_meanwhile)
+    monkeypatch.setattr(cells, "run_cell", lambda cell, *rest: ran.append(cell) or run(cell, *rest))
+    assert set(run_cells([pop], {"shop": shop}, tmp_path, "cpu")) == {pop.name}
+    assert ran == []

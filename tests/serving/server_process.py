@@ -63,7 +63,7 @@ class Server:
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and not line.startswith("#"))
 
 
-def until(check: Callable[[], Any], seconds: float = 240) -> Any:
+def until(check: Callable[[], Any], seconds: float = 150) -> Any:
     """What `check` gives once it is true; it is asked again and again, for long: the machine may be busy."""
     end = time.monotonic() + seconds
     while not (value := check()):

@@ -1,6 +1,7 @@
 """What is made of a run once is only a help: a run is served without it where it is damaged."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,28 +11,54 @@ from posrec.runs import load_run
 from posrec.serving.index_settings import IndexSettings
 from posrec.serving.live_run import LiveRun
 from posrec.serving.metrics import Metrics
-from posrec.serving.run_cache import NOTHING, RunCache
+from posrec.serving.run_cache import RunCache
 from tests.helpers import listed
 
 pytest.importorskip("onnxruntime")
 
 
-@pytest.mark.parametrize("damage", [b"", b"no such thing", None])
+BOTH = IndexSettings("faiss", lists=2, probes=2)
+
+
+@pytest.mark.parametrize("damage", [b"", b"no such thing", None], ids=["empty", "other", "cut"])
 @pytest.mark.parametrize("kind", ["onnx", "index"])
-def test_damaged_files_are_removed_and_done_without(trained: Path, tmp_path: Path, kind: str, damage: bytes) -> None:
-    if kind == "index":
-        pytest.importorskip("faiss")
-    settings = IndexSettings("faiss" if kind == "index" else "exact", lists=2, probes=2)
-    cache = RunCache(str(tmp_path / "cache"), onnx=kind == "onnx", index=settings)
-    path = getattr(cache.make(load_run(trained)), kind)
+def test_a_damaged_file_is_removed_and_done_without(
+    trained: Path, tmp_path: Path, kind: str, damage: bytes | None
+) -> None:
+    pytest.importorskip("faiss")
+    cache = RunCache(str(tmp_path / "cache"), index=BOTH)
+    made = cache.make(load_run(trained))
+    path: Path = getattr(made, kind)
     path.write_bytes(path.read_bytes()[:-100] if damage is None else damage)
     live = LiveRun(trained, "cpu", cache, Metrics(tmp_path))
     live.begin()
     assert live.problem is None
     assert live.current is not None
-    assert (live.current.ranker.onnx, live.current.ranker.found_by) == (None, "exact")
-    assert (live.wanted, live.making) == (NOTHING, None)  # no second try while it runs
-    assert listed(tmp_path / "cache") == []
+    ranker = live.current.ranker
+    assert (ranker.onnx is None, ranker.found_by) == ((True, "faiss") if kind == "onnx" else (False, "exact"))
+    assert (live.wanted, live.making) == (live.made, None)  # no second try by this worker
+    assert not path.exists()
+    assert len(listed(tmp_path / "cache")) == 1  # the other one stays
+    fresh = LiveRun(trained, "cpu", cache, Metrics(tmp_path))
+    fresh.begin()
+    assert fresh.making is not None
+    fresh.stop_making()
+
+
+def test_where_a_package_is_missing_its_file_stays(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be another environment's, which has the package."""
+    pytest.importorskip("faiss")
+    cache = RunCache(str(tmp_path / "cache"), index=BOTH)
+    made = cache.make(load_run(trained))
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    live = LiveRun(trained, "cpu", cache, Metrics(tmp_path))
+    live.begin()
+    assert live.current is not None
+    assert (live.current.ranker.onnx is None, live.current.ranker.found_by) == (False, "exact")
+    assert made.index is not None
+    assert made.index.is_file()
 
 
 def test_a_damaged_run_does_not_cost_what_was_made(trained: Path, tmp_path: Path) -> None:

@@ -171,17 +171,17 @@ def test_a_run_of_which_nothing_was_saved_frees_its_folder(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("posrec.fitting.train", fails)
-    with pytest.raises(RunFailed):
-        fit(small, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    for resume in (False, True):
+        with pytest.raises(RunFailed):
+            fit_run(small, "posrec", tmp_path / "run", QUICK, "cpu", resume=resume, listener=SilentListener())
+        assert not (tmp_path / "run").exists()
     monkeypatch.setattr("posrec.fitting.train", dies)
     with pytest.raises(KeyboardInterrupt):
         fit(small, tmp_path / "run")
-    (tmp_path / "run" / "notes.txt").write_text("mine")
     monkeypatch.setattr("posrec.fitting.train", fails)
     with pytest.raises(RunFailed):
         fit_run(small, "posrec", tmp_path / "run", QUICK, "cpu", resume=True, listener=SilentListener())
-    assert (tmp_path / "run" / "notes.txt").exists()  # what was there before this call is not its to remove
+    assert (tmp_path / "run" / "config.json").exists()  # what was there before this call is not its to remove
 
 
 def test_early_stop_chooses_on_validation_and_keeps_the_best(small: PreparedDataset, tmp_path: Path) -> None:

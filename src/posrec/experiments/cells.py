@@ -138,11 +138,12 @@ def run_cells(
     listener = listener or SilentListener()
     folder.mkdir(parents=True, exist_ok=True)
     wanted = {cell.name: cell for cell in cells}
+    # Taken first: what another process writes while the cells are read is seen as written since.
+    before = {name: written(path_of(cell, folder)) for name, cell in wanted.items()}
     done, reasons = that_count(saved(folder), wanted, datasets)
     for name, reason in reasons.items():
         listener.say(f"{name} does not count: {reason}")
     todo = [cell for name, cell in wanted.items() if name not in done or done[name].error]
-    before = {cell.name: written(path_of(cell, folder)) for cell in todo}
     elsewhere: list[str] = []
     began = time.monotonic()
     for number, cell in enumerate(todo):
@@ -162,7 +163,7 @@ def run_cells(
         listener.progress("Cells", len(todo), len(todo))
     done, _ = that_count(saved(folder), wanted, datasets)
     if running := len(set(elsewhere) - done.keys()):
-        listener.say(f"{running} of {len(wanted)} cells are being run by other processes")
+        listener.say(f"{running} of {len(wanted)} cells were left to other processes")
     return done
 
 

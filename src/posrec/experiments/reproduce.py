@@ -134,7 +134,8 @@ def pack(folder: Path, archive: Path) -> None:
     """All cells in one file, for machines that give back few."""
     with whole_file(archive, overwrite=True) as unfinished, tarfile.open(unfinished, "w:gz") as file:
         for path in sorted([*folder.glob("*.json"), *folder.glob("*.npz")]):
-            file.add(path, path.name)
+            if not path.name.startswith("."):  # another process's, unfinished
+                file.add(path, path.name)
 
 
 def unpack(archive: Path, folder: Path) -> None:

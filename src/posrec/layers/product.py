@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 HAS_MKL = bool(torch.backends.mkl.is_available())  # type: ignore[no-untyped-call]
 
@@ -29,6 +30,7 @@ class Product(torch.autograd.Function):
         return product(a, b)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
         a, b = ctx.saved_tensors
         (gradient,) = gradients

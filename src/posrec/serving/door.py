@@ -6,14 +6,20 @@ is still there then, nobody else has time for it.
 """
 
 import asyncio
+import errno
+import logging
 import mmap
 import socket
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from posrec.serving.server_log import tell
+
 HESITATION = 0.002  # seconds
-AFTER_ERROR = 1.0  # seconds, where there are too many open files, for example
+ABSENT = 1 << 62  # more than anybody has
+AFTER_ERROR = 1.0  # seconds
+SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # what may be there again in a while
 
 
 class Share:
@@ -23,11 +29,15 @@ class Share:
         self.place = place
         with path.open("r+b") as file:
             self.counts = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
-        self.counts[place] = 0
+        self.leave()
 
     @staticmethod
     def make(path: Path, workers: int) -> None:
         path.write_bytes(bytes(8 * workers))
+
+    def leave(self) -> None:
+        """A worker that takes nobody is no reason to hesitate."""
+        self.note(ABSENT)
 
     def note(self, mine: int) -> None:
         self.counts[self.place] = mine
@@ -57,6 +67,7 @@ class Door:
         self.entering: set[asyncio.Task[Any]] = set()
         self.closed = False
         listening.setblocking(False)
+        share.note(count())
         self.watch()
 
     def watch(self) -> None:
@@ -81,10 +92,10 @@ class Door:
     def take(self) -> None:
         try:
             connection, _ = self.listening.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return  # another worker was quicker, or the client has left
-        except OSError:
-            self.turn_away(AFTER_ERROR)
+        except OSError as error:  # most often another worker was quicker, or the client has left
+            if error.errno in SCARCE:
+                tell("no connection can be taken for a second", logging.WARNING, reason=str(error))
+                self.turn_away(AFTER_ERROR)
             return
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -94,7 +105,9 @@ class Door:
 
     def close(self) -> None:
         self.closed = True
+        self.share.leave()
         self.loop.remove_reader(self.listening.fileno())
 
     async def wait_closed(self) -> None:
-        """It is, at once."""
+        """Until those are in that were let in."""
+        await asyncio.gather(*self.entering, return_exceptions=True)

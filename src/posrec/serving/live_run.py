@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from posrec.data.vocabulary import FILE as VOCABULARY
+from posrec.errors import NotInstalled
 from posrec.run_folder import CONFIG
 from posrec.runs import Run, load_run
 from posrec.serving.catalogue_search import CatalogueSearch
@@ -47,22 +48,32 @@ class LiveRun:
         """The run as it lies on disk now, tried once; raises whatever is wrong with it."""
         run = load_run(self.run)
         wanted = self.cache.wanted(run) if self.cache is not None else NOTHING
-        made = wanted.there()
-        try:
-            ranker = self.tried(run, made)
-        except Exception as error:  # a damaged file can raise almost anything
-            if made == NOTHING:
-                raise
-            ranker = self.tried(run, NOTHING)
-            made.remove()
-            # Not made again before the next start: should it be at fault each time, it would never end.
-            wanted = made = NOTHING
-            reason = str(error) or type(error).__name__
-            tell("what was made of the run is damaged and removed; it goes on without", logging.WARNING, reason=reason)
+        ranker, made, unusable = self.with_what_can_be_used(run, wanted.there())
+        # What can't be used is not made again by this worker: were it at fault each time, that would never end.
+        wanted = wanted.beyond(unusable)
         self.wanted, self.made = wanted, made
         if self.cache is not None and made != wanted and self.making is None:
             self.making = self.cache.make_aside(self.run)
         return Loaded(ranker, CatalogueSearch(ranker.recommender))
+
+    def with_what_can_be_used(self, run: Run, there: Made) -> tuple[Ranker, Made, Made]:
+        """What ranks for a run, the files it uses, and those that can't be used."""
+        problem: Exception | None = None
+        for made in dict.fromkeys((there, Made(None, there.index), Made(there.onnx, None), NOTHING)):
+            try:
+                ranker = self.tried(run, made)
+                break
+            except Exception as error:  # a damaged file can raise almost anything
+                if made == NOTHING:
+                    raise  # it is the run itself
+                problem = problem or error
+        unusable = there.beyond(made)
+        if problem is not None:
+            reason = str(problem) or type(problem).__name__
+            tell(f"{there.without(made)} can't be used; it goes on without", logging.WARNING, reason=reason)
+            if not isinstance(problem, NotInstalled | MemoryError):
+                unusable.remove()  # so that the next start makes it again
+        return ranker, made, unusable
 
     def tried(self, run: Run, made: Made) -> Ranker:
         """What ranks for a run, after it has done so once."""

@@ -46,6 +46,10 @@ class Made:
         onnx, index = (path if path and path.is_file() else None for path in (self.onnx, self.index))
         return Made(onnx, index)
 
+    def beyond(self, other: "Made") -> "Made":
+        """Those that are not the other's."""
+        return Made(self.onnx if self.onnx != other.onnx else None, self.index if self.index != other.index else None)
+
     def remove(self) -> None:
         for path in (self.onnx, self.index):
             if path is not None:

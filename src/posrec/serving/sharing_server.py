@@ -17,10 +17,19 @@ class SharingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])  # nobody listens yet
         assert sockets is not None
-        self.servers: list[Any] = [Door(one, self.share, self.open_connections, self.enter) for one in sockets]
+        self.doors = [Door(one, self.share, self.open_connections, self.enter) for one in sockets]
+        self.servers: list[Any] = [*self.doors]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Whoever is at the door comes in first, to be told with the others."""
+        for door in self.doors:
+            door.close()
+            await door.wait_closed()
+        await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
-        self.share.note(self.open_connections())  # where some were closed, nobody knocked
+        if not self.should_exit:
+            self.share.note(self.open_connections())  # where some were closed, nobody knocked
         return await super().on_tick(counter)
 
     def open_connections(self) -> int:

@@ -26,8 +26,6 @@ def run_worker(listening: socket.socket, place: int | None = None) -> None:
     """This process answers until it is told to stop; `place` is its number among those that share the socket."""
     import uvicorn
 
-    from posrec.serving.sharing_server import SharingServer
-
     settings = ServerSettings.from_environment()
     connections = Connections(settings.patience)
 
@@ -42,6 +40,8 @@ def run_worker(listening: socket.socket, place: int | None = None) -> None:
     if place is None:
         server = uvicorn.Server(config)
     else:
+        from posrec.serving.sharing_server import SharingServer
+
         server = SharingServer(config, Share(Path(settings.shared) / SHARE, place))
     server.run(sockets=[listening])
 
@@ -51,12 +51,14 @@ def run_workers(listening: socket.socket, number: int) -> None:
     stopping = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stopping.set())
-    Share.make(Path(ServerSettings.from_environment().shared) / SHARE, number)
+    share = Path(ServerSettings.from_environment().shared) / SHARE
+    Share.make(share, number)
     workers = [(start(listening, place), time.monotonic()) for place in range(number)]
     while not stopping.wait(0.2):
         for place, (worker, began) in enumerate(workers):
             if worker.poll() is None:
                 continue
+            Share(share, place).leave()
             tell("a worker died and is replaced", logging.ERROR, worker=worker.pid, code=worker.returncode)
             if time.monotonic() - began < PAUSE:
                 stopping.wait(PAUSE)

@@ -63,6 +63,9 @@ class Server:
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and not line.startswith("#"))
 
 
+STARVED = 400  # seconds for what is made at low priority, on a machine with much else to do
+
+
 def until(check: Callable[[], Any], seconds: float = 150) -> Any:
     """What `check` gives once it is true; it is asked again and again, for long: the machine may be busy."""
     end = time.monotonic() + seconds

@@ -22,7 +22,7 @@ from posrec.serving.faiss_search import (
 from posrec.serving.ranker import Ranker
 from posrec.serving.recommender import Recommender
 from tests.helpers import command, listed
-from tests.serving.server_process import serving, until
+from tests.serving.server_process import STARVED, serving, until
 
 faiss = pytest.importorskip("faiss")
 
@@ -142,7 +142,7 @@ def test_the_server_takes_the_index_over_when_it_is_made(trained: Path, tmp_path
     for began in ("exact", "faiss"):
         with serving(trained, *options) as server:
             assert server.said("serving")[0]["search"] == began
-            until(lambda server=server: server.said("serving")[-1]["search"] == "faiss")
+            until(lambda server=server: server.said("serving")[-1]["search"] == "faiss", STARVED)
             assert server.said("serving")[-1]["recall"] >= 0.99
             about = server.ask("GET", "/v1/run").json()
             assert (about["search"], about["recall"]) == ("faiss", pytest.approx(1, abs=0.01))

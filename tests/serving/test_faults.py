@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving.server_process import Answer, Server, serving, until
+from tests.serving.server_process import STARVED, Answer, Server, serving, until
 
 pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
@@ -240,7 +240,7 @@ def test_a_failed_export_is_told_and_torch_goes_on(trained: Path, tmp_path: Path
     (tmp_path / "taken").write_text("a file where the folder should be")
     with serving(trained, "--cache", tmp_path / "taken", onnx=True) as server:
         message = "the network as ONNX could not be made; it goes on without"
-        (told,) = until(lambda: server.said(message))
+        (told,) = until(lambda: server.said(message), STARVED)
         assert (told["level"], "taken" in told["reason"]) == ("warning", True)
         assert well(server)
         assert server.metric("posrec_failed_reloads_total") == 0

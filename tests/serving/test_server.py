@@ -13,7 +13,7 @@ import pytest
 from posrec.runs import load_run
 from posrec.serving.recommender import Recommender
 from tests.helpers import command
-from tests.serving.server_process import Server, serving, until
+from tests.serving.server_process import STARVED, Server, serving, until
 
 pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
@@ -146,7 +146,7 @@ def test_onnx_takes_over_and_is_kept(trained: Path, tmp_path: Path, recommender:
     for began in ("torch", "onnx"):
         with serving(trained, "--cache", tmp_path, onnx=True) as server:
             assert server.said("serving")[0]["by"] == began
-            until(lambda server=server: server.said("serving")[-1]["by"] == "onnx")
+            until(lambda server=server: server.said("serving")[-1]["by"] == "onnx", STARVED)
             assert [one["item"] for one in server.recommend("i3", "i4", k=5).json()["items"]] == expected
     assert len(list(tmp_path.iterdir())) == 1
 

@@ -115,7 +115,7 @@ class RunCache:
         # No pipe: nobody reads meanwhile, and a full one would stop the process.
         told = tempfile.TemporaryFile()  # noqa: SIM115
         line = [sys.executable, "-m", "posrec.serving.run_cache", str(run), msgspec.json.encode(self).decode()]
-        process = subprocess.Popen(["nice", "-n", "10", *line], stdout=subprocess.DEVNULL, stderr=told)
+        process = subprocess.Popen(["nice", "-n", "5", *line], stdout=subprocess.DEVNULL, stderr=told)
         process.stderr = told
         return process
 

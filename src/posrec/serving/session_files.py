@@ -161,4 +161,6 @@ def write_parquet(path: Path, answers: Iterable[list[Scored]], id_type: "pl.Data
                 columns["id"] = [one if isinstance(one, str) else json.dumps(one) for one in columns["id"]]
             yield pl.DataFrame(columns, schema=schema)
 
-    register_io_source(frames, schema=schema).sink_parquet(path, row_group_size=8 * ROWS, maintain_order=True)
+    # Into an open file: polars opens a path in a thread of its own, even after all has failed and the file was removed.
+    with path.open("wb") as file:
+        register_io_source(frames, schema=schema).sink_parquet(file, row_group_size=8 * ROWS, maintain_order=True)

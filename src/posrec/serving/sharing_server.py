@@ -17,12 +17,11 @@ class SharingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])  # nobody listens yet
         assert sockets is not None
-        self.doors = [Door(one, self.share, self.open_connections, self.enter) for one in sockets]
-        self.servers: list[Any] = [*self.doors]
+        self.servers: list[Any] = [Door(one, self.share, self.open_connections, self.enter) for one in sockets]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Whoever is at the door comes in first, to be told with the others."""
-        for door in self.doors:
+        for door in self.servers:
             door.close()
             await door.wait_closed()
         await super().shutdown(sockets)

@@ -58,9 +58,17 @@ class Server:
     def address(self) -> tuple[str, int]:
         return "127.0.0.1", self.port
 
+    def open_files(self) -> int:
+        """Its connections among them."""
+        return open_files(self.process.pid)
+
     def metric(self, name: str) -> float:
         lines = self.ask("GET", "/metrics").body.decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and not line.startswith("#"))
+
+
+def open_files(process: int) -> int:
+    return len(os.listdir(f"/proc/{process}/fd"))  # noqa: PTH208
 
 
 STARVED = 400  # seconds for what is made at low priority, on a machine with much else to do

@@ -14,7 +14,7 @@ import pytest
 
 from posrec.serving import door as module
 from posrec.serving.door import ABSENT, Door, Share
-from tests.serving.server_process import serving, until
+from tests.serving.server_process import open_files, serving, until
 
 
 @pytest.mark.parametrize(("others", "mine", "ahead"), [
@@ -185,11 +185,6 @@ def test_whoever_is_at_the_door_is_in_before_it_is_closed(tmp_path: Path) -> Non
     asyncio.run(play())
 
 
-def files(process: int) -> int:
-    """What a process has open, its connections among it."""
-    return len(list(Path(f"/proc/{process}/fd").iterdir()))
-
-
 def test_kept_connections_are_shared_by_the_workers_of_a_server(trained: Path) -> None:
     pytest.importorskip("litestar")
     pytest.importorskip("uvicorn")
@@ -197,10 +192,10 @@ def test_kept_connections_are_shared_by_the_workers_of_a_server(trained: Path) -
         pids = until(lambda: len(said := {line["process"] for line in server.said("serving")}) == 2 and sorted(said))
         if not Path(f"/proc/{pids[0]}/fd").is_dir():
             pytest.skip("a server's open files can't be counted here")
-        before = [files(process) for process in pids]
+        before = [open_files(process) for process in pids]
 
         def taken() -> list[int]:
-            return [files(process) - count for process, count in zip(pids, before, strict=True)]
+            return [open_files(process) - count for process, count in zip(pids, before, strict=True)]
 
         for _ in range(200):  # on a busy machine one may oversleep its turn, but not for ever
             if min(taken()) >= 10:

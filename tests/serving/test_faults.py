@@ -235,6 +235,29 @@ def test_a_killed_worker_is_replaced(trained: Path) -> None:
         assert server.metric('posrec_requests_total{path="/v1/recommend",status="2xx"}') == before + 60
 
 
+def test_a_worker_is_killed_while_clients_ask(trained: Path) -> None:
+    """Only what it was answering is lost, a connection broken off; the others are answered, and counted."""
+    with serving(trained, "--workers", 2) as server:
+        until(lambda: len(server.said("serving")) == 2)
+        victim = workers(server)[0]
+
+        def ask(number: int) -> int:
+            if number == 20:
+                os.kill(victim, signal.SIGKILL)
+            try:
+                return server.recommend("i3").status
+            except (ConnectionError, http.client.HTTPException):
+                return 0
+
+        with ThreadPoolExecutor(4) as clients:
+            statuses = Counter(clients.map(ask, range(80)))
+        assert set(statuses) <= {200, 0}
+        assert statuses[0] < 10
+        until(lambda: len(server.said("serving")) == 3)
+        assert server.metric('posrec_requests_total{path="/v1/recommend",status="2xx"}') >= statuses[200]
+        assert well(server)
+
+
 def test_a_failed_export_is_told_and_torch_goes_on(trained: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     (tmp_path / "taken").write_text("a file where the folder should be")

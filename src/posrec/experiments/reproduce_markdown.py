@@ -12,8 +12,9 @@ def markdown(results: Results) -> str:
     parts = [f"# {words.title(results)}", *words.lead(results)]
     if results.experiment != "figures":
         parts += ["## Which claims of the paper held"]
-        parts += ["\n".join(f"- **{outcome}:** {claims}" for outcome, claims in words.plainly(results))]
-        parts += [*words.nearness(results), words.headline(results), *claims_table(results)]
+        for outcome, claims in words.plainly(results):
+            parts.append("\n".join([f"**{outcome}**\n", *(f"- {claim}" for claim in claims)]))
+        parts += [*words.nearness(results), *words.beside(results), words.headline(results), *claims_table(results)]
         parts += [words.MEANING, *words.resolution(results)]
         parts += evidence(results)
     for experiment in EXPERIMENTS.values():

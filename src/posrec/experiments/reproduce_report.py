@@ -30,9 +30,10 @@ th:first-child, td:first-child { position: sticky; left: 0; background: var(--pa
 table.claims td, table.claims th { text-align: left; padding-right: 1.2rem; }
 table.claims td:first-child { white-space: normal; min-width: 9rem; }
 table.claims td small { display: block; padding-left: .6rem; }
-ul.said { padding-left: 1.1rem; } ul.said li { margin: .35rem 0; }
+ul.said, ul.said ul { padding-left: 1.1rem; } ul.said li { margin: .35rem 0; } ul.said li li { margin: .1rem 0; }
 ul.said li span { color: var(--faint); font-size: .92rem; display: block; }
 .side { display: grid; gap: 0 2.5rem; align-items: start; } .side > * { min-width: 0; }
+.side .note { width: 0; min-width: 100%; } /* as wide as the table, which sets the column */
 @media (min-width: 1100px) { .side { grid-template-columns: max-content 1fr; } .side figure { margin: 0; } }
 .panels { display: grid; gap: .6rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); }
 .wide svg { min-width: 44rem; } details { margin: .8rem 0; } summary { cursor: pointer; color: var(--faint); }
@@ -87,9 +88,13 @@ def claims_part(results: Results) -> list[str]:
         f"<th>{escape(results.title(dataset))}<br><small>{SHORT[metric]}</small>" for dataset, metric in columns
     )
     body = "".join(f"<tr><td>{escape(text)}</td>{''.join(map(answer_cell, found))}</tr>" for text, found in rows)
-    plainly = "".join(f"<li><b>{outcome}:</b> {escape(claims)}</li>" for outcome, claims in words.plainly(results))
+    plainly = "".join(
+        f"<li><b>{outcome}</b><ul>{''.join(f'<li>{escape(claim)}</li>' for claim in claims)}</ul></li>"
+        for outcome, claims in words.plainly(results)
+    )
     parts = ["<h2 id=claims>Which claims of the paper held</h2>", f"<ul class=said>{plainly}</ul>" if plainly else ""]
-    parts += [f"<p>{escape(sentence)}</p>" for sentence in (*words.nearness(results), words.headline(results))]
+    parts += [f"<p>{escape(sentence)}</p>" 
+              for sentence in (*words.nearness(results), *words.beside(results), words.headline(results))]  # fmt: skip
     if rows:
         parts.append(f"<div class=scroll><table class=claims><tr><th>claim</th>{head}</tr>{body}</table></div>")
         parts.append(f"<p class=note>{escape(words.MEANING)}</p>")

@@ -48,8 +48,7 @@ def lead(results: Results) -> list[str]:
     sentences = [
         f"{'Everything' if results.experiment == 'all' else results.experiment.capitalize()} of section 5 of "
         "“Exploiting Positional Information for Session-based Recommendation” on "
-        f"{names}: {done:,} of {len(results.cells):,} trainings done, {minutes_shown(results.seconds)} in all, up to "
-        f"{counted(results.seeds)} each."
+        f"{names}: {done:,} of {len(results.cells):,} trainings done, up to {counted(results.seeds)} each."
     ]
     if results.quick:
         sentences.append(
@@ -90,6 +89,22 @@ def nearness(results: Results) -> list[str]:
     return said
 
 
+def beside(results: Results) -> list[str]:
+    """How what the paper does not have compares, a sentence a table."""
+    said = []
+    for table in results.tables:
+        found: dict[tuple[str, str], list[str]] = {}
+        for one in table.findings:
+            if table.line(one.second).row.extra:
+                sure = "" if one.shown else " (chance can give that)"
+                points = f"{signed(one.difference)} in {SHORT[one.metric]}{sure}"
+                found.setdefault((one.first, one.second), []).append(points)
+        pairs = "; ".join(f"{first} minus {second} is {listed(points)}" for (first, second), points in found.items())
+        if pairs:
+            said.append(f"{results.title(table.dataset)}, not in the paper: {pairs}.")
+    return said
+
+
 def headline(results: Results) -> str:
     """All answers counted."""
     if not results.answers:
@@ -101,7 +116,7 @@ def headline(results: Results) -> str:
     )
 
 
-def plainly(results: Results) -> list[tuple[str, str]]:
+def plainly(results: Results) -> list[tuple[str, list[str]]]:
     """(what came of them, the claims): each claim once, with where it did so."""
     by_claim: dict[str, list[Answer]] = {}
     for one in results.answers:
@@ -122,7 +137,7 @@ def plainly(results: Results) -> list[tuple[str, str]]:
             groups["Held in part, unclear elsewhere"].append(f"{text} ({where(results, found, HELD)})")
         else:
             groups["Unclear"].append(text)
-    return [(outcome, "; ".join(claims) + ".") for outcome, claims in groups.items() if claims]
+    return [(outcome, claims) for outcome, claims in groups.items() if claims]
 
 
 def where(results: Results, found: Sequence[Answer], verdict: str) -> str:
@@ -186,7 +201,11 @@ def origin(results: Results) -> list[tuple[str, str]]:
     rows = [
         ("machine", ", ".join(results.records("machine"))),
         ("versions", ", ".join(f"{key} {' / '.join(results.records(key))}" for key in ("posrec", "torch", "python"))),
-        ("time", f"{minutes_shown(results.seconds)} for {plural(len(results.outcomes), 'training')}{dates(results)}"),
+        (
+            "time",
+            f"{minutes_shown(results.seconds)} summed over {plural(len(results.outcomes), 'training')}; less went "
+            f"by where several ran at once{dates(results)}",
+        ),
     ]
     for name, data in results.datasets.items():
         rows.append((

@@ -1,0 +1,115 @@
+"""The figures that the pages show are those of results/: a table is not left behind when a run is done again."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import ROOT
+
+RESULTS = ROOT / "results"
+DATASETS = ("diginetica", "yoochoose1_64")
+AT_TEN = ("recall@10", "mrr@10")
+METRICS = ("recall@5", "recall@10", "mrr@5", "mrr@10")
+
+
+def table(page: Path, heading: str) -> dict[str, list[str]]:
+    """The first table under a heading: the cells of each row by its name, empty ones and bold marks left out."""
+    under = page.read_text(encoding="utf-8").split(f"## {heading}\n", 1)[1]
+    lines = re.search(r"^\|.*\n\|[-|]+\n((?:\|.*\n)+)", under, re.MULTILINE)
+    assert lines, heading
+    rows = [[cell.strip().replace("**", "") for cell in line.strip("|\n").split("|")] for line in lines[1].splitlines()]
+    return {name: [cell for cell in cells if cell] for name, *cells in rows}
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[tuple[str, str], dict[str, Any]]:
+    """Each table's rows by its experiment and dataset."""
+    summary = json.loads((RESULTS / "reproduction" / "summary.json").read_text(encoding="utf-8"))
+    return {(one["experiment"], one["dataset"]): one["rows"] for one in summary["tables"]}
+
+
+@pytest.fixture(scope="module")
+def seconds() -> dict[tuple[str, str], float]:
+    epochs = json.loads((RESULTS / "epochs.json").read_text(encoding="utf-8"))["rows"]
+    return {(row["dataset"], row["model"]): row["seconds"] for row in epochs}
+
+
+def spread(figures: list[float]) -> str:
+    """Mean, and deviation where there is one."""
+    return " ± ".join(f"{figure:.2f}" for figure in figures)
+
+
+def named(label: str) -> str:
+    return {"GRU4REC": "GRU4Rec"}.get(label, label)
+
+
+def test_the_headline_table(rows: dict[tuple[str, str], dict[str, Any]]) -> None:
+    shown = table(ROOT / "README.md", "Figures")
+    assert set(shown) == {named(label) for label in rows["overall", "diginetica"]}
+    for label in rows["overall", "diginetica"]:
+        expected = []
+        for row in (rows["overall", dataset][label] for dataset in DATASETS):
+            for metric in AT_TEN:
+                paper = f" ({row['paper'][metric][0]:.2f})" if row["paper"] else ""
+                expected.append(f"{row[metric][0]:.2f}{paper}")
+        assert shown[named(label)] == expected, label
+
+
+def test_the_table_of_models(
+    rows: dict[tuple[str, str], dict[str, Any]], seconds: dict[tuple[str, str], float]
+) -> None:
+    shown = table(ROOT / "docs" / "models.md", "What they reach")
+    for label in rows["overall", "diginetica"]:
+        expected = []
+        for row in (rows["overall", dataset][label] for dataset in DATASETS):
+            for metric in AT_TEN:
+                expected += [spread(row[metric]), *([f"{row['paper'][metric][0]:.2f}"] if row["paper"] else [])]
+        model = label.lower().replace("-", "")
+        expected += [f"{seconds['diginetica', model]:.2f}"] if ("diginetica", model) in seconds else []
+        assert shown[named(label)] == expected, label
+
+
+def test_posrecs_own_figures(
+    rows: dict[tuple[str, str], dict[str, Any]], seconds: dict[tuple[str, str], float]
+) -> None:
+    shown = table(ROOT / "docs" / "training.md", "PosRec under the paper's protocol")
+    for dataset, title in zip(DATASETS, ("Diginetica", "Yoochoose 1/64"), strict=True):
+        figures = [spread(rows["overall", dataset]["PosRec"][metric]) for metric in METRICS]
+        assert shown[title] == [*figures, f"{seconds[dataset, 'posrec']:.2f}"]
+
+
+def test_what_choices_are_worth(rows: dict[tuple[str, str], dict[str, Any]]) -> None:
+    """Single seeds from their cells, rows with ± from the report."""
+    text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    cells = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((RESULTS / "cells").glob("*.json"))]
+    usual = ("lambda2", 0.5)  # of PosRec on Yoochoose
+    found = {
+        (cell["dataset"], *(setting for setting in cell["settings"].items() if setting != usual)): cell["metrics"]
+        for cell in cells
+    }
+    named = {
+        "feed-forward of d, not 4d": ("feed_forward", 1), "1 head, not 2": ("heads", 1), "10 heads": ("heads", 10),
+        "no l2": ("l2", 0), "l2 of 1e-4, not 1e-5": ("l2", 0.0001),
+        "first weights normal of deviation 0.1": ("start", "normal"),
+        "weights of the graph normalised": ("normalize", True), "the latest 69 clicks, not 20": ("max_length", 69),
+        "bf16": ("precision", "bf16"), "fp32": ("precision", "fp32"),
+    }  # fmt: skip
+    expected = {
+        name: [f"{found[dataset, setting][metric]:.2f}" for dataset in DATASETS for metric in AT_TEN]
+        for name, setting in named.items()
+    }
+    means = {
+        "as above": ("overall", "PosRec"), "no anchors": ("anchors", "PosRec"),
+        "no positional encoding": ("encodings", "none"),
+        "lambda2 of 0.25 (above: 1 and 0.5)": ("sensitivity", "λ2 = 0.25"),
+    }  # fmt: skip
+    expected |= {
+        name: [spread(rows[experiment, dataset][label][metric]) for dataset in DATASETS for metric in AT_TEN]
+        for name, (experiment, label) in means.items()
+    }
+    assert len(found) == 2 * len(named)
+    for name, figures in expected.items():
+        assert f"| {name} | {' | '.join(figures)} |" in text, name

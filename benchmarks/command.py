@@ -37,6 +37,7 @@ def main() -> None:
         "command": "python benchmarks/command.py " + " ".join(sys.argv[1:]),
         "timed": "posrec train " + " ".join([str(arguments.data), *settings]),
         "seconds": seconds,
+        "byte_code_kept": not sys.dont_write_bytecode,  # where not, every start compiles all of torch's modules anew
         **conditions(),
     }
     write_json(arguments.out, report)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posrec.evaluation.metrics import mrr, ndcg, recall
-from posrec.evaluation.significance import clustered_p, compare_paired, gains, holm
+from posrec.evaluation.significance import compare_paired, gains, holm
 
 
 @pytest.mark.parametrize(("name", "metric"), [("recall", recall), ("mrr", mrr), ("ndcg", ndcg)])
@@ -25,8 +25,9 @@ def test_the_difference_is_the_difference_of_means() -> None:
 
 def test_p_by_hand_without_clusters() -> None:
     """Four sessions of one sample, differences 1, 1, 1, 2: mean 1.25, sample deviation 0.5, error 0.25, z = 5."""
-    sums, counts = torch.tensor([1.0, 1.0, 1.0, 2.0]).double(), torch.ones(4).double()
-    assert clustered_p(sums, counts, 1.25) == pytest.approx(math.erfc(5 / math.sqrt(2)))
+    found = compare_paired(torch.tensor([1.0, 1.0, 1.0, 2.0]), torch.zeros(4), torch.arange(4), draws=0)
+    assert (found.difference, found.error) == pytest.approx((1.25, 0.25))
+    assert found.p == pytest.approx(math.erfc(5 / math.sqrt(2)))
 
 
 def test_samples_of_one_session_count_as_one_observation() -> None:
@@ -42,8 +43,8 @@ def test_samples_of_one_session_count_as_one_observation() -> None:
 def test_false_alarms_are_as_rare_as_promised() -> None:
     torch.manual_seed(2)
     alarms = sum(
-        clustered_p(values, torch.ones(200).double(), float(values.mean())) < 0.05
-        for values in torch.randn(400, 200).double()
+        compare_paired(values, torch.zeros(200), torch.arange(200), draws=0).significant
+        for values in torch.randn(400, 200)
     )
     assert 6 <= alarms <= 38  # 20 expected of 400
 

@@ -21,6 +21,7 @@ class Comparison:
     low: float
     high: float
     p: float
+    error: float  # standard error, over sessions
 
     @property
     def significant(self) -> bool:
@@ -47,17 +48,17 @@ def compare_paired(first: Tensor, second: Tensor, session: Tensor, seed: int = 0
     sums = torch.zeros(sessions, dtype=torch.float64).index_add(0, number, (first - second).double())
     counts = torch.bincount(number, minlength=sessions).double()
     difference = float(sums.sum() / counts.sum())
-    p = clustered_p(sums, counts, difference)
+    error = clustered_error(sums, counts, difference)
+    p = p_of(difference, error)
     if not draws:
-        error = clustered_error(sums, counts, difference)
-        return Comparison(difference, difference - 1.96 * error, difference + 1.96 * error, p)
+        return Comparison(difference, difference - 1.96 * error, difference + 1.96 * error, p, error)
     random = torch.Generator().manual_seed(seed)
     means = []
     for _ in range(draws):
         drawn = torch.randint(sessions, (sessions,), generator=random)
         means.append(sums[drawn].sum() / counts[drawn].sum())
     spread = torch.stack(means).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
-    return Comparison(difference, float(spread[0]), float(spread[1]), p)
+    return Comparison(difference, float(spread[0]), float(spread[1]), p, error)
 
 
 def clustered_error(sums: Tensor, counts: Tensor, difference: float) -> float:
@@ -67,9 +68,8 @@ def clustered_error(sums: Tensor, counts: Tensor, difference: float) -> float:
     return math.sqrt(float(residual.square().sum()) * sessions / max(1, sessions - 1)) / float(counts.sum())
 
 
-def clustered_p(sums: Tensor, counts: Tensor, difference: float) -> float:
-    """Two-sided p of the mean difference."""
-    error = clustered_error(sums, counts, difference)
+def p_of(difference: float, error: float) -> float:
+    """Two-sided p of a mean difference with this standard error, over thousands of sessions."""
     if error == 0:
         return 1.0 if difference == 0 else 0.0
     return math.erfc(abs(difference) / error / math.sqrt(2))

@@ -15,6 +15,7 @@ from posrec.experiments.paper import BEST_LAMBDA2, dataset_of
 from posrec.models.catalog import CATALOG
 from posrec.training.settings import Settings
 
+WITHOUT_ANCHORS = "PosRec-ANC"  # the paper's name
 OTHERS_SEEDS = 3  # of models that are not PosRec's; counting models have nothing to draw
 
 # What a model is given on a dataset of the paper beside the row's own settings.
@@ -47,7 +48,7 @@ class Experiment:
 OVERALL = Experiment(
     "overall",
     "Overall performance",
-    "Section 5.2: PosRec and the twelve baselines, each trained as its authors or the field do.",
+    "Section 5.2: PosRec and the twelve baselines, each with settings of its own (docs/models.md).",
     (
         Row("POP", "pop"),
         Row("S-POP", "spop"),
@@ -90,9 +91,14 @@ ANCHORS = Experiment(
     "Section 5.4: the anchor edges of PosRec's graph layer, in it and in other graph models. The paper shows bars "
     "without numbers.",
     tuple(
-        Row(f"{label} + anchors" if anchors else label, model, {"anchors": anchors})
-        for label, model in (("SR-GNN", "srgnn"), ("FGNN", "fgnn"), ("GC-SAN", "gcsan"), ("PosRec", "posrec"))
-        for anchors in (False, True)
+        Row(label, model, {"anchors": anchors})
+        for model, *labels in (
+            ("srgnn", "SR-GNN", "SR-GNN + anchors"),
+            ("fgnn", "FGNN", "FGNN + anchors"),
+            ("gcsan", "GC-SAN", "GC-SAN + anchors"),
+            ("posrec", WITHOUT_ANCHORS, "PosRec"),
+        )
+        for anchors, label in zip((False, True), labels, strict=True)
     ),
 )
 SENSITIVITY = Experiment(

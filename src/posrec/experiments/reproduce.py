@@ -184,7 +184,7 @@ def summary(results: Results) -> dict[str, Any]:
 
 def replace_infinite(finding: Any) -> Any:
     """JSON has no infinity: a margin that one seed can't give is written as null."""
-    return replace(finding, seed_margin=None) if finding.seed_margin == float("inf") else finding
+    return replace(finding, margin=None) if finding.margin == float("inf") else finding
 
 
 def figures(line: Any) -> dict[str, Any]:

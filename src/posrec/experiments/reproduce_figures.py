@@ -42,7 +42,7 @@ def panels(table: Table) -> tuple[list[str], str]:
         caption = "Whiskers: standard deviation over seeds. Dashed: the paper's best λ2. Axes don't begin at zero."
         return [curve(lines, metric, BEST_LAMBDA2.get(table.of_paper or "")) for metric in METRICS], caption
     with_it = "with anchors" if table.experiment.name == "anchors" else "with LDPE"
-    caption = f"Grey: as it is; green: {with_it}. Whiskers: standard deviation over seeds. Axes don't begin at zero."
+    caption = f"Grey: without; green: {with_it}. Whiskers: standard deviation over seeds. Axes don't begin at zero."
     return [paired_bars(lines, metric) for metric in METRICS], caption
 
 
@@ -77,13 +77,14 @@ def encoding_bars(lines: list[Line], metric: str) -> str:
 
 def paired_bars(lines: list[Line], metric: str) -> str:
     figure, panel = new_panel(3.6, 2.9)
-    models = list(dict.fromkeys(line.row.label.partition(" + ")[0] for line in lines))
+    models = list(dict.fromkeys(line.row.model for line in lines))
+    names = [min((line.row.label for line in lines if line.row.model == model), key=len) for model in models]
     placed = []
     for line in lines:
-        name, added, _ = line.row.label.partition(" + ")
-        placed.append((models.index(name) + (0.2 if added else -0.2), line, OURS if added else PAPER))
+        added = line.row.settings.get("anchors") or "encoding" in line.row.settings
+        placed.append((models.index(line.row.model) + (0.2 if added else -0.2), line, OURS if added else PAPER))
     bars(panel, placed, metric, 0.36)
-    panel.set_xticks(range(len(models)), models)
+    panel.set_xticks(range(len(models)), names)
     fit_axis(panel, lines, metric)
     return svg(figure)
 

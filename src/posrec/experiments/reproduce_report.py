@@ -183,13 +183,12 @@ def findings_part(table: Table) -> str:
     rows = "".join(
         f"<tr><td>{escape(one.first)} − {escape(one.second)}</td><td>{SHORT[one.metric]}</td>"
         f"<td>{signed(one.difference)}</td>"
-        f"<td>{signed(100 * one.comparison.low)} to {signed(100 * one.comparison.high)}</td>"
-        f"<td>{'–' if one.seed_margin == float('inf') else f'±{one.seed_margin:.2f}'}</td>"
+        f"<td>{'–' if one.margin == float('inf') else f'±{one.margin:.2f}'}</td>"
         f"<td>{escape(one.p_shown.removeprefix('p = ').removeprefix('p '))}</td>"
         f"<td>{words.shown_words(one)}</td></tr>"
         for one in table.findings
     )
-    head = "<th>pair<th>metric<th>difference<th>95 % over sessions<th>95 % over seeds<th>p<th>verdict"
+    head = "<th>pair<th>metric<th>difference<th>95 % interval<th>p<th>verdict"
     return (
         f"<details><summary>Which differences are real: {len(table.findings)} comparisons</summary>"
         f"<div class=scroll><table><tr>{head}</tr>{rows}</table></div></details>"

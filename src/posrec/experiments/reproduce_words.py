@@ -1,11 +1,12 @@
 """What a report says in plain sentences, made from the results by rules; the HTML and the Markdown share it."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
 
 from posrec.experiments.cells import minutes_shown
 from posrec.experiments.claims import FAILED, HELD, SHORT, UNCLEAR, Answer, counted, listed, signed
-from posrec.experiments.paper import METRICS
+from posrec.experiments.paper import METRICS, TITLES, dataset_of
 from posrec.experiments.reproduce import Results, differs
 from posrec.experiments.tables import TESTED, Finding, Line, Table
 
@@ -14,15 +15,16 @@ VERDICTS = {HELD: "Held", FAILED: "Did not hold", UNCLEAR: "Unclear"}
 METHOD = (
     "Every item is ranked for every test sample; ties count against the target. Figures are means over seeds in "
     "percent, ± the standard deviation over seeds. Differences are tested on R@10 and M@10, paired on the same test "
-    "samples, each sample's gain averaged over the seeds; the samples of a session are not independent, so p comes "
-    "from a t-test over sessions. It is corrected after Holm over all comparisons of a table. A difference is called "
-    "shown when the corrected p is below 0.05 and the difference is also outside the 95 % interval that its seeds give "
-    "(Student's t); one seed can't show anything."
+    "samples, each sample's gain averaged over the seeds. The error of a difference is that over sessions, since the "
+    "samples of a session are not independent, and that over seeds, added; p is Student's t with Welch's degrees of "
+    "freedom, corrected after Holm over all comparisons of a table, and a difference is called shown when it is below "
+    "0.05. Intervals are not corrected. One seed of a trained model can't show anything; counting models draw nothing."
 )
 MEANING = (
-    "Held: every comparison that the claim makes came out so, by more than chance over shoppers or over seeds would "
-    "give. Did not hold: one of them came out the other way round as surely. Unclear: neither; a difference too small "
-    "to be told from chance refutes nothing. The number is the difference that decided, in points of percent."
+    "Held: every comparison that the claim makes came out so, by more than chance over shoppers and seeds would give. "
+    "Did not hold: one of them came out the other way round as surely. Unclear: neither; a difference too small to be "
+    "told from chance refutes nothing. Comparable: within half a point of each other, by the whole interval. The "
+    "number is the difference that decided, in points of percent."
 )
 IMPOSSIBLE = (
     "† No ranking has these figures together: MRR@K lies between Recall@K / K and Recall@K, and from K = 5 to 10 it "
@@ -55,6 +57,10 @@ def lead(results: Results) -> list[str]:
             "This is a quick run: tiny models, one epoch, a small simulated shop. It shows that every experiment runs; "
             "it says nothing about the paper."
         )
+    elif of_paper := {dataset_of(name) for name in results.datasets} - {None}:
+        left = [title for name, title in TITLES.items() if name not in of_paper]
+        were = "was" if len(left) == 1 else "were"
+        sentences[0] += f" Of the paper's datasets {listed(left)} {were} not run." if left else ""
     if results.failures:
         sentences.append(f"{plural(len(results.failures), 'training')} failed; they are listed at the end.")
     if results.missing:
@@ -121,52 +127,49 @@ def plainly(results: Results) -> list[tuple[str, list[str]]]:
     by_claim: dict[str, list[Answer]] = {}
     for one in results.answers:
         by_claim.setdefault(one.claim.text, []).append(one)
-    groups: dict[str, list[str]] = {
-        "Held": [],
-        "Held in part, unclear elsewhere": [],
-        "Did not hold": [],
-        "Unclear": [],
-    }
+    groups: dict[str, list[str]] = {"Held": [], "Held in part": [], "Mixed": [], "Did not hold": [], "Unclear": []}
     for text, found in by_claim.items():
         verdicts = {one.verdict for one in found}
-        if verdicts == {HELD}:
-            groups["Held"].append(text)
-        elif FAILED in verdicts:
-            groups["Did not hold"].append(f"{text} ({where(results, found, FAILED)})")
-        elif HELD in verdicts:
-            groups["Held in part, unclear elsewhere"].append(f"{text} ({where(results, found, HELD)})")
-        else:
-            groups["Unclear"].append(text)
+        group = (
+            "Held" if verdicts == {HELD}
+            else "Unclear" if verdicts == {UNCLEAR}
+            else "Mixed" if {HELD, FAILED} <= verdicts
+            else "Held in part" if HELD in verdicts
+            else "Did not hold"
+        )  # fmt: skip
+        groups[group].append(text if len(verdicts) == 1 else f"{text} ({where(results, found)})")
     return [(outcome, claims) for outcome, claims in groups.items() if claims]
 
 
-def where(results: Results, found: Sequence[Answer], verdict: str) -> str:
-    """Datasets and metrics with that verdict, and the verdict elsewhere: "Diginetica R@10 and M@10; else held"."""
-    metrics: dict[str, list[str]] = {}
+def where(results: Results, found: Sequence[Answer]) -> str:
+    """The places of a claim's verdicts: "on Diginetica R@10 and M@10; elsewhere unclear"."""
+    places: dict[str, dict[str, list[str]]] = {}
     for one in found:
-        if one.verdict == verdict:
-            metrics.setdefault(results.title(one.dataset), []).append(SHORT[one.metric])
-    places = ", ".join(f"{dataset} {listed(names)}" for dataset, names in metrics.items())
-    rest = {one.verdict for one in found} - {verdict}
-    return f"{places}; elsewhere {listed(sorted(rest))}" if rest and verdict == FAILED else places
+        if one.verdict != UNCLEAR:
+            places.setdefault(one.verdict, {}).setdefault(results.title(one.dataset), []).append(SHORT[one.metric])
+    parts = []
+    for verdict in sorted(places, reverse=True):
+        on = listed(f"{dataset} {listed(metrics)}" for dataset, metrics in places[verdict].items())
+        parts.append(f"{verdict} on {on}" if len(places) > 1 else f"on {on}")
+    return "; ".join([*parts, *(["elsewhere unclear"] if any(one.verdict == UNCLEAR for one in found) else [])])
 
 
 def resolution(results: Results) -> list[str]:
-    """How large a difference had to be: below this, "unclear" is all that these seeds and sessions can say."""
+    """How small a difference could be seen: below, "unclear" is all that these seeds and sessions can say."""
     said = []
     for dataset in results.datasets:
-        of = [one for table in results.tables if table.dataset == dataset for one in table.findings
-              if one.seed_margin < float("inf")]  # fmt: skip
-        needed = {
-            metric: median([max(one.seed_margin, 50 * (one.comparison.high - one.comparison.low)) for one in these])
-            for metric in TESTED if (these := [one for one in of if one.metric == metric])
-        }  # fmt: skip
-        if needed:
-            points = listed(f"{value:.2f} points in {SHORT[metric]}" for metric, value in needed.items())
-            said.append(f"{points} on {results.title(dataset)}")
+        for metric in TESTED:
+            of = [one for table in results.tables if table.dataset == dataset for one in table.findings
+                  if one.metric == metric and one.margin < float("inf")]  # fmt: skip
+            seen, unseen = ([abs(one.difference) for one in of if bool(one.shown) == shown] for shown in (True, False))
+            if seen and unseen:
+                name = f"{results.title(dataset)} {SHORT[metric]}"
+                said.append(f"{name}: {min(seen):.2f} and {max(unseen):.2f}")
     if not said:
         return []
-    return [f"How sure: to be told from chance, a difference had to be about {', '.join(said)} (median comparison)."]
+    return [
+        f"How sure: the smallest difference that was shown, and the largest that was not, in points. {'; '.join(said)}."
+    ]
 
 
 def grouped(results: Results, dataset: str, verdict: str) -> list[tuple[str, list[Answer]]]:
@@ -198,8 +201,9 @@ def status(line: Line) -> str:
 
 def origin(results: Results) -> list[tuple[str, str]]:
     """Where the figures come from."""
+    machines = Counter(str(one.record["machine"]) for one in results.outcomes.values())
     rows = [
-        ("machine", ", ".join(results.records("machine"))),
+        ("machine", ", ".join(f"{name} ({plural(count, 'training')})" for name, count in machines.items())),
         ("versions", ", ".join(f"{key} {' / '.join(results.records(key))}" for key in ("posrec", "torch", "python"))),
         (
             "time",

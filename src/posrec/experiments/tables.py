@@ -1,8 +1,8 @@
 """What the cells of an experiment add up to: a table a dataset, with the paper's figures and tested differences.
 
-Differences are tested on the same test samples, whole sessions drawn together, with each sample's gain averaged over
-the seeds. That asks whether other shoppers would show it too. Whether other seeds would is asked apart: a difference
-counts as shown when it is also outside the 95 % interval that its seeds give. With one seed that can't be known.
+Differences are tested on the same test samples, each sample's gain averaged over the seeds. Two things could make one
+by chance: the shoppers, whose samples of one session are not independent, and the seeds. Their errors are added, so
+that a difference that is shown would be there with other shoppers and other seeds. With one seed that can't be known.
 """
 
 import math
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from posrec.data.sessions import PreparedDataset
 from posrec.evaluation.significance import Comparison, compare_paired, gains, holm
+from posrec.evaluation.student import margin_of, two_sided_p, welch
 from posrec.experiments.cells import Outcome
 from posrec.experiments.compare import session_of_samples
 from posrec.experiments.grid import Experiment, Row, cells_of
@@ -23,7 +24,6 @@ from posrec.experiments.paper import Figure, dataset_of, figures_of, impossible
 from posrec.models.catalog import CATALOG
 
 TESTED = ("recall@10", "mrr@10")
-STUDENT = (math.inf, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31)  # 97.5 % quantiles of t by degrees of freedom
 
 
 @dataclass(frozen=True)
@@ -61,20 +61,15 @@ class Finding:
     first: str
     second: str
     metric: str
-    comparison: Comparison
+    difference: float
+    margin: float  # half of its 95 % interval; infinite where one seed is all there is
     p: float
-    seed_margin: float  # half the 95 % interval of the difference over seeds; infinite where one seed is all there is
     seeds: tuple[int, int]
-
-    @property
-    def difference(self) -> float:
-        return 100 * self.comparison.difference
 
     @property
     def shown(self) -> int:
         """1: the first is better, -1: the second is, 0: no difference shown."""
-        real = self.p < 0.05 and abs(self.difference) > self.seed_margin
-        return (1 if self.difference > 0 else -1) if real else 0
+        return 0 if self.p >= 0.05 else 1 if self.difference > 0 else -1
 
     @property
     def p_shown(self) -> str:
@@ -135,28 +130,36 @@ def find(lines: Sequence[Line], pairs: Pairs, data: PreparedDataset) -> list[Fin
                 of[label, metric] = torch.stack([gains(one, name, int(k)) for one in ranks]).mean(0)
     tested = [(first, second, metric) for first, second in pairs for metric in TESTED
               if first in by_label and second in by_label]  # fmt: skip
-    found = [compare_paired(of[first, metric], of[second, metric], sessions, draws=0)
-             for first, second, metric in tested]  # fmt: skip
-    corrected = holm([comparison.p for comparison in found])
+    found = []
+    for first, second, metric in tested:
+        over_sessions = compare_paired(of[first, metric], of[second, metric], sessions, draws=0)
+        over_seeds = [seed_error(by_label[label], metric) for label in (first, second)]
+        found.append(added_up(over_sessions, data.test.sessions, over_seeds))
+    corrected = holm([p for _, _, p in found])
     return [
         Finding(
-            *names, comparison, p, seed_margin(by_label[names[0]], by_label[names[1]], names[2]),
-            (len(by_label[names[0]].outcomes), len(by_label[names[1]].outcomes)),
+            first, second, metric, points, margin, p, (len(by_label[first].outcomes), len(by_label[second].outcomes))
         )
-        for names, comparison, p in zip(tested, found, corrected, strict=True)
-    ]  # fmt: skip
-
-
-def seed_margin(first: Line, second: Line, metric: str) -> float:
-    """Half the 95 % interval of the difference of two means over seeds; a counting model has no seeds, no error."""
-    drawn = [line for line in (first, second) if not CATALOG[line.row.model].counts]
-    deviations = [line.deviation(metric) for line in drawn]
-    if not drawn:
-        return 0.0
-    if None in deviations:
-        return math.inf
-    errors = [
-        (deviation or 0.0) / math.sqrt(len(line.outcomes)) for deviation, line in zip(deviations, drawn, strict=True)
+        for (first, second, metric), (points, margin, _), p in zip(tested, found, corrected, strict=True)
     ]
-    freedom = sum(len(line.outcomes) - 1 for line in drawn)
-    return STUDENT[min(freedom, len(STUDENT) - 1)] * math.hypot(*errors)
+
+
+def added_up(
+    over_sessions: Comparison, sessions: int, over_seeds: Sequence[tuple[float, float]]
+) -> tuple[float, float, float]:
+    """A difference, half its 95 % interval, both in points, and its p, with the errors of sessions and of seeds."""
+    points = 100 * over_sessions.difference
+    if any(math.isinf(error) for error, _ in over_seeds):
+        return points, math.inf, 1.0
+    error, freedom = welch([(100 * over_sessions.error, sessions - 1), *over_seeds])
+    if error == 0:
+        return points, 0.0, 1.0 if points == 0 else 0.0
+    return points, margin_of(freedom) * error, two_sided_p(points / error, freedom)
+
+
+def seed_error(line: Line, metric: str) -> tuple[float, float]:
+    """The standard error of a row's mean over seeds, and its degrees of freedom; a counting model draws nothing."""
+    if CATALOG[line.row.model].counts:
+        return 0.0, math.inf
+    deviation, seeds = line.deviation(metric), len(line.outcomes)
+    return (math.inf, 0.0) if deviation is None else (deviation / math.sqrt(seeds), seeds - 1)

@@ -110,7 +110,9 @@ SENSITIVITY = Experiment(
 FIGURES = Experiment(
     "figures",
     "What encodings look like",
-    "Section 5.5: fixed encodings, and the tables that PosRec learned (seed 0).",
+    "Section 5.5: fixed encodings, and the tables that PosRec learned (seed 0). The paper says of learned ones that "
+    "LPE tells positions from the first click alone, most of all the earliest, and LDPE those from both ends, from the "
+    "last click more clearly.",
     (Row("LPE", "posrec", {"encoding": "lpe"}), Row("LDPE", "posrec", {"encoding": "ldpe"})),
 )
 EXPERIMENTS = {one.name: one for one in (OVERALL, ENCODINGS_IN_POSREC, PLUG_IN, ANCHORS, SENSITIVITY, FIGURES)}

@@ -1,10 +1,7 @@
 """The paper's figures from our results. Every panel is an SVG of its own, so that a phone can stack them."""
 
 import io
-from pathlib import Path
 from typing import Any
-
-import torch
 
 from posrec.encodings.schemes import make_encoding
 from posrec.experiments.claims import SHORT
@@ -18,11 +15,10 @@ from posrec.experiments.encoding_figures import (
 from posrec.experiments.encoding_figures import (
     SHORT as SHORT_LENGTH,
 )
-from posrec.experiments.grid import FIGURES, cells_of
+from posrec.experiments.learned_encodings import learned
 from posrec.experiments.paper import BEST_LAMBDA2, METRICS
-from posrec.experiments.reproduce import QUICK, Results
+from posrec.experiments.reproduce import Results
 from posrec.experiments.tables import Line, Table
-from posrec.experiments.trained_encoding import TrainedEncoding
 
 OURS, PAPER, BASE, FAINT = "#0b6e4f", "#98a2b3", "#2563eb", "#667085"
 
@@ -128,18 +124,7 @@ def encoding_pictures(results: Results) -> list[tuple[str, str]]:
         ("How alike their positions are", svg(within_figure(fixed))),
         ("And across two lengths", svg(across_figure(fixed))),
     ]
-    everywhere = QUICK if results.quick else {}
-    for dataset in results.datasets:
-        for row in FIGURES.rows:
-            outcome = results.outcomes.get(cells_of(row, dataset, 1, everywhere)[0].name)
-            table = outcome.encoding() if outcome and not outcome.error else None
-            if table is not None:
-                name = str(row.settings["encoding"])
-                scheme = make_encoding(name, d=table.shape[1], max_length=table.shape[0])
-                scheme.load_state_dict({"table": torch.from_numpy(table)})
-                one = TrainedEncoding(Path(f"{dataset}, seed 0"), name, scheme, *table.shape)
-                pictures.append((f"{row.label} learned on {results.title(dataset)}", svg(trained_figure(one))))
-    return pictures
+    return [*pictures, *((heading, svg(trained_figure(one))) for heading, one in learned(results))]
 
 
 def new_panel(width: float, height: float) -> tuple[Any, Any]:

@@ -2,7 +2,8 @@
 
 from posrec.experiments import reproduce_words as words
 from posrec.experiments.claims import SHORT, signed
-from posrec.experiments.grid import EXPERIMENTS
+from posrec.experiments.grid import EXPERIMENTS, FIGURES
+from posrec.experiments.learned_encodings import told
 from posrec.experiments.paper import METRICS
 from posrec.experiments.reproduce import Results
 from posrec.experiments.tables import Line, Table
@@ -24,6 +25,9 @@ def markdown(results: Results) -> str:
             parts += [part for table in tables for part in table_part(results, table)]
             if words.has_impossible(tables):
                 parts.append(words.IMPOSSIBLE)
+    if results.experiment in ("figures", "all") and (said := told(results)):
+        parts += [f"## {FIGURES.title}", f"{FIGURES.about} The heatmaps are in the HTML report.", words.ALIKE]
+        parts.append("\n".join(f"- {sentence}" for sentence in said))
     parts += ["## Where this comes from", words.METHOD]
     parts.append("\n".join(f"- {name}: {value}" for name, value in words.origin(results)))
     if results.failures:

@@ -6,6 +6,7 @@ from posrec.experiments import reproduce_words as words
 from posrec.experiments.claims import FAILED, HELD, SHORT, UNCLEAR, Answer, signed
 from posrec.experiments.compare_report import STYLE
 from posrec.experiments.grid import EXPERIMENTS, FIGURES
+from posrec.experiments.learned_encodings import told
 from posrec.experiments.paper import METRICS
 from posrec.experiments.reproduce import Results
 from posrec.experiments.reproduce_figures import encoding_pictures, panels
@@ -68,6 +69,9 @@ def report(results: Results) -> str:
                 parts.append(f"<p class=note>{escape(words.IMPOSSIBLE)}</p>")
     if results.experiment in ("figures", "all"):
         parts.append(f"<h2 id=figures>{escape(FIGURES.title)}</h2><p>{escape(FIGURES.about)}</p>")
+        if said := told(results):
+            lines = "".join(f"<li>{escape(sentence)}</li>" for sentence in said)
+            parts.append(f"<p>{escape(words.ALIKE)}</p><ul class=said>{lines}</ul>")
         parts += [f"<h3>{escape(name)}</h3><figure class='wide scroll'>{drawn}</figure>"
                   for name, drawn in encoding_pictures(results)]  # fmt: skip
     parts += [f"<h2 id=origin>{ORIGIN}</h2>", f"<p>{escape(words.METHOD)}</p>", origin_part(results)]

@@ -2,6 +2,7 @@
 
 import json
 import signal
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from posrec.errors import InputError, RunStopped
 from posrec.evaluation.metrics import rank_metrics
 from posrec.experiments import cells as module
 from posrec.experiments.cells import WORST, Cell, run_cells, saved, seconds_left
+from posrec.models.catalog import CATALOG
 
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}
 
@@ -95,6 +97,7 @@ def test_outdated_cells_are_named_and_run_again(
 ) -> None:
     cell = Cell("shop", "itemknn")
     (outcome,) = run(shop, tmp_path, cell).values()
+    assert outcome.record["config"] == asdict(CATALOG["itemknn"].config())  # of training nothing: it only counts
     outcome.path.write_text(json.dumps(outcome.record | changes))
     heard = Hearing()
     assert run(shop, tmp_path, cell, minutes=0, listener=heard) == {}  # not used for a report either

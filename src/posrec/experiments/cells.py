@@ -120,10 +120,10 @@ def outdated(outcome: Outcome, data: PreparedDataset) -> str | None:
 
 
 def config_of(cell: Cell) -> dict[str, Any]:
-    """Every setting of a cell, the model's and its training's."""
+    """Every setting of a cell, the model's and, where it is trained, its training's."""
     spec = spec_of(cell.model)
-    configs = split_settings({**cell.settings, "seed": cell.seed}, spec.config(), Settings(**spec.settings))
-    return {key: value for config in reversed(configs) for key, value in asdict(config).items()}
+    model, training = split_settings({**cell.settings, "seed": cell.seed}, spec.config(), Settings(**spec.settings))
+    return asdict(model) if spec.counts else {**asdict(training), **asdict(model)}
 
 
 def run_cells(

@@ -1,6 +1,7 @@
 """A training step on a CPU against the least it must do, side by side.
 
     python benchmarks/step.py --data prepared/diginetica --out results/step.json
+    python benchmarks/step.py --bf16 --out results/step_bf16.json            # where the CPU has instructions for it
 
 The least: the softmax over all items forward and backward and Adam over the item table, nothing of the model. The ratio
 says what the model, its graphs and its bookkeeping cost on top; it hardly depends on the machine, the milliseconds do.
@@ -10,6 +11,7 @@ Then the whole test part is ranked once.
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -40,12 +42,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/step.json"))
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--bf16", action="store_true", help="products of the whole step from rounded numbers")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     data = load(arguments.data)
     model = PosRec(data.train_items, PosRecConfig())
     adam = torch.optim.Adam(model.parameters(), lr=0.001, weight_decay=1e-5, fused=True)
-    stepper = Stepper(model, adam, data.train, full_softmax(data.train_items), BATCH, model.config.max_length)
+    stepper = Stepper(model, adam, data.train, full_softmax(data.train_items), BATCH, model.config.max_length,
+                      bf16=arguments.bf16)  # fmt: skip
     order, weights = torch.randperm(len(data.train)), torch.ones(BATCH)
 
     table = torch.nn.Parameter(torch.randn(len(model.embedding.weight), model.config.d) * 0.1)
@@ -74,7 +78,7 @@ def main() -> None:
     evaluate(model.eval(), data.test, data.train_items, model.config.max_length, clicks)
     ranking = time.perf_counter() - began
     report = {
-        "command": "python benchmarks/step.py",
+        "command": " ".join(["python benchmarks/step.py", *sys.argv[1:]]),
         "seed": 0,
         "dataset": data.fingerprint,
         "items": data.train_items,

@@ -28,7 +28,7 @@ def learned(results: Results) -> Iterator[tuple[str, TrainedEncoding]]:
                 yield heading, TrainedEncoding(Path(f"{dataset}, seed 0"), name, scheme, *table.shape)
 
 
-def told(results: Results) -> list[str]:
+def described(results: Results) -> list[str]:
     """How alike the same positions of two lengths are, a sentence a table."""
     said = []
     for heading, one in learned(results):

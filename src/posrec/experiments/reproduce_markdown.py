@@ -3,7 +3,7 @@
 from posrec.experiments import reproduce_words as words
 from posrec.experiments.claims import SHORT, signed
 from posrec.experiments.grid import EXPERIMENTS, FIGURES
-from posrec.experiments.learned_encodings import told
+from posrec.experiments.learned_encodings import described
 from posrec.experiments.paper import METRICS
 from posrec.experiments.reproduce import Results
 from posrec.experiments.tables import Line, Table
@@ -25,7 +25,7 @@ def markdown(results: Results) -> str:
             parts += [part for table in tables for part in table_part(results, table)]
             if words.has_impossible(tables):
                 parts.append(words.IMPOSSIBLE)
-    if results.experiment in ("figures", "all") and (said := told(results)):
+    if results.experiment in ("figures", "all") and (said := described(results)):
         parts += [f"## {FIGURES.title}", f"{FIGURES.about} The heatmaps are in the HTML report.", words.ALIKE]
         parts.append("\n".join(f"- {sentence}" for sentence in said))
     parts += ["## Where this comes from", words.METHOD]

@@ -6,7 +6,7 @@ from posrec.experiments import reproduce_words as words
 from posrec.experiments.claims import FAILED, HELD, SHORT, UNCLEAR, Answer, signed
 from posrec.experiments.compare_report import STYLE
 from posrec.experiments.grid import EXPERIMENTS, FIGURES
-from posrec.experiments.learned_encodings import told
+from posrec.experiments.learned_encodings import described
 from posrec.experiments.paper import METRICS
 from posrec.experiments.reproduce import Results
 from posrec.experiments.reproduce_figures import encoding_pictures, panels
@@ -69,7 +69,7 @@ def report(results: Results) -> str:
                 parts.append(f"<p class=note>{escape(words.IMPOSSIBLE)}</p>")
     if results.experiment in ("figures", "all"):
         parts.append(f"<h2 id=figures>{escape(FIGURES.title)}</h2><p>{escape(FIGURES.about)}</p>")
-        if said := told(results):
+        if said := described(results):
             lines = "".join(f"<li>{escape(sentence)}</li>" for sentence in said)
             parts.append(f"<p>{escape(words.ALIKE)}</p><ul class=said>{lines}</ul>")
         parts += [f"<h3>{escape(name)}</h3><figure class='wide scroll'>{drawn}</figure>"
@@ -97,8 +97,8 @@ def claims_part(results: Results) -> list[str]:
         for outcome, claims in words.plainly(results)
     )
     parts = ["<h2 id=claims>Which claims of the paper held</h2>", f"<ul class=said>{plainly}</ul>" if plainly else ""]
-    parts += [f"<p>{escape(sentence)}</p>" 
-              for sentence in (*words.nearness(results), *words.beside(results), words.headline(results))]  # fmt: skip
+    said = (*words.nearness(results), *words.beside(results), words.headline(results))
+    parts += [f"<p>{escape(sentence)}</p>" for sentence in said]
     if rows:
         parts.append(f"<div class=scroll><table class=claims><tr><th>claim</th>{head}</tr>{body}</table></div>")
         parts.append(f"<p class=note>{escape(words.MEANING)}</p>")

@@ -61,6 +61,27 @@ def test_a_cell_that_another_process_runs_is_passed_over_and_told(shop: Prepared
     assert set(run_cells([pop, spop], {"shop": shop}, tmp_path, "cpu")) == {pop.name, spop.name}
 
 
+def test_the_time_left_is_shared_too(shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two others run, and one has ended a cell meanwhile: four of a minute each are ahead, for three processes."""
+    todo = [Cell("shop", "pop", {}, seed) for seed in range(6)]
+
+    def a_minute(cell: Cell, data: PreparedDataset, folder: Path, *_: object) -> Outcome:
+        return Outcome(cell, {"total_seconds": 60, "metrics": {"recall@10": 1.0, "mrr@10": 1.0}}, folder)
+
+    def an_end_elsewhere(cell: Cell, *rest: object) -> Outcome:
+        (tmp_path / "shop_pop_seed-5.json").write_text("{}")
+        monkeypatch.setattr(cells, "run_cell", a_minute)
+        return a_minute(cell, *rest)
+
+    monkeypatch.setattr(cells, "run_cell", an_end_elsewhere)
+    monkeypatch.setattr(cells, "saved", lambda _: {})
+    heard = Hearing()
+    with taken(tmp_path / "shop_pop_seed-1.lock"), taken(tmp_path / "shop_pop_seed-2.lock"):
+        run_cells(todo, {"shop": shop}, tmp_path, "cpu", listener=heard)
+    left = [sentence.rpartition("; ")[2] for sentence in heard.sentences if " of 6: " in sentence]
+    assert left == ["about 80 s left", "about 20 s left", "about 0 s left"]
+
+
 def test_every_cell_is_run_once(shop: PreparedDataset, tmp_path: Path) -> None:
     code = f"""
 import json, sys

@@ -157,7 +157,8 @@ def run_cells(
                 elsewhere.append(cell.name)  # another process runs it, or did meanwhile
                 continue
             done[cell.name] = run_cell(cell, datasets[cell.dataset], folder, device)
-        left = seconds_left(todo[number + 1 :], done)
+        ahead = [cell for cell in todo[number + 1 :] if written(path_of(cell, folder)) == before[cell.name]]
+        left = seconds_left(ahead, done) / (1 + len(list(folder.glob("*.lock"))))  # each is a process that helps
         listener.say(f"{number + 1} of {len(todo)}: {told(done[cell.name])}; about {minutes_shown(left)} left")
     else:
         listener.progress("Cells", len(todo), len(todo))

@@ -7,26 +7,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.encodings.plain_sessions import session
 
 from posrec.encodings.schemes import (
     ENCODINGS,
     LEARNED,
-    RPE,
     THEORY_ONLY,
     SumOfSPEAndRSPE,
-    attention_bias,
     make_encoding,
 )
 
 EVERY = {**ENCODINGS, **THEORY_ONLY}
 DIMENSIONS = st.integers(2, 13)
-
-
-def session(*lengths: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A batch of plain sessions, right-padded: forward, backward, length."""
-    length = torch.tensor(lengths)
-    forward = torch.arange(max(lengths)).expand(len(lengths), -1)
-    return forward, length.unsqueeze(1) - 1 - forward, length
 
 
 def with_table(name: str, rows: list[list[float]]) -> torch.nn.Module:
@@ -255,45 +247,6 @@ def test_the_generated_code_gives_the_same_values() -> None:
         torch.testing.assert_close(compiled(*session(1, 6)), encoding(*session(1, 6)), msg=name)
 
 
-def relative(heads: int = 2) -> RPE:
-    encoding = RPE(d=4, max_length=3, heads=heads)
-    encoding.load_state_dict({"table": torch.arange(5.0).unsqueeze(1) + 100 * torch.arange(heads)})
-    return encoding
-
-
-def test_rpe_biases_attention_by_the_offset_from_query_to_key() -> None:
-    bias = attention_bias(relative(), *session(3))
-    assert bias is not None
-    assert bias[0, 0].tolist() == [[2, 3, 4], [1, 2, 3], [0, 1, 2]]
-    assert torch.equal(bias[0, 1], bias[0, 0] + 100)
-
-
-def test_rpe_offsets_past_the_table_share_its_ends() -> None:
-    bias = attention_bias(relative(heads=1), torch.tensor([[0, 9]]), torch.tensor([[9, 0]]), torch.tensor([10]))
-    assert bias is not None
-    assert bias[0, 0].tolist() == [[2, 4], [0, 2]]
-
-
-def test_rpe_starts_without_a_preference_and_can_learn_one() -> None:
-    encoding = make_encoding("rpe", d=4, max_length=3, heads=2)
-    bias = attention_bias(encoding, *session(2))
-    assert bias is not None
-    assert not bias.any()
-    bias[:, :, 0, 1].sum().backward()
-    assert encoding.get_parameter("table").grad.tolist() == [[0, 0], [0, 0], [0, 0], [1, 1], [0, 0]]
-
-
-def test_the_scripted_rpe_keeps_its_bias() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        scripted = torch.jit.script(relative())
-    assert torch.equal(scripted.attention_bias(*session(4)), relative().attention_bias(*session(4)))
-
-
-def test_other_encodings_have_no_bias() -> None:
-    assert attention_bias(make_encoding("ldpe", d=4, max_length=3), *session(3)) is None
-
-
 def test_all_learned_schemes_have_as_many_weights() -> None:
     sizes = {name: sum(weight.numel() for weight in make_encoding(name, 10, 30).parameters()) for name in LEARNED}
     assert set(sizes.values()) == {300}
@@ -313,37 +266,3 @@ def test_the_plain_sum_is_not_offered_to_models() -> None:
 def test_a_size_that_makes_no_sense_is_named(d: int, max_length: int, named: str) -> None:
     with pytest.raises(ValueError, match=named):
         make_encoding("spe", d=d, max_length=max_length)
-
-
-def counting(forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
-    return torch.stack([forward, backward], dim=-1).float()
-
-
-class Scaled(torch.nn.Module):
-    def __init__(self, d: int, max_length: int) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.full((d,), 1 / max_length))
-
-    def forward(self, forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
-        return forward.unsqueeze(-1) * self.weight
-
-
-def test_a_users_own_function_module_or_class_is_accepted() -> None:
-    assert make_encoding(counting, d=2, max_length=9)(*session(2))[0].tolist() == [[0, 1], [1, 0]]
-    assert make_encoding(Scaled, d=3, max_length=4)(*session(2))[0, 1].tolist() == [0.25] * 3
-    own = Scaled(3, 4).to("meta")  # as one that is on an accelerator already
-    assert make_encoding(own, d=3, max_length=9) is own
-
-
-@pytest.mark.parametrize(
-    ("own", "seen"),
-    [
-        (lambda forward, backward, length: forward, r"torch\.int64 \(1, 2\)"),
-        (lambda forward, backward, length: torch.stack([forward] * 3, -1), r"torch\.int64 \(1, 2, 3\)"),
-        (lambda forward, backward, length: torch.zeros(1, 2, 4), r"torch\.float32 \(1, 2, 4\)"),
-        (lambda forward, backward, length: [[0.0]], "list"),
-    ],
-)
-def test_a_wrong_shape_from_a_users_scheme_is_told_at_once(own: object, seen: str) -> None:
-    with pytest.raises(ValueError, match=rf"gave {seen} .* it must give floats of \(1, 2, 3\)"):
-        make_encoding(own, d=3, max_length=9)

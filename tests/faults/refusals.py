@@ -1,0 +1,31 @@
+"""Good lines of every text format, and what is expected of the command where a line is not."""
+
+from pathlib import Path
+
+from tests.helpers import command, small_shop
+
+HEADER = "session_id,item_id,timestamp"
+GOOD = [f"{session},{item},{time}" for session, item, time in small_shop()]
+YOOCHOOSE = [f"{number // 3},2014-04-{1 + number // 30:02d}T10:00:00.000Z,{number % 5},0" for number in range(300)]
+VIEWS = ["sessionId;userId;itemId;timeframe;eventdate", *(f"{n // 3};NA;{n % 5};{n};2016-05-09" for n in range(30))]
+EVENTS = ["timestamp,visitorid,event,itemid,transactionid", *(f"{n},{n // 3},view,{n % 5}," for n in range(30))]
+OTTO = [f'{{"session":{n},"events":[{{"aid":1,"ts":{n},"type":"clicks"}}]}}' for n in range(30)]
+
+
+def refused(tmp_path: Path, *arguments: object, says: list[str], out: str = "out") -> str:
+    """The command turns this away with 2, in one or two lines that say all of `says`, and leaves nothing behind."""
+    before = sorted(tmp_path.rglob("*"))
+    done = command("prepare", *arguments, "--out", tmp_path / out)
+    complaint = done.err[done.err.index("error:") :]
+    assert done.code == 2, done.err
+    assert "Traceback" not in done.err
+    assert complaint.count("\n") <= 2
+    for words in says:
+        assert words in complaint, complaint
+    assert sorted(tmp_path.rglob("*")) == before
+    return complaint
+
+
+def changed(lines: list[str], number: int, line: str) -> list[str]:
+    """`lines` with another one as line `number`, counted from 1 as an editor does."""
+    return [*lines[: number - 1], line, *lines[number:]]

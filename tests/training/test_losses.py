@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional
 
 from posrec.training.losses import Loss, choose_loss, chunked_softmax, full_softmax, loss_for, sampled_softmax
 
@@ -54,6 +57,23 @@ def test_the_loss_follows_the_catalogue_or_the_name() -> None:
     assert [loss_for(items) for items in (1000, 1_000_000, 5_000_000)] == ["full", "chunked", "sampled"]
     with pytest.raises(ValueError, match="loss='hinge' is not known"):
         choose_loss("hinge", 10, torch.tensor([1, 2]))
+
+
+@given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 3), st.integers(1, 4), st.sampled_from([1.0, 1e3]))
+def test_the_full_softmax_is_torchs_cross_entropy(batch: int, items: int, more: int, d: int, scale: float) -> None:
+    """Value and both gradients, with shares as training has them, equal targets, and scores that exp can't hold."""
+    random = torch.Generator().manual_seed(batch * items)
+    sessions = (scale * torch.randn(batch, d, generator=random, dtype=torch.float64)).requires_grad_()
+    table = torch.randn(items + more, d, generator=random, dtype=torch.float64).requires_grad_()
+    targets = torch.randint(1, items + 1, (batch,), generator=random)
+    shares = torch.rand(batch, generator=random, dtype=torch.float64)
+    plain = functional.cross_entropy(sessions @ table[:items].T, targets - 1, reduction="none")
+    expected = torch.autograd.grad((plain * shares).sum(), [sessions, table])
+    ours = full_softmax(items)(sessions, table, targets)
+    found = torch.autograd.grad((ours * shares).sum(), [sessions, table])
+    torch.testing.assert_close(ours, plain)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("loss", [full_softmax(17), chunked_softmax(17, chunk=5)], ids=["full", "chunked"])

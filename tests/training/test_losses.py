@@ -59,8 +59,11 @@ def test_the_loss_follows_the_catalogue_or_the_name() -> None:
         choose_loss("hinge", 10, torch.tensor([1, 2]))
 
 
+@pytest.mark.parametrize("chunk", [None, 1, 4])
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 3), st.integers(1, 4), st.sampled_from([1.0, 1e3]))
-def test_the_full_softmax_is_torchs_cross_entropy(batch: int, items: int, more: int, d: int, scale: float) -> None:
+def test_a_softmax_over_all_items_is_torchs_cross_entropy(
+    chunk: int | None, batch: int, items: int, more: int, d: int, scale: float
+) -> None:
     """Value and both gradients, with shares as training has them, equal targets, and scores that exp can't hold."""
     random = torch.Generator().manual_seed(batch * items)
     sessions = (scale * torch.randn(batch, d, generator=random, dtype=torch.float64)).requires_grad_()
@@ -69,7 +72,8 @@ def test_the_full_softmax_is_torchs_cross_entropy(batch: int, items: int, more: 
     shares = torch.rand(batch, generator=random, dtype=torch.float64)
     plain = functional.cross_entropy(sessions @ table[:items].T, targets - 1, reduction="none")
     expected = torch.autograd.grad((plain * shares).sum(), [sessions, table])
-    ours = full_softmax(items)(sessions, table, targets)
+    loss = full_softmax(items) if chunk is None else chunked_softmax(items, chunk)
+    ours = loss(sessions, table, targets)
     found = torch.autograd.grad((ours * shares).sum(), [sessions, table])
     torch.testing.assert_close(ours, plain)
     for one, other in zip(found, expected, strict=True):

@@ -5,13 +5,13 @@ scores, and against a sample of the items. Losses that compare pairs of items ar
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from posrec.training.cpu_softmax import at_once, in_chunks, served_by_cpu
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives, comparisons, ranking_loss
 
 # sessions [B, d], table [n or a few more, d], targets [B] -> [B]
@@ -27,9 +27,8 @@ def full_softmax(items: int) -> Loss:
     """The table's first `items` rows are items; the others are kept out by a score of minus infinity."""
 
     def loss(sessions: Tensor, table: Tensor, targets: Tensor) -> Tensor:
-        if sessions.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
-            losses: Tensor = FewPasses.apply(sessions, table, targets - 1, items)  # type: ignore[no-untyped-call]
-            return losses
+        if served_by_cpu(sessions):
+            return at_once(sessions, table, targets, items)
         scores = (sessions @ table.T).float()
         if len(table) > items:
             row = torch.arange(len(table), device=table.device)
@@ -39,34 +38,6 @@ def full_softmax(items: int) -> Loss:
     return loss
 
 
-class FewPasses(torch.autograd.Function):
-    """The cross entropy of a softmax, for CPUs, where going through the scores of all items takes as long as a product.
-
-    exp(score - top) is taken once, in place, and never divided by its sum: sum and shares go into the small factors of
-    the backward pass's products.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, sessions: Tensor, table: Tensor, targets: Tensor, items: int) -> Tensor:
-        scores = sessions @ table.T
-        scores[:, items:] = -torch.inf
-        of_target = scores.gather(1, targets[:, None])[:, 0]
-        top = scores.amax(1, keepdim=True)
-        powers = scores.sub_(top).exp_()
-        sums = powers.sum(1)
-        ctx.save_for_backward(sessions, table, targets, powers, sums)
-        return sums.log() + top[:, 0] - of_target
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        sessions, table, targets, powers, sums = ctx.saved_tensors
-        share = gradients[0][:, None]
-        weight = share / sums[:, None]
-        of_table = powers.T @ (sessions * weight)
-        of_table.index_add_(0, targets, sessions * -share)
-        return (powers @ table) * weight - table[targets] * share, of_table, None, None
-
-
 def chunked_softmax(items: int, chunk: int = CHUNK) -> Loss:
     """The same value as `full_softmax`; scores are computed `chunk` items at a time, and again in the backward pass."""
 
@@ -74,6 +45,8 @@ def chunked_softmax(items: int, chunk: int = CHUNK) -> Loss:
         return (sessions @ part.T).float().logsumexp(1)
 
     def loss(sessions: Tensor, table: Tensor, targets: Tensor) -> Tensor:
+        if served_by_cpu(sessions):
+            return in_chunks(sessions, table, targets, items, chunk)
         parts = [table[start : min(start + chunk, items)] for start in range(0, items, chunk)]
         normalisers = [checkpoint(normaliser, sessions, part, use_reentrant=False) for part in parts]
         of_target = (sessions * table[targets - 1]).sum(1).float()

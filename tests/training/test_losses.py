@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from posrec.training import losses
 from posrec.training.losses import Loss, choose_loss, chunked_softmax, full_softmax, loss_for, sampled_softmax
 
 
@@ -18,12 +19,20 @@ def vectors(sessions: int = 5, items: int = 17, d: int = 4) -> tuple[torch.Tenso
     )
 
 
+@pytest.fixture(params=[True, False], ids=["a CPU's way", "torch's way"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Off a CPU, and from rounded numbers, the softmax is torch's."""
+    monkeypatch.setattr(losses, "served_by_cpu", lambda _: request.param)
+
+
+@pytest.mark.usefixtures("way")
 def test_full_softmax_by_hand() -> None:
     sessions, items = torch.tensor([[1.0]]), torch.tensor([[0.0], [1.0], [2.0]])
     expected = torch.tensor([0.0, 1.0, 2.0]).logsumexp(0) - 1.0
     assert full_softmax(3)(sessions, items, torch.tensor([2]))[0] == pytest.approx(float(expected), abs=1e-6)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("chunk", [1, 3, 16, 17, 100])
 def test_chunks_change_neither_value_nor_gradient(chunk: int) -> None:
     sessions, items, targets = vectors()
@@ -80,6 +89,7 @@ def test_a_softmax_over_all_items_is_torchs_cross_entropy(
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("loss", [full_softmax(17), chunked_softmax(17, chunk=5)], ids=["full", "chunked"])
 def test_rows_past_the_items_count_nothing(loss: Loss) -> None:
     sessions, items, targets = vectors()

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from posrec.evaluation.student import two_sided_p
+
 DRAWS = 2000
 
 
@@ -68,11 +70,11 @@ def clustered_error(sums: Tensor, counts: Tensor, difference: float) -> float:
     return math.sqrt(float(residual.square().sum()) * sessions / max(1, sessions - 1)) / float(counts.sum())
 
 
-def p_of(difference: float, error: float) -> float:
-    """Two-sided p of a mean difference with this standard error, over thousands of sessions."""
+def p_of(difference: float, error: float, freedom: float = math.inf) -> float:
+    """Two-sided p of a difference with this standard error; thousands of sessions have freedom without end."""
     if error == 0:
         return 1.0 if difference == 0 else 0.0
-    return math.erfc(abs(difference) / error / math.sqrt(2))
+    return two_sided_p(difference / error, freedom)
 
 
 def holm(p_values: list[float]) -> list[float]:

@@ -150,9 +150,10 @@ def evidence(claim: Claim, tested: Sequence[Finding]) -> str:
     """What decided it, in a sentence."""
     missing = len(claim.pairs) - len(tested)
     note = f"; {missing} of {len(claim.pairs)} comparisons are not run yet" if missing else ""
-    closest, name = told(decisive(claim, tested)), compared(tested)
+    one, name = decisive(claim, tested), compared(tested)
+    closest = told(one)
     if claim.within is not None:
-        return f"{closest} at the widest, give or take {decisive(claim, tested).margin:.2f}{note}"
+        return f"{closest} at the widest, give or take {one.margin:.2f}{note}"
     if len(claim.pairs) == 1:
         return closest + note
     one_best = len({one.first for one in tested}) == 1  # else one row is worse than several

@@ -43,6 +43,11 @@ class Results:
     def missing(self) -> int:
         return len(self.cells) - len(self.outcomes)
 
+    @property
+    def shows_encodings(self) -> bool:
+        """Whether section 5.5 is part of it."""
+        return self.experiment in (FIGURES.name, "all")
+
     def title(self, dataset: str) -> str:
         """A dataset of the paper by its own name, any other by its folder's."""
         return TITLES.get(dataset_of(dataset) or "", dataset)

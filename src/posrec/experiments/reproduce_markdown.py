@@ -25,7 +25,7 @@ def markdown(results: Results) -> str:
             parts += [part for table in tables for part in table_part(results, table)]
             if words.has_impossible(tables):
                 parts.append(words.IMPOSSIBLE)
-    if results.experiment in ("figures", "all") and (said := described(results)):
+    if results.shows_encodings and (said := described(results)):
         parts += [f"## {FIGURES.title}", f"{FIGURES.about} The heatmaps are in the HTML report.", words.ALIKE]
         parts.append("\n".join(f"- {sentence}" for sentence in said))
     parts += ["## Where this comes from", words.METHOD]

@@ -67,7 +67,7 @@ def report(results: Results) -> str:
             parts += [part for table in tables for part in table_part(results, table)]
             if words.has_impossible(tables):
                 parts.append(f"<p class=note>{escape(words.IMPOSSIBLE)}</p>")
-    if results.experiment in ("figures", "all"):
+    if results.shows_encodings:
         parts.append(f"<h2 id=figures>{escape(FIGURES.title)}</h2><p>{escape(FIGURES.about)}</p>")
         if said := described(results):
             lines = "".join(f"<li>{escape(sentence)}</li>" for sentence in said)
@@ -135,7 +135,7 @@ def contents(results: Results) -> str:
     there = {table.experiment.name for table in results.tables}
     parts = {} if results.experiment == "figures" else {"claims": "Claims"}
     parts |= {name: experiment.title for name, experiment in EXPERIMENTS.items() if name in there}
-    if results.experiment in ("figures", "all"):
+    if results.shows_encodings:
         parts["figures"] = FIGURES.title
     links = "".join(f"<a href=#{name}>{escape(title)}</a>" for name, title in {**parts, "origin": ORIGIN}.items())
     return f"<nav>{links}</nav>"

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from posrec.data.sessions import PreparedDataset
-from posrec.evaluation.significance import Comparison, compare_paired, gains, holm
-from posrec.evaluation.student import margin_of, two_sided_p, welch
+from posrec.evaluation.significance import Comparison, compare_paired, gains, holm, p_of
+from posrec.evaluation.student import margin_of, welch
 from posrec.experiments.cells import Outcome
 from posrec.experiments.compare import session_of_samples
 from posrec.experiments.grid import Experiment, Row, cells_of
@@ -152,9 +152,7 @@ def added_up(
     if any(math.isinf(error) for error, _ in over_seeds):
         return points, math.inf, 1.0
     error, freedom = welch([(100 * over_sessions.error, sessions - 1), *over_seeds])
-    if error == 0:
-        return points, 0.0, 1.0 if points == 0 else 0.0
-    return points, margin_of(freedom) * error, two_sided_p(points / error, freedom)
+    return points, margin_of(freedom) * error, p_of(points, error, freedom)
 
 
 def seed_error(line: Line, metric: str) -> tuple[float, float]:

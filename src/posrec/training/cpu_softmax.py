@@ -1,4 +1,4 @@
-"""Eq. (11) and (12) on a CPU, where going through the scores of all items takes as long as computing them.
+"""The softmax of `losses.py` on a CPU, where going through the scores of all items takes as long as computing them.
 
 exp(score - top) is taken once and in place, and never divided by its sum: sums and the samples' shares go into the
 small factors of the backward pass's products. In chunks, the table's gradient is written part by part into its place.

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from posrec.data.sessions import load
-from posrec.experiments.cells import Cell, Outcome, run_cells
-from posrec.experiments.grid import Row, cells_of
-from posrec.listener import TerminalListener
+from posrec.data.dataset import load
+from posrec.experiments.reproduce.grid import Row, cells_of
+from posrec.experiments.reproduce.jobs import Cell, Outcome, run_cells
+from posrec.progress import TerminalProgress
 
 DATASETS = ("diginetica", "yoochoose1_64")
 CHOICES: list[dict[str, Any]] = [
@@ -63,8 +63,8 @@ def main() -> None:
     datasets = {name: load(arguments.data / name) for name in DATASETS}
     cells = [cell for cell in wanted(arguments.seeds)
              if not arguments.rows or any(word in cell.name for word in arguments.rows)]  # fmt: skip
-    with TerminalListener() as listener:
-        outcomes = run_cells(cells, datasets, arguments.out, minutes=arguments.minutes, listener=listener)
+    with TerminalProgress() as progress:
+        outcomes = run_cells(cells, datasets, arguments.out, minutes=arguments.minutes, progress=progress)
     print("\n".join(summary(outcomes.values())))
 
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from conditions import conditions
-from posrec.files import write_json
+from posrec.io import write_json
 
 
 def main() -> None:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from conditions import conditions
-from posrec.files import read_json, write_json
-from posrec.models.catalog import CATALOG
+from posrec.io import read_json, write_json
+from posrec.models.registry import MODELS
 
 DATASETS = ("diginetica", "yoochoose1_64")
-MODELS = ("pop", "spop", "itemknn", "vsknn", "stan")
+COUNTING = ("pop", "spop", "itemknn", "vsknn", "stan")
 # Where the validation part of one dataset prefers others than the defaults, which serve both.
 OTHER_SETTINGS = [("yoochoose1_64", "vsknn", ("weighting=harmonic", "k=500"))]
 # What is known of them (x100): the paper's table, and the tuned VSKNN of the field on these very splits.
@@ -45,7 +45,7 @@ def row(folder: Path, dataset: str, model: str, settings: tuple[str, ...] = ()) 
         "fingerprint": config["dataset"],
         "model": model,
         "command": command,
-        "settings": {name: config[name] for name in CATALOG[model].config.__dataclass_fields__},  # type: ignore[attr-defined]
+        "settings": {name: config[name] for name in MODELS[model].config.__dataclass_fields__},  # type: ignore[attr-defined]
         "samples": metrics.pop("samples"),
         "metrics": {name: round(100 * value, 4) for name, value in metrics.items()},
         "elsewhere": ELSEWHERE.get((dataset, model), {}),
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/counting.json"))
     arguments = parser.parse_args()
     rows = []
-    wanted: list[tuple[str, str, tuple[str, ...]]] = [(name, model, ()) for name in DATASETS for model in MODELS]
+    wanted: list[tuple[str, str, tuple[str, ...]]] = [(name, model, ()) for name in DATASETS for model in COUNTING]
     for dataset, model, settings in [*wanted, *OTHER_SETTINGS]:
         rows.append(row(arguments.data, dataset, model, settings))
         print(json.dumps({key: rows[-1][key] for key in ("command", "metrics", "elsewhere")}), flush=True)

@@ -25,9 +25,9 @@ from typing import Any
 
 import torch
 
-from posrec.data.sessions import SessionDataset
+from posrec.data.dataset import SessionDataset
 from posrec.evaluation.evaluate import evaluate
-from posrec.files import read_json, write_json
+from posrec.io import read_json, write_json
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.training.engine import Steps, make_optimizer, matmul_precision
 from posrec.training.settings import Settings

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from conditions import conditions
-from posrec.data.sessions import PreparedDataset, SessionDataset, load
+from posrec.data.dataset import PreparedDataset, SessionDataset, load
 from posrec.evaluation.evaluate import evaluate
-from posrec.files import write_json
+from posrec.io import write_json
 from posrec.models.gru4rec import GRU4Rec, GRU4RecConfig
 from posrec.training.engine import Steps, make_optimizer
 from posrec.training.losses import choose_loss

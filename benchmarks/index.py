@@ -21,12 +21,12 @@ import torch
 
 from conditions import conditions
 from posrec.data.vocabulary import Vocabulary
-from posrec.files import write_json
+from posrec.io import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.runs import Run
-from posrec.serving.faiss_search import likely_sessions, write_index
-from posrec.serving.index_settings import IndexSettings
-from posrec.serving.search import ExactSearch
+from posrec.recommend.faiss_search import likely_sessions, write_index
+from posrec.recommend.index_settings import IndexSettings
+from posrec.recommend.search import ExactSearch
+from posrec.run import Run
 
 BEST = 20
 

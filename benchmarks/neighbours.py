@@ -20,13 +20,14 @@ import torch
 from torch import Tensor
 
 from conditions import conditions
-from posrec.data.batch import SessionBatch, collate
-from posrec.data.sessions import PreparedDataset, load
-from posrec.evaluation.evaluate import Scorer, evaluate
-from posrec.files import write_json
-from posrec.models.catalog import CATALOG
+from posrec.data.dataset import PreparedDataset, collate, load
+from posrec.evaluation.evaluate import evaluate
+from posrec.io import write_json
+from posrec.models.base import Model
+from posrec.models.registry import MODELS
+from posrec.nn.batch import SessionBatch
 
-MODELS = ("spop", "itemknn", "vsknn", "stan")
+COUNTING = ("spop", "itemknn", "vsknn", "stan")
 BEST = 20
 WARM_UP = 10
 
@@ -47,13 +48,13 @@ def timed(work: Callable[[], Any]) -> dict[str, float]:
     return {"seconds": round(time.perf_counter() - wall, 2), "cpu_seconds": round(time.process_time() - cpu, 2)}
 
 
-def rank_all(model: Scorer, data: PreparedDataset, max_length: int) -> dict[str, float]:
+def rank_all(model: Model, data: PreparedDataset, max_length: int) -> dict[str, float]:
     clicks = torch.bincount(data.train.items.long(), minlength=data.train_items + 1)
     return timed(lambda: evaluate(model, data.test, data.train_items, max_length, clicks))
 
 
 @torch.inference_mode()
-def one_by_one(model: Scorer, data: PreparedDataset, max_length: int, sessions: int) -> dict[str, float]:
+def one_by_one(model: Model, data: PreparedDataset, max_length: int, sessions: int) -> dict[str, float]:
     """Milliseconds for one session, over samples from all of the test part."""
     chosen = torch.linspace(0, len(data.test) - 1, sessions).long()
     batches = [collate(data.test, sample[None], max_length).trimmed() for sample in chosen]
@@ -72,8 +73,8 @@ def one_by_one(model: Scorer, data: PreparedDataset, max_length: int, sessions: 
 
 
 def measure(name: str, data: PreparedDataset, sessions: int) -> dict[str, Any]:
-    config = CATALOG[name].config()
-    model: Any = CATALOG[name].build(data.train_items, config).eval()
+    config = MODELS[name].config()
+    model: Any = MODELS[name].build(data.train_items, config).eval()
     return {
         "settings": asdict(config),
         "count": timed(lambda: model.count(data.train.items, data.train.offsets)),
@@ -96,7 +97,7 @@ def main() -> None:
         "items": data.train_items,
         "samples": len(data.test),
         "floor": rank_all(Floor(data.train_items), data, 1),
-        "models": {name: measure(name, data, arguments.sessions) for name in MODELS},
+        "models": {name: measure(name, data, arguments.sessions) for name in COUNTING},
         **conditions(),
         "load_average": [round(load_before, 2), round(os.getloadavg()[0], 2)],
     }

@@ -17,13 +17,13 @@ from pathlib import Path
 import torch
 
 from conditions import conditions
-from posrec.data.batch import SessionBatch
 from posrec.data.vocabulary import Vocabulary
-from posrec.files import write_json
+from posrec.io import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.runs import Run
-from posrec.serving.onnx_export import export_onnx
-from posrec.serving.onnx_model import OnnxModel
+from posrec.nn.batch import SessionBatch
+from posrec.recommend.onnx_export import export_onnx
+from posrec.recommend.onnx_model import OnnxModel
+from posrec.run import Run
 
 ITEMS, K = 43_097, 20
 

@@ -17,13 +17,13 @@ from pathlib import Path
 import torch
 
 from conditions import conditions
-from posrec.data.sessions import PreparedDataset, load
-from posrec.files import write_json
-from posrec.listener import SilentListener
+from posrec.data.dataset import PreparedDataset, load
+from posrec.io import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.runs import Run
-from posrec.serving.recommender import Recommender
-from posrec.serving.score import score_file
+from posrec.progress import SilentProgress
+from posrec.recommend.recommender import Recommender
+from posrec.recommend.score import score_file
+from posrec.run import Run
 
 K, BATCH = 20, 256
 
@@ -69,7 +69,7 @@ def main() -> None:
         for _ in range(arguments.rounds):
             for ending in rates:
                 out = Path(folder) / f"answers{ending}"
-                totals = score_file(recommender, source, out, K, overwrite=True, listener=SilentListener())
+                totals = score_file(recommender, source, out, K, overwrite=True, progress=SilentProgress())
                 rates[ending].append(totals.sessions / totals.seconds)
             bare = arguments.sessions / least(data.train_items, model.config.d, arguments.sessions)
             ratios.append(bare / rates[".jsonl"][-1])

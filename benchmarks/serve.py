@@ -28,10 +28,10 @@ import torch
 from conditions import conditions
 from paced_client import paced
 from posrec.data.vocabulary import Vocabulary
-from posrec.files import write_json
+from posrec.io import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.runs import Run, load_run, save_run
-from posrec.serving.run_cache import RunCache
+from posrec.recommend.artifacts import RunCache
+from posrec.run import Run, load_run, save_run
 
 SCRIPT = """
 wrk.method = "POST"

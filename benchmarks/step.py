@@ -20,9 +20,9 @@ from pathlib import Path
 import torch
 
 from conditions import conditions
-from posrec.data.sessions import load
+from posrec.data.dataset import load
 from posrec.evaluation.evaluate import evaluate
-from posrec.files import write_json
+from posrec.io import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.training.losses import full_softmax
 from posrec.training.step import Stepper

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.fixtures"]
+
 # One thread for each worker of pytest and what it starts: more would only get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -1,6 +1,7 @@
 """Small things many tests need: the command run in this process or its own, and logs written as files."""
 
 import io
+import json
 import os
 import random
 import subprocess
@@ -9,14 +10,18 @@ from collections.abc import Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-import polars as pl
+import numpy as np
 
 import posrec
 from posrec.cli import main
-from posrec.data.sessions import SessionDataset
-from posrec.listener import Listener, SilentListener
+from posrec.data.dataset import SessionDataset, fingerprint
+from posrec.progress import Progress
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SOURCE = Path(posrec.__file__).resolve().parents[1]
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,13 +29,13 @@ Click = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CommandResult:
     code: int
     out: str
     err: str
 
 
-def command(*arguments: object) -> Outcome:
+def command(*arguments: object) -> CommandResult:
     """Run `posrec ARGUMENTS` as the installed command would, in this process."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     argv = ["posrec", *map(str, arguments)]
@@ -39,7 +44,7 @@ def command(*arguments: object) -> Outcome:
             main()
         except SystemExit as leaving:
             code = int(leaving.code or 0)
-    return Outcome(code, out.getvalue(), err.getvalue())
+    return CommandResult(code, out.getvalue(), err.getvalue())
 
 
 def own_process(*arguments: object, code: str = "", **options: object) -> subprocess.CompletedProcess[str]:
@@ -50,30 +55,36 @@ def own_process(*arguments: object, code: str = "", **options: object) -> subpro
     return subprocess.run(line, env=environment, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
 
 
-class Hearing(Listener):
-    """Remembers what it was told."""
+class RecordingProgress(Progress):
+    """Records what was reported."""
 
     def __init__(self) -> None:
-        self.sentences: list[str] = []
+        self.messages: list[str] = []
         self.moves: list[tuple[str, float, float]] = []
 
-    def say(self, sentence: str) -> None:
-        self.sentences.append(sentence)
+    def message(self, text: str) -> None:
+        self.messages.append(text)
 
-    def progress(self, work: str, done: float, total: float, note: str = "") -> None:
+    def update(self, work: str, done: float, total: float, note: str = "") -> None:
         self.moves.append((work, done, total))
 
 
-def frame(clicks: Iterable[Click]) -> pl.DataFrame:
+def frame(clicks: Iterable[Click]) -> "pl.DataFrame":
+    import polars as pl
+
     return pl.DataFrame(list(clicks), schema={"session": pl.String, "item": pl.String, "time": pl.Int64}, orient="row")
 
 
-def rows(clicks: pl.DataFrame) -> list[Click]:
+def rows(clicks: "pl.DataFrame") -> list[Click]:
+    import polars as pl
+
     return clicks.with_columns(pl.col("session", "item").cast(pl.String)).rows()
 
 
-def sessions_of(clicks: pl.DataFrame) -> list[list[tuple[str, int]]]:
+def sessions_of(clicks: "pl.DataFrame") -> list[list[tuple[str, int]]]:
     """Grouped clicks as lists of (item, time), checking that each session stands in one piece."""
+    import polars as pl
+
     sessions: list[list[tuple[str, int]]] = []
     seen: list[object] = []
     for session, item, time in clicks.with_columns(pl.col("item").cast(pl.String)).iter_rows():
@@ -124,15 +135,44 @@ def chain_shop(
     The test part, a fifth of the training part, may have items that were not in training. `prefix` begins every id.
     """
     draw = random.Random(seed)
+    parts: dict[str, list[list[str]]] = {}
     for name, count, last in (("train", sessions, items), ("test", sessions // 5, items + new_items)):
-        lines = []
+        parts[name] = []
         for _ in range(count):
             item = draw.randrange(last)
             session = [item]
             for _ in range(draw.randrange(1, 7)):
                 item = (item + 1) % last if draw.random() < 0.8 else draw.randrange(last)
                 session.append(item)
-            lines.append(" ".join(f"{prefix}{item}" for item in session))
-        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
-    train, test = folder / "train.txt", folder / "test.txt"
-    return posrec.prepare(train, "sessions", folder / "data", test=test, listener=SilentListener())
+            parts[name].append([f"{prefix}{item}" for item in session])
+    return write_prepared(folder / "data", parts["train"], parts["test"])
+
+
+def write_prepared(folder: Path, train: list[list[str]], test: list[list[str]]) -> posrec.PreparedDataset:
+    """A prepared dataset of these sessions, written by hand: the format of `posrec prepare`, without polars.
+
+    tests/test_helpers.py holds it against what `posrec prepare` writes.
+    """
+    numbers: dict[str, int] = {}
+    for session in [*train, *test]:
+        for item in session:
+            numbers.setdefault(item, len(numbers) + 1)
+    folder.mkdir(parents=True)
+    for name, sessions in (("train", train), ("test", test)):
+        flat = [numbers[item] for session in sessions for item in session]
+        np.save(folder / f"{name}_items.npy", np.array(flat, dtype=np.int32))
+        np.save(folder / f"{name}_offsets.npy", np.cumsum([0, *map(len, sessions)], dtype=np.int64))
+        np.save(folder / f"{name}_times.npy", np.arange(len(sessions), dtype=np.int64))
+    (folder / "vocabulary.json").write_text(posrec.Vocabulary(list(numbers)).to_json())
+    in_train = len({item for session in train for item in session})
+    validation_start = len(train) - max(1, round(0.1 * len(train)))
+    counts = {
+        "clicks": sum(map(len, [*train, *test])), "items": len(numbers), "train_items": in_train,
+        "train_sessions": len(train), "test_sessions": len(test),
+        "train_samples": sum(len(session) - 1 for session in train),
+        "test_samples": sum(len(session) - 1 for session in test),
+    }  # fmt: skip
+    manifest = {"schema": 1, "validation_start": validation_start, "counts": counts, "steps": []}
+    manifest["fingerprint"] = fingerprint(folder, validation_start)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return posrec.load(folder)

@@ -1,52 +1,62 @@
 """posrec: from click log to next-item recommendations, with position as information.
 
-The public interface. Names are imported when first used, so that `import posrec` stays quick and pulls in neither
-polars, matplotlib nor a server.
+This is the public interface: what is listed in `__all__` stays, everything else may move. Names are imported when first
+used, so that `import posrec` is quick and pulls in neither polars, matplotlib nor a server.
 """
 
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from posrec.data.batch import SessionBatch as SessionBatch
-    from posrec.data.batch import collate as collate
+    from posrec.data.dataset import PreparedDataset as PreparedDataset
+    from posrec.data.dataset import SessionDataset as SessionDataset
+    from posrec.data.dataset import collate as collate
+    from posrec.data.dataset import load as load
     from posrec.data.prepare import prepare as prepare
-    from posrec.data.sessions import PreparedDataset as PreparedDataset
-    from posrec.data.sessions import SessionDataset as SessionDataset
-    from posrec.data.sessions import load as load
     from posrec.data.vocabulary import Vocabulary as Vocabulary
+    from posrec.encodings.schemes import make_encoding as make_encoding
     from posrec.errors import InputError as InputError
     from posrec.fitting import fit as fit
-    from posrec.serving.recommender import Recommender as Recommender
+    from posrec.models.base import CountingModel as CountingModel
+    from posrec.models.base import SessionModel as SessionModel
+    from posrec.models.registry import ModelSpec as ModelSpec
+    from posrec.nn.batch import SessionBatch as SessionBatch
+    from posrec.nn.item_table import ItemTable as ItemTable
+    from posrec.progress import Progress as Progress
+    from posrec.progress import SilentProgress as SilentProgress
+    from posrec.recommend.recommender import Recommender as Recommender
+    from posrec.recommend.results import Explanation as Explanation
+    from posrec.recommend.results import Recommendation as Recommendation
 
-__version__ = "0.1.0"
+try:
+    __version__ = version("posrec")  # pyproject.toml has the one copy
+except PackageNotFoundError:  # run from a checkout that is not installed
+    __version__ = "0+unknown"
 
 _HOME = {
-    "SessionBatch": "posrec.data.batch",
-    "collate": "posrec.data.batch",
-    "prepare": "posrec.data.prepare",
-    "PreparedDataset": "posrec.data.sessions",
-    "SessionDataset": "posrec.data.sessions",
-    "load": "posrec.data.sessions",
-    "Vocabulary": "posrec.data.vocabulary",
+    "CountingModel": "posrec.models.base",
+    "Explanation": "posrec.recommend.results",
     "InputError": "posrec.errors",
+    "ItemTable": "posrec.nn.item_table",
+    "ModelSpec": "posrec.models.registry",
+    "PreparedDataset": "posrec.data.dataset",
+    "Progress": "posrec.progress",
+    "Recommendation": "posrec.recommend.results",
+    "Recommender": "posrec.recommend.recommender",
+    "SessionBatch": "posrec.nn.batch",
+    "SessionDataset": "posrec.data.dataset",
+    "SessionModel": "posrec.models.base",
+    "SilentProgress": "posrec.progress",
+    "Vocabulary": "posrec.data.vocabulary",
+    "collate": "posrec.data.dataset",
     "fit": "posrec.fitting",
-    "Recommender": "posrec.serving.recommender",
+    "load": "posrec.data.dataset",
+    "make_encoding": "posrec.encodings.schemes",
+    "prepare": "posrec.data.prepare",
 }
 
-__all__ = [
-    "InputError",
-    "PreparedDataset",
-    "Recommender",
-    "SessionBatch",
-    "SessionDataset",
-    "Vocabulary",
-    "__version__",
-    "collate",
-    "fit",
-    "load",
-    "prepare",
-]
+__all__ = ["__version__", *_HOME]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from posrec.data.demo import open_shop, write_log
+from posrec.data.dataset import PreparedDataset
 from posrec.data.prepare import prepare
-from posrec.data.sessions import PreparedDataset
+from posrec.demo.shop import open_shop, write_log
 from posrec.fitting import fit_run
-from posrec.listener import SilentListener
-from posrec.serving.answers import Recommendations
-from posrec.serving.recommender import Recommender
-from tests.serving import server_process
+from posrec.progress import SilentProgress
+from posrec.recommend.recommender import Recommender
+from posrec.recommend.results import Recommendations
+from tests.server import server_process
 
 LINES = 8000  # of the demo shop's log
 LAPTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
@@ -29,11 +29,11 @@ def corner(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     clicks, items = write_log(open_shop(), folder)
     kept = clicks.read_text().splitlines(keepends=True)[: LINES + 1]
     clicks.write_text("".join(kept))
-    return prepare(clicks, "csv", folder / "data", items=items, listener=SilentListener())
+    return prepare(clicks, "csv", folder / "data", items=items, progress=SilentProgress())
 
 
 def trained(data: PreparedDataset, model: str, folder: Path, settings: dict[str, Any]) -> Path:
-    finished, _ = fit_run(data, model, folder / "run", settings, "cpu", listener=SilentListener())
+    finished, _ = fit_run(data, model, folder / "run", settings, "cpu", progress=SilentProgress())
     return finished.path
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from posrec.serving.recommender import Recommender
+from posrec.recommend.recommender import Recommender
 from tests.browser.conftest import Visit, visiting
 
 

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from posrec.serving.recommender import Recommender
+from posrec.recommend.recommender import Recommender
 from tests.browser.conftest import Visit, serving, visiting
 
 

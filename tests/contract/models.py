@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posrec.data.batch import SessionBatch
-from posrec.models.catalog import CATALOG, ModelSpec
+from posrec.models.registry import MODELS as REGISTERED
+from posrec.models.registry import ModelSpec
+from posrec.nn.batch import SessionBatch
 from posrec.training.settings import Settings
 from tests.helpers import ROOT
 
@@ -33,14 +34,14 @@ def own_spec() -> ModelSpec:
     return spec
 
 
-MODELS: dict[str, ModelSpec] = {**CATALOG, "own": own_spec()}
-TRAINED = [name for name, spec in MODELS.items() if not spec.counts]
+MODELS: dict[str, ModelSpec] = {**REGISTERED, "own": own_spec()}
+TRAINED = [name for name, spec in MODELS.items() if spec.is_trained]
 
 
 def settings_of(spec: ModelSpec, **wanted: Any) -> dict[str, Any]:
     """Those of the settings wanted that a model has; the others stay as its spec says, its loss for one."""
     known = {field.name for field in fields(spec.config)}
-    if not spec.counts:
+    if spec.is_trained:
         known |= {field.name for field in fields(Settings)}
     return {name: value for name, value in wanted.items() if name in known}
 
@@ -60,7 +61,7 @@ def make(spec: ModelSpec, counted: list[list[int]] | None = None) -> nn.Module:
     model = spec.build(ITEMS, replace(spec.config(), **settings_of(spec, **NARROW)))
     for weight in model.parameters():
         nn.init.normal_(weight, std=0.3)
-    if spec.counts:
+    if not spec.is_trained:
         fitted_on = counted or sessions()
         ends = torch.tensor([0, *map(len, fitted_on)]).cumsum(0)
         clicks = [item for session in fitted_on for item in session]

@@ -9,8 +9,8 @@ import pytest
 import posrec
 from posrec.data.items import read_items
 from posrec.errors import InputError
-from posrec.listener import SilentListener
-from tests.helpers import Hearing, small_shop, write_lines, write_log
+from posrec.progress import SilentProgress
+from tests.helpers import RecordingProgress, small_shop, write_lines, write_log
 
 IDS = ["007", "x", "é"]
 
@@ -29,10 +29,10 @@ def test_every_kind_of_file(tmp_path: Path, kind: str) -> None:
         path.write_bytes(gzip.compress(table.write_csv().encode()))
     else:
         table.write_csv(path, separator="\t" if kind == "tsv" else ",")
-    hearing = Hearing()
+    hearing = RecordingProgress()
     items = read_items(path, hearing)
     assert items.of(IDS) == {"title": ["Boot", "Tent, red", None]}
-    assert hearing.sentences == [f"items.{kind}: column 'Name' read as the title"]
+    assert hearing.messages == [f"items.{kind}: column 'Name' read as the title"]
 
 
 def test_columns_of_any_type_reach_the_prepared_vocabulary(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_columns_of_any_type_reach_the_prepared_vocabulary(tmp_path: Path) -> No
     })  # fmt: skip
     table.write_parquet(tmp_path / "items.parquet")
     log = write_log(tmp_path / "c.csv", small_shop())
-    data = posrec.prepare(log, "csv", tmp_path / "out", items=tmp_path / "items.parquet", listener=SilentListener())
+    data = posrec.prepare(log, "csv", tmp_path / "out", items=tmp_path / "items.parquet", progress=SilentProgress())
     assert data.vocabulary.ids == ["i0", "i1", "i2", "i3"]
     assert data.vocabulary.columns == {
         "title": ["A", "B", None, None], "price": [1.5, None, None, None], "stock": [1, 2, 3, None],
@@ -53,8 +53,8 @@ def test_columns_of_any_type_reach_the_prepared_vocabulary(tmp_path: Path) -> No
 
 def test_a_file_without_ids_or_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no column that looks like an item id .*: colour, price"):
-        read_items(write_lines(tmp_path / "items.csv", ["colour,price", "red,1"]), SilentListener())
+        read_items(write_lines(tmp_path / "items.csv", ["colour,price", "red,1"]), SilentProgress())
     with pytest.raises(InputError, match="can't be read as parquet"):
-        read_items(write_lines(tmp_path / "items.parquet", ["id,title"]), SilentListener())
+        read_items(write_lines(tmp_path / "items.parquet", ["id,title"]), SilentProgress())
     with pytest.raises(InputError, match="does not exist"):
-        read_items(tmp_path / "none.csv", SilentListener())
+        read_items(tmp_path / "none.csv", SilentProgress())

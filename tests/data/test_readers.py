@@ -20,14 +20,14 @@ from posrec.data.readers import READERS
 from posrec.data.sources import find_files
 from posrec.errors import InputError
 from tests.data import strategies
-from tests.helpers import Click, Hearing, rows, write_lines, write_log
+from tests.helpers import Click, RecordingProgress, rows, write_lines, write_log
 
 T = 1_396_867_869_277
 MOMENT = "2014-04-07T10:51:09.277Z"
 
 
-def read(format: str, source: Any, hearing: Hearing | None = None, **options: Any) -> list[Click]:
-    return rows(READERS[format](find_files(source), LogOptions(**options), hearing or Hearing()).clicks)
+def read(format: str, source: Any, hearing: RecordingProgress | None = None, **options: Any) -> list[Click]:
+    return rows(READERS[format](find_files(source), LogOptions(**options), hearing or RecordingProgress()).clicks)
 
 
 def otto(clicks: list[Click], kind: str = "clicks") -> list[str]:
@@ -93,10 +93,10 @@ def test_diginetica_is_ordered_by_timeframe_on_the_day_read_last(tmp_path: Path,
 
 def test_retailrocket_reads_views_of_visitors(tmp_path: Path) -> None:
     lines = [*WRITTEN["retailrocket"], f"{T},9,transaction,5,77", f"{T},9,addtocart,5,"]
-    log, hearing = write_lines(tmp_path / "events.csv", lines), Hearing()
+    log, hearing = write_lines(tmp_path / "events.csv", lines), RecordingProgress()
     reading = READERS["retailrocket"]([log], LogOptions(), hearing)
     assert (rows(reading.clicks), reading.of_users) == (CLICKS, True)
-    assert hearing.sentences == ["kept 4 of 6 rows: events view"]
+    assert hearing.messages == ["kept 4 of 6 rows: events view"]
     assert read("retailrocket", log, events=["transaction", "view"]) == [*CLICKS, ("9", "5", T)]
 
 
@@ -116,35 +116,35 @@ def test_recbole_with_users_and_other_columns(tmp_path: Path) -> None:
     log = write_lines(
         tmp_path / "a.inter", ["user_id:token\titem_id:token\trating:float\ttimestamp:float", 'u\t"q\t4.0\t1.5']
     )
-    reading = READERS["recbole"]([log], LogOptions(), Hearing())
+    reading = READERS["recbole"]([log], LogOptions(), RecordingProgress())
     assert (rows(reading.clicks), reading.of_users) == ([("u", '"q', 1500)], True)
 
 
 def test_columns_are_guessed_and_said(tmp_path: Path) -> None:
-    log, hearing = write_lines(tmp_path / "a.csv", ["Visit-ID,Product ID,x,created_at", "1,2,3,4"]), Hearing()
+    log, hearing = write_lines(tmp_path / "a.csv", ["Visit-ID,Product ID,x,created_at", "1,2,3,4"]), RecordingProgress()
     assert read("csv", log, hearing) == [("1", "2", 4000)]
-    assert hearing.sentences == [
+    assert hearing.messages == [
         "a.csv: column 'Visit-ID' read as the session",
         "a.csv: column 'Product ID' read as the item",
         "a.csv: column 'created_at' read as the time",
         "times read as seconds (pass --time-unit if that is wrong)",
     ]
-    named, silent = {"session_column": "x", "item_column": "Visit-ID", "time_column": "created_at"}, Hearing()
+    named, silent = {"session_column": "x", "item_column": "Visit-ID", "time_column": "created_at"}, RecordingProgress()
     assert read("csv", log, silent, **named, time_unit="ms") == [("3", "1", 4)]
-    assert silent.sentences == []
+    assert silent.messages == []
 
 
 def test_a_session_is_preferred_to_a_user(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "a.csv", ["user_id,item,session_id,time", "u,i,s,1"])
-    reading = READERS["csv"]([log], LogOptions(), Hearing())
+    reading = READERS["csv"]([log], LogOptions(), RecordingProgress())
     assert (rows(reading.clicks), reading.of_users) == ([("s", "i", 1000)], False)
 
 
 def test_events_are_picked(tmp_path: Path) -> None:
     lines = ["session,item,time,action", "1,a,1,view", "1,b,no time,buy", "1,,3,", "1,d,4,click"]
-    log, hearing = write_lines(tmp_path / "a.csv", lines), Hearing()
+    log, hearing = write_lines(tmp_path / "a.csv", lines), RecordingProgress()
     assert read("csv", log, hearing, events=["view", "click"], time_unit="ms") == [("1", "a", 1), ("1", "d", 4)]
-    assert "a.csv: column 'action' read as the event" in hearing.sentences
+    assert "a.csv: column 'action' read as the event" in hearing.messages
     assert read("csv", log, events=["click"], event_column="action", time_unit="s") == [("1", "d", 4000)]
     with pytest.raises(InputError, match="none of 4 rows is of the events views"):
         read("csv", log, events=["views"])
@@ -236,7 +236,7 @@ def test_parquet_batches_keep_the_order(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "a.parquet"
     pl.DataFrame(clicks, schema=["session", "item", "time"], orient="row").write_parquet(path, row_group_size=64)
     monkeypatch.setattr(readers, "PARQUET_ROWS", 100)
-    hearing = Hearing()
+    hearing = RecordingProgress()
     assert read("parquet", path, hearing, time_unit="ms") == clicks
     assert hearing.moves[-1] == ("Reading", 1000, 1000)
     assert len(hearing.moves) > 5
@@ -270,7 +270,7 @@ def test_progress_moves_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     packed = tmp_path / "b.csv.gz"
     packed.write_bytes(gzip.compress(log.read_bytes()))
     monkeypatch.setattr(sources, "BLOCK_BYTES", 4096)
-    hearing = Hearing()
+    hearing = RecordingProgress()
     read("csv", [log, packed], hearing)
     done = [moved for _, moved, _ in hearing.moves]
     total = log.stat().st_size + packed.stat().st_size

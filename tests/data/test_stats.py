@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import posrec
 from posrec.data.stats import length_histogram, popularity, repeating_sessions, sample_clicks, stats
-from posrec.listener import SilentListener
-from tests.data.test_batch import dataset, sessions_strategy
+from posrec.progress import SilentProgress
 from tests.helpers import write_lines
+from tests.nn.test_batch import dataset, sessions_strategy
 
 lengths_strategy = st.lists(st.integers(2, 80), min_size=1, max_size=30)
 
@@ -20,7 +20,7 @@ lengths_strategy = st.lists(st.integers(2, 80), min_size=1, max_size=30)
 def test_figures_by_hand(tmp_path: Path) -> None:
     train = write_lines(tmp_path / "train", ["a b", "a b a", "c a", "a a"])
     test = write_lines(tmp_path / "test", ["a d b"])
-    data = posrec.prepare(train, "sessions", tmp_path / "out", test=test, listener=SilentListener())
+    data = posrec.prepare(train, "sessions", tmp_path / "out", test=test, progress=SilentProgress())
     figures = stats(data)
     assert figures.pop("fingerprint") == data.fingerprint
     assert figures.pop("length_histogram") == {

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from posrec.data.times import TimeReader, guess_unit, parse_duration, parse_text
 from posrec.errors import InputError
-from posrec.listener import SilentListener
-from tests.helpers import Hearing
+from posrec.progress import SilentProgress
+from tests.helpers import RecordingProgress
 
 moments = st.datetimes(datetime(1971, 1, 1), datetime(2099, 12, 31)).map(
     lambda moment: moment.replace(tzinfo=UTC, microsecond=moment.microsecond // 1000 * 1000)
@@ -24,7 +24,7 @@ def milliseconds(moment: datetime) -> int:
 
 def read(values: list[object], unit: str | None = None, dtype: object = None) -> list[int | None]:
     column = pl.Series("time", values, dtype=dtype)  # type: ignore[arg-type]
-    reader = TimeReader(SilentListener(), unit)
+    reader = TimeReader(SilentProgress(), unit)
     quick = pl.DataFrame({"time": column}).select(reader.quickly(column).alias("time")).to_series()
     careful = reader(column)
     # The quick way may give up on a value; it may not read another time.
@@ -100,17 +100,17 @@ def test_columns_of_any_type() -> None:
 
 
 def test_the_unit_is_guessed_once_and_said() -> None:
-    hearing = Hearing()
+    hearing = RecordingProgress()
     reader = TimeReader(hearing)
     assert reader(pl.Series([1_396_867_869_277])).to_list() == [1_396_867_869_277]
     assert reader(pl.Series([5])).to_list() == [5]  # settled by the first
-    assert hearing.sentences == ["times read as milliseconds (pass --time-unit if that is wrong)"]
+    assert hearing.messages == ["times read as milliseconds (pass --time-unit if that is wrong)"]
     assert [guess_unit(10.0**digits) for digits in (9, 12, 15, 18)] == ["s", "ms", "us", "ns"]
 
 
 def test_an_unknown_unit_is_refused() -> None:
     with pytest.raises(InputError, match="'min' is not known; choose one of s, ms, us, ns"):
-        TimeReader(SilentListener(), "min")
+        TimeReader(SilentProgress(), "min")
 
 
 @pytest.mark.parametrize(

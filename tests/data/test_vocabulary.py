@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from posrec.data.vocabulary import FILE, Vocabulary
 from posrec.errors import InputError
-from posrec.files import write_text
+from posrec.io import write_text
 
 any_text = st.text(st.characters(blacklist_categories=("Cs",)), max_size=20)
 values = st.none() | st.booleans() | st.integers() | any_text | st.lists(any_text, max_size=2)

@@ -63,11 +63,14 @@ def test_each_answer_comes_with_true_evidence(name: str) -> None:
         for clash in awareness.clashes:
             assert places(clash)
             assert all(one != other for one, other in zip(*clash.values, strict=True))
-            assert encoding is None or read(encoding, clash) == clash.values
+            # Not to the bit: a sine computed among others may differ from one computed alone in its last digit.
+            if encoding is not None:
+                for again, shown in zip(read(encoding, clash), clash.values, strict=True):
+                    assert again == pytest.approx(shown, rel=1e-12, abs=1e-12)
         if awareness.collision is not None:
             assert not places(awareness.collision)
             assert awareness.collision.dimensions == awareness.dimensions
-            assert awareness.collision.values[0] == awareness.collision.values[1]
+            assert awareness.collision.values[0] == pytest.approx(awareness.collision.values[1], rel=1e-12, abs=1e-12)
         assert awareness.holds == (awareness.dimensions != () and awareness.collision is None)
 
 

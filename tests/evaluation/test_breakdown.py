@@ -1,6 +1,6 @@
 import torch
 
-from posrec.data.sessions import SessionDataset
+from posrec.data.dataset import SessionDataset
 from posrec.evaluation.breakdown import by_first_repeat, by_length, first_repeats
 
 

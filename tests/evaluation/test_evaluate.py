@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from posrec.data.batch import SessionBatch
-from posrec.data.sessions import SessionDataset
+from posrec.data.dataset import SessionDataset
 from posrec.evaluation import evaluate as module
 from posrec.evaluation.evaluate import evaluate
 from posrec.evaluation.metrics import rank_metrics
+from posrec.nn.batch import SessionBatch
 
 ITEMS = 9
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from posrec.data.dataset import PreparedDataset
 from posrec.data.prepare import prepare
-from posrec.data.sessions import PreparedDataset
 from posrec.errors import InputError
 from posrec.experiments.compare import compare
-from posrec.listener import SilentListener
+from posrec.progress import SilentProgress
 
 QUICK = {"d": 16, "epochs": 2, "batch_size": 32, "learning_rate": 0.02}
 
@@ -27,11 +27,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
                 " ".join(str((item + step * (draw.random() < 0.9)) % 20) for step in range(draw.randrange(2, 8)))
             )
         (folder / name).write_text("\n".join(lines) + "\n")
-    return prepare(folder / "train", "sessions", folder / "data", test=folder / "test", listener=SilentListener())
+    return prepare(folder / "train", "sessions", folder / "data", test=folder / "test", progress=SilentProgress())
 
 
 def test_a_comparison_is_written_and_says_who_is_better(data: PreparedDataset, tmp_path: Path) -> None:
-    outcome = compare(data, ["posrec", "pop"], tmp_path / "out", QUICK, "cpu", SilentListener())
+    outcome = compare(data, ["posrec", "pop"], tmp_path / "out", QUICK, "cpu", SilentProgress())
     assert {pair.metric for pair in outcome.pairs} == {"recall@20", "mrr@20"}
     by_metric = {pair.metric: pair for pair in outcome.pairs}
     assert by_metric["mrr@20"].verdict == "posrec is better"
@@ -48,5 +48,5 @@ def test_a_comparison_is_written_and_says_who_is_better(data: PreparedDataset, t
 @pytest.mark.parametrize("models", [["posrec"], ["pop", "pop"], ["posrec", "nobody"]])
 def test_what_cannot_be_compared_is_refused(data: PreparedDataset, tmp_path: Path, models: list[str]) -> None:
     with pytest.raises(InputError):
-        compare(data, models, tmp_path / "out", QUICK, "cpu", SilentListener())
+        compare(data, models, tmp_path / "out", QUICK, "cpu", SilentProgress())
     assert not (tmp_path / "out").exists()

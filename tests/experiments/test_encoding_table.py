@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.helpers import Hearing
+from tests.helpers import RecordingProgress
 from typer.testing import CliRunner
 
 from posrec import cli
 from posrec.encodings.schemes import make_encoding
 from posrec.errors import InputError
-from posrec.experiments.encoding_table import as_json, examine, reason, spans
+from posrec.experiments.encodings import as_json, examine, reason, spans
 from posrec.experiments.trained_encoding import load_trained_encoding
 from posrec.training.checkpoint import save_tensors
 
@@ -122,7 +122,7 @@ def write_config(text: str) -> Callable[[Path], object]:
 
 
 SPOILED = {
-    "is no run (it has no config.json)": not_a_folder,
+    "is not a run folder (it has no config.json)": not_a_folder,
     "config.json is not JSON": write_config("{"),
     "config.json names no model": write_config("[]"),
     "config.json names no encoding": write_config('{"model": "pop"}'),
@@ -165,7 +165,7 @@ def test_bad_input_leaves_with_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     assert exit_code(monkeypatch, "--run", str(tmp_path / "nowhere")) == 2
-    assert "is no run" in capsys.readouterr().err
+    assert "is not a run folder" in capsys.readouterr().err
     assert exit_code(monkeypatch, "--dimensions", "1") == 2
     assert exit_code(monkeypatch, "--max-length", "1") == 2
     run = write_run(tmp_path / "run")
@@ -178,7 +178,7 @@ def test_names_in_settings_match_those_a_model_accepts(tmp_path: Path) -> None:
 
 
 def test_the_bar_moves_from_scheme_to_scheme() -> None:
-    hearing = Hearing()
-    examine(9, 8, listener=hearing)
+    hearing = RecordingProgress()
+    examine(9, 8, progress=hearing)
     assert [done for _, done, _ in hearing.moves] == list(range(13))
     assert {(work, total) for work, _, total in hearing.moves} == {("Examining", 13)}

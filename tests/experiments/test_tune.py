@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.helpers import Hearing, chain_shop, command
+from tests.helpers import RecordingProgress, chain_shop, command
 
-from posrec.data.sessions import PreparedDataset
+from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
 from posrec.experiments import tune as module
 from posrec.experiments.tune import SEARCH, Range, Tuned, train_command, tune
-from posrec.models.catalog import CATALOG
+from posrec.models.registry import MODELS
 from posrec.training.settings import Settings
 
 FAST = {"d": 8, "batch_size": 64, "learning_rate": 0.02}
@@ -24,9 +24,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
 
 
 def test_every_model_has_a_space_with_its_own_settings_in_it() -> None:
-    assert SEARCH.keys() == CATALOG.keys()
+    assert SEARCH.keys() == MODELS.keys()
     for model, space in SEARCH.items():
-        spec = CATALOG[model]
+        spec = MODELS[model]
         usual = {**vars(Settings(**spec.settings)), **vars(spec.config())}
         for name, values in space.items():
             inside = values.low <= usual[name] <= values.high if isinstance(values, Range) else usual[name] in values
@@ -36,9 +36,9 @@ def test_every_model_has_a_space_with_its_own_settings_in_it() -> None:
 def test_a_search_is_resumed_and_starts_with_the_usual_settings(shop: PreparedDataset, tmp_path: Path) -> None:
     first = tune(shop, "posrec", 2, tmp_path, FAST, epochs=2, device="cpu")
     assert first.trials == 2
-    heard = Hearing()
-    more = tune(shop, "posrec", 3, tmp_path, FAST, epochs=2, device="cpu", listener=heard)
-    assert (more.trials, heard.sentences) == (3, [f"going on after 2 trials in {tmp_path / 'study.db'}"])
+    heard = RecordingProgress()
+    more = tune(shop, "posrec", 3, tmp_path, FAST, epochs=2, device="cpu", progress=heard)
+    assert (more.trials, heard.messages) == (3, [f"going on after 2 trials in {tmp_path / 'study.db'}"])
     told = json.loads((tmp_path / "tuning.json").read_text())
     assert told["all"][0]["settings"] == {
         "l2": 1e-5,

@@ -12,9 +12,15 @@ def test_an_output_folder_that_exists(tmp_path: Path) -> None:
     log = write_log(tmp_path / "a.csv", small_shop())
     (tmp_path / "out").mkdir()
     refused(tmp_path, log, "--format", "csv", says=["out exists already; name another folder, remove it"])
-    refused(tmp_path, log, "--format", "csv", "--overwrite", says=["out exists and is no prepared dataset"])
+    refused(tmp_path, log, "--format", "csv", "--overwrite", says=["out exists and is not a prepared dataset"])
     refused(
-        tmp_path, log, "--format", "csv", "--overwrite", says=["a.csv exists and is no prepared dataset"], out="a.csv"
+        tmp_path,
+        log,
+        "--format",
+        "csv",
+        "--overwrite",
+        says=["a.csv exists and is not a prepared dataset"],
+        out="a.csv",
     )
 
 
@@ -81,7 +87,7 @@ def test_typos_in_options_are_two_as_well(tmp_path: Path) -> None:
 def test_stats_of_what_is_no_dataset(tmp_path: Path) -> None:
     done = command("stats", tmp_path)
     assert (done.code, done.out) == (2, "")
-    assert "is no prepared dataset (it has no manifest.json); make one with posrec prepare" in done.err
+    assert "is not a prepared dataset (it has no manifest.json); make one with posrec prepare" in done.err
     log = write_log(tmp_path / "a.csv", small_shop())
     assert command("prepare", log, "--format", "csv", "--out", tmp_path / "out").code == 0
     items = tmp_path / "out" / "test_items.npy"

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from posrec.device import out_of_memory_hint
 from posrec.errors import InputError
-from posrec.memory import told_what_to_lower
 from tests.helpers import chain_shop, own_process
 
 LIMITED = """
 import resource, sys
 import torch
 from posrec.cli import main
-import posrec.fitting, posrec.data.sessions, posrec.terminal
+import posrec.fitting, posrec.data.dataset, posrec.cli.tables
 
 torch.set_num_threads(1)  # a thread more takes address space of its own
 torch.rand(200, 200) @ torch.rand(200, 200)  # as do the buffers of the first product
@@ -41,8 +41,8 @@ def test_too_large_a_run_says_what_to_lower(tmp_path: Path, batch_size: int, d: 
 
 
 def test_other_errors_stay_what_they_are() -> None:
-    with pytest.raises(RuntimeError, match="shapes cannot"), told_what_to_lower("lower it"):
+    with pytest.raises(RuntimeError, match="shapes cannot"), out_of_memory_hint("lower it"):
         torch.ones(2, 3) @ torch.ones(2, 3)
     for error in (MemoryError(), torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("std::bad_alloc")):
-        with pytest.raises(InputError, match="lower it"), told_what_to_lower("lower it"):
+        with pytest.raises(InputError, match="lower it"), out_of_memory_hint("lower it"):
             raise error

@@ -5,10 +5,8 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
-from posrec.data.batch import collate
-from posrec.data.graph import build_graph
-from posrec.data.sessions import SessionDataset
-from posrec.models.catalog import CATALOG
+from posrec.data.dataset import SessionDataset, collate
+from posrec.models.registry import MODELS
 from posrec.training.losses import Loss, choose_loss, full_softmax
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives
 from posrec.training.step import STEPS_AT_ONCE, CapturedStepper, Stepper
@@ -17,7 +15,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 
 ITEMS, BATCH, LONGEST = 30, 20, 6
 RATE = 0.003  # at 0.01 GC-SAN and SASRec carry a change of the tenth bit to a hundredth of the loss within 30 steps
-TRAINED = [name for name, spec in CATALOG.items() if not spec.counts]
+TRAINED = [name for name, spec in MODELS.items() if spec.is_trained]
 
 
 def sessions() -> SessionDataset:
@@ -30,7 +28,7 @@ def sessions() -> SessionDataset:
 
 def stepper(kind: type[Stepper], name: str, loss: Loss, softmax_items: int | None = None) -> Stepper:
     torch.manual_seed(0)
-    spec = CATALOG[name]
+    spec = MODELS[name]
     without = {field.name: 0.0 for field in fields(spec.config) if "dropout" in field.name}
     model = spec.build(ITEMS, replace(spec.config(), **without)).cuda().train()
     rate = torch.tensor(RATE, device="cuda")
@@ -83,6 +81,6 @@ def test_batches_and_graphs_are_the_same_on_both_devices() -> None:
     here, there = collate(data, ids, LONGEST), collate(data.to("cuda"), ids.cuda(), LONGEST)
     assert torch.equal(here.items, there.items.cpu())
     assert torch.equal(here.lengths, there.lengths.cpu())
-    theirs = vars(build_graph(there))
-    for name, value in vars(build_graph(here)).items():
+    theirs = vars(there.build_graph())
+    for name, value in vars(here.build_graph()).items():
         assert value is None if theirs[name] is None else torch.equal(value, theirs[name].cpu()), name

@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from posrec.data.batch import SessionBatch
+from posrec.nn.batch import SessionBatch
 
 ITEMS = 12
 SESSIONS = [[1, 2, 3], [4], [5, 5, 5], [1, 2, 1, 3, 2, 9, 1], [7, 8, 7, 8], [3, 3, 6, 11, 12, 10, 2, 6, 4]]

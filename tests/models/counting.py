@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from posrec.data.batch import SessionBatch
+from posrec.nn.batch import SessionBatch
 
 ITEMS = 9
 sessions = st.lists(st.integers(1, ITEMS), min_size=1, max_size=7)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from posrec.data.batch import SessionBatch
+from posrec.nn.batch import SessionBatch
 from posrec.training.losses import full_softmax
 
 ITEMS = 12

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from posrec.data.batch import SessionBatch
 from posrec.models.bprmf import BPRMF, BPRMFConfig
+from posrec.nn.batch import SessionBatch
 from tests.models import sequence_checks as checks
 
 

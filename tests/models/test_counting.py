@@ -9,26 +9,26 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data.batch import SessionBatch
+from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.data.prepare import prepare
-from posrec.data.sessions import PreparedDataset, SessionDataset
 from posrec.errors import InputError
 from posrec.fitting import evaluate_run, fit_run
-from posrec.layers import session_index
-from posrec.listener import SilentListener
-from posrec.models.catalog import CATALOG
-from posrec.runs import load_run
-from posrec.tensors import WEIGHTS, load_tensors, save_tensors
+from posrec.io import WEIGHTS, load_tensors, save_tensors
+from posrec.models.registry import MODELS
+from posrec.nn import session_index
+from posrec.nn.batch import SessionBatch
+from posrec.progress import SilentProgress
+from posrec.run import load_run
 from tests.helpers import small_shop, write_log
 from tests.models.counting import ITEMS, fitted, logs, sessions
 
-COUNTING = [name for name, spec in CATALOG.items() if spec.counts]
+COUNTING = [name for name, spec in MODELS.items() if not spec.is_trained]
 LOG = [[1, 2, 3], [3, 3, 4], [5, 1, 2, 6], [7, 8], [2, 1], [9, 1, 5]]
 each = pytest.mark.parametrize("name", COUNTING)
 
 
 def make(name: str, log: list[list[int]] = LOG):
-    return fitted(CATALOG[name].build, CATALOG[name].config(), log)
+    return fitted(MODELS[name].build, MODELS[name].config(), log)
 
 
 def test_they_are_here() -> None:
@@ -72,7 +72,7 @@ def test_a_part_of_a_dataset_counts_as_its_own_sessions(name: str) -> None:
     clicks = torch.tensor([item for session in LOG for item in session], dtype=torch.int32)
     offsets = torch.tensor([0, *map(len, LOG)]).cumsum(0)
     part = SessionDataset(clicks, offsets, torch.arange(len(LOG))).part(1, 4)
-    model = CATALOG[name].build(ITEMS, CATALOG[name].config())
+    model = MODELS[name].build(ITEMS, MODELS[name].config())
     model.count(part.items, part.offsets)
     asked = SessionBatch.of([[1, 2], [3], [7]])
     assert torch.equal(model.scores(asked), make(name, LOG[1:4]).scores(asked))
@@ -81,21 +81,21 @@ def test_a_part_of_a_dataset_counts_as_its_own_sessions(name: str) -> None:
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     folder = tmp_path_factory.mktemp("shop")
-    return prepare(write_log(folder / "clicks.csv", small_shop()), "csv", folder / "data", listener=SilentListener())
+    return prepare(write_log(folder / "clicks.csv", small_shop()), "csv", folder / "data", progress=SilentProgress())
 
 
 @each
 def test_a_run_gives_back_what_was_counted(name: str, shop: PreparedDataset, tmp_path: Path) -> None:
-    run, outcome = fit_run(shop, name, tmp_path / "run", device="cpu", listener=SilentListener())
-    counted = CATALOG[name].build(shop.train_items, CATALOG[name].config())
+    run, outcome = fit_run(shop, name, tmp_path / "run", device="cpu", progress=SilentProgress())
+    counted = MODELS[name].build(shop.train_items, MODELS[name].config())
     counted.count(shop.train.items, shop.train.offsets)
     asked = SessionBatch.of([[1, 2], [3], [4, 4, 1]])
     assert torch.equal(load_run(tmp_path / "run").model.scores(asked), counted.scores(asked))
-    assert evaluate_run(run, shop, "cpu", SilentListener()).metrics == outcome.metrics
+    assert evaluate_run(run, shop, "cpu", SilentProgress()).metrics == outcome.metrics
 
 
 def test_a_file_of_another_size_is_refused(shop: PreparedDataset, tmp_path: Path) -> None:
-    fit_run(shop, "vsknn", tmp_path / "run", device="cpu", listener=SilentListener())
+    fit_run(shop, "vsknn", tmp_path / "run", device="cpu", progress=SilentProgress())
     tensors, about = load_tensors(tmp_path / "run" / WEIGHTS)
     save_tensors(tmp_path / "run" / WEIGHTS, {**tensors, "rest": torch.zeros(2)}, about)
     with pytest.raises(InputError, match=r"does not fit its config\.json"):
@@ -104,5 +104,5 @@ def test_a_file_of_another_size_is_refused(shop: PreparedDataset, tmp_path: Path
 
 @each
 def test_settings_reach_the_model(name: str, shop: PreparedDataset, tmp_path: Path) -> None:
-    run, _ = fit_run(shop, name, tmp_path / "run", {"max_length": "3"}, "cpu", listener=SilentListener())
-    assert run.model.config == replace(CATALOG[name].config(), max_length=3)
+    run, _ = fit_run(shop, name, tmp_path / "run", {"max_length": "3"}, "cpu", progress=SilentProgress())
+    assert run.model.config == replace(MODELS[name].config(), max_length=3)

@@ -2,8 +2,8 @@
 
 import torch
 
-from posrec.data.batch import SessionBatch
 from posrec.models.fpmc import FPMC, FPMCConfig
+from posrec.nn.batch import SessionBatch
 from tests.models import sequence_checks as checks
 
 

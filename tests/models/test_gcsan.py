@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from posrec.data.batch import SessionBatch
 from posrec.models.gcsan import GCSAN, GCSANConfig
+from posrec.nn.batch import SessionBatch
 from tests.models import checks
 from tests.models.checks import ITEMS, SESSIONS, sessions
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from posrec.data.batch import SessionBatch
 from posrec.models.gru4rec import GRU4Rec, GRU4RecConfig
+from posrec.nn.batch import SessionBatch
 from tests.models import sequence_checks as checks
 
 SMALL = GRU4RecConfig(d=6, hidden=6)

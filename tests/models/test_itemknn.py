@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data.batch import SessionBatch
 from posrec.evaluation.metrics import ranks_of
 from posrec.models import itemknn
 from posrec.models.itemknn import ItemKNN, ItemKNNConfig
+from posrec.nn.batch import SessionBatch
 from tests.models.counting import ITEMS, fitted, logs, scores, sessions, with_rest
 
 # Sessions with 1: 3, with 2: 2, with 3: 2; 1 and 2 meet in two, 1 and 3 in one, 2 and 3 in one; 4 is alone.

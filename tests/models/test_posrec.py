@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from posrec.data.batch import SessionBatch
 from posrec.encodings.schemes import ENCODINGS
 from posrec.models.posrec import PosRec, PosRecConfig
+from posrec.nn.batch import SessionBatch
 
 ITEMS = 12
 SMALL = PosRecConfig(d=8, heads=2, max_length=9)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from posrec.data.batch import SessionBatch
 from posrec.encodings.schemes import ENCODINGS
 from posrec.models.sasrec import SASRec, SASRecConfig
+from posrec.nn.batch import SessionBatch
 from tests.models import checks
 from tests.models.checks import ITEMS, SESSIONS, sessions
 

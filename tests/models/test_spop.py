@@ -5,9 +5,9 @@ from collections import Counter
 import torch
 from hypothesis import given
 
-from posrec.data.batch import SessionBatch
 from posrec.evaluation.metrics import ranks_of
 from posrec.models.spop import SPop, SPopConfig
+from posrec.nn.batch import SessionBatch
 from tests.models.counting import ITEMS, fitted, logs, scores, sessions
 
 LOG = [[1, 2, 3], [3, 3], [2, 3, 4]]  # clicks: 1 once, 2 twice, 3 four times, 4 once, 5 never: places 1 2 3 1 0

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from posrec.data.batch import SessionBatch
 from posrec.models.srgnn import SRGNN, SRGNNConfig
+from posrec.nn.batch import SessionBatch
 from tests.models import checks
 from tests.models.checks import ITEMS, SESSIONS, sessions
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from posrec.data.batch import SessionBatch
 from posrec.encodings.schemes import ENCODINGS
 from posrec.models.stamp import STAMP, STAMPConfig
+from posrec.nn.batch import SessionBatch
 from tests.models import sequence_checks as checks
 
 SMALL = STAMPConfig(d=6, max_length=9, item_spread=0.5, weight_spread=0.5)

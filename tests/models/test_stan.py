@@ -8,9 +8,9 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from posrec.data.batch import SessionBatch
 from posrec.evaluation.metrics import ranks_of
 from posrec.models.stan import STAN, STANConfig
+from posrec.nn.batch import SessionBatch
 from tests.models.counting import fitted, logs, scores, sessions, with_rest
 
 LOG = [[1, 2], [2, 3, 5, 2], [4, 5], [1, 3]]

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data.batch import SessionBatch
 from posrec.evaluation.metrics import ranks_of
 from posrec.models.vsknn import VSKNN, WEIGHTS, VSKNNConfig
+from posrec.nn.batch import SessionBatch
 from tests.models.counting import fitted, logs, scores, sessions, with_rest
 
 LOG = [[1, 2], [2, 3, 2], [4, 5], [1, 3]]

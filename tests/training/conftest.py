@@ -3,7 +3,7 @@
 import pytest
 from tests.helpers import chain_shop
 
-from posrec.data.sessions import PreparedDataset
+from posrec.data.dataset import PreparedDataset
 
 
 @pytest.fixture(scope="session")

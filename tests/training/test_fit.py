@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 import torch
 
-from posrec.data.sessions import PreparedDataset
+from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunFailed
 from posrec.evaluation.metrics import rank_metrics
 from posrec.fitting import fit_run
-from posrec.listener import SilentListener
-from posrec.runs import load_run
-from posrec.tensors import WEIGHTS, load_tensors
+from posrec.io import WEIGHTS, load_tensors
+from posrec.progress import SilentProgress
+from posrec.run import load_run
 from posrec.training.checkpoint import STATE
 
 QUICK = {"d": 16, "epochs": 3, "batch_size": 32, "learning_rate": 0.01, "max_length": 10, "dropout": 0.1}
 
 
 def fit(data: PreparedDataset, out: Path, **changes):
-    return fit_run(data, "posrec", out, {**QUICK, **changes}, "cpu", listener=SilentListener())
+    return fit_run(data, "posrec", out, {**QUICK, **changes}, "cpu", progress=SilentProgress())
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -36,7 +36,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 def test_it_learns_and_beats_popularity(small: PreparedDataset, tmp_path: Path) -> None:
     _, trained = fit(small, tmp_path / "posrec", epochs=8)
-    _, popular = fit_run(small, "pop", tmp_path / "pop", {}, "cpu", listener=SilentListener())
+    _, popular = fit_run(small, "pop", tmp_path / "pop", {}, "cpu", progress=SilentProgress())
     assert trained.metrics["mrr@5"] > 0.5
     assert popular.metrics["mrr@5"] < 0.3
 
@@ -123,7 +123,7 @@ def test_a_run_that_nobody_resumes_writes_no_checkpoints_and_is_the_same(
     small: PreparedDataset, tmp_path: Path
 ) -> None:
     fit(small, tmp_path / "kept")
-    fit_run(small, "posrec", tmp_path / "gone", QUICK, "cpu", listener=SilentListener(), resumable=False)
+    fit_run(small, "posrec", tmp_path / "gone", QUICK, "cpu", progress=SilentProgress(), resumable=False)
     assert {path.name for path in (tmp_path / "kept").iterdir()} - {STATE} == {
         path.name for path in (tmp_path / "gone").iterdir()
     }
@@ -135,9 +135,9 @@ def test_resume_is_refused_with_another_setting_or_dataset(
 ) -> None:
     fit(small, tmp_path / "run")
     with pytest.raises(InputError, match=r"can't be resumed.*lambda2 was 1.0, is 0.5"):
-        fit_run(small, "posrec", tmp_path / "run", {**QUICK, "lambda2": 0.5}, "cpu", True, SilentListener())
+        fit_run(small, "posrec", tmp_path / "run", {**QUICK, "lambda2": 0.5}, "cpu", True, SilentProgress())
     with pytest.raises(InputError, match="dataset was"):
-        fit_run(other, "posrec", tmp_path / "run", QUICK, "cpu", True, SilentListener())
+        fit_run(other, "posrec", tmp_path / "run", QUICK, "cpu", True, SilentProgress())
     with pytest.raises(InputError, match="holds a run already"):
         fit(small, tmp_path / "run")
 
@@ -173,14 +173,14 @@ def test_a_run_of_which_nothing_was_saved_frees_its_folder(
     monkeypatch.setattr("posrec.fitting.train", fails)
     for resume in (False, True):
         with pytest.raises(RunFailed):
-            fit_run(small, "posrec", tmp_path / "run", QUICK, "cpu", resume=resume, listener=SilentListener())
+            fit_run(small, "posrec", tmp_path / "run", QUICK, "cpu", resume=resume, progress=SilentProgress())
         assert not (tmp_path / "run").exists()
     monkeypatch.setattr("posrec.fitting.train", dies)
     with pytest.raises(KeyboardInterrupt):
         fit(small, tmp_path / "run")
     monkeypatch.setattr("posrec.fitting.train", fails)
     with pytest.raises(RunFailed):
-        fit_run(small, "posrec", tmp_path / "run", QUICK, "cpu", resume=True, listener=SilentListener())
+        fit_run(small, "posrec", tmp_path / "run", QUICK, "cpu", resume=True, progress=SilentProgress())
     assert (tmp_path / "run" / "config.json").exists()  # what was there before this call is not its to remove
 
 
@@ -194,7 +194,7 @@ def test_early_stop_chooses_on_validation_and_keeps_the_best(small: PreparedData
     from posrec.training.loop import evaluate_on
 
     opened = load_run(tmp_path / "run")
-    again = evaluate_on(opened.model, small, small.validation, torch.device("cpu"), SilentListener())
+    again = evaluate_on(opened.model, small, small.validation, torch.device("cpu"), SilentProgress())
     assert again.metrics["mrr@20"] == pytest.approx(scores[best])
 
 
@@ -217,5 +217,5 @@ def test_other_losses_train_too(small: PreparedDataset, tmp_path: Path, loss: st
 )
 def test_bad_settings_are_told(small: PreparedDataset, tmp_path: Path, settings: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        fit_run(small, "posrec", tmp_path / "run", settings, "cpu", listener=SilentListener())
+        fit_run(small, "posrec", tmp_path / "run", settings, "cpu", progress=SilentProgress())
     assert not (tmp_path / "run" / WEIGHTS).exists()

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.helpers import command
 
-from posrec.data.sessions import PreparedDataset
+from posrec.data.dataset import PreparedDataset
 from posrec.fitting import fit_run
-from posrec.listener import SilentListener
+from posrec.progress import SilentProgress
 from posrec.training.log import EVENTS, LOG
 
 QUICK = {"d": 16, "epochs": 3, "batch_size": 64, "learning_rate": 0.01, "decay_every": 2, "max_length": 10}
@@ -24,7 +24,7 @@ def points(run: Path) -> dict[str, list[tuple[int, float]]]:
 
 def test_tensorboard_is_told_what_the_log_says(small: PreparedDataset, tmp_path: Path) -> None:
     settings = {**QUICK, "protocol": "early-stop", "patience": 9}
-    fit_run(small, "posrec", tmp_path / "run", settings, "cpu", listener=SilentListener(), track=True)
+    fit_run(small, "posrec", tmp_path / "run", settings, "cpu", progress=SilentProgress(), track=True)
     log = [json.loads(line) for line in (tmp_path / "run" / LOG).read_text().splitlines()]
     trained, validated = [e for e in log if "loss" in e], [e["validation"] for e in log if "validation" in e]
     found = points(tmp_path / "run")
@@ -39,7 +39,7 @@ def test_tensorboard_is_told_what_the_log_says(small: PreparedDataset, tmp_path:
 
 
 def test_nothing_is_tracked_unless_asked(small: PreparedDataset, tmp_path: Path) -> None:
-    fit_run(small, "posrec", tmp_path / "run", {**QUICK, "epochs": 1}, "cpu", listener=SilentListener())
+    fit_run(small, "posrec", tmp_path / "run", {**QUICK, "epochs": 1}, "cpu", progress=SilentProgress())
     assert not (tmp_path / "run" / EVENTS).exists()
 
 

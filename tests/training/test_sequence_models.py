@@ -7,28 +7,28 @@ import torch
 from tests.models import sequence_checks as checks
 from torch import Tensor
 
-from posrec.data.batch import SessionBatch
-from posrec.data.sessions import PreparedDataset
+from posrec.data.dataset import PreparedDataset
 from posrec.fitting import fit_run
-from posrec.listener import SilentListener
-from posrec.models.catalog import CATALOG
+from posrec.models.registry import MODELS
+from posrec.nn.batch import SessionBatch
+from posrec.progress import SilentProgress
 from posrec.training.losses import choose_loss, full_softmax
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives
 
-MODELS = ("bprmf", "fpmc", "gru4rec", "narm", "stamp")
+SEQUENCE = ("bprmf", "fpmc", "gru4rec", "narm", "stamp")
 QUICK = {"d": 16, "epochs": 8, "batch_size": 32, "learning_rate": 0.01, "decay_every": 8}
 
 
 def fit(data: PreparedDataset, model: str, out: Path, **changes) -> dict[str, float]:
     hidden = {"hidden": 16} if model in ("gru4rec", "narm") else {}
-    _, outcome = fit_run(data, model, out, {**QUICK, **hidden, **changes}, "cpu", listener=SilentListener())
+    _, outcome = fit_run(data, model, out, {**QUICK, **hidden, **changes}, "cpu", progress=SilentProgress())
     return outcome.metrics
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", SEQUENCE)
 def test_it_learns_with_its_own_settings(small: PreparedDataset, tmp_path: Path, model: str) -> None:
     """Mostly i is followed by i + 1, so who reads the last click finds it; the mean of a session is a weaker hint."""
-    popular = fit_run(small, "pop", tmp_path / "pop", {}, "cpu", listener=SilentListener())[1].metrics
+    popular = fit_run(small, "pop", tmp_path / "pop", {}, "cpu", progress=SilentProgress())[1].metrics
     trained = fit(small, model, tmp_path / "run")
     assert trained["mrr@5"] > popular["mrr@5"] + (0.05 if model == "bprmf" else 0.3)
 
@@ -42,7 +42,7 @@ def test_gru4rec_learns_from_every_loss(small: PreparedDataset, tmp_path: Path, 
 @pytest.mark.parametrize("model", ["gru4rec", "narm", "stamp"])
 def test_bf16_stays_near(model: str) -> None:
     torch.manual_seed(0)
-    built = CATALOG[model].build(checks.ITEMS, CATALOG[model].config()).eval()
+    built = MODELS[model].build(checks.ITEMS, MODELS[model].config()).eval()
     exact = built.scores(checks.batch()).detach()
     with torch.autocast("cpu", torch.bfloat16):
         reduced = built.scores(checks.batch())
@@ -50,10 +50,10 @@ def test_bf16_stays_near(model: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", SEQUENCE)
 def test_compiled_loss_and_gradients_are_the_plain_ones(model: str) -> None:
     torch.manual_seed(0)
-    built = CATALOG[model].build(checks.ITEMS, CATALOG[model].config()).eval()
+    built = MODELS[model].build(checks.ITEMS, MODELS[model].config()).eval()
     targets = torch.arange(1, len(checks.SESSIONS) + 1)
 
     def loss(batch: SessionBatch) -> Tensor:

@@ -10,7 +10,8 @@ import typer
 from rich.markup import escape
 
 import posrec
-from posrec.cli import data, experiments, runs, serving
+from posrec.cli import data, experiments, runs
+from posrec.cli import recommend as serving
 from posrec.cli.printing import complaints
 from posrec.errors import InputError, RunFailed, RunStopped
 

@@ -43,13 +43,13 @@ def prepare(
 
     Example: posrec prepare clicks.csv --format csv --out shop
     """
+    from posrec.cli.tables import account_table, counts_line
     from posrec.data.prepare import prepare
-    from posrec.listener import TerminalListener
-    from posrec.terminal import account_table, counts_line
+    from posrec.progress import TerminalProgress
 
-    with TerminalListener() as listener:
+    with TerminalProgress() as progress:
         data = prepare(
-            source, format, out, test=test, items=items, recipe=recipe, overwrite=overwrite, listener=listener,
+            source, format, out, test=test, items=items, recipe=recipe, overwrite=overwrite, progress=progress,
             session_column=session_column, item_column=item_column, time_column=time_column, time_unit=time_unit,
             delimiter="\t" if delimiter == "\\t" else delimiter, event_column=event_column, events=events or None,
             gap=gap, test_days=test_days, test_share=test_share, fraction=fraction, min_support=min_support,
@@ -65,9 +65,9 @@ def stats(dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")], 
 
     Example: posrec stats shop
     """
-    from posrec.data.sessions import load
+    from posrec.cli.tables import stats_table
+    from posrec.data.dataset import load
     from posrec.data.stats import stats
-    from posrec.terminal import stats_table
 
     figures = stats(load(dataset))
     show(figures, stats_table(figures), as_json)

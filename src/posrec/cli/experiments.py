@@ -19,13 +19,13 @@ def demo(
 
     Example: posrec demo
     """
-    from posrec.experiments.demo import show_models, show_next, show_shop
-    from posrec.listener import TerminalListener
+    from posrec.cli.tour import show_models, show_next, show_shop
+    from posrec.progress import TerminalProgress
 
     data = show_shop(out, console)
     if not prepare_only:
-        with TerminalListener() as listener:
-            show_models(data, out, console, listener, epochs)
+        with TerminalProgress() as progress:
+            show_models(data, out, console, progress, epochs)
     show_next(out, console, trained=not prepare_only)
 
 
@@ -41,9 +41,9 @@ def encodings(
 
     Example: posrec encodings --run runs/tonight --plot figures
     """
-    from posrec.experiments import encoding_table
+    from posrec.experiments import encodings as encoding_table
     from posrec.experiments.trained_encoding import load_trained_encoding
-    from posrec.listener import TerminalListener
+    from posrec.progress import TerminalProgress
 
     trained = [load_trained_encoding(folder) for folder in run or []]
     if theory and trained:
@@ -54,14 +54,14 @@ def encodings(
         worked = statements(max_length, dimensions)
         show(encoding_table.statements_json(worked), encoding_table.statements_table(worked), as_json)
     else:
-        with TerminalListener() as listener:
-            rows = encoding_table.examine(max_length, dimensions, trained, listener)
+        with TerminalProgress() as progress:
+            rows = encoding_table.examine(max_length, dimensions, trained, progress)
         show(encoding_table.as_json(rows), encoding_table.as_table(rows), as_json)
     if plot is not None:
         from posrec.experiments.encoding_figures import draw, left_out
 
-        with TerminalListener() as listener:
-            written = draw(plot, dimensions, trained, listener)
+        with TerminalProgress() as progress:
+            written = draw(plot, dimensions, trained, progress)
         for line in filter(None, [*(f"wrote {path}" for path in written), left_out(trained)]):
             typer.echo(line, err=True)  # stdout is the table's or the JSON's
 
@@ -77,15 +77,15 @@ def compare(
 
     Example: posrec compare shop --models posrec,pop
     """
-    from posrec.data.sessions import load
+    from posrec.cli.tables import metrics_table, pairs_table
+    from posrec.config import parse_pairs
+    from posrec.data.dataset import load
     from posrec.experiments.compare import compare
-    from posrec.listener import TerminalListener
-    from posrec.terminal import metrics_table, pairs_table
-    from posrec.training.settings import parse_pairs
+    from posrec.progress import TerminalProgress
 
     data = load(dataset)
-    with TerminalListener() as listener:
-        outcome = compare(data, models.split(","), out, parse_pairs(settings or []), device, listener)
+    with TerminalProgress() as progress:
+        outcome = compare(data, models.split(","), out, parse_pairs(settings or []), device, progress)
     console.print(metrics_table(outcome.metrics, data.ceiling), "", pairs_table(outcome.pairs), sep="\n")
     console.print(f"The report is in [bold]{out}/report.html[/].", highlight=False)
 
@@ -108,14 +108,14 @@ def reproduce(
 
     Example: posrec reproduce all --data diginetica --data yoochoose1_64 --out reproduction
     """
-    from posrec.experiments.reproduce import reproduce
-    from posrec.experiments.reproduce_words import headline, lead, plural
-    from posrec.listener import TerminalListener
+    from posrec.experiments.reproduce.run import reproduce
+    from posrec.experiments.reproduce.sentences import headline, lead, plural
+    from posrec.progress import TerminalProgress
 
-    with TerminalListener() as listener:
+    with TerminalProgress() as progress:
         sessions = quick_sessions if quick else None
         results = reproduce(
-            experiment, data or [], out, seeds, device, minutes, archive, sessions, listener, not no_report
+            experiment, data or [], out, seeds, device, minutes, archive, sessions, progress, not no_report
         )
     console.print(*lead(results), sep="\n", highlight=False, markup=False)
     if not no_report:
@@ -140,14 +140,14 @@ def tune(
 
     Example: posrec tune shop --model posrec --trials 30
     """
-    from posrec.data.sessions import load
+    from posrec.config import parse_pairs
+    from posrec.data.dataset import load
     from posrec.experiments.tune import train_command, tune
-    from posrec.listener import TerminalListener
-    from posrec.training.settings import parse_pairs
+    from posrec.progress import TerminalProgress
 
     fixed = parse_pairs(settings or [])
-    with TerminalListener() as listener:
-        found = tune(load(dataset), model, trials, out, fixed, epochs, device, seed, listener)
+    with TerminalProgress() as progress:
+        found = tune(load(dataset), model, trials, out, fixed, epochs, device, seed, progress)
     usual = (
         f"{100 * found.usual:.2f} with the usual settings" if found.usual is not None else "the usual were not tried"
     )

@@ -13,10 +13,10 @@ def models(as_json: Json = False) -> None:
 
     Example: posrec models
     """
-    from posrec.models.catalog import CATALOG
-    from posrec.terminal import models_table
+    from posrec.cli.tables import models_table
+    from posrec.models.registry import MODELS
 
-    show({name: spec.about for name, spec in CATALOG.items()}, models_table(CATALOG), as_json)
+    show({name: spec.about for name, spec in MODELS.items()}, models_table(MODELS), as_json)
 
 
 def train(
@@ -35,18 +35,18 @@ def train(
 
     Example: posrec train shop --model posrec --out runs/first --set lambda2=0.5
     """
-    from posrec.data.sessions import load
+    from posrec.cli.tables import metrics_table
+    from posrec.config import parse_pairs
+    from posrec.data.dataset import load
     from posrec.fitting import fit_run
-    from posrec.listener import TerminalListener
-    from posrec.terminal import metrics_table
-    from posrec.training.settings import parse_pairs
+    from posrec.progress import TerminalProgress
 
     wanted = parse_pairs(settings or [])
     named = {"protocol": protocol, "epochs": epochs, "seed": seed}
     wanted.update({key: value for key, value in named.items() if value is not None})
     data = load(dataset)
-    with TerminalListener() as listener:
-        run, outcome = fit_run(data, model, out, wanted, device, resume, listener, track)
+    with TerminalProgress() as progress:
+        run, outcome = fit_run(data, model, out, wanted, device, resume, progress, track)
     console.print(metrics_table({model: outcome.metrics}, data.ceiling))
     console.print(f"The run is in [bold]{run.path}[/].", highlight=False)
 
@@ -62,13 +62,13 @@ def evaluate(
 
     Example: posrec evaluate runs/first shop
     """
-    from posrec.data.sessions import load
+    from posrec.cli.tables import metrics_table
+    from posrec.data.dataset import load
     from posrec.fitting import evaluate_run
-    from posrec.listener import TerminalListener
-    from posrec.runs import load_run
-    from posrec.terminal import metrics_table
+    from posrec.progress import TerminalProgress
+    from posrec.run import load_run
 
     opened, data = load_run(run, model), load(dataset)
-    with TerminalListener() as listener:
-        outcome = evaluate_run(opened, data, device, listener)
+    with TerminalProgress() as progress:
+        outcome = evaluate_run(opened, data, device, progress)
     show(outcome.as_json(), metrics_table({opened.config["model"]: outcome.metrics}, data.ceiling), as_json)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from posrec.data.textlog import DELIMITERS, Columns
 from posrec.errors import InputError
-from posrec.listener import Listener
+from posrec.progress import Progress
 
 # Compared in lower case without underscores, dashes and spaces; the earlier name wins.
 COMMON_NAMES = {
@@ -61,7 +61,7 @@ class ChosenColumns:
 
 
 def choose_columns(
-    path: Path, names: list[str], options: LogOptions, listener: Listener, fixed: str | None = None
+    path: Path, names: list[str], options: LogOptions, progress: Progress, fixed: str | None = None
 ) -> ChosenColumns:
     """The columns asked for, and a guess from common names for the rest. `fixed` names a delimiter that is a must."""
     asked = {
@@ -85,7 +85,7 @@ def choose_columns(
             if wanted is None:
                 raise InputError(f"{path} has no column that looks like the {role}; it has {listed(names)}: "
                                  f"name the right one with --{role}-column")  # fmt: skip
-            listener.say(
+            progress.message(
                 f"{path.name}: column {wanted!r} read as the {'user' if of_users and role == 'session' else role}"
             )
         if wanted is not None:

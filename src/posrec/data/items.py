@@ -10,7 +10,7 @@ import polars as pl
 from posrec.data.columns import COMMON_NAMES, find_common, listed
 from posrec.data.sources import find_files, read_whole
 from posrec.errors import InputError
-from posrec.listener import Listener
+from posrec.progress import Progress
 
 ID_NAMES = ("id", *COMMON_NAMES["item"])
 TITLE_NAMES = ("title", "name", "itemname", "productname", "label")
@@ -33,7 +33,7 @@ class ItemColumns:
         return {name: found[name].to_list() for name in found.columns}
 
 
-def read_items(path: Path, listener: Listener) -> ItemColumns:
+def read_items(path: Path, progress: Progress) -> ItemColumns:
     """A CSV, TSV, Parquet or JSON lines file with one row an item."""
     (path,) = find_files(path)[:1]
     data = io.BytesIO(read_whole(path))
@@ -57,7 +57,7 @@ def read_items(path: Path, listener: Listener) -> ItemColumns:
     title_column = find_common(columns, TITLE_NAMES)
     if title_column is not None and title_column != "title" and title_column != id_column:
         rows = rows.rename({title_column: "title"})
-        listener.say(f"{path.name}: column {title_column!r} read as the title")
+        progress.message(f"{path.name}: column {title_column!r} read as the title")
     # JSON has no NaN. Dates and the like become text where the vocabulary is written.
     rows = rows.with_columns(pl.selectors.float().fill_nan(None))
     return ItemColumns(rows.filter(pl.col("id").is_not_null()).unique("id", keep="first", maintain_order=True))

@@ -12,17 +12,17 @@ import polars as pl
 import posrec
 from posrec.data import recipes, steps
 from posrec.data.columns import LogOptions
+from posrec.data.dataset import ARRAYS, MANIFEST, SCHEMA, PreparedDataset, fingerprint, load
 from posrec.data.items import ItemColumns, read_items
 from posrec.data.readers import READERS, Reading
 from posrec.data.recipes import Account, RecipeOptions
-from posrec.data.sessions import ARRAYS, MANIFEST, SCHEMA, PreparedDataset, fingerprint, load
 from posrec.data.sources import Source, find_files
 from posrec.data.times import parse_duration
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
-from posrec.files import refuse_existing, whole_folder, write_array, write_json, write_text
-from posrec.listener import Listener
+from posrec.io import refuse_existing, whole_folder, write_array, write_json, write_text
+from posrec.progress import Progress
 
 RECIPES = {"paper": recipes.paper, "clean": recipes.clean}
 VALIDATION_SHARE = 0.1
@@ -43,7 +43,7 @@ def prepare(
     items: str | Path | None = None,
     recipe: str | None = None,
     overwrite: bool = False,
-    listener: Listener | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> PreparedDataset:
     """Turn a click log into a prepared dataset in the folder `out`, and open it.
@@ -55,7 +55,7 @@ def prepare(
 
     >>> data = prepare("clicks.csv", format="csv", out="shop", gap="30m")  # doctest: +SKIP
     """
-    folder, listener = Path(out), listener or Listener()
+    folder, progress = Path(out), progress or Progress()
     if format not in READERS:
         raise InputError(f"format {format!r} is not known; choose one of {', '.join(READERS)}")
     refuse_existing(folder, overwrite)
@@ -63,13 +63,13 @@ def prepare(
     log.check(format)
     recipe, wanted = choose_recipe(recipe, format, wanted, given_test=test is not None)
     files, test_files = find_files(source), find_files(test) if test is not None else []
-    about_items = read_items(Path(items), listener) if items is not None else None
+    about_items = read_items(Path(items), progress) if items is not None else None
 
     account = Account()
     if test is None:
-        train, held_out = RECIPES[recipe](read_clicks(format, files, log, wanted, account, listener), wanted, account)
+        train, held_out = RECIPES[recipe](read_clicks(format, files, log, wanted, account, progress), wanted, account)
     else:
-        train, held_out = (read_given(format, part, log, listener) for part in (files, test_files))
+        train, held_out = (read_given(format, part, log, progress) for part in (files, test_files))
         train, held_out = recipes.given(train, held_out, wanted, account)
     manifest = {
         "schema": SCHEMA,
@@ -86,19 +86,19 @@ def prepare(
     data = load(folder)
     if about_items is not None:
         found = about_items.count(data.vocabulary.ids)
-        listener.say(f"{items}: tells of {found:,} of {len(data.vocabulary):,} items")
+        progress.message(f"{items}: tells of {found:,} of {len(data.vocabulary):,} items")
     return data
 
 
 def read_clicks(
-    format: str, files: list[Path], log: LogOptions, options: RecipeOptions, account: Account, listener: Listener
+    format: str, files: list[Path], log: LogOptions, options: RecipeOptions, account: Account, progress: Progress
 ) -> pl.DataFrame:
     """The log as grouped sessions; a log of users is cut into them."""
-    reading = read_log(format, files, log, listener)
+    reading = read_log(format, files, log, progress)
     gap = options.gap
     if reading.of_users and gap is None:
         gap = parse_duration(DEFAULT_GAP)
-        listener.say(f"a log of users: cut into sessions at {DEFAULT_GAP} of silence (--gap)")
+        progress.message(f"a log of users: cut into sessions at {DEFAULT_GAP} of silence (--gap)")
     clicks = steps.group_sessions(reading.clicks, options.by_time or gap is not None)
     account.note("read", clicks)
     if gap is not None:
@@ -107,9 +107,9 @@ def read_clicks(
     return clicks
 
 
-def read_given(format: str, files: list[Path], log: LogOptions, listener: Listener) -> pl.DataFrame:
+def read_given(format: str, files: list[Path], log: LogOptions, progress: Progress) -> pl.DataFrame:
     """One part of a split made before, as grouped sessions."""
-    reading = read_log(format, files, log, listener)
+    reading = read_log(format, files, log, progress)
     if reading.of_users:
         raise InputError(
             f"{files[0]} is a log of users; --test is for sessions, so leave it out and let --gap cut them"
@@ -117,8 +117,8 @@ def read_given(format: str, files: list[Path], log: LogOptions, listener: Listen
     return steps.group_sessions(reading.clicks)
 
 
-def read_log(format: str, files: list[Path], log: LogOptions, listener: Listener) -> Reading:
-    reading = READERS[format](files, log, listener)
+def read_log(format: str, files: list[Path], log: LogOptions, progress: Progress) -> Reading:
+    reading = READERS[format](files, log, progress)
     if not len(reading.clicks):
         raise InputError(f"{files[0]} holds no clicks: it is empty, or a header and nothing below it")
     return reading

@@ -19,7 +19,7 @@ from posrec.data.sources import GZIP_MAGIC, ZSTD_MAGIC, Block, blocks, read_whol
 from posrec.data.steps import DAY
 from posrec.data.textlog import NEGATIVE, BadTimes, ClickCollector, Columns, TextLayout, decode, read_text
 from posrec.errors import InputError
-from posrec.listener import Listener
+from posrec.progress import Progress
 
 PARQUET_ROWS = 1_000_000
 
@@ -32,15 +32,15 @@ class Reading:
     of_users: bool = False
 
 
-def read_yoochoose(files: Sequence[Path], options: LogOptions, listener: Listener) -> Reading:
+def read_yoochoose(files: Sequence[Path], options: LogOptions, progress: Progress) -> Reading:
     """`yoochoose-clicks.dat` of the RecSys Challenge 2015: session,timestamp,item,category; no header."""
     layout = TextLayout(",", names=("session", "timestamp", "item", "category"))
-    collector = ClickCollector(listener)
-    read_text(files, layout, lambda path, names: Columns("session", "item", "timestamp"), collector, listener)
+    collector = ClickCollector(progress)
+    read_text(files, layout, lambda path, names: Columns("session", "item", "timestamp"), collector, progress)
     return Reading(collector.clicks())
 
 
-def read_diginetica(files: Sequence[Path], options: LogOptions, listener: Listener) -> Reading:
+def read_diginetica(files: Sequence[Path], options: LogOptions, progress: Progress) -> Reading:
     """`train-item-views.csv` of the CIKM Cup 2016.
 
     `timeframe` is milliseconds since the session began, `eventdate` a day; the time of day is not told. A session's
@@ -48,8 +48,8 @@ def read_diginetica(files: Sequence[Path], options: LogOptions, listener: Listen
     is put at the end of that day and the others before it, so that time orders a session by `timeframe` alone.
     """
     layout = TextLayout(";")
-    collector = ClickCollector(listener, time_unit="ms")
-    read_text(files, layout, choose_diginetica, collector, listener)
+    collector = ClickCollector(progress, time_unit="ms")
+    read_text(files, layout, choose_diginetica, collector, progress)
     clicks = collector.clicks()
     if not len(clicks):
         return Reading(clicks)
@@ -68,7 +68,7 @@ def choose_diginetica(path: Path, names: list[str]) -> Columns:
     )
 
 
-def read_retailrocket(files: Sequence[Path], options: LogOptions, listener: Listener) -> Reading:
+def read_retailrocket(files: Sequence[Path], options: LogOptions, progress: Progress) -> Reading:
     """RetailRocket's `events.csv`: a log of visitors. Views alone are read unless --events says otherwise."""
     options = replace(
         options,
@@ -79,33 +79,33 @@ def read_retailrocket(files: Sequence[Path], options: LogOptions, listener: List
         events=options.events or ("view",),
         time_unit="ms",
     )
-    return replace(read_csv(files, options, listener), of_users=True)
+    return replace(read_csv(files, options, progress), of_users=True)
 
 
-def read_csv(files: Sequence[Path], options: LogOptions, listener: Listener) -> Reading:
+def read_csv(files: Sequence[Path], options: LogOptions, progress: Progress) -> Reading:
     """Any delimited text with a header."""
-    return read_delimited(files, TextLayout(options.delimiter, quote='"'), options, listener)
+    return read_delimited(files, TextLayout(options.delimiter, quote='"'), options, progress)
 
 
-def read_recbole(files: Sequence[Path], options: LogOptions, listener: Listener) -> Reading:
+def read_recbole(files: Sequence[Path], options: LogOptions, progress: Progress) -> Reading:
     """RecBole's atomic `.inter` files: tabs, and a header of `name:type`."""
-    return read_delimited(files, TextLayout("\t", typed=True), options, listener)
+    return read_delimited(files, TextLayout("\t", typed=True), options, progress)
 
 
-def read_delimited(files: Sequence[Path], layout: TextLayout, options: LogOptions, listener: Listener) -> Reading:
-    collector = ClickCollector(listener, options.events, options.time_unit)
+def read_delimited(files: Sequence[Path], layout: TextLayout, options: LogOptions, progress: Progress) -> Reading:
+    collector = ClickCollector(progress, options.events, options.time_unit)
     of_users: list[bool] = []
 
     def choose(path: Path, names: list[str]) -> Columns:
-        chosen = choose_columns(path, names, options, listener, "\t" if layout.typed else None)
+        chosen = choose_columns(path, names, options, progress, "\t" if layout.typed else None)
         of_users.append(chosen.of_users)
         return chosen.columns
 
-    read_text(files, layout, choose, collector, listener)
-    return finish(collector, any(of_users), listener)
+    read_text(files, layout, choose, collector, progress)
+    return finish(collector, any(of_users), progress)
 
 
-def finish(collector: ClickCollector, of_users: bool, listener: Listener) -> Reading:
+def finish(collector: ClickCollector, of_users: bool, progress: Progress) -> Reading:
     clicks = collector.clicks()
     if collector.events and collector.rows:
         if not len(clicks):
@@ -113,18 +113,18 @@ def finish(collector: ClickCollector, of_users: bool, listener: Listener) -> Rea
                 f"none of {collector.rows:,} rows is of the events {', '.join(collector.events)}; "
                 "name the kinds that the log has with --events"
             )
-        listener.say(f"kept {len(clicks):,} of {collector.rows:,} rows: events {', '.join(collector.events)}")
+        progress.message(f"kept {len(clicks):,} of {collector.rows:,} rows: events {', '.join(collector.events)}")
     return Reading(clicks, of_users)
 
 
-def read_parquet(files: Sequence[Path], options: LogOptions, listener: Listener) -> Reading:
+def read_parquet(files: Sequence[Path], options: LogOptions, progress: Progress) -> Reading:
     """Parquet with any column types; batch by batch."""
-    collector = ClickCollector(listener, options.events, options.time_unit)
+    collector = ClickCollector(progress, options.events, options.time_unit)
     of_users = False
     frames = [(path, scan_parquet(path)) for path in files]
     total = sum(frame.select(pl.len()).collect().item() for _, frame in frames)
     for path, frame in frames:
-        chosen = choose_columns(path, frame.collect_schema().names(), options, listener)
+        chosen = choose_columns(path, frame.collect_schema().names(), options, progress)
         of_users |= chosen.of_users
         columns = {role: pl.col(name).alias(role) for role, name in chosen.columns.used().items()}
         # Tables that passed through pandas write missing numbers as NaN.
@@ -136,13 +136,13 @@ def read_parquet(files: Sequence[Path], options: LogOptions, listener: Listener)
             for batch in rows.collect_batches(chunk_size=PARQUET_ROWS, maintain_order=True):
                 collector.add(batch, partial(blame_row, path, chosen, first, batch))
                 first += len(batch)
-                listener.progress("Reading", collector.rows, total)
+                progress.update("Reading", collector.rows, total)
         except pl.exceptions.PolarsError as error:
             raise InputError(
                 f"{path}, after row {first}: can't be read ({first_line(error)}); the file is damaged, or a column "
                 "holds something that is no id, number or text"
             ) from None
-    return finish(collector, of_users, listener)
+    return finish(collector, of_users, progress)
 
 
 def first_line(error: Exception) -> str:
@@ -182,10 +182,10 @@ OTTO_SCHEMA = pl.Schema({"session": pl.String(), "events": pl.List(OTTO_EVENT)})
 INEXACT_ID = re.compile(rb'"(?:aid|session)"\s*:\s*-?\d+[.eE]')  # would not come back as it stands in the file
 
 
-def read_otto(files: Sequence[Path], options: LogOptions, listener: Listener) -> Reading:
+def read_otto(files: Sequence[Path], options: LogOptions, progress: Progress) -> Reading:
     """OTTO's JSON lines: a session and its events. Clicks alone are read unless --events says otherwise."""
-    collector = ClickCollector(listener, options.events or ("clicks",), "ms")
-    for block in blocks(files, listener):
+    collector = ClickCollector(progress, options.events or ("clicks",), "ms")
+    for block in blocks(files, progress):
         complain = partial(blame_json, block)
         if INEXACT_ID.search(block.data):
             complain(0, {})
@@ -196,7 +196,7 @@ def read_otto(files: Sequence[Path], options: LogOptions, listener: Listener) ->
             raise InputError(f"{block.path}, from line {block.first_line}: {first_line(error)}") from None
         events = sessions.explode("events").unnest("events")
         collector.add(events.rename({"aid": "item", "ts": "time", "type": "event"}), complain)
-    return finish(collector, False, listener)
+    return finish(collector, False, progress)
 
 
 def blame_json(block: Block, row: int | None, _: BadTimes) -> None:
@@ -222,11 +222,11 @@ def blame_json(block: Block, row: int | None, _: BadTimes) -> None:
         raise InputError(f"{block.path}, from line {block.first_line}: a session or event is not as OTTO writes them")
 
 
-def read_sessions(files: Sequence[Path], options: LogOptions, listener: Listener) -> Reading:
+def read_sessions(files: Sequence[Path], options: LogOptions, progress: Progress) -> Reading:
     """One session a line, item ids separated by spaces, oldest click first, sessions in order of time."""
-    collector = ClickCollector(listener, time_unit="ms")
+    collector = ClickCollector(progress, time_unit="ms")
     before = 0
-    for block in blocks(files, listener):
+    for block in blocks(files, progress):
         lines = pl.Series("item", decode(block).split("\n"), dtype=pl.String).str.replace_all(r"[ \t\r]+", " ")
         lines = lines.str.strip_chars(" ")
         number = pl.int_range(before, before + len(lines), eager=True)
@@ -243,7 +243,7 @@ def blame_word(block: Block, lines: pl.Series, row: int | None, _: BadTimes) -> 
     raise InputError(f"{block.path}, line {line}: an item id is negative; mend or remove the line")
 
 
-def read_srgnn(files: Sequence[Path], options: LogOptions, listener: Listener) -> Reading:
+def read_srgnn(files: Sequence[Path], options: LogOptions, progress: Progress) -> Reading:
     """The pickles that SR-GNN's preprocessing writes and many repositories share."""
     sequences = [sequence for path in files for sequence in read_sequences(path)]
     frame = pl.DataFrame({"item": sequences}, schema={"item": pl.List(pl.Int64)}).with_row_index("session")
@@ -253,7 +253,7 @@ def read_srgnn(files: Sequence[Path], options: LogOptions, listener: Listener) -
     return Reading(clicks)
 
 
-Reader = Callable[[Sequence[Path], LogOptions, Listener], Reading]
+Reader = Callable[[Sequence[Path], LogOptions, Progress], Reading]
 
 READERS: dict[str, Reader] = {
     "yoochoose": read_yoochoose,

@@ -19,7 +19,7 @@ import numpy as np
 import zstandard
 
 from posrec.errors import InputError
-from posrec.listener import Listener
+from posrec.progress import Progress
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -114,7 +114,7 @@ def complaining(path: Path) -> Iterator[None]:
         raise InputError(f"{path} is cut short or damaged: it does not unpack ({error}); fetch it again") from None
 
 
-def blocks(files: Sequence[Path], listener: Listener, quoted: bool = False) -> Iterator[Block]:
+def blocks(files: Sequence[Path], progress: Progress, quoted: bool = False) -> Iterator[Block]:
     """Every file as blocks of whole lines. With `quoted`, a line break inside double quotes does not end a line.
 
     The next block is read and unpacked in a thread of its own while the one before it is being worked on.
@@ -130,7 +130,7 @@ def blocks(files: Sequence[Path], listener: Listener, quoted: bool = False) -> I
                     data = data.removeprefix(BYTE_ORDER_MARK)
                 yield Block(path, data, line)
                 line += count_lines(data)
-                listener.progress("Reading", before + packed.tell(), total)
+                progress.update("Reading", before + packed.tell(), total)
         before += path.stat().st_size
 
 

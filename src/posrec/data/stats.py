@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posrec.data.sessions import PreparedDataset, SessionDataset, fingerprint
+from posrec.data.dataset import PreparedDataset, SessionDataset, fingerprint
 from posrec.errors import InputError
 
 LENGTH_BINS = (2, 3, 4, 5, 6, 8, 11, 16, 21, 51)  # the first length of each bin; the last bin has no end

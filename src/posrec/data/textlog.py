@@ -16,7 +16,7 @@ import polars as pl
 from posrec.data.sources import Block, blocks
 from posrec.data.times import TimeReader, parse_text
 from posrec.errors import InputError
-from posrec.listener import Listener
+from posrec.progress import Progress
 
 NEGATIVE = re.compile(r"-[0-9]+(\.[0-9]+)?")
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar", " ": "a space"}
@@ -77,10 +77,10 @@ Complaint = Callable[[int | None, BadTimes], None]
 class ClickCollector:
     """Gathers checked clicks; ids become categories of their own, times become milliseconds."""
 
-    def __init__(self, listener: Listener, events: Sequence[str] = (), time_unit: str | None = None) -> None:
+    def __init__(self, progress: Progress, events: Sequence[str] = (), time_unit: str | None = None) -> None:
         self.session_type = pl.Categorical(pl.Categories.random())
         self.item_type = pl.Categorical(pl.Categories.random())
-        self.read_time = TimeReader(listener, time_unit)
+        self.read_time = TimeReader(progress, time_unit)
         self.events = list(events)
         self.rows = 0
         self.frames: list[pl.DataFrame] = []
@@ -154,12 +154,12 @@ def read_text(
     layout: TextLayout,
     choose: Callable[[Path, list[str]], Columns],
     collector: ClickCollector,
-    listener: Listener,
+    progress: Progress,
 ) -> None:
     """Read every file into `collector`; `choose` picks the columns from a file's header."""
     names: list[str] = []
     columns = Columns("", "", "")
-    for block in blocks(files, listener, quoted=layout.quote is not None):
+    for block in blocks(files, progress, quoted=layout.quote is not None):
         if block.first_line == 1:
             names, block = header_of(block, layout)
             columns = choose(block.path, names)

@@ -5,7 +5,7 @@ import re
 import polars as pl
 
 from posrec.errors import InputError
-from posrec.listener import Listener
+from posrec.progress import Progress
 
 MILLISECONDS_PER = {"s": 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
 UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
@@ -36,10 +36,10 @@ def parse_duration(text: str) -> int:
 class TimeReader:
     """Reads columns of one log; what its numbers count is settled by the first of them, and said."""
 
-    def __init__(self, listener: Listener, unit: str | None = None) -> None:
+    def __init__(self, progress: Progress, unit: str | None = None) -> None:
         if unit is not None and unit not in MILLISECONDS_PER:
             raise InputError(f"time unit {unit!r} is not known; choose one of {', '.join(MILLISECONDS_PER)}")
-        self.listener = listener
+        self.progress = progress
         self.unit = unit
 
     def __call__(self, column: pl.Series) -> pl.Series:
@@ -77,7 +77,7 @@ class TimeReader:
     def scale(self, numbers: pl.Series) -> pl.Series:
         if self.unit is None and numbers.drop_nulls().len():
             self.unit = guess_unit(abs(float(numbers.drop_nulls()[0])))
-            self.listener.say(f"times read as {UNIT_NAMES[self.unit]} (pass --time-unit if that is wrong)")
+            self.progress.message(f"times read as {UNIT_NAMES[self.unit]} (pass --time-unit if that is wrong)")
         factor = MILLISECONDS_PER[self.unit or "ms"]
         if numbers.dtype.is_integer():
             whole = numbers.cast(pl.Int64, strict=False)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from posrec.errors import InputError
-from posrec.files import read_json
+from posrec.io import read_json
 
 FILE = "vocabulary.json"
 

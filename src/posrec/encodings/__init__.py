@@ -1,6 +1,6 @@
 """Positional encodings and the theory that examines them."""
 
-from .awareness import Analysis, analyse
-from .schemes import ENCODINGS, attention_bias, make_encoding
+from posrec.encodings.awareness import Analysis, analyse
+from posrec.encodings.schemes import ENCODINGS, attention_bias, make_encoding
 
 __all__ = ["ENCODINGS", "Analysis", "analyse", "attention_bias", "make_encoding"]

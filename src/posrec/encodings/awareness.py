@@ -24,13 +24,13 @@ one unit. The slowest sinusoid, cos(pos / 10000), differs between positions 0 an
 
 import copy
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from .schemes import ENCODINGS, LEARNED, THEORY_ONLY, Scheme, make_encoding
-from .threads import one_thread
+from posrec.encodings.schemes import ENCODINGS, LEARNED, THEORY_ONLY, Scheme, make_encoding
 
 ROUNDING_UNITS = 64
 # A true fit leaves under 1e-10, for the slow sinusoids are nearly dependent. The least failure is an odd d's sine that
@@ -287,3 +287,13 @@ def linearity(cells: Cells) -> Linearity:
 def examined_names() -> tuple[str, ...]:
     """Every name `analyse` knows: those a model can use, and the theory's own."""
     return (*ENCODINGS, *THEORY_ONLY)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

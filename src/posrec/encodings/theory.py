@@ -9,9 +9,8 @@ from dataclasses import dataclass, fields
 
 import torch
 
-from .awareness import Analysis, Awareness, Cells, Pair, analyse, build, sessions, tabulate
-from .schemes import RPE
-from .threads import one_thread
+from posrec.encodings.awareness import Analysis, Awareness, Cells, Pair, analyse, build, one_thread, sessions, tabulate
+from posrec.encodings.schemes import RPE
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,7 @@
 import torch
 from torch import Tensor
 
-from posrec.data.batch import collate
-from posrec.data.graph import build_graph
-from posrec.data.sessions import SessionDataset
+from posrec.data.dataset import SessionDataset, collate
 from posrec.evaluation.metrics import mrr, recall
 
 LENGTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, None))
@@ -29,7 +27,7 @@ def first_repeats(samples: SessionDataset, rows: int = 4096) -> Tensor:
     found = []
     for start in range(0, len(samples), rows):
         batch = collate(samples, torch.arange(start, min(start + rows, len(samples))), samples.longest)
-        graph = build_graph(batch, with_distances=False)
+        graph = batch.build_graph(with_distances=False)
         position = torch.arange(1, batch.items.shape[1] + 1)
         again = batch.mask & (graph.alias < position - 1)
         found.append(torch.where(again.any(1), again.int().argmax(1) + 1, 0))

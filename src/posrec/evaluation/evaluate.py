@@ -1,25 +1,19 @@
 """Full ranking of every test sample, in bounded memory; the one place where ranks are computed."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from posrec.data.batch import SessionBatch, collate
-from posrec.data.sessions import SessionDataset
+from posrec.data.dataset import SessionDataset, collate
 from posrec.evaluation.metrics import CUTOFFS, coverage, mean_popularity, rank_metrics, ranks_of
-from posrec.listener import Listener, SilentListener
+from posrec.models.base import Model
+from posrec.progress import Progress, SilentProgress
 
 SCORES_AT_ONCE = 1 << 25  # floats; 128 MB at a time, whatever the catalogue's size
 MOST_ROWS = 2048
 PAIRS = 8  # numbers that a model may hold for every two clicks of a session: edges, distances, attention
-
-
-class Scorer(Protocol):
-    """What evaluation asks of a model: scores of items 1..n for a batch of sessions."""
-
-    def scores(self, batch: SessionBatch) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -36,15 +30,15 @@ class Evaluation:
 
 @torch.inference_mode()
 def evaluate(
-    model: Scorer,
+    model: Model,
     samples: SessionDataset,
     items: int,
     max_length: int,
     popularity: Tensor,
-    listener: Listener | None = None,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Rank all `items` for every sample. `popularity [items + 1]` counts training clicks."""
-    listener = listener or SilentListener()
+    progress = progress or SilentProgress()
     device = samples.items.device
     of_a_row = max(items, PAIRS * min(max_length, samples.longest) ** 2)
     rows = max(1, min(MOST_ROWS, SCORES_AT_ONCE // of_a_row))
@@ -59,7 +53,7 @@ def evaluate(
         assert batch.targets is not None
         ranks[ids] = ranks_of(scores, batch.targets)
         top[ids] = scores.topk(top.shape[1]).indices + 1
-        listener.progress("Evaluating", start + rows, len(samples))
+        progress.update("Evaluating", start + rows, len(samples))
     metrics = rank_metrics(ranks)
     metrics[f"coverage@{max(CUTOFFS)}"] = float(coverage(top, items))
     metrics[f"popularity@{max(CUTOFFS)}"] = float(mean_popularity(top, popularity.to(device)))

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posrec.data.sessions import PreparedDataset
+from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
 from posrec.evaluation.breakdown import by_first_repeat, by_length, first_repeats
 from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.significance import Comparison, compare_paired, gains, holm
-from posrec.files import write_json, write_text
 from posrec.fitting import fit_run
-from posrec.listener import Listener
-from posrec.runs import spec_of
+from posrec.io import write_json, write_text
+from posrec.models.own import find_spec
+from posrec.progress import Progress
 
 TESTED = (("recall", 20), ("mrr", 20))
 
@@ -56,7 +56,7 @@ def compare(
     out: Path,
     settings: dict[str, Any] | None = None,
     device: str = "auto",
-    listener: Listener | None = None,
+    progress: Progress | None = None,
 ) -> Outcome:
     """Train and evaluate each model into `out/<model>`; write `comparison.json` and `report.html`."""
     from posrec.experiments.compare_report import report
@@ -64,13 +64,13 @@ def compare(
     names = [model.rpartition(":")[2] for model in models]  # my_model.py:MINE is called MINE
     if len(set(names)) < 2 or len(set(names)) < len(names):
         raise InputError(f"--models {','.join(models)}: name at least two different models, separated by commas")
-    specs = [spec_of(model) for model in models]
-    listener = listener or Listener()
+    specs = [find_spec(model) for model in models]
+    progress = progress or Progress()
     evaluations: dict[str, Evaluation] = {}
     for name, model, spec in zip(names, models, specs, strict=True):
-        listener.say(f"{name}:")
-        own = {} if spec.counts else settings
-        evaluations[name] = fit_run(data, model, out / name, own, device, listener=listener)[1]
+        progress.message(f"{name}:")
+        own = {} if not spec.is_trained else settings
+        evaluations[name] = fit_run(data, model, out / name, own, device, progress=progress)[1]
     outcome = examine(evaluations, data)
     write_json(out / "comparison.json", {"dataset": data.fingerprint, **asdict(outcome)})
     write_text(out / "report.html", report(outcome, data))

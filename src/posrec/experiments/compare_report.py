@@ -4,7 +4,7 @@ import io
 from html import escape
 from typing import Any
 
-from posrec.data.sessions import PreparedDataset
+from posrec.data.dataset import PreparedDataset
 from posrec.experiments.compare import Outcome, Pair
 
 STYLE = """

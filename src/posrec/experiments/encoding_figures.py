@@ -14,16 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from posrec.encodings.schemes import make_encoding
-from posrec.listener import Listener, SilentListener
-
-from .trained_encoding import TrainedEncoding
+from posrec.experiments.trained_encoding import TrainedEncoding
+from posrec.progress import Progress, SilentProgress
 
 SHORT, LONG = 10, 20
 
 
-def draw(folder: Path, d: int, trained: Sequence[TrainedEncoding] = (), listener: Listener | None = None) -> list[Path]:
+def draw(folder: Path, d: int, trained: Sequence[TrainedEncoding] = (), progress: Progress | None = None) -> list[Path]:
     """Write every figure into `folder` as SVG and PNG; the paths written, in order."""
-    listener = listener or SilentListener()
+    progress = progress or SilentProgress()
     folder.mkdir(parents=True, exist_ok=True)
     fixed = {"SPE": make_encoding("spe", d, LONG), "DPE": make_encoding("dpe", d, LONG)}
     figures: dict[str, Callable[[], Any]] = {
@@ -36,7 +35,7 @@ def draw(folder: Path, d: int, trained: Sequence[TrainedEncoding] = (), listener
         figures[f"alike-{one.name}-run-{number}"] = partial(trained_figure, one)
     written: list[Path] = []
     for name, figure in figures.items():
-        listener.progress("Drawing", len(written) / 2, len(figures), name)
+        progress.update("Drawing", len(written) / 2, len(figures), name)
         written += save(figure(), folder / name)
     return written
 

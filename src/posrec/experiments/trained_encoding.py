@@ -8,9 +8,8 @@ from torch import nn
 
 from posrec.encodings.schemes import LEARNED, make_encoding
 from posrec.errors import InputError
-from posrec.run_folder import CONFIG
-from posrec.runs import read_config
-from posrec.tensors import WEIGHTS, load_tensors
+from posrec.io import RUN, WEIGHTS, load_tensors
+from posrec.run import read_config
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ def load_trained_encoding(run: Path) -> TrainedEncoding:
     name = read_config(run).get("encoding")
     if name not in LEARNED:
         found = "names no encoding" if name is None else f"has encoding {name!r}, which has no learned table"
-        raise InputError(f"{run / CONFIG} {found}; learned are: {' '.join(LEARNED)}")
+        raise InputError(f"{run / RUN} {found}; learned are: {' '.join(LEARNED)}")
     table = find_table(run / WEIGHTS)
     rows, d = table.shape
     scheme = make_encoding(name, d=d, max_length=rows)

@@ -12,14 +12,16 @@ from typing import Any
 
 import torch
 
-from posrec.data.sessions import PreparedDataset
-from posrec.devices import choose_device
+from posrec.config import split_settings
+from posrec.data.dataset import PreparedDataset
+from posrec.device import choose_device
 from posrec.errors import InputError, RunFailed
-from posrec.files import write_json
-from posrec.listener import Listener, SilentListener
-from posrec.models.catalog import CATALOG, ModelSpec
+from posrec.io import write_json
+from posrec.models.base import CountingModel, SessionModel
+from posrec.models.registry import MODELS, ModelSpec
+from posrec.progress import Progress, SilentProgress
 from posrec.training.loop import CHOSEN_BY, evaluate_on, train
-from posrec.training.settings import Settings, split_settings
+from posrec.training.settings import Settings
 
 STUDY, SUMMARY = "study.db", "tuning.json"
 STARTING = 4  # trials that are never cut, so that there is a median to cut by
@@ -85,11 +87,11 @@ def tune(
     epochs: int = 15,
     device: str = "auto",
     seed: int = 0,
-    listener: Listener | None = None,
+    progress: Progress | None = None,
 ) -> Tuned:
     """Search until the study in `out` has `trials` trials, those of earlier calls counted. `fixed` is not searched."""
     optuna = import_optuna()
-    listener = listener or SilentListener()
+    progress = progress or SilentProgress()
     spec, where = known(model), choose_device(device)
     fixed = dict(fixed or {})
     space = {name: values for name, values in SEARCH[model].items() if name not in fixed}
@@ -111,18 +113,16 @@ def tune(
     if before == 0:
         study.enqueue_trial({name: usual[name] for name in space}, skip_if_exists=True)
     elif before < trials:
-        listener.say(f"going on after {before} trials in {out / STUDY}")
+        progress.message(f"going on after {before} trials in {out / STUDY}")
 
     def objective(trial: Any) -> float:
         settings = {**fixed, **{name: suggest(trial, name, values) for name, values in space.items()}}
-        listener.progress(
-            "Trials", len(finished(study)), trials, ", ".join(f"{k}={v}" for k, v in trial.params.items())
-        )
-        return worth(spec, data, {**settings, "seed": seed}, epochs, where, TrialListener(trial, optuna, listener))
+        progress.update("Trials", len(finished(study)), trials, ", ".join(f"{k}={v}" for k, v in trial.params.items()))
+        return worth(spec, data, {**settings, "seed": seed}, epochs, where, TrialProgress(trial, optuna, progress))
 
     for _ in range(trials - before):
         study.optimize(objective, n_trials=1, catch=(RunFailed, torch.OutOfMemoryError))
-        listener.progress("Trials", len(finished(study)), trials)
+        progress.update("Trials", len(finished(study)), trials)
     outcome = examine(study, optuna, space, usual)
     trials_told = [{"settings": one.params, "state": one.state.name.lower(), CHOSEN_BY: one.value}
                    for one in finished(study)]  # fmt: skip
@@ -137,7 +137,7 @@ def worth(
     settings: dict[str, Any],
     epochs: int,
     device: torch.device,
-    listener: Listener,
+    progress: Progress,
 ) -> float:
     """The best epoch's metric on validation of a model fitted without it."""
     wanted = {"protocol": "early-stop", "epochs": epochs, **settings}
@@ -145,21 +145,22 @@ def worth(
     training.check()
     torch.manual_seed(training.seed)
     network = spec.build(data.train_items, model_config)
-    if spec.counts:
+    if isinstance(network, CountingModel):
         part = data.fitting
-        network.count(part.items[: part.clicks], part.offsets)  # type: ignore[operator]
-        return float(evaluate_on(network, data, data.validation, device, SilentListener()).metrics[CHOSEN_BY])
+        network.count(part.items[: part.clicks], part.offsets)
+        return float(evaluate_on(network, data, data.validation, device, SilentProgress()).metrics[CHOSEN_BY])
+    assert isinstance(network, SessionModel)
     with tempfile.TemporaryDirectory() as scratch:
-        return train(network, data, training, Path(scratch), device, listener).best
+        return train(network, data, training, Path(scratch), device, progress).best
 
 
-class TrialListener(Listener):
+class TrialProgress(Progress):
     """Tells Optuna of every epoch, which may end the trial; the sentences of single trainings are not passed on."""
 
-    def __init__(self, trial: Any, optuna: Any, listener: Listener) -> None:
-        self.trial, self.optuna, self.listener = trial, optuna, listener
+    def __init__(self, trial: Any, optuna: Any, progress: Progress) -> None:
+        self.trial, self.optuna, self.progress = trial, optuna, progress
 
-    def say(self, sentence: str) -> None:
+    def message(self, text: str) -> None:
         pass
 
     def validated(self, epoch: int, metrics: dict[str, float]) -> None:
@@ -199,7 +200,7 @@ def rounded(value: Any, values: Range | Choices) -> Any:
 
 def train_command(folder: Path, model: str, tuned: Tuned, fixed: Mapping[str, Any], epochs: int) -> str:
     """What to type to train with the settings found."""
-    protocol = "" if CATALOG[model].counts else f" --protocol early-stop --epochs {epochs}"
+    protocol = "" if not MODELS[model].is_trained else f" --protocol early-stop --epochs {epochs}"
     chosen = "".join(f" --set {name}={value}" for name, value in {**fixed, **tuned.settings}.items())
     return f"posrec train {folder} --model {model} --out runs/tuned{protocol}{chosen}"
 
@@ -207,7 +208,7 @@ def train_command(folder: Path, model: str, tuned: Tuned, fixed: Mapping[str, An
 def known(model: str) -> ModelSpec:
     if model not in SEARCH:
         raise InputError(f"model {model!r} has no search space; choose one of {', '.join(SEARCH)}")
-    return CATALOG[model]
+    return MODELS[model]
 
 
 def import_optuna() -> Any:

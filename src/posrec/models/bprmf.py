@@ -7,10 +7,11 @@ session has no user, so w_u is the mean of its items' latent vectors, as the fie
 
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from posrec.data.batch import SessionBatch
-from posrec.layers.item_table import ItemTable
+from posrec.models.base import SessionModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.item_table import ItemTable
 
 
 @dataclass(frozen=True)
@@ -19,28 +20,12 @@ class BPRMFConfig:
     max_length: int = 20  # the latest clicks that are read
 
 
-class BPRMF(nn.Module):
-    """Items are numbered 1..items; any other number is an item the model does not know."""
-
+class BPRMF(SessionModel):
     def __init__(self, items: int, config: BPRMFConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.items = items
+        super().__init__(items, config)
         self.embedding = ItemTable(items, config.d)
-
-    def session_vectors(self, batch: SessionBatch) -> Tensor:
-        """w [B, d]."""
-        return self.vectors(batch)[0]
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """w [B, d] and the item table, whose first n rows are H; for training, where both get a gradient."""
         x, table = self.embedding.look_up_and_table(batch.items)  # [B, L, d], zeros where there is no click
         return x.sum(1) / batch.lengths[:, None], table
-
-    def item_vectors(self) -> Tensor:
-        """H [n, d]: row i is item i + 1."""
-        return self.embedding.vectors()
-
-    def scores(self, batch: SessionBatch) -> Tensor:
-        """[B, n]."""
-        return self.session_vectors(batch) @ self.item_vectors().T

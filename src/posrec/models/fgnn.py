@@ -15,13 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec.data.batch import SessionBatch
-from posrec.data.graph import SessionGraph, build_graph
-from posrec.layers.anchors import add_anchors, neighbours
-from posrec.layers.item_table import ItemTable
-from posrec.layers.linear import linear
-from posrec.layers.packing import Packing, pack
-from posrec.layers.product import batched_product
+from posrec.models.base import SessionModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.graph import SessionGraph, add_anchors, neighbours
+from posrec.nn.item_table import ItemTable
+from posrec.nn.matmul import batched_product, linear
+from posrec.nn.packing import Packing
 
 SLOPE = 0.2  # of LeakyReLU below zero
 
@@ -87,13 +86,9 @@ class Readout(nn.Module):
         return torch.cat([query, heard], dim=1)
 
 
-class FGNN(nn.Module):
-    """Items are numbered 1..items; any other number is an item the model does not know."""
-
+class FGNN(SessionModel):
     def __init__(self, items: int, config: FGNNConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.items = items
+        super().__init__(items, config)
         d = config.d
         self.embedding = ItemTable(items, d)
         self.attention = nn.ModuleList(WeightedAttention(d, config.heads) for _ in range(config.layers))
@@ -109,15 +104,11 @@ class FGNN(nn.Module):
             nn.init.orthogonal_(matrix)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
-        return build_graph(batch, with_distances=self.config.anchors)
-
-    def session_vectors(self, batch: SessionBatch) -> Tensor:
-        return self.vectors(batch)[0]
+        return batch.build_graph(with_distances=self.config.anchors)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """Session vectors [B, d] and the item table, whose first n rows are the items."""
-        graph = batch.graph or self.build_graph(batch)
-        packing = batch.packing or pack(graph.nodes, batch.capacity)
+        graph, packing = self.graph_and_packing(batch)
         nodes, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))  # [T, d]
         last = graph.last(batch.lengths)
         weights = self.weights(graph, last).to(nodes.dtype)
@@ -139,11 +130,3 @@ class FGNN(nn.Module):
             incoming = torch.maximum(*both)
         loop = torch.eye(incoming.shape[1], device=incoming.device)
         return torch.where(incoming == 0, loop, incoming)
-
-    def item_vectors(self) -> Tensor:
-        """[n, d]: row i is item i + 1."""
-        return self.embedding.vectors()
-
-    def scores(self, batch: SessionBatch) -> Tensor:
-        """[B, n]."""
-        return self.session_vectors(batch) @ self.item_vectors().T

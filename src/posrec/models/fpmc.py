@@ -7,10 +7,11 @@ another for being reached. Fitted by S-BPR, the pairwise loss over sequences (`t
 
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from posrec.data.batch import SessionBatch
-from posrec.layers.item_table import ItemTable
+from posrec.models.base import SessionModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.item_table import ItemTable
 
 
 @dataclass(frozen=True)
@@ -19,13 +20,9 @@ class FPMCConfig:
     max_length: int = 1  # the last click is all it reads
 
 
-class FPMC(nn.Module):
-    """Items are numbered 1..items; any other number is an item the model does not know."""
-
+class FPMC(SessionModel):
     def __init__(self, items: int, config: FPMCConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.items = items
+        super().__init__(items, config)
         self.left = ItemTable(items, config.d)  # v^{L,I}
         self.reached = ItemTable(items, config.d)  # v^{I,L}
 
@@ -41,7 +38,3 @@ class FPMC(nn.Module):
     def item_vectors(self) -> Tensor:
         """v^{I,L} [n, d]: row i is item i + 1."""
         return self.reached.vectors()
-
-    def scores(self, batch: SessionBatch) -> Tensor:
-        """[B, n]."""
-        return self.session_vectors(batch) @ self.item_vectors().T

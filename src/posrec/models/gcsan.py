@@ -8,19 +8,19 @@ Eq. (7); items are scored by their product with it, Eq. (8).
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec.data.batch import SessionBatch
-from posrec.data.graph import SessionGraph, build_graph
-from posrec.layers.anchors import message_weights
-from posrec.layers.gated_graph import GatedGraph
-from posrec.layers.item_table import ItemTable
-from posrec.layers.linear import linear
-from posrec.layers.packing import Packing, pack
-from posrec.layers.transformer import in_turn, self_attention
+from posrec.models.base import SessionModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.gated_graph import GatedGraph, message_graph
+from posrec.nn.graph import SessionGraph
+from posrec.nn.item_table import ItemTable
+from posrec.nn.matmul import linear
+from posrec.nn.packing import Packing
+from posrec.nn.transformer import apply_layers, self_attention
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,11 @@ class SelfAttentionLayer(nn.Module):
         return mapped + attended
 
 
-class GCSAN(nn.Module):
-    """Items are numbered 1..items; any other number is an item the model does not know."""
-
+class GCSAN(SessionModel):
     def __init__(self, items: int, config: GCSANConfig) -> None:
-        super().__init__()
+        super().__init__(items, config)
         if not 0 <= config.weight <= 1:
             raise ValueError(f"weight={config.weight} must be between 0 and 1")
-        self.config = config
-        self.items = items
         self.embedding = ItemTable(items, config.d)
         self.graph = GatedGraph(config.d)
         self.attention = nn.ModuleList(SelfAttentionLayer(config.d, config.dropout) for _ in range(config.layers))
@@ -76,30 +72,14 @@ class GCSAN(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
-        graph = build_graph(batch, with_distances=self.config.anchors)
-        last = graph.last(batch.lengths)
-        weights = message_weights(graph.edges, graph.distances, graph.repeated, last, normalize=True)
-        return replace(graph, weights=weights)
-
-    def session_vectors(self, batch: SessionBatch) -> Tensor:
-        """S_f [B, d], Eq. (7)."""
-        return self.vectors(batch)[0]
+        return message_graph(batch, self.config.anchors, normalize=True)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """S_f [B, d] and the item table, whose first n rows are the items."""
-        graph = batch.graph or self.build_graph(batch)
-        packing = batch.packing or pack(graph.nodes, batch.capacity)
+        graph, packing = self.graph_and_packing(batch)
         x, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))  # [T, d]
         assert graph.weights is not None
         nodes = self.graph(x, graph.weights, packing)  # H [T, d], Eq. (1), (2)
         last_row, weight = packing.row_at(graph.last(batch.lengths)), self.config.weight
-        attended = in_turn(self.attention, nodes, last_row, packing)  # E^(k), Eq. (3)-(6)
+        attended = apply_layers(self.attention, nodes, last_row, packing)  # E^(k), Eq. (3)-(6)
         return weight * attended + (1 - weight) * nodes[last_row], table
-
-    def item_vectors(self) -> Tensor:
-        """[n, d]: row i is item i + 1."""
-        return self.embedding.vectors()
-
-    def scores(self, batch: SessionBatch) -> Tensor:
-        """[B, n], the logits of Eq. (8)."""
-        return self.session_vectors(batch) @ self.item_vectors().T

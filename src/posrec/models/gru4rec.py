@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from posrec.data.batch import SessionBatch
-from posrec.layers.item_table import ItemTable
-from posrec.layers.last_click import at_last_click
-from posrec.layers.recurrent import Recurrent
+from posrec.models.base import SessionModel
+from posrec.nn.batch import SessionBatch, at_last_click
+from posrec.nn.item_table import ItemTable
+from posrec.nn.recurrent import Recurrent
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,11 @@ class GRU4RecConfig:
     max_length: int = 20  # the latest clicks that are read
 
 
-class GRU4Rec(nn.Module):
-    """Items are numbered 1..items; any other number is an item the model does not know."""
-
+class GRU4Rec(SessionModel):
     def __init__(self, items: int, config: GRU4RecConfig) -> None:
-        super().__init__()
+        super().__init__(items, config)
         if config.tied and config.hidden != config.d:
             raise ValueError(f"hidden={config.hidden}: with one table (tied=true) it must be d={config.d}")
-        self.config = config
-        self.items = items
         self.embedding = ItemTable(items, config.d)
         self.recurrent = Recurrent(config.d, config.hidden, config.layers, config.dropout)
         self.out = None if config.tied else ItemTable(items, config.hidden)
@@ -52,10 +48,6 @@ class GRU4Rec(nn.Module):
         bound = 1 / math.sqrt(self.config.hidden)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
-
-    def session_vectors(self, batch: SessionBatch) -> Tensor:
-        """h_t [B, hidden]."""
-        return self.vectors(batch)[0]
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """h_t [B, hidden] and the item table to score with, whose first n rows are items."""
@@ -70,7 +62,3 @@ class GRU4Rec(nn.Module):
     def item_vectors(self) -> Tensor:
         """[n, hidden]: row i is item i + 1."""
         return (self.out or self.embedding).vectors()
-
-    def scores(self, batch: SessionBatch) -> Tensor:
-        """[B, n]."""
-        return self.session_vectors(batch) @ self.item_vectors().T

@@ -13,12 +13,12 @@ popularity.
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from posrec.data.batch import SessionBatch
-from posrec.layers.popularity import rest_by_popularity
-from posrec.layers.ragged import add_up, offsets_of, spread
-from posrec.layers.session_index import SessionIndex, nearest
+from posrec.models.base import CountingModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.counting import add_up, offsets_of, rest_by_popularity, spread
+from posrec.nn.session_index import SessionIndex, nearest
 
 PAIRS_AT_ONCE = 1 << 22  # while counting; bounds the memory
 
@@ -32,7 +32,7 @@ class ItemKNNConfig:
     max_length: int = 50
 
 
-class ItemKNN(nn.Module):
+class ItemKNN(CountingModel):
     """The neighbours of item i are `similar[offsets[i] : offsets[i + 1]]`; there are none before `count`."""
 
     offsets: Tensor  # [items + 2] int64
@@ -41,22 +41,19 @@ class ItemKNN(nn.Module):
     rest: Tensor  # [n] below 0, by popularity
 
     def __init__(self, items: int, config: ItemKNNConfig) -> None:
-        super().__init__()
+        super().__init__(items, config)
         if config.neighbours < 1:
             raise ValueError(f"neighbours={config.neighbours} must be at least 1")
         if config.regularization < 0 or not 0 <= config.alpha <= 1:
             raise ValueError(
                 f"regularization={config.regularization} must not be negative, alpha={config.alpha} from 0 to 1"
             )
-        self.config = config
-        self.items = items
         self.register_buffer("offsets", torch.empty(0, dtype=torch.int64))
         self.register_buffer("similar", torch.empty(0, dtype=torch.int32))
         self.register_buffer("similarity", torch.empty(0))
         self.register_buffer("rest", torch.zeros(items))
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        """`items [N]`: every training click; `offsets [S + 1]`: where in them each session begins."""
         index = SessionIndex(self.items)
         index.count(items, offsets)
         sizes = index.session_offsets.diff()  # [S]

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from posrec.data.batch import SessionBatch
-from posrec.layers.item_table import ItemTable
-from posrec.layers.last_click import at_last_click
-from posrec.layers.recurrent import Recurrent
+from posrec.models.base import SessionModel
+from posrec.nn.batch import SessionBatch, at_last_click
+from posrec.nn.item_table import ItemTable
+from posrec.nn.recurrent import Recurrent
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,9 @@ class NARMConfig:
     max_length: int = 20  # the latest clicks that are read; the authors' code reads 19
 
 
-class NARM(nn.Module):
-    """Items are numbered 1..items; any other number is an item the model does not know."""
-
+class NARM(SessionModel):
     def __init__(self, items: int, config: NARMConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.items = items
+        super().__init__(items, config)
         hidden = config.hidden
         self.embedding = ItemTable(items, config.d)
         self.recurrent = Recurrent(config.d, hidden)
@@ -46,10 +42,6 @@ class NARM(nn.Module):
         self.bilinear = nn.Linear(2 * hidden, config.d, bias=False)  # B
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
         self.dropout = nn.Dropout(config.dropout)
-
-    def session_vectors(self, batch: SessionBatch) -> Tensor:
-        """B c [B, d], Eq. (10)."""
-        return self.vectors(batch)[0]
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """B c [B, d] and the item table, whose first n rows are emb; for training, where both get a gradient."""
@@ -67,11 +59,3 @@ class NARM(nn.Module):
         if self.config.softmax:
             return matching.masked_fill(~mask, -math.inf).softmax(1)
         return matching.masked_fill(~mask, 0)
-
-    def item_vectors(self) -> Tensor:
-        """emb [n, d]: row i is item i + 1."""
-        return self.embedding.vectors()
-
-    def scores(self, batch: SessionBatch) -> Tensor:
-        """[B, n], Eq. (10)."""
-        return self.session_vectors(batch) @ self.item_vectors().T

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from posrec.data.batch import SessionBatch
+from posrec.models.base import CountingModel
+from posrec.nn.batch import SessionBatch
 
 
 @dataclass(frozen=True)
@@ -13,19 +14,16 @@ class PopConfig:
     max_length: int = 1
 
 
-class Pop(nn.Module):
+class Pop(CountingModel):
     """Scores are counts of training clicks; the session does not matter."""
 
     clicks: Tensor
 
     def __init__(self, items: int, config: PopConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.items = items
+        super().__init__(items, config)
         self.register_buffer("clicks", torch.zeros(items))
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        """`items [N]`: every training click; `offsets [S + 1]`: where in them each session begins."""
         counted = items[offsets[0] : offsets[-1]].long()  # a part of a dataset shares the clicks of the whole
         self.clicks.copy_(torch.bincount(counted, minlength=self.items + 1)[1:])
 

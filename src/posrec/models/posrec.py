@@ -1,6 +1,6 @@
 """PosRec (Qiu et al., "Exploiting Positional Information for Session-based Recommendation", TOIS 2021), section 4.3.
 
-A session becomes a graph of its items (`data/graph.py`). The position-aware gated graph layer lets every node hear its
+A session becomes a graph of its items (`nn/graph.py`). The position-aware gated graph layer lets every node hear its
 neighbours and the anchors, Eq. (7)-(8); a bidirectional Transformer reads the nodes with their positional encoding,
 Eq. (9); the session's vector joins the last item, the latest and the initial intention, Eq. (10); items are scored by
 their product with it, Eq. (11).
@@ -9,20 +9,20 @@ their product with it, Eq. (11).
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from posrec.data.batch import SessionBatch
-from posrec.data.graph import SessionGraph, build_graph
 from posrec.encodings.schemes import attention_bias, make_encoding
-from posrec.layers.anchors import message_weights
-from posrec.layers.gated_graph import GatedGraph
-from posrec.layers.item_table import ItemTable
-from posrec.layers.packing import Packing, pack
-from posrec.layers.transformer import TransformerLayer, in_turn
+from posrec.models.base import SessionModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.gated_graph import GatedGraph, message_graph
+from posrec.nn.graph import SessionGraph
+from posrec.nn.item_table import ItemTable
+from posrec.nn.packing import Packing
+from posrec.nn.transformer import TransformerLayer, apply_layers
 
 PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
 
@@ -39,22 +39,18 @@ class PosRecConfig:
     heads: int = 2
     feed_forward: int = 4  # width of the Transformer's feed-forward, in d
     dropout: float = 0.0
-    start: str = "uniform"  # first weights: uniform in +-1/sqrt(d), the field's custom, or "normal" of deviation 0.1
+    initialization: str = "uniform"  # uniform in +-1/sqrt(d), the field's custom, or normal of deviation 0.1
     lambda0: float = 1.0  # weight of the last item's updated vector
     lambda1: float = 1.0  # weight of the latest intention
     lambda2: float = 1.0  # weight of the initial intention
     max_length: int = 20  # the latest clicks that are read, and the rows of a learned encoding's table
 
 
-class PosRec(nn.Module):
-    """Items are numbered 1..items; any other number is an item the model does not know."""
-
+class PosRec(SessionModel):
     def __init__(self, items: int, config: PosRecConfig) -> None:
-        super().__init__()
-        if config.start not in ("uniform", "normal"):
-            raise ValueError(f"start={config.start!r} is not known; choose uniform or normal")
-        self.config = config
-        self.items = items
+        super().__init__(items, config)
+        if config.initialization not in ("uniform", "normal"):
+            raise ValueError(f"initialization={config.initialization!r} is not known; choose uniform or normal")
         d = config.d
         self.embedding = ItemTable(items, d)
         self.graph = GatedGraph(d)
@@ -66,39 +62,27 @@ class PosRec(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As `start` says; layer norms start as the identity."""
+        """As the setting `initialization` says; layer norms start as the identity."""
         bound = 1 / math.sqrt(self.config.d)
         for module in self.modules():
             if not isinstance(module, nn.LayerNorm):
                 for parameter in module.parameters(recurse=False):
-                    if self.config.start == "normal":
+                    if self.config.initialization == "normal":
                         nn.init.normal_(parameter, std=0.1)
                     else:
                         nn.init.uniform_(parameter, -bound, bound)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
         """What of a batch does not depend on the weights; the engine may do it for many batches at once."""
-        graph = build_graph(batch, with_distances=self.config.anchors)
-        last = graph.last(batch.lengths)
-        # The weights of N_in' and N_out' in Eq. (7), [B, 2, L, L].
-        weights = message_weights(graph.edges, graph.distances, graph.repeated, last, self.config.normalize)
-        return replace(graph, weights=weights)
-
-    def session_vectors(self, batch: SessionBatch) -> Tensor:
-        """h [B, d], Eq. (10)."""
-        return self.vectors(batch)[0]
+        return message_graph(batch, self.config.anchors, self.config.normalize)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """h [B, d] and the item table, whose first n rows are X; for training, where both get a gradient."""
-        graph, packing = self.nodes(batch)
+        graph, packing = self.graph_and_packing(batch)
         x, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))
         last_item, latest, initial = self.intentions(batch, graph, packing, x)
         config = self.config
         return config.lambda0 * last_item + config.lambda1 * latest + config.lambda2 * initial, table
-
-    def nodes(self, batch: SessionBatch) -> tuple[SessionGraph, Packing]:
-        graph = batch.graph or self.build_graph(batch)
-        return graph, batch.packing or pack(graph.nodes, batch.capacity)
 
     def intentions(
         self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor
@@ -106,7 +90,9 @@ class PosRec(nn.Module):
         """X'_{l-1}, H_{l-1}, H_0: the three parts of Eq. (10), [B, d] each, from the nodes' vectors x [T, d]."""
         updated, hidden, bias = self.updated(batch, graph, packing, x)
         last_row, first_row = packing.row_at(graph.last(batch.lengths)), packing.row_of_slot[:, 0]
-        read = in_turn(self.transformer, hidden, torch.cat([last_row, first_row]), packing, bias)  # Eq. (9), [2B, d]
+        read = apply_layers(
+            self.transformer, hidden, torch.cat([last_row, first_row]), packing, bias
+        )  # Eq. (9), [2B, d]
         sessions = batch.items.shape[0]
         return updated[last_row], read[:sessions], read[sessions:]
 
@@ -123,27 +109,19 @@ class PosRec(nn.Module):
         placed = updated + packing.to_rows(self.encoding(*positions))
         return updated, placed, attention_bias(self.encoding, *positions)
 
-    def item_vectors(self) -> Tensor:
-        """X [n, d]: row i is item i + 1."""
-        return self.embedding.vectors()
-
-    def scores(self, batch: SessionBatch) -> Tensor:
-        """[B, n], the logits of Eq. (11)."""
-        return self.session_vectors(batch) @ self.item_vectors().T
-
-    def parts(self, batch: SessionBatch) -> dict[str, Tensor]:
+    def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
         """The terms of Eq. (10) by name, [B, d] each; they add up to h."""
-        graph, packing = self.nodes(batch)
+        graph, packing = self.graph_and_packing(batch)
         vectors = self.intentions(batch, graph, packing, self.embedding.look_up(packing.to_rows(batch.items)))
         weights = (self.config.lambda0, self.config.lambda1, self.config.lambda2)
         return {name: weight * vector for name, weight, vector in zip(PARTS, weights, vectors, strict=True)}
 
-    def attention(self, batch: SessionBatch) -> dict[str, Tensor]:
+    def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
         """How much each intention reads each click's node in the last Transformer layer, the mean over heads, [B, L].
 
         Clicks on the same item share a node, and are given the node's weight each.
         """
-        graph, packing = self.nodes(batch)
+        graph, packing = self.graph_and_packing(batch)
         x = self.embedding.look_up(packing.to_rows(batch.items))
         _, hidden, bias = self.updated(batch, graph, packing, x)
         for layer in self.transformer:

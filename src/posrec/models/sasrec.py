@@ -16,12 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec.data.batch import SessionBatch
 from posrec.encodings.schemes import attention_bias, make_encoding
-from posrec.layers.item_table import ItemTable
-from posrec.layers.linear import linear
-from posrec.layers.packing import Packing, pack
-from posrec.layers.transformer import in_turn, self_attention
+from posrec.models.base import SessionModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.item_table import ItemTable
+from posrec.nn.matmul import linear
+from posrec.nn.packing import Packing, pack
+from posrec.nn.transformer import apply_layers, self_attention
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,9 @@ class SelfAttentionBlock(nn.Module):
         return x
 
 
-class SASRec(nn.Module):
-    """Items are numbered 1..items; any other number is an item the model does not know."""
-
+class SASRec(SessionModel):
     def __init__(self, items: int, config: SASRecConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.items = items
+        super().__init__(items, config)
         d = config.d
         self.embedding = ItemTable(items, d)
         heads = {"heads": config.heads} if config.encoding == "rpe" else {}
@@ -90,10 +87,6 @@ class SASRec(nn.Module):
                 for parameter in module.parameters(recurse=False):
                     nn.init.uniform_(parameter, -bound, bound)
 
-    def session_vectors(self, batch: SessionBatch) -> Tensor:
-        """The last click's F [B, d], Eq. (5)."""
-        return self.vectors(batch)[0]
-
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """The last click's F [B, d] and the item table, whose first n rows are the items."""
         packing = batch.packing or pack(batch.mask, batch.capacity)
@@ -104,12 +97,4 @@ class SASRec(nn.Module):
         hidden = self.dropout(clicked + packing.to_rows(self.encoding(*positions)))  # Eq. (1)
 
         bias, last_row = attention_bias(self.encoding, *positions), packing.row_at(batch.lengths - 1)
-        return self.norm(in_turn(self.layers, hidden, last_row, packing, bias)), table  # Eq. (2)-(5)
-
-    def item_vectors(self) -> Tensor:
-        """M [n, d]: row i is item i + 1."""
-        return self.embedding.vectors()
-
-    def scores(self, batch: SessionBatch) -> Tensor:
-        """[B, n], Eq. (6)."""
-        return self.session_vectors(batch) @ self.item_vectors().T
+        return self.norm(apply_layers(self.layers, hidden, last_row, packing, bias)), table  # Eq. (2)-(5)

@@ -9,10 +9,11 @@ session is above whatever is more popular. Whole numbers, exact in float32.
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from posrec.data.batch import SessionBatch
-from posrec.layers.popularity import popularity_order
+from posrec.models.base import CountingModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.counting import popularity_order
 
 
 @dataclass(frozen=True)
@@ -20,19 +21,16 @@ class SPopConfig:
     max_length: int = 200
 
 
-class SPop(nn.Module):
+class SPop(CountingModel):
     """Scores are clicks in the session, then clicks in training."""
 
     place: Tensor
 
     def __init__(self, items: int, config: SPopConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.items = items
+        super().__init__(items, config)
         self.register_buffer("place", torch.zeros(items))
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        """`items [N]`: every training click; `offsets [S + 1]`: where in them each session begins."""
         self.place.copy_(popularity_order(items[offsets[0] : offsets[-1]], self.items))
 
     def scores(self, batch: SessionBatch) -> Tensor:

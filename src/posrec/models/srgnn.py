@@ -9,18 +9,17 @@ Eq. (7); items are scored by their product with it, Eq. (8).
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from posrec.data.batch import SessionBatch
-from posrec.data.graph import SessionGraph, build_graph
-from posrec.layers.anchors import message_weights
-from posrec.layers.gated_graph import GatedGraph
-from posrec.layers.item_table import ItemTable
-from posrec.layers.linear import linear
-from posrec.layers.packing import pack
+from posrec.models.base import SessionModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.gated_graph import GatedGraph, message_graph
+from posrec.nn.graph import SessionGraph
+from posrec.nn.item_table import ItemTable
+from posrec.nn.matmul import linear
 
 
 @dataclass(frozen=True)
@@ -31,13 +30,9 @@ class SRGNNConfig:
     max_length: int = 20  # the latest clicks that are read
 
 
-class SRGNN(nn.Module):
-    """Items are numbered 1..items; any other number is an item the model does not know."""
-
+class SRGNN(SessionModel):
     def __init__(self, items: int, config: SRGNNConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.items = items
+        super().__init__(items, config)
         d = config.d
         self.embedding = ItemTable(items, d)
         self.graph = GatedGraph(d)
@@ -53,19 +48,11 @@ class SRGNN(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
-        graph = build_graph(batch, with_distances=self.config.anchors)
-        last = graph.last(batch.lengths)
-        weights = message_weights(graph.edges, graph.distances, graph.repeated, last, normalize=True)
-        return replace(graph, weights=weights)
-
-    def session_vectors(self, batch: SessionBatch) -> Tensor:
-        """s_h [B, d], Eq. (7)."""
-        return self.vectors(batch)[0]
+        return message_graph(batch, self.config.anchors, normalize=True)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """s_h [B, d] and the item table, whose first n rows are the items."""
-        graph = batch.graph or self.build_graph(batch)
-        packing = batch.packing or pack(graph.nodes, batch.capacity)
+        graph, packing = self.graph_and_packing(batch)
         nodes, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))  # [T, d]
         assert graph.weights is not None
         last = graph.last(batch.lengths)
@@ -79,14 +66,6 @@ class SRGNN(nn.Module):
         weight = (asked * self.weigh).sum(2) * clicks(graph, last)  # [B, L]
         session = (weight[..., None] * packing.to_slots(nodes)).sum(1)  # s_g [B, d], Eq. (6)
         return linear(self.join, torch.cat([last_item, session], dim=1)), table
-
-    def item_vectors(self) -> Tensor:
-        """[n, d]: row i is item i + 1."""
-        return self.embedding.vectors()
-
-    def scores(self, batch: SessionBatch) -> Tensor:
-        """[B, n], Eq. (8)."""
-        return self.session_vectors(batch) @ self.item_vectors().T
 
 
 def clicks(graph: SessionGraph, last: Tensor) -> Tensor:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from posrec.data.batch import SessionBatch
 from posrec.encodings.schemes import attention_bias, make_encoding
-from posrec.layers.item_table import ItemTable
-from posrec.layers.last_click import at_last_click
+from posrec.models.base import SessionModel
+from posrec.nn.batch import SessionBatch, at_last_click
+from posrec.nn.item_table import ItemTable
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,9 @@ class STAMPConfig:
     max_length: int = 20  # the latest clicks that are read, and the rows of a learned encoding's table
 
 
-class STAMP(nn.Module):
-    """Items are numbered 1..items; any other number is an item the model does not know."""
-
+class STAMP(SessionModel):
     def __init__(self, items: int, config: STAMPConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.items = items
+        super().__init__(items, config)
         d = config.d
         self.embedding = ItemTable(items, d)
         self.encoding = make_encoding(config.encoding, d, config.max_length)
@@ -62,10 +58,6 @@ class STAMP(nn.Module):
                 nn.init.normal_(module.weight, std=self.config.weight_spread)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-
-    def session_vectors(self, batch: SessionBatch) -> Tensor:
-        """h_s * h_t [B, d]."""
-        return self.vectors(batch)[0]
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """h_s * h_t [B, d] and the item table, whose first n rows are X; for training, where both get a gradient."""
@@ -91,11 +83,3 @@ class STAMP(nn.Module):
         if self.config.add_mean:
             attended = attended + mean
         return torch.tanh(self.session_network(attended)) * torch.tanh(self.last_network(last))  # Eq. (3)
-
-    def item_vectors(self) -> Tensor:
-        """X [n, d]: row i is item i + 1."""
-        return self.embedding.vectors()
-
-    def scores(self, batch: SessionBatch) -> Tensor:
-        """[B, n], Eq. (4) without its sigmoid."""
-        return self.session_vectors(batch) @ self.item_vectors().T

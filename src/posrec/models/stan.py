@@ -13,12 +13,12 @@ than that order, and a live session has no other time than now. Items that no ne
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from posrec.data.batch import SessionBatch
-from posrec.layers.popularity import rest_by_popularity
-from posrec.layers.ragged import add_up, spread
-from posrec.layers.session_index import SessionIndex, in_parts, nearest
+from posrec.models.base import CountingModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.counting import add_up, rest_by_popularity, spread
+from posrec.nn.session_index import SessionIndex, in_parts, nearest
 
 
 @dataclass(frozen=True)
@@ -31,24 +31,21 @@ class STANConfig:
     max_length: int = 50
 
 
-class STAN(nn.Module):
+class STAN(CountingModel):
     rest: Tensor  # [n] below 0, by popularity
 
     def __init__(self, items: int, config: STANConfig) -> None:
-        super().__init__()
+        super().__init__(items, config)
         for name in ("lambda1", "lambda2", "lambda3"):
             if getattr(config, name) <= 0:
                 raise ValueError(f"{name}={getattr(config, name)} must be above 0")
         for name in ("k", "sample_size"):
             if getattr(config, name) < 1:
                 raise ValueError(f"{name}={getattr(config, name)} must be at least 1")
-        self.config = config
-        self.items = items
         self.index = SessionIndex(items)
         self.register_buffer("rest", torch.zeros(items))
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        """`items [N]`: every training click; `offsets [S + 1]`: where in them each session begins, oldest first."""
         self.index.count(items, offsets)
         self.rest.copy_(rest_by_popularity(items[offsets[0] : offsets[-1]], self.items))
 

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from posrec.data.batch import SessionBatch
-from posrec.layers.popularity import rest_by_popularity
-from posrec.layers.ragged import add_up, spread
-from posrec.layers.session_index import SessionIndex, in_parts, nearest
+from posrec.models.base import CountingModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.counting import add_up, rest_by_popularity, spread
+from posrec.nn.session_index import SessionIndex, in_parts, nearest
 
 # How much a click counts, by its distance from the session's end (0 for the last click) and the session's length.
 WEIGHTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -42,12 +42,12 @@ class VSKNNConfig:
     max_length: int = 50
 
 
-class VSKNN(nn.Module):
+class VSKNN(CountingModel):
     lift: Tensor  # [n] 1 + idf * log(S / S_i)
     rest: Tensor  # [n] below 0, by popularity
 
     def __init__(self, items: int, config: VSKNNConfig) -> None:
-        super().__init__()
+        super().__init__(items, config)
         for name in (config.weighting, config.decay):
             if name not in WEIGHTS:
                 raise ValueError(f"weighting {name!r} is not known; choose one of {', '.join(WEIGHTS)}")
@@ -56,14 +56,11 @@ class VSKNN(nn.Module):
                 raise ValueError(f"{name}={getattr(config, name)} must be at least 1")
         if config.idf < 0:
             raise ValueError(f"idf={config.idf} must not be negative")
-        self.config = config
-        self.items = items
         self.index = SessionIndex(items)
         self.register_buffer("lift", torch.ones(items))
         self.register_buffer("rest", torch.zeros(items))
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        """`items [N]`: every training click; `offsets [S + 1]`: where in them each session begins, oldest first."""
         self.index.count(items, offsets)
         holding = self.index.item_offsets.diff()[1:].clamp(min=1)  # [n]
         self.lift.copy_(1 + self.config.idf * torch.log(self.index.sessions / holding))

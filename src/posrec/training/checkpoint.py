@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from posrec.tensors import load_tensors, save_tensors
+from posrec.io import load_tensors, save_tensors
 
 STATE = "state.safetensors"
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from posrec.data.sessions import SessionDataset
+from posrec.data.dataset import SessionDataset
+from posrec.models.base import SessionModel
 from posrec.training.losses import choose_loss, over_all_items
 from posrec.training.ranking_losses import Negatives
 from posrec.training.settings import Settings
@@ -28,7 +29,7 @@ class Steps:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: SessionModel,
         optimizer: torch.optim.Optimizer,
         samples: SessionDataset,
         settings: Settings,

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posrec.data.batch import SessionBatch
 from posrec.kernels.table import adam, softmax
+from posrec.nn.batch import SessionBatch
 
 
 class FusedStep:

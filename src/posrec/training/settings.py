@@ -1,7 +1,6 @@
 """How a model is trained: the paper's protocol, or early stopping on validation."""
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, get_args
+from dataclasses import dataclass
 
 from posrec.errors import InputError
 from posrec.training.losses import LOSSES
@@ -53,47 +52,3 @@ class Settings:
             if not fine:
                 raise InputError(f"{name}={getattr(self, name)} makes no sense for training; see docs/training.md")
         return self
-
-
-def parse_pairs(pairs: list[str]) -> dict[str, Any]:
-    """["encoding=dpe"] -> {"encoding": "dpe"}."""
-    for pair in pairs:
-        if pair.partition("=")[0] in ("", pair):
-            raise InputError(f"--set {pair}: write key=value, e.g. --set encoding=dpe")
-    return {pair.partition("=")[0]: pair.partition("=")[2] for pair in pairs}
-
-
-def split_settings(wanted: dict[str, str | Any], *defaults: Any) -> list[Any]:
-    """Lay `key=value` over several configs; each key goes to every config that has it, and must fit its type.
-
-    >>> split_settings({"epochs": "2"}, Settings())[0].epochs
-    2
-    """
-    known = {field.name for config in defaults for field in fields(config)}
-    for key in wanted:
-        if key not in known:
-            raise InputError(f"there is no setting {key!r}; there are {', '.join(sorted(known))}")
-    return [
-        replace(config, **{
-            field.name: parse(field.name, wanted[field.name], field.type)
-            for field in fields(config)
-            if field.name in wanted
-        })
-        for config in defaults
-    ]  # fmt: skip
-
-
-def parse(key: str, value: Any, kind: Any) -> Any:
-    """A setting's text as its type; a value that is no text is taken as it is."""
-    if not isinstance(value, str):
-        return value
-    kinds = [kind, *get_args(kind)]
-    try:
-        if bool in kinds:
-            return {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}[value.lower()]
-        if type(None) in kinds and value.lower() == "none":
-            return None
-        return int(value) if int in kinds else float(value) if float in kinds else value
-    except (KeyError, ValueError):
-        wanted = "true or false" if bool in kinds else "a whole number" if int in kinds else "a number"
-        raise InputError(f"{key}={value} does not fit: it must be {wanted}") from None

@@ -8,15 +8,14 @@ building the session graphs) is done for STEPS_AT_ONCE batches together, inside 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
-from posrec.data.batch import SessionBatch, collate
-from posrec.data.graph import SessionGraph
-from posrec.data.sessions import SessionDataset
-from posrec.layers.packing import Packing, pack_many
+from posrec.data.dataset import SessionDataset, collate
+from posrec.models.base import SessionModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.packing import Packing, pack_many
 from posrec.training.losses import Loss
 
 STEPS_AT_ONCE = 32
@@ -25,28 +24,12 @@ ROWS_APART = 256  # capacities are multiples of this, so that few of them have t
 HEADROOM = 1.1  # over the fullest batch of the first epoch, for those of the others
 
 
-class SessionModel(Protocol):
-    """What the engine asks of a model; `build_graph` only where it reads graphs."""
-
-    def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """Session vectors [B, d] and item vectors [n or a few more, d]."""
-        ...
-
-    def session_vectors(self, batch: SessionBatch) -> Tensor: ...
-
-    def item_vectors(self) -> Tensor: ...
-
-
-class GraphModel(Protocol):
-    def build_graph(self, batch: SessionBatch) -> SessionGraph: ...
-
-
 class Stepper:
     """Runs steps over batches of samples. A sample of weight 0 only fills its batch up, so all have the same shape."""
 
     def __init__(
         self,
-        model: nn.Module,
+        model: SessionModel,
         optimizer: torch.optim.Optimizer,
         samples: SessionDataset,
         loss: Loss,
@@ -67,15 +50,13 @@ class Stepper:
         batch = collate(self.samples, ids, self.max_length)
         if self.device.type == "cpu":
             batch = batch.trimmed()
-        if hasattr(self.model, "build_graph"):
-            batch = replace(batch, graph=cast(GraphModel, self.model).build_graph(batch))
-        return replace(batch, capacity=self.capacity)
+        return replace(batch, graph=self.model.build_graph(batch), capacity=self.capacity)
 
     def losses(self, batch: SessionBatch) -> Tensor:
         """Of each sample, [B]."""
         assert batch.targets is not None
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-            return self.loss(*cast(SessionModel, self.model).vectors(batch), batch.targets)
+            return self.loss(*self.model.vectors(batch), batch.targets)
 
     def run(self, ids: Tensor, weights: Tensor) -> Tensor:
         """One step for each `batch_size` of `ids`; gives the loss of each step."""
@@ -144,7 +125,7 @@ class CapturedStepper(Stepper):
             return PlainStep(torch.compile(self.losses, dynamic=False), self.optimizer)
         from posrec.training.fused import FusedStep
 
-        encode = torch.compile(cast(SessionModel, self.model).session_vectors, dynamic=False)
+        encode = torch.compile(self.model.session_vectors, dynamic=False)
         return FusedStep(encode, table, self.softmax_items, self.optimizer)
 
     def replay(self, ids: Tensor, weights: Tensor) -> Tensor:
@@ -170,9 +151,9 @@ class CapturedStepper(Stepper):
         return [*weights, *moments]
 
 
-def scored_parameter(model: nn.Module) -> nn.Parameter | None:
+def scored_parameter(model: SessionModel) -> nn.Parameter | None:
     """The parameter whose first rows are the item vectors, where they are a parameter's and not computed."""
-    vectors = cast(SessionModel, model).item_vectors()
+    vectors = model.item_vectors()
     return next((parameter for parameter in model.parameters() if parameter.data_ptr() == vectors.data_ptr()), None)
 
 

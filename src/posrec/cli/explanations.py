@@ -1,0 +1,128 @@
+"""Recommendations and explanations for the terminal, with bars for what pulls a score up and what pulls it down."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from posrec.recommend.results import ClickEffect, Explanation, Recommendation, Recommendations
+
+UP, DOWN, AXIS = "green", "red", "dim"
+NAME = 18  # cells for a name beside bars, so that a table fits into 80
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Bars of `width` cells from `low` to `high`; zero stands where it falls between them, the same in every bar."""
+
+    low: float
+    high: float
+    width: int
+
+    @classmethod
+    def of(cls, values: Iterable[float], width: int) -> "Scale":
+        """Wide enough for all values and for zero."""
+        kept = [0.0, *values]
+        return cls(min(kept), max(kept), width)
+
+    def cell(self, value: float) -> int:
+        return round(self.width * (value - self.low) / ((self.high - self.low) or 1))
+
+    def bar(self, value: float) -> Text:
+        """From zero to the value: to the right in green, to the left in red."""
+        zero, end = self.cell(0), self.cell(value)
+        text = Text(no_wrap=True)
+        text.append(" " * min(zero, end))
+        text.append("█" * (zero - end) if value < 0 else "", DOWN)
+        if self.low < 0:
+            text.append("│", AXIS)
+        text.append("█" * (end - zero) if value > 0 else "", UP)
+        text.append(" " * (self.width - max(zero, end)))
+        return text
+
+
+def recommendations_table(answer: Recommendations) -> Table:
+    """A row an item, the best first."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("", justify="right", style="dim")
+    table.add_column("item", no_wrap=True)
+    titled = any(one.title for one in answer)
+    if titled:
+        table.add_column("title")
+    table.add_column("clicks" if answer.popular else "score", justify="right")
+    for place, one in enumerate(answer, start=1):
+        score = f"{one.score:,.0f}" if answer.popular else f"{one.score:.3f}"
+        table.add_row(str(place), Text(one.item), *([Text(one.title or "")] if titled else []), score)
+    return table
+
+
+def notes(answer: Recommendations) -> Iterator[str]:
+    """What must be said about an answer, in sentences."""
+    if answer.unknown:
+        yield f"Skipped, because the model does not know them: {', '.join(answer.unknown)}."
+    if answer.popular:
+        yield "No click is known to the model, so these are the most clicked items."
+
+
+def parts_table(explanations: Sequence[Explanation]) -> Table:
+    """A row an item: what each part gives its score, and the score that they add up to."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("", justify="right", style="dim", no_wrap=True)
+    table.add_column("item", no_wrap=True)
+    table.add_column("score", justify="right", style="bold")
+    names = list(explanations[0].parts)
+    for name in names:
+        table.add_column(short(name), no_wrap=True)
+    scale = Scale.of((value for one in explanations for value in one.parts.values()), width=6)
+    for one in explanations:
+        bars = (Text.assemble(f"{one.parts[name]:+7.3f} ", scale.bar(one.parts[name])) for name in names)
+        table.add_row(str(one.rank), name_of(one, NAME), f"{one.score:.3f}", *bars)
+    return table
+
+
+def clicks_table(explanation: Explanation) -> Table:
+    """A row a click, from first to last: what the score loses without it, the rank then, and how much it is read."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("", justify="right", style="dim", no_wrap=True)
+    table.add_column("click", no_wrap=True)
+    effects = Scale.of((click.effect for click in explanation.clicks if click.effect is not None), width=8)
+    table.add_column("effect", no_wrap=True)
+    table.add_column("rank without", justify="right", no_wrap=True)
+    weights = Scale(0, 1, width=6)
+    intentions = list(explanation.clicks[0].attention)
+    for name in intentions:
+        table.add_column(f"{short(name)} reads", no_wrap=True)
+    for place, click in enumerate(explanation.clicks, start=explanation.unread + 1):
+        effect = Text("the only click", "dim")
+        if click.effect is not None:
+            effect = Text.assemble(f"{click.effect:+7.3f} ", effects.bar(click.effect))
+        read = (Text.assemble(f"{click.attention[n]:5.0%} ", weights.bar(click.attention[n])) for n in intentions)
+        rank = "" if click.rank_without is None else f"{click.rank_without:,}"
+        table.add_row(str(place), name_of(click, NAME), effect, rank, *read)
+    return table
+
+
+def drawn(explanations: Sequence[Explanation]) -> Iterator[RenderableType]:
+    """The parts of all, where the score has parts, and the clicks of the first."""
+    if explanations[0].parts:
+        yield Text("What the score is made of", "bold")
+        yield parts_table(explanations)
+        yield ""
+    first = explanations[0]
+    yield Text.assemble(("What each click did for ", "bold"), name_of(first), (f", rank {first.rank:,}", "bold"))
+    yield clicks_table(first)
+    if first.unread:
+        yield Text(f"{first.unread} earlier clicks are not read by this model.", "dim")
+
+
+def short(part: str) -> str:
+    return part.removesuffix(" intention")
+
+
+def name_of(one: Recommendation | Explanation | ClickEffect, width: int | None = None) -> Text:
+    name = Text(one.title or one.item)  # a shop's own words, not our markup
+    if width is not None:
+        name.truncate(width, overflow="ellipsis")
+    return name

@@ -1,0 +1,126 @@
+"""Tables for the terminal. Each function takes what a command computed and gives something rich can print."""
+
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from posrec.data.dataset import PreparedDataset
+    from posrec.experiments.compare import Pair
+    from posrec.models.registry import ModelSpec
+
+
+def account_table(steps: list[dict[str, Any]]) -> Table:
+    """What was read, what each step of the recipe removed, what is left."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("step")
+    names = ("clicks", "sessions", "items")
+    for name in names:
+        table.add_column(name, justify="right")
+    table.add_row(steps[0]["step"], *(f"{steps[0][name]:,}" for name in names))
+    for step in steps[1:]:
+        removed = [step[f"removed_{name}"] for name in names]
+        table.add_row(f"  {step['step']}", *(f"{-count:+,}" if count else "" for count in removed), style="dim")
+    table.add_row("left", *(f"{steps[-1][name]:,}" for name in names), style="bold")
+    return table
+
+
+def counts_line(manifest: dict[str, Any]) -> str:
+    """A prepared dataset in two lines."""
+    counts = manifest["counts"]
+    parts = (f"{counts[f'{part}_samples']:,} {part} samples in {counts[f'{part}_sessions']:,} sessions"
+             for part in ("train", "test"))  # fmt: skip
+    return f"{', '.join(parts)}; {counts['items']:,} items.\nFingerprint {manifest['fingerprint']}."
+
+
+def sessions_table(data: "PreparedDataset", sessions: Sequence[int]) -> Table:
+    """Some test sessions as a shopper lived them, one column each."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for number in sessions:
+        table.add_column(f"session {number}", no_wrap=True)
+    columns = [[data.vocabulary.title(item) for item in data.test.session(number).tolist()] for number in sessions]
+    for row in zip_longest(*columns, fillvalue=""):
+        table.add_row(*map(Text, row))  # titles are a shop's own words, not our markup
+    return table
+
+
+def ceiling_table(figures: dict[str, Any]) -> Table:
+    """The best attainable figures, in percent: a row a metric, a column a cutoff."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("best attainable, %")
+    cutoffs = sorted({int(name.partition("@")[2]) for name in figures if "@" in name})
+    for cutoff in cutoffs:
+        table.add_column(f"@{cutoff}", justify="right")
+    for metric in dict.fromkeys(name.partition("@")[0] for name in figures if "@" in name):
+        table.add_row(metric, *(f"{100 * figures[f'{metric}@{cutoff}']:.2f}" for cutoff in cutoffs))
+    return table
+
+
+def stats_table(figures: dict[str, Any]) -> Table:
+    """The figures of `posrec stats`, with small bars for the distribution of lengths."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    sessions = figures["train_sessions"] + figures["test_sessions"]
+    table.add_row("clicks", f"{figures['clicks']:,}", "")
+    for part in ("train", "test"):
+        samples, of = figures[f"{part}_samples"], figures[f"{part}_sessions"]
+        table.add_row(f"{part} samples", f"{samples:,}", f"in {of:,} sessions")
+    table.add_row("validation", f"{figures['validation_sessions']:,}", "the latest training sessions")
+    unseen = figures["items"] - figures["train_items"]
+    table.add_row("items", f"{figures['items']:,}", f"{unseen:,} of them in the test part alone" if unseen else "")
+    note = f"clicks a sample with its target; {figures['average_session_length']:.2f} a session"
+    table.add_row("average length", f"{figures['average_length']:.2f}", note)
+    spread = ", ".join(f"{share} % up to {length}" for share, length in figures["length_percentiles"].items())
+    table.add_row("longest session", f"{figures['longest']:,}", spread)
+    repeating = figures["repeating_sessions"]
+    table.add_row("repeat an item", f"{repeating:,}", f"sessions, {repeating / sessions:.1%}")
+    popularity = figures["popularity"]
+    shares = ", ".join(f"top {top} take {share:.0%}" for top, share in popularity["share_of_top"].items())
+    table.add_row("popularity", f"{popularity['gini']:.2f}", f"Gini; {shares} of the clicks")
+    table.add_row("fingerprint", "", figures["fingerprint"])
+    table.add_section()
+    most = max(figures["length_histogram"].values())
+    for length, count in figures["length_histogram"].items():
+        table.add_row(f"length {length}", f"{count:,}", "█" * round(40 * count / most) or ("▏" if count else ""))
+    return table
+
+
+def models_table(catalog: Mapping[str, "ModelSpec"]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, spec in catalog.items():
+        table.add_row(f"[bold]{name}[/]", spec.about)
+    return table
+
+
+def metrics_table(rows: dict[str, dict[str, float]], ceiling: dict[str, Any] | None = None) -> Table:
+    """A row a model, in percent, with the best attainable under it where it is known."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("%")
+    shown = [name for name in next(iter(rows.values())) if not name.startswith("ndcg")]
+    for name in shown:
+        short = name.replace("recall", "R").replace("mrr", "M").replace("coverage", "cov").replace("popularity", "pop")
+        table.add_column(short, justify="right")
+    for model, metrics in rows.items():
+        table.add_row(f"[bold]{model}[/]", *(f"{100 * metrics[name]:.2f}" for name in shown))
+    if ceiling is not None:
+        best = (f"{100 * ceiling[name]:.2f}" if name in ceiling else "" for name in shown)
+        table.add_row("best attainable", *best, style="dim")
+    return table
+
+
+def pairs_table(pairs: "Sequence[Pair]") -> Table:
+    """Differences between models, with their intervals, in percent."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("pair", "metric", "difference", "95 % interval", "p", "verdict"):
+        table.add_column(name, justify="left" if name in ("pair", "metric", "verdict") else "right")
+    for pair in pairs:
+        found = pair.comparison
+        interval = f"{100 * found.low:+.2f} to {100 * found.high:+.2f}"
+        shown = (f"{pair.first} - {pair.second}", pair.metric, f"{100 * found.difference:+.2f}", interval)
+        table.add_row(*shown, pair.p_shown, pair.verdict)
+    return table

@@ -1,0 +1,72 @@
+"""The main job on the demo shop, told step by step: prepare, train, evaluate, compare, report."""
+
+import shutil
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from posrec.cli.tables import account_table, ceiling_table, metrics_table, pairs_table, sessions_table, stats_table
+from posrec.data.dataset import PreparedDataset
+from posrec.data.stats import stats
+from posrec.demo.shop import make_demo
+from posrec.experiments.compare import compare
+from posrec.progress import Progress
+
+# Smaller than the paper's model and in larger steps, so that two CPU cores are done in about two minutes.
+SETTINGS = {"d": 64, "batch_size": 256, "learning_rate": 0.005, "epochs": 4}
+
+
+def show_shop(out: Path, console: Console) -> PreparedDataset:
+    """Make the shop's log, prepare it, and show what it holds and how good a recommender could get on it."""
+    heading(console, "A shop's click log")
+    written = escape(str(out))
+    console.print(
+        "An outdoor shop, simulated: 40,000 sessions over four weeks. The first click sets an intention, later clicks "
+        f"drift, shoppers come back to what they saw. The log is {written}/clicks.csv, its items {written}/items.csv.\n"
+    )
+    data = make_demo(out)
+    heading(console, "Prepared")
+    console.print(account_table(data.manifest["steps"]), "", stats_table(stats(data)), "", sep="\n")
+    heading(console, "Two sessions to test on")
+    console.print(sessions_table(data, (10, 12)), "")
+    heading(console, "How good can it get?")
+    console.print("The shop's process is known, so the best any recommender can reach on the test part is computed:\n")
+    console.print(ceiling_table(data.ceiling or {}), "")
+    return data
+
+
+def show_models(data: PreparedDataset, out: Path, console: Console, progress: Progress, epochs: int | None) -> None:
+    """Train PosRec, compare it with what is popular, and say where everything is."""
+    heading(console, "PosRec against what is popular")
+    shutil.rmtree(out / "comparison", ignore_errors=True)  # an earlier demo's
+    settings = {**SETTINGS, "epochs": epochs or SETTINGS["epochs"]}
+    outcome = compare(data, ["posrec", "pop"], out / "comparison", settings, progress=progress)
+    console.print(metrics_table(outcome.metrics, data.ceiling), "", pairs_table(outcome.pairs), "", sep="\n")
+    console.print(f"A report with plots is in {escape(str(out))}/comparison/report.html.\n")
+
+
+def show_next(out: Path, console: Console, trained: bool) -> None:
+    """Commands to go on with; those that use the run where there is one."""
+    heading(console, "Next")
+    session = "SAN1-BLU-2 TEN5-BLK-2"
+    with_the_run = [
+        "What was just trained recommends, says why, and serves a page to try it on:",
+        f"  posrec recommend {out}/comparison/posrec {session} -k 5 --explain",
+        f"  posrec serve {out}/comparison/posrec",
+        "",
+    ]
+    by_hand = [
+        "The same by hand, as with your own log; the paper's settings take some minutes more:",
+        f"  posrec prepare {out}/clicks.csv --format csv --items {out}/items.csv --out {out}/again",
+        f"  posrec stats {out}/again",
+        f"  posrec train {out}/again --out runs/first",
+        f"  posrec evaluate runs/first {out}/again",
+        f"  posrec recommend runs/first {session} --explain",
+    ]
+    commands = (with_the_run if trained else []) + by_hand
+    console.print("\n".join(commands), highlight=False, markup=False, soft_wrap=True)
+
+
+def heading(console: Console, text: str) -> None:
+    console.rule(f"[bold]{text}", align="left")

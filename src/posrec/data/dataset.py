@@ -1,0 +1,181 @@
+"""SessionDataset: sessions as one flat array with offsets; and the prepared dataset, a folder of them.
+
+A training sample is a pair (session, end): the clicks before `end` and the click at it. Samples are counted, never
+copied: session s of n clicks gives the n - 1 ends 1..n-1. With `offsets[s]` clicks before it, it has `offsets[s] - s`
+samples before it, and sample i, where it belongs to session s, has its target at click `i + s + 1`.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from posrec.data.vocabulary import FILE as VOCABULARY_FILE
+from posrec.data.vocabulary import Vocabulary
+from posrec.errors import InputError
+from posrec.io import DATASET, read_json, require_folder
+from posrec.nn.batch import PADDING, SessionBatch
+
+SCHEMA = 1
+MANIFEST, CEILING = DATASET, "ceiling.json"
+ARRAYS = {  # file -> type; the order is the fingerprint's
+    "train_items": np.int32,
+    "train_offsets": np.int64,
+    "train_times": np.int64,
+    "test_items": np.int32,
+    "test_offsets": np.int64,
+    "test_times": np.int64,
+}
+
+
+@dataclass(frozen=True)
+class SessionDataset:
+    """`items [clicks]` int32, `offsets [sessions + 1]` int64, `times [sessions]` int64: when each began."""
+
+    items: Tensor
+    offsets: Tensor
+    times: Tensor
+    sample_offsets: Tensor = field(init=False, repr=False)  # [sessions + 1] samples before each session
+
+    def __post_init__(self) -> None:
+        sessions = torch.arange(len(self.offsets), device=self.offsets.device)
+        object.__setattr__(self, "sample_offsets", self.offsets - self.offsets[0] - sessions)
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return int(self.sample_offsets[-1])
+
+    @property
+    def sessions(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def clicks(self) -> int:
+        return int(self.offsets[-1] - self.offsets[0])
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        return self.offsets.diff()
+
+    @property
+    def longest(self) -> int:
+        return int(self.lengths.max()) if self.sessions else 0
+
+    def session(self, number: int) -> Tensor:
+        """The clicks of one session, oldest first; a view."""
+        return self.items[self.offsets[number] : self.offsets[number + 1]]
+
+    def clicks_before(self, sample_ids: Tensor) -> Tensor:
+        """How many clicks come before the target of each sample, [B]."""
+        session = torch.searchsorted(self.sample_offsets, sample_ids, right=True) - 1
+        return sample_ids - self.sample_offsets[session] + 1
+
+    def part(self, start: int, end: int) -> "SessionDataset":
+        """Sessions start..end-1 over the same memory."""
+        return SessionDataset(self.items, self.offsets[start : end + 1], self.times[start:end])
+
+    def to(self, device: torch.device | str) -> "SessionDataset":
+        return SessionDataset(self.items.to(device), self.offsets.to(device), self.times.to(device))
+
+
+def collate(dataset: SessionDataset, sample_ids: Tensor, max_length: int) -> SessionBatch:
+    """The samples `sample_ids [B]` as a batch of width `max_length`: of each the latest clicks, and the target.
+
+    Tensor operations alone, on the dataset's device, with no value read back: the same batch on CPU and GPU, and a step
+    that contains it can be captured. How samples are counted is said on top of this file.
+    """
+    sample_ids = sample_ids.to(dataset.offsets)
+    session = torch.searchsorted(dataset.sample_offsets, sample_ids, right=True) - 1  # [B]
+    target = dataset.offsets[0] + sample_ids + session + 1  # [B] index of the target click
+    lengths = (target - dataset.offsets[session]).clamp(max=max_length)  # [B]
+    column = torch.arange(max_length, device=lengths.device)  # [L]
+    inside = column < lengths[:, None]  # [B, L]
+    click = torch.where(inside, (target - lengths)[:, None] + column, target[:, None])  # [B, L], always a real click
+    items = torch.where(inside, dataset.items[click], PADDING).long()
+    return SessionBatch(items, lengths, dataset.items[target].long())
+
+
+@dataclass(frozen=True)
+class PreparedDataset:
+    """What `posrec prepare` wrote: training and test sessions in order of time, and the items' vocabulary."""
+
+    train: SessionDataset
+    test: SessionDataset
+    vocabulary: Vocabulary
+    manifest: dict[str, Any]
+    path: Path
+
+    @property
+    def fitting(self) -> SessionDataset:
+        """The training sessions without the validation part: what a model is fitted on while it is being chosen."""
+        return self.train.part(0, self.manifest["validation_start"])
+
+    @property
+    def validation(self) -> SessionDataset:
+        """The last tenth of the training sessions in time; a view of `train`, not a copy."""
+        return self.train.part(self.manifest["validation_start"], self.train.sessions)
+
+    @property
+    def train_items(self) -> int:
+        """Items 1..train_items occur in training; any above were seen in the test part alone."""
+        return int(self.manifest["counts"]["train_items"])
+
+    @property
+    def fingerprint(self) -> str:
+        return str(self.manifest["fingerprint"])
+
+    @property
+    def ceiling(self) -> dict[str, Any] | None:
+        """The best any model can reach, where the process behind the clicks is known (the demo shop)."""
+        return read_json(self.path / CEILING) if (self.path / CEILING).exists() else None
+
+
+def load(folder: str | Path) -> PreparedDataset:
+    """Open a prepared dataset; arrays are memory-mapped, so this is quick at any size."""
+    path = Path(folder)
+    require_folder(path, DATASET)
+    manifest = read_json(path / MANIFEST)
+    schema = manifest.get("schema") if isinstance(manifest, dict) else None
+    if schema != SCHEMA:
+        raise InputError(f"{path} has dataset schema {schema}, this version reads {SCHEMA}; prepare it again")
+    if missing := {"validation_start", "counts", "fingerprint"} - set(manifest):
+        raise InputError(f"{path / MANIFEST} lacks {', '.join(sorted(missing))}; it is damaged, prepare it again")
+    arrays = {name: torch.from_numpy(open_array(path / f"{name}.npy")) for name in ARRAYS}
+    train, test = (SessionDataset(*(arrays[f"{part}_{name}"] for name in ("items", "offsets", "times")))
+                   for part in ("train", "test"))  # fmt: skip
+    for part, sessions in (("train", train), ("test", test)):
+        if len(sessions.items) != sessions.clicks or len(sessions.times) != sessions.sessions:
+            raise InputError(f"{path}: the {part} arrays don't fit together; the folder is damaged, prepare it again")
+    vocabulary = Vocabulary.load(path)
+    if len(vocabulary) != manifest["counts"].get("items"):
+        raise InputError(f"{path}: the vocabulary doesn't fit the manifest; the folder is damaged, prepare it again")
+    return PreparedDataset(train, test, vocabulary, manifest, path)
+
+
+def open_array(path: Path) -> npt.NDArray[Any]:
+    """Map a file as copy-on-write: nothing is read before it is used, and nothing can write to the file."""
+    try:
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
+    except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
+        raise InputError(f"{path} can't be read ({error}); the folder is damaged, prepare it again") from None
+    if array.dtype != ARRAYS[path.stem] or array.ndim != 1:
+        raise InputError(f"{path} holds {array.dtype}, not {np.dtype(ARRAYS[path.stem])}; prepare the dataset again")
+    return np.asarray(array)
+
+
+def fingerprint(folder: Path, validation_start: int) -> str:
+    """A short hash of the content: sessions, their times, the validation mark, the vocabulary with its columns."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in [*(f"{name}.npy" for name in ARRAYS), VOCABULARY_FILE]:
+        digest.update(f"{name} {(folder / name).stat().st_size}\n".encode())
+        with (folder / name).open("rb") as file:
+            while data := file.read(1 << 24):
+                digest.update(data)
+    digest.update(f"validation {validation_start}".encode())
+    return digest.hexdigest()

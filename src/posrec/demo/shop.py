@@ -1,0 +1,189 @@
+"""The demo shop: clicks from a process we know, so the best any model can do is known too.
+
+The next click of a session with first item f, last item x and n clicks so far comes from one of four wishes:
+
+    intention  0.40 x 0.8^(n-1)   what f was about: its line in the other size, its category in its colour and size
+    return     0.15 (n > 1)       an item seen before, by position, the first counting double
+    wander     0.15               anything, by popularity
+    drift      the rest           a line related to x's line, in x's size but in f's colour: both ends decide
+
+Everything the wishes depend on is in sight, so P(next | session) is exact, and with it the ceiling: ranking by P gives
+E[Recall@K] = sum of the K largest P, E[MRR@K] = sum of P_(r) / r, averaged over the test samples.
+"""
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from posrec.data.dataset import CEILING, PreparedDataset, SessionDataset, collate
+from posrec.demo.catalogue import Catalogue
+from posrec.errors import InputError
+from posrec.io import write_json, write_text
+from posrec.nn.batch import SessionBatch
+from posrec.progress import Progress, SilentProgress
+
+SEED = 2021
+SESSIONS, LONGEST = 40_000, 20
+START, DAYS = 1_767_225_600_000, 28  # from 2026-01-01
+WANDER, RETURN = 0.15, 0.15
+INTENTION, FADING = 0.40, 0.8
+RELATED = np.array([0.5, 0.3, 0.2])  # how likely each of a line's three related lines is
+CUTOFFS = (5, 10, 20)
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Shop:
+    """The fixed tables behind the clicks; items are numbered as in the catalogue."""
+
+    catalogue: Catalogue
+    popularity: npt.NDArray[np.float64]  # [items]
+    related: Numbers  # [lines, 3]
+    companions: Numbers  # [items, 6] what an intention leads to
+    companion_weights: npt.NDArray[np.float64]  # [6]
+
+    def drift_to(self, last: Numbers, first: Numbers) -> Numbers:
+        """[..., 3] the related lines of the last item, in its size and the first item's colour."""
+        line, _, size = self.catalogue.features(last)
+        _, colour, _ = self.catalogue.features(first)
+        return self.catalogue.number(self.related[line], colour[..., None], size[..., None])
+
+
+def wishes(clicks: int) -> dict[str, float]:
+    """How likely each wish is after so many clicks."""
+    intention = INTENTION * FADING ** (clicks - 1)
+    back = RETURN if clicks > 1 else 0.0
+    return {"intention": intention, "return": back, "wander": WANDER, "drift": 1 - intention - back - WANDER}
+
+
+def return_weights(clicks: int) -> npt.NDArray[np.float64]:
+    """[clicks - 1] the pull of each position before the last: the first counts double."""
+    weights = np.ones(clicks - 1)
+    weights[0] = 2
+    weights /= weights.sum()
+    return weights
+
+
+def open_shop(seed: int = SEED) -> Shop:
+    random = np.random.default_rng(seed)
+    catalogue = Catalogue()
+    popularity = 1 / (np.arange(catalogue.items) + 20.0) ** 0.6
+    random.shuffle(popularity)
+    # Related lines are mostly of another category, so that sessions drift through the shop.
+    related = np.stack([random.choice(catalogue.lines, 3, replace=False) for _ in range(catalogue.lines)])
+    item = np.arange(catalogue.items)
+    line, colour, size = catalogue.features(item)
+    other_size = catalogue.number(line, colour, 1 - size)
+    sisters = [catalogue.number(line // 6 * 6 + (line + step) % 6, colour, size) for step in (1, 2, 3, 4, 5)]
+    companions = np.stack([other_size, *sisters], axis=1)
+    weights = np.array([0.37, 0.25, 0.15, 0.1, 0.08, 0.05])
+    return Shop(catalogue, popularity / popularity.sum(), related, companions, weights / weights.sum())
+
+
+def simulate(shop: Shop, seed: int = SEED, sessions: int = SESSIONS) -> tuple[Numbers, Numbers]:
+    """items [sessions, longest] (-1 after a session's end) and the time of every click, in milliseconds."""
+    random = np.random.default_rng(seed + 1)
+    lengths = np.minimum(1 + random.geometric(0.26, sessions), LONGEST)
+    popular = np.cumsum(shop.popularity)
+
+    def wander(count: int) -> Numbers:
+        found: Numbers = np.searchsorted(popular, random.random(count) * popular[-1])
+        return found
+
+    items = np.full((sessions, LONGEST), -1)
+    items[:, 0] = wander(sessions)
+    for clicks in range(1, LONGEST):
+        going = np.flatnonzero(lengths > clicks)
+        first, last = items[going, 0], items[going, clicks - 1]
+        count, chances = len(going), wishes(clicks)
+        companion = random.choice(len(shop.companion_weights), count, p=shop.companion_weights)
+        related = random.choice(len(RELATED), count, p=RELATED)
+        position = random.choice(clicks - 1, count, p=return_weights(clicks)) if clicks > 1 else np.zeros(count, int)
+        options = {
+            "intention": shop.companions[first, companion],
+            "return": items[going, position],
+            "wander": wander(count),
+            "drift": shop.drift_to(last, first)[np.arange(count), related],
+        }
+        wish = random.choice(len(chances), count, p=list(chances.values()))
+        items[going, clicks] = np.stack([options[name] for name in chances])[wish, np.arange(count)]
+    begun = START + random.integers(0, DAYS * 86_400_000, sessions)
+    pauses = random.exponential(40_000, items.shape).astype(np.int64) + 1000
+    pauses[:, 0] = 0
+    return items, begun[:, None] + np.cumsum(pauses, axis=1)
+
+
+def next_click_chances(shop: Shop, batch: SessionBatch) -> Tensor:
+    """P(next | session) [B, items] for sessions given as item numbers + 1, as in a batch."""
+    chances = torch.empty(len(batch.lengths), shop.catalogue.items, dtype=torch.float64)
+    for clicks in sorted(set(batch.lengths.tolist())):
+        rows = (batch.lengths == clicks).nonzero()[:, 0]
+        sessions = batch.items[rows, :clicks].numpy() - 1
+        wish = wishes(clicks)
+        part = torch.from_numpy(shop.popularity * wish["wander"]).repeat(len(rows), 1)
+
+        def add(items: Numbers, weights: npt.NDArray[np.float64], part: Tensor = part) -> None:
+            spread = torch.from_numpy(np.broadcast_to(weights, items.shape).copy())
+            part.scatter_add_(1, torch.from_numpy(items), spread)
+
+        add(shop.companions[sessions[:, 0]], wish["intention"] * shop.companion_weights)
+        add(shop.drift_to(sessions[:, -1], sessions[:, 0]), wish["drift"] * RELATED)
+        if clicks > 1:
+            add(sessions[:, :-1], wish["return"] * return_weights(clicks))
+        chances[rows] = part
+    return chances
+
+
+def ceiling(shop: Shop, data: PreparedDataset) -> dict[str, Any]:
+    """The expected Recall, MRR and NDCG of the best ranking there is, over the test samples."""
+    numbers = {name: number for number, (name, _, _) in enumerate(shop.catalogue.table)}
+    shop_number = torch.tensor([numbers[name] + 1 for name in data.vocabulary.ids], dtype=torch.int32)
+    test = SessionDataset(shop_number[data.test.items.long() - 1], data.test.offsets, data.test.times)
+    rank = torch.arange(1, max(CUTOFFS) + 1, dtype=torch.float64)
+    gains = {"recall": torch.ones_like(rank), "mrr": 1 / rank, "ndcg": 1 / torch.log2(rank + 1)}
+    totals = torch.zeros(len(gains), len(rank), dtype=torch.float64)
+    for start in range(0, len(test), 2048):
+        samples = torch.arange(start, min(start + 2048, len(test)))
+        best = next_click_chances(shop, collate(test, samples, LONGEST)).topk(max(CUTOFFS)).values.sum(0)
+        totals += torch.stack([gain * best for gain in gains.values()])
+    means = totals.cumsum(1) / len(test)
+    figures = {f"{name}@{k}": float(means[row, k - 1]) for row, name in enumerate(gains) for k in CUTOFFS}
+    return {"samples": len(test), **figures}
+
+
+def write_log(shop: Shop, folder: Path, sessions: int = SESSIONS) -> tuple[Path, Path]:
+    """`clicks.csv`, as a shop's web server might log it, and `items.csv`."""
+    items, times = simulate(shop, sessions=sessions)
+    session, click = np.nonzero(items >= 0)
+    order = np.argsort(times[session, click], kind="stable")
+    names = [name for name, _, _ in shop.catalogue.table]
+    rows = zip(session[order].tolist(), items[session, click][order].tolist(), times[session, click][order].tolist(),
+               strict=True)  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    clicks = "".join(f"s{session},{names[item]},{time}\n" for session, item, time in rows)
+    write_text(folder / "clicks.csv", "session_id,item_id,timestamp\n" + clicks)
+    table = io.StringIO()
+    csv.writer(table, lineterminator="\n").writerows([("item_id", "title", "category"), *shop.catalogue.table])
+    write_text(folder / "items.csv", table.getvalue())
+    return folder / "clicks.csv", folder / "items.csv"
+
+
+def make_demo(folder: str | Path, progress: Progress | None = None, sessions: int = SESSIONS) -> PreparedDataset:
+    """Write the demo shop's log into `folder`, prepare it in `folder/data`, and store the ceiling there."""
+    from posrec.data.prepare import prepare
+
+    folder, shop = Path(folder), open_shop()
+    if folder.exists() and any(folder.iterdir()) and not (folder / "data" / CEILING).exists():
+        raise InputError(f"{folder} exists and is no earlier demo; name another folder with --out")
+    clicks, items = write_log(shop, folder, sessions)
+    data = prepare(clicks, "csv", folder / "data", items=items, overwrite=True, progress=progress or SilentProgress())
+    write_json(data.path / CEILING, ceiling(shop, data))
+    return data

@@ -1,1 +1,0 @@
-"""Blocks that models share; each imports torch alone."""

@@ -1,0 +1,72 @@
+"""SessionBatch: the sessions that a model reads at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from posrec.nn.graph import SessionGraph, build_graph
+from posrec.nn.packing import Packing
+
+PADDING = 0
+
+
+@dataclass(frozen=True)
+class SessionBatch:
+    """`items [B, L]` int64, padded with 0 on the right; `lengths [B]`; `targets [B]`, or None when asking for the next.
+
+    Positions come from `lengths`, never from the array's edge: adding padding changes no score.
+    """
+
+    items: Tensor
+    lengths: Tensor
+    targets: Tensor | None = None
+    graph: SessionGraph | None = None  # where it was built already, for many batches at once
+    packing: Packing | None = None  # of the graph's nodes, or of the clicks where there is no graph; likewise
+    capacity: int | None = None  # an upper bound on the clicks in all sessions, where shapes must not follow the data
+    longest: int | None = None  # an upper bound on the clicks in a session, where L is not known beforehand (export)
+
+    @classmethod
+    def of(cls, sessions: Sequence[Sequence[int]], max_length: int | None = None) -> "SessionBatch":
+        """A batch of sessions in hand; of each the latest `max_length` clicks.
+
+        >>> SessionBatch.of([[5, 3], [7]]).items.tolist()
+        [[5, 3], [7, 0]]
+        """
+        if not sessions or not all(sessions):
+            raise ValueError("a batch needs at least one session, and each session at least one click")
+        kept = [list(session if max_length is None else session[-max_length:]) for session in sessions]
+        longest = max(map(len, kept))
+        padded = [session + [PADDING] * (longest - len(session)) for session in kept]
+        return cls(torch.tensor(padded), torch.tensor([len(session) for session in kept]))
+
+    @property
+    def mask(self) -> Tensor:
+        """[B, L] True where there is a click."""
+        return torch.arange(self.items.shape[1], device=self.items.device) < self.lengths[:, None]
+
+    def build_graph(self, with_distances: bool = True) -> SessionGraph:
+        """The session graphs of this batch; the distances between nodes cost most of it, and only anchors need them."""
+        return build_graph(self.items, self.lengths, with_distances, self.longest)
+
+    def trimmed(self) -> "SessionBatch":
+        """Without the columns past the longest session. Reads a value back, so it is for the CPU."""
+        return SessionBatch(self.items[:, : int(self.lengths.max())], self.lengths, self.targets)
+
+    def rows(self, start: int, end: int) -> "SessionBatch":
+        """Sessions start..end-1; views."""
+        targets = None if self.targets is None else self.targets[start:end]
+        graph = None if self.graph is None else self.graph.rows(start, end)
+        of_rows = (self.items[start:end], self.lengths[start:end], targets, graph)
+        return SessionBatch(*of_rows, capacity=self.capacity, longest=self.longest)
+
+    def to(self, device: torch.device | str) -> "SessionBatch":
+        targets = None if self.targets is None else self.targets.to(device)
+        return SessionBatch(self.items.to(device), self.lengths.to(device), targets)
+
+
+def at_last_click(states: Tensor, lengths: Tensor) -> Tensor:
+    """[B, L, d] -> [B, d]: of each session what stands at its last click."""
+    last = (lengths - 1)[:, None, None].expand(-1, 1, states.shape[2])
+    return states.gather(1, last)[:, 0]

@@ -1,0 +1,55 @@
+"""Gated graph layer: Eq. (7) and (8), the message from both directions and the gated update.
+
+m_t  = sum_{t'} A_in[t, t'] x_{t'} W_in  ||  sum_{t'} A_out[t, t'] x_{t'} W_out
+x'_t = GRU(x_t, m_t)
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from posrec import kernels
+from posrec.nn.batch import SessionBatch
+from posrec.nn.graph import SessionGraph, message_weights
+from posrec.nn.matmul import batched_product, linear
+from posrec.nn.packing import Packing
+
+if torch.cuda.is_available():
+    from posrec.kernels.messages import messages as fused_messages
+
+
+def message_graph(batch: SessionBatch, anchors: bool, normalize: bool) -> SessionGraph:
+    """The session graphs of a batch with the weights of N_in' and N_out' in Eq. (7); with or without anchor edges."""
+    graph = batch.build_graph(with_distances=anchors)
+    last = graph.last(batch.lengths)
+    return replace(graph, weights=message_weights(graph.edges, graph.distances, graph.repeated, last, normalize))
+
+
+class GatedGraph(nn.Module):
+    """x [T, d], weights [B, 2, L, L] (incoming and outgoing; row: who receives, column: who sends) -> x' [T, d]."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.from_node = nn.Linear(d, 5 * d)  # W_in || W_out || the GRU's three gates, in one product
+        self.from_message = nn.Linear(2 * d, 3 * d)
+        self.d = d
+
+    def forward(self, x: Tensor, weights: Tensor, packing: Packing) -> Tensor:
+        sent, gates = linear(self.from_node, x).tensor_split([2 * self.d], dim=-1)
+        message = messages(sent, weights, packing)
+        reset_m, update_m, new_m = linear(self.from_message, message).chunk(3, dim=-1)
+        reset_x, update_x, new_x = gates.chunk(3, dim=-1)
+        reset, update = torch.sigmoid(reset_m + reset_x), torch.sigmoid(update_m + update_x)
+        new = torch.tanh(new_m + reset * new_x)
+        return new + update * (x - new)
+
+
+def messages(sent: Tensor, weights: Tensor, packing: Packing) -> Tensor:
+    """sent [T, 2d]: what each node sends forward and backward; weights [B, 2, L, L] (row: who receives) -> [T, 2d]."""
+    if kernels.serve(sent) and weights.shape[-1] <= kernels.LONGEST:
+        received: Tensor = fused_messages(sent, weights, packing.begins, packing.slot_of_row)
+        return received
+    slots = packing.to_slots(sent)  # [B, L, 2d]
+    senders = slots.view(*slots.shape[:2], 2, -1).transpose(1, 2)  # [B, 2, L, d]
+    return packing.to_rows(batched_product(weights.to(sent.dtype), senders).transpose(1, 2).flatten(2))

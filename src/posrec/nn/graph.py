@@ -1,0 +1,114 @@
+"""SessionGraph: the session graphs of a whole batch, by tensor operations on the batch's device; and anchor edges.
+
+A node is a distinct item of a session. It lives in the slot of its first click, so slots and positions are the same
+numbers and nothing has to be renumbered: in the session a b a c the nodes stand in slots 0 (a), 1 (b) and 3 (c), and
+slot 2 is empty. Everything here is [B, L] or [B, L, L]; there is no loop over sessions, and no value is read back.
+
+Anchor edges (section 4.3.2): every node v_t receives from the first item, N_in'(v_t) = N_in(v_t) + v_0 + v_*, and from
+the last, N_out'(v_t) = N_out(v_t) + v_{l-1} + v_*, where v_* are the items clicked more than once. The weight of an
+anchor edge is the distance between the two nodes on the undirected, unweighted graph. It adds to an edge that is there
+already.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SessionGraph:
+    """The graphs of B sessions, at most L nodes each."""
+
+    alias: Tensor  # [B, L] the slot of the node clicked at each position (0 where there is no click)
+    nodes: Tensor  # [B, L] True where a slot holds a node
+    latest: Tensor  # [B, L] the position of a node's latest click; its first click is the slot itself
+    repeated: Tensor  # [B, L] True for nodes clicked more than once
+    edges: Tensor  # [B, L, L] edges[b, i, j]: how often j was clicked right after i
+    distances: Tensor | None  # [B, L, L] steps between nodes, edges taken undirected and unweighted; 0 where not nodes
+    # [B, 2, L, L] the weights of messages, as a model computes them: (incoming, outgoing); row: who receives
+    weights: Tensor | None = None
+
+    def last(self, lengths: Tensor) -> Tensor:
+        """[B] the slot of the last click's node."""
+        return self.alias.gather(1, (lengths - 1)[:, None])[:, 0]
+
+    def rows(self, start: int, end: int) -> "SessionGraph":
+        """The graphs of sessions start..end-1; views."""
+        parts = {name: None if value is None else value[start:end] for name, value in vars(self).items()}
+        return SessionGraph(**parts)  # type: ignore[arg-type]
+
+
+def build_graph(
+    items: Tensor, lengths: Tensor, with_distances: bool = True, longest: int | None = None
+) -> SessionGraph:
+    """`items [B, L]` padded on the right, `lengths [B]`; `longest` bounds the lengths where L is not known (export)."""
+    width = items.shape[1]
+    position = torch.arange(width, device=items.device)
+    mask = position < lengths[:, None]
+    same = (items[:, :, None] == items[:, None, :]) & mask[:, None, :] & mask[:, :, None]  # [B, L, L]
+    alias = torch.where(same, position, width).amin(2).masked_fill(~mask, 0)
+    nodes = (alias == position) & mask
+    latest = torch.where(same, position, 0).amax(2)
+    repeated = nodes & (latest > position)
+    # One edge for each pair of neighbouring clicks; where a session has ended the edge counts nothing.
+    follows = mask[:, 1:].float()
+    pair = alias[:, :-1] * width + alias[:, 1:]
+    edges = torch.zeros(mask.shape[0], width * width, device=mask.device).scatter_add(1, pair, follows)
+    edges = edges.view(-1, width, width)
+    distances = all_distances(edges, nodes, longest) if with_distances else None
+    return SessionGraph(alias, nodes, latest, repeated, edges, distances)
+
+
+def all_distances(edges: Tensor, nodes: Tensor, longest: int | None = None) -> Tensor:
+    """Shortest paths between all nodes, for all sessions at once: by Floyd and Warshall, node by node.
+
+    The first click reaches every node of its session, so all distances are finite and below L. Where L is not known
+    beforehand the steps can't be counted by it: then paths of twice the length are found each time, of up to `longest`
+    clicks. That takes few operations but L times the memory, so it is for exported models.
+    """
+    width = edges.shape[1]
+    linked = (edges + edges.transpose(1, 2)) > 0
+    steps = torch.where(linked, 1.0, float(2 * (width if longest is None else longest)))
+    slot = torch.arange(width, device=edges.device)
+    steps = steps.masked_fill(slot == slot[:, None], 0.0)
+    if longest is None:
+        for via in range(width):
+            steps = torch.minimum(steps, steps[:, :, via, None] + steps[:, None, via, :])
+    else:
+        for _ in range(max(0, longest - 2).bit_length()):
+            steps = (steps[:, :, :, None] + steps[:, None, :, :]).amin(2)
+    return steps * (nodes[:, :, None] & nodes[:, None, :])
+
+
+def neighbours(edges: Tensor) -> tuple[Tensor, Tensor]:
+    """(incoming, outgoing) [B, L, L], row: who receives. `edges[b, i, j]` leads from i to j."""
+    return edges.transpose(1, 2), edges
+
+
+def add_anchors(
+    incoming: Tensor, outgoing: Tensor, distances: Tensor, repeated: Tensor, last: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`repeated` [B, L] marks v_*, `last` [B] is the slot of the last click's node; the first click's is slot 0."""
+    slot = torch.arange(repeated.shape[1], device=repeated.device)
+    first_or_repeated = (slot == 0) | repeated  # [B, L]
+    last_or_repeated = (slot == last[:, None]) | repeated
+    return incoming + distances * first_or_repeated[:, None, :], outgoing + distances * last_or_repeated[:, None, :]
+
+
+def message_weights(edges: Tensor, distances: Tensor | None, repeated: Tensor, last: Tensor, normalize: bool) -> Tensor:
+    """A gated graph layer's weights, incoming and outgoing, [B, 2, L, L]; with anchors where `distances` are given.
+
+    Anchors are added to the counts of the edges, and only then is anything divided: what a node hears from each side
+    still adds up to one.
+    """
+    incoming, outgoing = neighbours(edges)
+    if distances is not None:
+        incoming, outgoing = add_anchors(incoming, outgoing, distances, repeated, last)
+    weights = torch.stack([incoming, outgoing], dim=1)
+    return normalised(weights) if normalize else weights
+
+
+def normalised(weights: Tensor) -> Tensor:
+    """Each row divided by its sum; a row of zeros stays one."""
+    return weights / weights.sum(-1, keepdim=True).clamp(min=1)

@@ -1,0 +1,110 @@
+"""One Transformer layer (Vaswani et al., 2017): every filled slot attends to every filled slot.
+
+A  = softmax(Q K^T / sqrt(d_head) + bias) V,  over the filled slots of the session
+x1 = LayerNorm(x + A W_o)
+x2 = LayerNorm(x1 + W_2 relu(W_1 x1))
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from posrec import kernels
+from posrec.nn.matmul import batched_product, linear
+from posrec.nn.packing import Packing
+
+if torch.cuda.is_available():
+    from posrec.kernels.attention import attention as fused_attention
+
+
+class TransformerLayer(nn.Module):
+    """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits.
+
+    With `rows [R]` only these are computed past the attention, [R, d].
+    """
+
+    def __init__(self, d: int, heads: int, width: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if d % heads:
+            raise ValueError(f"heads={heads} does not divide d={d}")
+        self.heads = heads
+        self.queries_keys_values = nn.Linear(d, 3 * d)
+        self.out = nn.Linear(d, d)
+        self.widen = nn.Linear(d, width)
+        self.narrow = nn.Linear(width, d)
+        self.after_attention = nn.LayerNorm(d)
+        self.after_feed_forward = nn.LayerNorm(d)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, packing: Packing, bias: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
+        projected = linear(self.queries_keys_values, x)  # [T, 3d]
+        attended = self_attention(projected, self.heads, packing, bias, self.dropout)
+        if rows is not None:
+            x, attended = x[rows], attended[rows]
+        x = self.after_attention(x + self.dropout(linear(self.out, attended)))
+        x = self.after_feed_forward(x + self.dropout(linear(self.narrow, functional.relu(linear(self.widen, x)))))
+        return x
+
+    def attention(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
+        """The weights with which slots read one another, for who wants to look; [B, heads, L, L], row: who reads."""
+        queries, keys, _ = split_heads(linear(self.queries_keys_values, x), self.heads, packing)
+        return attention_weights(queries, keys, packing, bias)
+
+
+def apply_layers(layers: nn.ModuleList, x: Tensor, rows: Tensor, *mixing: Any) -> Tensor:
+    """x [T, d] through one layer after the other -> its `rows` [R, d]: of the last layer nothing else is computed.
+
+    A readout reads one or two clicks of a session, and what follows the attention is most of a layer's work.
+    """
+    if not layers:
+        return x[rows]
+    for layer in layers[:-1]:
+        x = layer(x, *mixing)
+    read: Tensor = layers[-1](x, *mixing, rows=rows)
+    return read
+
+
+def self_attention(
+    rows: Tensor,
+    heads: int,
+    packing: Packing,
+    bias: Tensor | None = None,
+    dropout: nn.Dropout | None = None,
+    causal: bool = False,
+) -> Tensor:
+    """Q || K || V [T, 3d] -> A [T, d]; `dropout` is applied to the weights; `causal`: no row sees those after it."""
+    if bias is None and kernels.serve(rows) and packing.longest <= kernels.LONGEST:
+        share = dropout.p if dropout is not None and dropout.training else 0.0
+        seed = torch.randint(1 << 31, (1,), device=rows.device) if share else packing.begins[:1]
+        fused: Tensor = fused_attention(rows, packing.begins, seed, heads, packing.longest, causal, share)
+        return fused
+    queries, keys, values = split_heads(rows, heads, packing)
+    weights = attention_weights(queries, keys, packing, bias, causal)
+    if dropout is not None:
+        weights = dropout(weights)
+    return packing.to_rows(batched_product(weights, values).transpose(1, 2).flatten(2))
+
+
+def split_heads(rows: Tensor, heads: int, packing: Packing) -> tuple[Tensor, Tensor, Tensor]:
+    """Q || K || V [T, 3d] -> three of [B, heads, L, d_head]."""
+    slots = packing.to_slots(rows)  # [B, L, 3d]
+    split = slots.view(*slots.shape[:2], 3, heads, -1)
+    queries, keys, values = split.transpose(1, 3).unbind(2)
+    return queries, keys, values
+
+
+def attention_weights(
+    queries: Tensor, keys: Tensor, packing: Packing, bias: Tensor | None = None, causal: bool = False
+) -> Tensor:
+    """softmax(Q K^T / sqrt(d_head) + bias) over the filled slots, [B, heads, L, L]."""
+    logits = batched_product(queries, keys.mT) / math.sqrt(queries.shape[-1])
+    if bias is not None:
+        logits = logits + bias
+    unseen = ~packing.filled[:, None, None, :]
+    if causal:
+        place = torch.arange(packing.longest, device=queries.device)
+        unseen = unseen | (place > place[:, None])
+    return logits.masked_fill(unseen, -math.inf).softmax(-1)

@@ -1,0 +1,58 @@
+"""What long work reports while it runs: messages, and how far it has come.
+
+Library code reports to a `Progress`; the command line passes one that draws a bar. The default prints messages to
+standard error and draws nothing.
+"""
+
+import sys
+from types import TracebackType
+from typing import Self
+
+from rich import progress as bars
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+
+
+class Progress:
+    """Prints messages to standard error; override a method to show more or less."""
+
+    def message(self, text: str) -> None:
+        print(text, file=sys.stderr)
+
+    def update(self, work: str, done: float, total: float, note: str = "") -> None:
+        """`done` of `total` in whatever unit the work counts; a new `work` starts a new bar."""
+
+    def validated(self, epoch: int, metrics: dict[str, float]) -> None:
+        """The validation metrics of a finished epoch, under early stopping; may raise to end the training."""
+
+
+class SilentProgress(Progress):
+    def message(self, text: str) -> None:
+        pass
+
+
+class TerminalProgress(Progress):
+    """Draws a bar on standard error while inside `with`; where that is not a terminal only messages are printed."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False, emoji=False)
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+        after = (TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
+        disable = not self.console.is_terminal
+        self.bars = bars.Progress(*columns, *after, console=self.console, transient=True, disable=disable)
+        self.tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self.bars.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.bars.stop()
+
+    def message(self, text: str) -> None:
+        self.console.print(text, markup=False, soft_wrap=True)
+
+    def update(self, work: str, done: float, total: float, note: str = "") -> None:
+        if work not in self.tasks:
+            self.tasks[work] = self.bars.add_task(work, total=total, note="")
+        self.bars.update(self.tasks[work], completed=done, total=total, note=note)

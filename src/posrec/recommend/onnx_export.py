@@ -1,0 +1,170 @@
+"""`posrec export --onnx`: the file is left only if ONNX Runtime gives the scores that torch gives."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import posrec
+from posrec.errors import InputError, RunFailed, not_installed
+from posrec.io import whole_file
+from posrec.models.base import SessionModel
+from posrec.nn.batch import SessionBatch
+from posrec.recommend.onnx_model import INPUTS, OUTPUTS, OnnxModel, import_runtime
+from posrec.run import Run
+
+CLOSE = 1e-4  # of a score, or of its size where that is above 1
+K = 20  # what is given back of the best items where nobody says how many
+LARGEST = (1 << 31) - (1 << 20)  # bytes an ONNX file can hold
+
+
+class Exported(nn.Module):
+    """items [B, L], lengths [B] -> session vectors [B, d], scores [B, n]."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        batch = SessionBatch(items, lengths, longest=self.model.config.max_length)
+        vectors = self.model.session_vectors(batch)
+        return vectors, functional.linear(vectors, self.model.item_vectors())
+
+
+def export_onnx(run: Run, path: str | Path, overwrite: bool = False) -> float:
+    """Write the run's model as ONNX; gives the largest difference of a score from torch's."""
+    model: Any = run.model.cpu().eval()
+    if not isinstance(model, SessionModel):
+        raise InputError(
+            f"{run.config['model']} counts and has no network to export; posrec score and serve run it as is"
+        )
+    if sum(tensor.nbytes for tensor in model.state_dict().values()) > LARGEST:
+        raise InputError(f"the model of {run.path} is larger than the 2 GB that an ONNX file can hold")
+    import_runtime()
+    with whole_file(Path(path), overwrite) as unfinished:
+        try:
+            unfinished.write_bytes(as_onnx(model, run))
+            difference = largest_difference(model, OnnxModel(unfinished, threads=1))
+        except (InputError, OSError):
+            raise
+        except Exception as error:  # of torch's exporter or of ONNX Runtime, whose errors have no common class
+            what = (str(error).splitlines() or [type(error).__name__])[0]
+            raise RunFailed(f"{path} was not written: {run.config['model']} can't be exported ({what})") from error
+        if not difference <= CLOSE:
+            raise RunFailed(
+                f"{path} was not written: its scores differ from torch's by up to {difference:.2g}, more than {CLOSE:g}"
+            )
+    return difference
+
+
+def as_onnx(model: Any, run: Run) -> bytes:
+    """The file's content: what torch exports, the best items after it, and what there is to know about it."""
+    onnx = import_onnx()
+    longest = model.config.max_length
+    # Two sessions and two clicks at least: from a one torch concludes that there is never more.
+    example = next(random_batches(model.items, longest, [(3, min(longest, 3))]))
+    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+    with quiet(), torch.no_grad():
+        export = traced if recurrent else captured
+        proto = onnx.load_from_string(export(Exported(model).eval(), (example.items, example.lengths), longest))
+    add_top(proto, min(K, model.items))
+    about = {"posrec": posrec.__version__, "model": run.config["model"], "items": model.items, "max_length": longest}
+    onnx.helper.set_model_props(proto, {name: str(value) for name, value in about.items()})
+    onnx.checker.check_model(proto)
+    content: bytes = proto.SerializeToString()
+    return content
+
+
+def captured(model: nn.Module, example: tuple[Tensor, Tensor], longest: int) -> bytes:
+    """By torch's exporter."""
+    batch, length = torch.export.Dim("batch", min=1), torch.export.Dim("length", min=1, max=max(2, longest))
+    program = torch.onnx.export(
+        model, example, dynamo=True, verbose=False, dynamic_shapes=({0: batch, 1: length}, {0: batch}),
+        input_names=list(INPUTS[:2]), output_names=list(OUTPUTS[:2]),
+    )  # fmt: skip
+    assert program is not None
+    content: bytes = program.model_proto.SerializeToString()
+    return content
+
+
+def traced(model: nn.Module, example: tuple[Tensor, Tensor], longest: int) -> bytes:
+    """By torch's older exporter: it knows recurrent layers; the newer writes them out click by click for one length."""
+    file = BytesIO()
+    axes = {"items": {0: "batch", 1: "length"}, **{name: {0: "batch"} for name in ("lengths", *OUTPUTS[:2])}}
+    torch.onnx.export(
+        model, example, cast(Any, file), dynamo=False, dynamic_axes=axes, opset_version=18,
+        input_names=list(INPUTS[:2]), output_names=list(OUTPUTS[:2]),
+    )  # fmt: skip
+    return file.getvalue()
+
+
+def add_top(proto: Any, k: int) -> None:
+    """scores -> the best of them and their item numbers; `k` is an input that has a value where none is given."""
+    from onnx import TensorProto, helper
+
+    graph = proto.graph
+    graph.input.append(helper.make_tensor_value_info("k", TensorProto.INT64, [1]))
+    graph.initializer.append(helper.make_tensor("k", TensorProto.INT64, [1], [k]))
+    graph.initializer.append(helper.make_tensor("one", TensorProto.INT64, [], [1]))
+    graph.node.append(helper.make_node("TopK", ["scores", "k"], ["top_scores", "top_columns"], axis=1))
+    graph.node.append(helper.make_node("Add", ["top_columns", "one"], ["top_items"]))
+    graph.output.append(helper.make_tensor_value_info("top_scores", TensorProto.FLOAT, ["batch", "best"]))
+    graph.output.append(helper.make_tensor_value_info("top_items", TensorProto.INT64, ["batch", "best"]))
+
+
+@torch.inference_mode()
+def largest_difference(model: Any, exported: OnnxModel) -> float:
+    """Over sessions of many lengths, batches of many sizes, with repeats and without; 1 where the best items differ."""
+    longest, worst = model.config.max_length, 0.0
+    sizes = [(1, 1), (1, longest), (2, min(2, longest)), (5, min(7, longest)), (32, longest)]
+    for batch in random_batches(model.items, longest, sizes):
+        ours, theirs = model.scores(batch), exported.scores(batch)
+        worst = max(worst, float(((ours - theirs).abs() / ours.abs().clamp(min=1)).max()))
+        vectors = exported.session_vectors(batch)
+        worst = max(worst, float((vectors - model.session_vectors(batch)).abs().max()))
+        k = min(3, model.items)
+        best, items = exported.top(batch, k)
+        if not (torch.equal(best, theirs.topk(k).values) and torch.equal(theirs.gather(1, items - 1), best)):
+            return 1.0
+    return worst
+
+
+def random_batches(items: int, longest: int, sizes: list[tuple[int, int]]) -> Iterator[SessionBatch]:
+    """Batches of so many sessions of up to so many clicks; every other session draws from three items."""
+    random = torch.Generator().manual_seed(0)
+    for sessions, width in sizes:
+        lengths = torch.randint(1, width + 1, (sessions,), generator=random)
+        lengths[0] = width
+        among = torch.where(torch.arange(sessions) % 2 == 0, items, min(3, items))[:, None]
+        drawn = torch.randint(0, items, (sessions, width), generator=random) % among + 1
+        yield SessionBatch(torch.where(torch.arange(width) < lengths[:, None], drawn, 0), lengths)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """What torch says while exporting is for those who work on torch."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def import_onnx() -> Any:
+    try:
+        import onnx
+        import onnxscript  # noqa: F401  torch exports with it
+    except ImportError:
+        raise not_installed("ONNX", "serve") from None
+    return onnx

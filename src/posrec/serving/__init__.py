@@ -1,1 +1,0 @@
-"""Recommendations people can use: raw item ids in, raw item ids out."""

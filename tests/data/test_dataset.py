@@ -1,0 +1,148 @@
+"""SessionDataset, the prepared folder, and its fingerprint."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import posrec
+from posrec.data.dataset import ARRAYS, PreparedDataset, SessionDataset, fingerprint
+from posrec.data.stats import stats
+from posrec.errors import InputError
+from posrec.io import write_json
+from posrec.progress import SilentProgress
+from tests.helpers import plain, small_shop, write_log
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+    folder = tmp_path_factory.mktemp("data")
+    log = write_log(folder / "c.csv", small_shop())
+    return posrec.prepare(log, "csv", folder / "out", progress=SilentProgress())
+
+
+def test_sessions_are_flat_arrays() -> None:
+    items = torch.tensor([1, 2, 3, 4, 5, 6], dtype=torch.int32)
+    sessions = SessionDataset(items, torch.tensor([0, 3, 4, 6]), torch.tensor([10, 20, 30]))
+    assert (len(sessions), sessions.sessions, sessions.clicks, sessions.longest) == (3, 3, 6, 3)
+    assert sessions.sample_offsets.tolist() == [0, 2, 2, 3]
+    assert sessions.lengths.tolist() == [3, 1, 2]
+    assert plain(sessions) == [[1, 2, 3], [4], [5, 6]]
+    part = sessions.part(1, 3)
+    assert (plain(part), part.times.tolist(), len(part)) == ([[4], [5, 6]], [20, 30], 1)
+    assert part.items.data_ptr() == items.data_ptr()
+    assert (sessions.part(1, 1).sessions, sessions.part(1, 1).longest) == (0, 0)
+
+
+def test_loading_maps_and_never_writes(data: PreparedDataset) -> None:
+    again = posrec.load(data.path)
+    assert again.train.items.dtype == torch.int32
+    before = (data.path / "train_items.npy").read_bytes()
+    again.train.items[0] = 99
+    assert (data.path / "train_items.npy").read_bytes() == before
+    assert plain(posrec.load(str(data.path)).train) == plain(data.train)
+
+
+def test_the_arrays_are_what_numpy_reads(data: PreparedDataset) -> None:
+    for name, kind in ARRAYS.items():
+        array = np.load(data.path / f"{name}.npy", allow_pickle=False)
+        assert array.dtype == kind
+    assert np.load(data.path / "train_offsets.npy").tolist() == list(range(0, 82, 3))
+
+
+def test_the_fingerprint_is_of_content_not_of_place(data: PreparedDataset, tmp_path: Path) -> None:
+    shutil.copytree(data.path, tmp_path / "elsewhere")
+    assert stats(posrec.load(tmp_path / "elsewhere"))["fingerprint"] == data.fingerprint
+    log = write_log(tmp_path / "another name.csv", small_shop())
+    assert posrec.prepare(log, "csv", tmp_path / "again", progress=SilentProgress()).fingerprint == data.fingerprint
+
+
+@given(st.sampled_from([f"{name}.npy" for name in ARRAYS] + ["vocabulary.json"]), st.data())
+def test_any_changed_byte_changes_the_fingerprint(data: PreparedDataset, tmp_path: Path, name: str, draw) -> None:  # type: ignore[no-untyped-def]
+    folder = tmp_path / "copy"
+    shutil.copytree(data.path, folder, dirs_exist_ok=True)
+    content = bytearray((folder / name).read_bytes())
+    place = draw.draw(st.integers(0, len(content) - 1))
+    content[place] ^= draw.draw(st.integers(1, 255))
+    (folder / name).write_bytes(content)
+    assert fingerprint(folder, data.manifest["validation_start"]) != data.fingerprint
+    with pytest.raises(InputError, match=r"damaged|prepare it again|prepare the dataset again|not JSON|changed"):
+        stats(posrec.load(folder))
+
+
+@given(st.integers(0, 29), st.integers(0, 2), st.sampled_from(["session", "item", "time"]))
+def test_any_changed_click_changes_the_fingerprint(
+    data: PreparedDataset, tmp_path: Path, session: int, step: int, what: str
+) -> None:
+    clicks = small_shop()
+    place = 3 * session + step
+    name, item, time = clicks[place]
+    changed = {
+        "session": (f"s{(session + 1) % 30}", item, time),
+        "item": (name, "i0" if item != "i0" else "i1", time),
+        "time": (name, item, time - 1_800_000),  # what changes no order and no first click is not kept
+    }[what]
+    clicks[place] = changed
+    log = write_log(tmp_path / "c.csv", clicks)
+    other = posrec.prepare(log, "csv", tmp_path / "out", overwrite=True, progress=SilentProgress())
+    assert other.fingerprint != data.fingerprint
+
+
+def test_the_validation_mark_is_content(data: PreparedDataset) -> None:
+    start = data.manifest["validation_start"]
+    assert fingerprint(data.path, start) == data.fingerprint != fingerprint(data.path, start - 1)
+
+
+def damaged(folder: Path, how: str) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    items = folder / "train_items.npy"
+    if how == "missing array":
+        items.unlink()
+    elif how == "truncated array":
+        items.write_bytes(items.read_bytes()[:-5])
+    elif how == "other type":
+        np.save(items, np.load(items).astype(np.int64))
+    elif how == "shorter array":
+        np.save(items, np.load(items)[:-1])
+    elif how == "pickled array":
+        np.save(items, np.array([{}], dtype=object), allow_pickle=True)
+    elif how == "empty array":
+        items.write_bytes(b"")
+    elif how == "wrong schema":
+        write_json(folder / "manifest.json", {**manifest, "schema": 99})
+    elif how == "manifest cut short":
+        write_json(folder / "manifest.json", {"schema": 1})
+    elif how == "manifest a list":
+        write_json(folder / "manifest.json", [])
+    elif how == "manifest no JSON":
+        (folder / "manifest.json").write_text("{")
+    elif how == "no manifest":
+        (folder / "manifest.json").unlink()
+    elif how == "no vocabulary":
+        (folder / "vocabulary.json").unlink()
+    elif how == "shorter vocabulary":
+        (folder / "vocabulary.json").write_text('{"ids": ["a"], "columns": {}}')
+
+
+DAMAGES = {
+    "missing array": "train_items.npy can't be read", "truncated array": "train_items.npy can't be read",
+    "other type": "holds int64, not int32", "shorter array": "train arrays don't fit together",
+    "pickled array": "can't be read", "empty array": "can't be read",
+    "wrong schema": "has dataset schema 99, this version reads 1", "manifest cut short": "lacks counts, fingerprint",
+    "manifest a list": "schema None", "manifest no JSON": "is not JSON", "no manifest": "no prepared dataset",
+    "no vocabulary": "vocabulary.json is missing", "shorter vocabulary": "vocabulary doesn't fit",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", list(DAMAGES))
+def test_a_damaged_folder_is_refused(data: PreparedDataset, tmp_path: Path, how: str) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(data.path, folder)
+    damaged(folder, how)
+    with pytest.raises(InputError, match=DAMAGES[how]):
+        posrec.load(folder)

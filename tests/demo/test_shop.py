@@ -1,0 +1,126 @@
+"""The demo shop keeps its promises: the process, its exact chances, and the ceiling they give."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from posrec.data.dataset import PreparedDataset, SessionDataset, collate
+from posrec.demo.shop import LONGEST, Shop, ceiling, make_demo, next_click_chances, open_shop
+from posrec.nn.batch import SessionBatch
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+    return make_demo(tmp_path_factory.mktemp("demo"))
+
+
+@pytest.fixture(scope="module")
+def shop() -> Shop:
+    return open_shop()
+
+
+def in_shop_numbers(shop: Shop, data: PreparedDataset) -> SessionDataset:
+    """The test part with items numbered as in the catalogue, from 1."""
+    numbers = {item: number for number, (item, _, _) in enumerate(shop.catalogue.table, start=1)}
+    lookup = torch.tensor([numbers[item] for item in data.vocabulary.ids], dtype=torch.int32)
+    return SessionDataset(lookup[data.test.items.long() - 1], data.test.offsets, data.test.times)
+
+
+def test_the_shop_is_as_big_as_promised(data: PreparedDataset) -> None:
+    assert len(data.vocabulary) == 720
+    titles = data.vocabulary.columns["title"]
+    assert len(set(data.vocabulary.ids)) == len(set(titles)) == len(titles)
+    assert None not in titles
+    assert "Trail Running Shoe, blue, 42" in titles
+    assert len(set(data.vocabulary.columns["category"])) == 20
+    assert data.train.sessions + data.test.sessions == 40_000
+
+
+def test_the_recipe_removes_nothing(data: PreparedDataset) -> None:
+    steps = data.manifest["steps"]
+    assert len(steps) > 2
+    assert not any(step[f"removed_{name}"] for step in steps for name in ("clicks", "sessions", "items"))
+
+
+def test_the_same_shop_every_time(data: PreparedDataset, tmp_path: Path) -> None:
+    again = make_demo(tmp_path / "again")
+    assert again.fingerprint == data.fingerprint
+    assert again.ceiling == data.ceiling
+    assert (tmp_path / "again" / "clicks.csv").read_bytes() == (data.path.parent / "clicks.csv").read_bytes()
+
+
+def slow_chances(shop: Shop, session: list[int]) -> Counter[int]:
+    """The process as the module's docstring tells it, for one session of catalogue numbers."""
+    catalogue, chances = shop.catalogue, Counter[int]()
+    first, last, n = session[0], session[-1], len(session)
+    per_line = catalogue.colours * catalogue.sizes
+    line = lambda item: item // per_line  # noqa: E731
+    colour = lambda item: item // catalogue.sizes % catalogue.colours  # noqa: E731
+    size = lambda item: item % catalogue.sizes  # noqa: E731
+
+    intention, back, wander = 0.40 * 0.8 ** (n - 1), 0.15 if n > 1 else 0.0, 0.15
+    drift = 1 - intention - back - wander
+    for item in range(catalogue.items):
+        chances[item] += wander * float(shop.popularity[item])
+    companions = [int(item) for item in shop.companions[first]]
+    for item, weight in zip(companions, shop.companion_weights, strict=True):
+        # Its line in the other size, or its category (six lines) in its colour and size.
+        other_size = line(item) == line(first) and size(item) != size(first)
+        sister = line(item) != line(first) and line(item) // 6 == line(first) // 6 and size(item) == size(first)
+        assert other_size or sister
+        assert colour(item) == colour(first)
+        chances[item] += intention * float(weight)
+    for related, weight in zip(shop.related[line(last)], (0.5, 0.3, 0.2), strict=True):
+        chances[int(related) * per_line + colour(first) * catalogue.sizes + size(last)] += drift * weight
+    if n > 1:
+        weights = [2] + [1] * (n - 2)
+        for item, weight in zip(session[:-1], weights, strict=True):
+            chances[item] += back * weight / sum(weights)
+    return chances
+
+
+def test_the_chances_are_the_processs(shop: Shop) -> None:
+    random = np.random.default_rng(5)
+    sessions = [random.integers(0, shop.catalogue.items, length).tolist() for length in (1, 2, 3, 7, 20)]
+    sessions.append([3, 9, 3, 3, 9])  # repeats add up
+    chances = next_click_chances(shop, SessionBatch.of([[item + 1 for item in session] for session in sessions]))
+    assert chances.sum(1).tolist() == pytest.approx([1.0] * len(sessions), abs=1e-12)
+    for row, session in enumerate(sessions):
+        slow = slow_chances(shop, session)
+        assert chances[row].tolist() == pytest.approx([slow[item] for item in range(shop.catalogue.items)], abs=1e-12)
+
+
+def realised(shop: Shop, test: SessionDataset, blind: str = "") -> torch.Tensor:
+    """[samples] whether the target is in the oracle's top 20; the oracle may be `blind` to an end of the session."""
+    hits = []
+    for samples in torch.arange(len(test)).split(2048):
+        batch = collate(test, samples, LONGEST)
+        items, rows = batch.items.clone(), torch.arange(len(samples))
+        last = batch.lengths - 1
+        if blind == "first":  # sees the last item in its place
+            items[:, 0] = items[rows, last]
+        elif blind == "last":
+            items[rows, last] = items[:, 0]
+        best = next_click_chances(shop, SessionBatch(items, batch.lengths)).topk(20).indices + 1
+        assert batch.targets is not None
+        hits.append((best == batch.targets[:, None]).any(1))
+    return torch.cat(hits).double()
+
+
+def test_the_ceiling_is_what_the_best_ranking_reaches(shop: Shop, data: PreparedDataset) -> None:
+    assert data.ceiling is not None
+    test = in_shop_numbers(shop, data)
+    hits = realised(shop, test)
+    error = float((hits.var() / len(hits)).sqrt())
+    assert data.ceiling["samples"] == len(test) == len(hits)
+    assert abs(float(hits.mean()) - data.ceiling["recall@20"]) < 4 * error < 0.02
+    assert ceiling(shop, data) == data.ceiling
+    for metric in ("recall", "mrr", "ndcg"):
+        figures = [data.ceiling[f"{metric}@{k}"] for k in (5, 10, 20)]
+        assert 0 < figures[0] < figures[1] < figures[2] < 1
+    # An oracle that does not know one end of the session is clearly worse: both ends decide.
+    for end in ("first", "last"):
+        assert float(realised(shop, test, end).mean()) < float(hits.mean()) - 0.1

@@ -1,0 +1,66 @@
+"""The paper's figures: spot checks against the printed tables, and the rows that can't be."""
+
+import pytest
+
+from posrec.experiments.reproduce.grid import EXPERIMENTS
+from posrec.experiments.reproduce.paper import METRICS, OVERALL, PLUG_IN, TABLES, dataset_of, figures_of, impossible
+
+
+def row(*means: float) -> dict[str, tuple[float, float | None]]:
+    return {name: (mean, None) for name, mean in zip(METRICS, means, strict=True)}
+
+
+def test_rows_are_those_of_our_tables() -> None:
+    for name, by_dataset in TABLES.items():
+        labels = [row.label for row in EXPERIMENTS[name].rows if not row.extra]
+        assert all(list(rows) == labels for rows in by_dataset.values())
+
+
+def test_some_figures_as_printed() -> None:
+    assert figures_of("overall", "diginetica", "PosRec")["mrr@10"] == (16.85, 0.08)
+    assert figures_of("overall", "yoochoose1_4", "SASRec")["recall@5"] == (45.21, 0.18)
+    assert figures_of("plug-in", "diginetica", "SASRec + LDPE")["recall@10"] == (37.90, None)
+    assert figures_of("overall", "yoochoose1_4", "FPMC") == {}  # a dash in the paper
+    assert figures_of("anchors", "diginetica", "PosRec") == figures_of("overall", None, "PosRec") == {}
+
+
+def test_the_two_tables_agree_on_the_models_they_share() -> None:
+    for dataset, rows in PLUG_IN.items():
+        for label in ("STAMP", "SASRec"):
+            assert [mean for mean, _ in rows[label]] == [mean for mean, _ in OVERALL[dataset][label]]
+
+
+@pytest.mark.parametrize(
+    ("means", "wrong"),
+    [
+        ((20, 30, 10, 11.2), set()),
+        ((9.96, 20.18, 15.25, 17.96), set(METRICS)),  # M@5 over R@5, and more gained than the hits can give
+        ((9.96, 9.96, 10.5, 10.5), set(METRICS)),  # M over R at both
+        ((10, 10, 1.9, 1.9), {"recall@5", "mrr@5"}),  # a hit in five is worth a fifth at least
+        ((20, 26, 10, 11.5), set(METRICS)),  # six points at ranks 6 to 10 are worth one at most
+        ((20, 30, 10, 10.5), set(METRICS)),  # ten points there are worth one at least
+        ((20, 26, 10, 11.0), set()),
+    ],
+)
+def test_what_no_ranking_can_have(means: tuple[float, ...], wrong: set[str]) -> None:
+    assert set(impossible(row(*means))) == wrong
+
+
+def test_impossible_rows_of_the_paper() -> None:
+    marked = {dataset: {label for label in rows if impossible(figures_of("overall", dataset, label))}
+              for dataset, rows in OVERALL.items()}  # fmt: skip
+    assert marked == {
+        "yoochoose1_64": {"POP", "S-POP", "BPR-MF", "FPMC", "GRU4REC"},
+        "yoochoose1_4": {"POP", "S-POP", "BPR-MF"},
+        "diginetica": {"POP", "S-POP", "Item-KNN", "BPR-MF", "FPMC"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("Diginetica", "diginetica"), ("diginetica-srgnn", "diginetica"), ("yoochoose1_64", "yoochoose1_64"),
+     ("yoochoose64", "yoochoose1_64"), ("yoochoose-1-4", "yoochoose1_4"), ("yoochoose4", "yoochoose1_4"),
+     ("yoochoose", None), ("yoochoose1_16", None), ("shop", None)],
+)  # fmt: skip
+def test_datasets_are_known_by_their_folders_name(name: str, known: str | None) -> None:
+    assert dataset_of(name) == known

@@ -1,0 +1,88 @@
+"""What docs/reproducing.md and docs/protocol.md show runs, as it stands there, on small shops of the names they use.
+
+Cells are stubs with drawn ranks, and nothing is drawn into the report: every training and every figure of `all` would
+take minutes, and the end-to-end test has them.
+"""
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.helpers import ROOT, chain_shop, command
+
+from posrec.data.dataset import PreparedDataset
+from posrec.evaluation.metrics import rank_metrics
+from posrec.experiments.reproduce import jobs as cells
+from posrec.experiments.reproduce import report as reproduce_report
+from posrec.experiments.reproduce.jobs import Cell, Outcome, config_of, path_of, shortened, write_arrays
+from posrec.io import write_json
+
+
+def commands(page: str) -> list[str]:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+def drawn_cell(cell: Cell, data: PreparedDataset, folder: Path, *_: Any) -> Outcome:
+    draw = np.random.default_rng([cell.seed, len(cell.row)])
+    ranks = torch.from_numpy(draw.integers(1, 40, len(data.test)))
+    path = path_of(cell, folder)
+    write_arrays(path.with_suffix(".npz"), {"ranks": shortened(ranks)})
+    record = {
+        "dataset": cell.dataset, "model": cell.model, "settings": dict(cell.settings), "seed": cell.seed,
+        "fingerprint": data.fingerprint, "posrec": "0", "torch": "0", "python": "3", "machine": "none",
+        "config": config_of(cell), "metrics": {name: 100 * float(value) for name, value in rank_metrics(ranks).items()},
+        "total_seconds": 1,
+    }  # fmt: skip
+    write_json(path, record)
+    return Outcome(cell, record, path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("diginetica", "yoochoose1_64", "shop"):
+        (tmp_path / "made" / name).mkdir(parents=True)
+        chain_shop(tmp_path / "made" / name, seed=1, sessions=100).path.rename(tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(reproduce_report, "panels", lambda _: ([], ""))
+    monkeypatch.setattr(reproduce_report, "encoding_pictures", lambda _: [])
+    monkeypatch.setattr(cells, "run_cell", drawn_cell)
+    return tmp_path
+
+
+def test_every_command_runs(folder: Path) -> None:
+    pytest.importorskip("optuna")
+    shown = commands("reproducing.md") + commands("protocol.md")
+    assert len(shown) == 7
+    for line in shown:
+        program, *arguments = shlex.split(line, comments=True)
+        if program == "posrec":
+            if "--trials" in arguments:
+                arguments[arguments.index("--trials") + 1] = "1"
+                arguments += ["--set", "d=8", "--epochs", "1"] if "posrec" in arguments else []
+            done = command(*arguments)
+            assert done.code == 0, f"{line}\n{done.err}"
+        else:
+            subprocess.run([program, *arguments], check=True)
+    summary = json.loads((folder / "reproduction" / "summary.json").read_text())
+    assert (summary["experiment"], summary["cells"]) == ("encodings", {"wanted": 60, "missing": 0})
+    for name in ("report.html", "report.md", "summary.json", "cells"):
+        assert (folder / "quick" / name).exists()
+
+
+def test_the_time_table_counts_the_cells_of_each_round() -> None:
+    from posrec.experiments.reproduce.grid import all_cells, chosen, round_of
+
+    text = (ROOT / "docs" / "reproducing.md").read_text(encoding="utf-8")
+    rounds = [round_of(cell.seed) for cell in all_cells(chosen("all"), ["diginetica", "yoochoose1_64"], 5)]
+    shown = re.findall(r"^\| (?:seed|PosRec's seeds)[^|]*\| (\d+) \|", text, re.MULTILINE)
+    assert [int(count) for count in shown] == [rounds.count(number) for number in range(3)]
+    assert f"all {len(rounds)} cells" in text
+    assert f"{len(rounds) // 2} trainings a dataset" in text

@@ -1,0 +1,159 @@
+"""Tables and claims from made-up cells whose differences are known."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.helpers import chain_shop
+
+from posrec.data.dataset import PreparedDataset
+from posrec.evaluation.significance import Comparison
+from posrec.experiments.reproduce import claims
+from posrec.experiments.reproduce.claims import FAILED, HELD, UNCLEAR, Claim, answers, judge, pairs_of
+from posrec.experiments.reproduce.grid import EXPERIMENTS, Experiment, Row, cells_of
+from posrec.experiments.reproduce.jobs import Cell, Outcome
+from posrec.experiments.reproduce.tables import Table, added_up, make_table, seed_error
+
+PAIR = Experiment("plug-in", "", "", (Row("A", "posrec"), Row("B", "sasrec"), Row("C", "pop")))
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+    return chain_shop(tmp_path_factory.mktemp("tables"), seed=2, sessions=900)
+
+
+def outcome(folder: Path, cell: Cell, ranks: np.ndarray, **more: Any) -> Outcome:
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{cell.name}.json".replace(" ", "_")
+    np.savez(path.with_suffix(".npz"), ranks=ranks.astype(np.uint8))
+    metrics = {f"recall@{k}": 100 * float((ranks <= k).mean()) for k in (5, 10)}
+    metrics |= {f"mrr@{k}": 100 * float(np.where(ranks <= k, 1 / ranks, 0).mean()) for k in (5, 10)}
+    return Outcome(cell, {"metrics": metrics, "total_seconds": 1.0, **more}, path)
+
+
+def table(
+    folder: Path, shop: PreparedDataset, hits: dict[str, Sequence[float]], experiment: Experiment = PAIR, seeds: int = 3
+) -> Table:
+    """Rows with these shares of samples at rank 1, one number a seed; the rest at rank 50, the same order for all."""
+    places = np.random.default_rng(0).permutation(len(shop.test)) / len(shop.test)
+    outcomes = {}
+    for row in experiment.rows:
+        for cell, share in zip(cells_of(row, "shop", seeds), hits.get(row.label, ()), strict=False):
+            outcomes[cell.name] = outcome(folder, cell, np.where(places < share, 1, 50))
+    pairs = [(a.label, b.label) for a in experiment.rows for b in experiment.rows if a is not b]
+    return make_table(experiment, shop, "shop", outcomes, pairs, seeds)
+
+
+def finding(of: Table, first: str, second: str, metric: str = "recall@10"):
+    (found,) = [one for one in of.findings if (one.first, one.second, one.metric) == (first, second, metric)]
+    return found
+
+
+def test_means_deviations_and_differences(shop: PreparedDataset, tmp_path: Path) -> None:
+    made = table(tmp_path, shop, {"A": (0.50, 0.51, 0.52), "B": (0.40, 0.41, 0.42), "C": (0.2,)})
+    line = made.line("A")
+    assert line.mean("recall@10") == pytest.approx(51, abs=0.3)
+    assert line.deviation("recall@10") == pytest.approx(1, abs=0.3)
+    assert made.line("C").deviation("recall@10") is None
+    assert finding(made, "A", "B").difference == pytest.approx(
+        line.mean("recall@10") - made.line("B").mean("recall@10")
+    )
+    assert made.best("mrr@10") == line.mean("mrr@10")
+
+
+def test_a_difference_must_outdo_sessions_and_seeds(shop: PreparedDataset, tmp_path: Path) -> None:
+    steady = table(tmp_path / "a", shop, {"A": (0.50, 0.51, 0.52), "B": (0.40, 0.41, 0.42), "C": (0.2,)})
+    assert [finding(steady, "A", other).shown for other in "BC"] == [1, 1]
+    assert finding(steady, "B", "A").shown == -1
+    wild = table(tmp_path / "b", shop, {"A": (0.35, 0.50, 0.65), "B": (0.25, 0.40, 0.55), "C": (0.45,)})
+    assert finding(wild, "A", "B").shown == 0  # the same sessions, but other seeds might turn it round
+    assert finding(wild, "A", "B").margin > 20
+
+
+def test_one_seed_shows_nothing(shop: PreparedDataset, tmp_path: Path) -> None:
+    made = table(tmp_path, shop, {"A": (0.5,), "B": (0.2,), "C": (0.1,)})
+    found = finding(made, "A", "B")
+    assert (found.difference > 25, found.margin, found.p, found.shown) == (True, math.inf, 1.0, 0)
+
+
+def test_the_error_of_seeds_by_hand(shop: PreparedDataset, tmp_path: Path) -> None:
+    made = table(tmp_path, shop, {"A": (0.5, 0.6, 0.7), "B": (0.1,), "C": (0.2,)})
+    a, b, c = (made.line(name) for name in "ABC")
+    assert seed_error(a, "recall@10") == pytest.approx((a.deviation("recall@10") / math.sqrt(3), 2))
+    assert seed_error(b, "recall@10") == (math.inf, 0)
+    assert seed_error(c, "recall@10") == (0, math.inf)
+
+
+def test_errors_of_sessions_and_seeds_add_up_by_hand() -> None:
+    """Errors of 0.3 points over many sessions and 0.4 over three seeds: 0.5 together; of 2 degrees 0.4^4 / 2 counts."""
+    over_sessions = Comparison(0.02, 0.0, 0.0, 0.0, 0.003)
+    points, margin, p = added_up(over_sessions, 10**9, [(0.4, 2), (0.0, math.inf)])
+    freedom = 0.5**4 / (0.4**4 / 2)  # 4.88, whose 97.5 % quantile is 2.59
+    assert freedom == pytest.approx(4.88, abs=0.01)
+    assert (points, margin) == pytest.approx((2.0, 2.59 * 0.5), rel=2e-3)
+    assert p == pytest.approx(0.0108, abs=5e-4)
+    assert added_up(Comparison(0.0, 0.0, 0.0, 1.0, 0.0), 100, [(0.0, math.inf)]) == (0.0, 0.0, 1.0)
+
+
+def test_comparable_is_within_half_a_point_by_the_whole_interval(shop: PreparedDataset, tmp_path: Path) -> None:
+    claim = Claim("plug-in", "A and B are comparable", [("A", "B")], within=0.5)
+    near = table(tmp_path / "a", shop, {"A": (0.5, 0.5, 0.5), "B": (0.5, 0.5, 0.5)})
+    far = table(tmp_path / "b", shop, {"A": (0.50, 0.51, 0.52), "B": (0.40, 0.41, 0.42)})
+    between = table(tmp_path / "c", shop, {"A": (0.50, 0.51, 0.52), "B": (0.50, 0.51, 0.52)})
+    verdicts = []
+    for made in (near, far, between):
+        answer = judge(claim, made, "recall@10")
+        assert answer is not None
+        assert "at the widest, give or take" in answer.evidence
+        verdicts.append(answer.verdict)
+    assert verdicts == [HELD, FAILED, UNCLEAR]
+
+
+@pytest.mark.parametrize(
+    ("hits", "verdict", "words"),
+    [
+        ({"A": (0.50, 0.51, 0.52), "B": (0.40, 0.41, 0.42), "C": (0.3,)}, HELD, "at the closest"),
+        ({"A": (0.40, 0.41, 0.42), "B": (0.50, 0.51, 0.52), "C": (0.3,)}, FAILED, "B is better: A is"),
+        (
+            {"A": (0.40, 0.41, 0.42), "B": (0.40, 0.41, 0.42), "C": (0.3,)},
+            UNCLEAR,
+            "shown against 1 of 2, not against B",
+        ),
+        ({"A": (0.50, 0.51, 0.52), "C": (0.3,)}, UNCLEAR, "1 of 2 comparisons are not run yet"),
+    ],
+)
+def test_verdicts(shop: PreparedDataset, tmp_path: Path, hits: dict[str, Any], verdict: str, words: str) -> None:
+    claim = Claim("plug-in", "A is best", [("A", "B"), ("A", "C")])
+    answer = judge(claim, table(tmp_path, shop, hits), "recall@10")
+    assert answer is not None
+    assert (answer.verdict, words in answer.evidence) == (verdict, True), answer.evidence
+
+
+def test_a_claim_that_nothing_was_run_for_has_no_answer(shop: PreparedDataset, tmp_path: Path) -> None:
+    assert judge(Claim("plug-in", "", [("A", "B")]), table(tmp_path, shop, {"A": (0.5, 0.5, 0.5)}), "mrr@10") is None
+
+
+def test_claims_name_rows_that_exist_and_all_are_answered(shop: PreparedDataset, tmp_path: Path) -> None:
+    for claim in claims.CLAIMS:
+        labels = {row.label for row in EXPERIMENTS[claim.experiment].rows}
+        assert {label for pair in claim.pairs for label in pair} <= labels
+    of = EXPERIMENTS["anchors"]
+    hits = {row.label: (0.5, 0.501, 0.502) if row.settings["anchors"] else (0.3, 0.301, 0.302) for row in of.rows}
+    found = answers([table(tmp_path, shop, hits, of)])
+    assert {(one.claim.text, one.metric, one.verdict) for one in found} == {
+        ("Anchors improve SR-GNN", "recall@10", HELD),
+        ("Anchors improve FGNN", "recall@10", HELD),
+        ("Anchors improve GC-SAN", "recall@10", HELD),
+        ("Anchors improve GC-SAN", "mrr@10", HELD),
+        ("Anchors improve PosRec", "recall@10", HELD),
+        ("Anchors improve PosRec", "mrr@10", HELD),
+    }
+
+
+def test_which_lambda2_is_claimed_best_goes_by_the_dataset() -> None:
+    assert {first for first, _ in pairs_of("sensitivity", "yoochoose1_64")} == {"λ2 = 0.5"}
+    assert {first for first, _ in pairs_of("sensitivity", "diginetica")} == {"λ2 = 1"}
+    assert pairs_of("sensitivity", None) == []

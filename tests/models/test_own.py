@@ -1,0 +1,130 @@
+"""A model of one's own: the documentation's page as it stands, and code that must not be run unasked."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from posrec.data.dataset import PreparedDataset
+from posrec.errors import InputError
+from posrec.fitting import fit_run
+from posrec.models.registry import MODELS
+from posrec.progress import SilentProgress
+from posrec.run import load_run
+from tests.contract.models import own_spec, page_model
+from tests.helpers import ROOT, chain_shop, command, own_process
+
+QUICK = ("--device", "cpu", "--set", "d=16", "--set", "batch_size=64")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with the page's model in it and a dataset called shop."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recency.py").write_text(page_model())
+    chain_shop(tmp_path, seed=0, sessions=60).path.rename("shop")
+    return tmp_path
+
+
+def blocks(language: str) -> list[str]:
+    page = (ROOT / "docs" / "own_model.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+
+def test_a_model_is_added_in_under_sixty_lines() -> None:
+    assert len(page_model().splitlines()) < 60
+
+
+def test_the_page_runs(here: Path) -> None:
+    (shown,) = blocks("sh")
+    for line in shown.splitlines():
+        done = command(*shlex.split(line)[1:], *(("--set", "epochs=1") if "evaluate" not in line else ()))
+        assert done.code == 0, f"{line}\n{done.err}"
+    config = json.loads((here / "runs" / "recency" / "config.json").read_text())
+    assert config["model"] == f"{here / 'recency.py'}:RECENCY"
+    assert (here / "comparison-with-mine" / "RECENCY" / "metrics.json").exists()
+    assert "RECENCY" in (here / "comparison-with-mine" / "report.html").read_text(encoding="utf-8")
+    _, in_python = blocks("python")
+    done = own_process(code=f"import sys; sys.path.insert(0, '')\n{in_python}", cwd=here)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) > 0
+
+
+def test_resuming_takes_the_model_from_any_folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command("train", "shop", "--model", "recency.py:RECENCY", "--out", "run", *QUICK).code == 0
+    (here / "below").mkdir()
+    monkeypatch.chdir(here / "below")
+    again = ("--model", "../recency.py:RECENCY", "--out", "../run", "--resume", *QUICK)
+    assert command("train", "../shop", *again).code == 0
+    other = command("train", "../shop", "--out", "../run", "--resume", *QUICK)
+    assert (other.code, "model was" in other.err) == (2, True)
+
+
+def test_a_module_that_python_finds_is_a_name_too(here: Path) -> None:
+    words = ("train", "shop", "--model", "recency:RECENCY", "--out", "run", *QUICK)
+    done = own_process(*words, cwd=here)  # python -m puts the working directory on the path
+    assert done.returncode == 0, done.stderr
+    assert json.loads((here / "run" / "config.json").read_text())["model"] == "recency:RECENCY"
+
+
+def test_a_run_never_starts_the_code_it_names(here: Path) -> None:
+    """A folder from elsewhere whose config.json names code: opening it says so and runs nothing."""
+    assert command("train", "shop", "--model", "recency.py:RECENCY", "--out", "run", *QUICK).code == 0
+    (here / "recency.py").write_text(f"from pathlib import Path\nPath('ran').touch()\n{page_model()}")
+    refused = command("evaluate", "run", "shop")
+    assert refused.code == 2
+    assert f"not posrec's own, {here / 'recency.py'}:RECENCY; if you trust that code, name it" in refused.err
+    assert not (here / "ran").exists()
+    assert command("evaluate", "run", "shop", "--model", "recency.py:RECENCY").code == 0
+    assert (here / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "message"),
+    [
+        ("gone.py:MINE", None, "--model gone.py:MINE: there is no file"),
+        ("mine.py:MINE", "import torch\n\nnonsense", "NameError: name 'nonsense' is not defined"),
+        ("mine.py:MINE", "def", r"can't be loaded: SyntaxError"),
+        ("mine.py:MINE", "", "'MINE' is missing there; it must be a posrec.ModelSpec"),
+        ("mine.py:MINE", "class MINE: pass", "'MINE' is a type there"),
+        ("no.such.module:MINE", None, "ModuleNotFoundError"),
+        ("mine.py", "", "model 'mine.py' is not known; choose one of .* my_model.py:MY_SPEC"),
+    ],
+)
+def test_what_cannot_be_loaded_is_told(here: Path, model: str, text: str | None, message: str) -> None:
+    if text is not None:
+        (here / "mine.py").write_text(text)
+    done = command("train", "shop", "--model", model, "--out", "run")
+    assert done.code == 2
+    assert re.search(message, done.err)
+    assert "Traceback" not in done.err
+    assert not (here / "run").exists()
+
+
+def test_the_line_of_a_fault_is_named(here: Path) -> None:
+    (here / "mine.py").write_text("import torch\n\nnonsense\n")
+    assert f"({here / 'mine.py'}, line 3)" in command("train", "shop", "--model", "mine.py:MINE", "--out", "run").err
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> PreparedDataset:
+    return chain_shop(tmp_path, seed=0, sessions=60)
+
+
+def test_a_spec_is_given_and_asked_for_again(data: PreparedDataset, tmp_path: Path) -> None:
+    own = own_spec()
+    run, _ = fit_run(data, own, tmp_path / "run", {"d": 16, "epochs": 1}, "cpu", progress=SilentProgress())
+    assert run.config["model"].endswith(".RecencyConfig")
+    with pytest.raises(InputError, match=r"RecencyConfig; if you trust that code, name it.*load_run"):
+        load_run(tmp_path / "run")
+    assert type(load_run(tmp_path / "run", own).model) is own.model
+    with pytest.raises(InputError, match="does not fit its config"):
+        load_run(tmp_path / "run", "posrec")
+
+
+def test_a_spec_of_the_catalog_goes_by_its_name(data: PreparedDataset, tmp_path: Path) -> None:
+    run, _ = fit_run(data, MODELS["pop"], tmp_path / "run", {}, "cpu", progress=SilentProgress())
+    assert run.config["model"] == "pop"
+    assert load_run(tmp_path / "run").config == run.config

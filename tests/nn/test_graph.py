@@ -1,0 +1,102 @@
+"""The session graph of a batch against networkx, one session at a time."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import networkx as nx
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posrec.nn.batch import SessionBatch
+
+sessions = st.lists(st.integers(1, 6), min_size=1, max_size=14)
+batches = st.lists(sessions, min_size=1, max_size=6)
+
+
+def check(session: list[int], row: int, graph) -> None:
+    """Compare one row of a batch's graph with a graph built click by click."""
+    first = {item: session.index(item) for item in session}
+    latest = {item: len(session) - 1 - session[::-1].index(item) for item in session}
+    width = graph.alias.shape[1]
+    assert graph.alias[row, : len(session)].tolist() == [first[item] for item in session]
+    assert graph.nodes[row].nonzero()[:, 0].tolist() == sorted(first.values())
+    plain, edges = nx.Graph(), torch.zeros(width, width)
+    plain.add_nodes_from(first.values())
+    for before, after in pairwise(session):
+        edges[first[before], first[after]] += 1
+        plain.add_edge(first[before], first[after])
+    assert torch.equal(graph.edges[row], edges)
+    steps = dict(nx.all_pairs_shortest_path_length(plain))
+    for item, slot in first.items():
+        assert graph.latest[row, slot] == latest[item]
+        assert bool(graph.repeated[row, slot]) == (session.count(item) > 1)
+        for other in first.values():
+            assert graph.distances[row, slot, other] == steps[slot][other]
+    empty = ~graph.nodes[row]
+    assert graph.distances[row][empty].sum() == 0
+    assert graph.distances[row][:, empty].sum() == 0
+    assert not graph.repeated[row][empty].any()
+
+
+@given(batches, st.integers(0, 30))
+def test_distances_by_doubling_are_the_same(batch: list[list[int]], more: int) -> None:
+    plain = SessionBatch.of(batch)
+    longest = max(map(len, batch)) + more
+    doubled = replace(plain, longest=longest).build_graph()
+    assert torch.equal(doubled.distances, plain.build_graph().distances)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 17, 33])
+def test_a_path_of_the_greatest_length_is_found_by_doubling(length: int) -> None:
+    batch = replace(SessionBatch.of([list(range(1, length + 1))]), longest=length)
+    assert batch.build_graph().distances[0, 0].tolist() == list(range(length))
+
+
+@settings(max_examples=500)
+@given(batches, st.integers(0, 3))
+def test_graph_agrees_with_networkx(batch: list[list[int]], padding: int) -> None:
+    made = SessionBatch.of(batch)
+    items = torch.nn.functional.pad(made.items, (0, padding))
+    graph = SessionBatch(items, made.lengths).build_graph()
+    for row, session in enumerate(batch):
+        check(session, row, graph)
+
+
+def test_graph_by_hand() -> None:
+    """a b a c a: a in slot 0, b in 1, c in 3; a -> b -> a -> c -> a."""
+    graph = SessionBatch.of([[7, 5, 7, 9, 7]]).build_graph()
+    assert graph.alias.tolist() == [[0, 1, 0, 3, 0]]
+    assert graph.nodes.tolist() == [[True, True, False, True, False]]
+    assert graph.latest[0, [0, 1, 3]].tolist() == [4, 1, 3]
+    assert graph.repeated.tolist() == [[True, False, False, False, False]]
+    assert graph.edges[0, 0].tolist() == [0, 1, 0, 1, 0]
+    assert graph.edges[0, :, 0].tolist() == [0, 1, 0, 1, 0]
+    assert graph.distances is not None
+    assert graph.distances[0, 1, [0, 1, 3]].tolist() == [1, 0, 2]
+
+
+@pytest.mark.parametrize("session", [[4], [4] * 200, list(range(1, 201))], ids=["one", "one item", "long"])
+def test_extremes(session: list[int]) -> None:
+    graph = SessionBatch.of([session]).build_graph()
+    check(session, 0, graph)
+
+
+def test_self_loop_counts_and_is_no_distance() -> None:
+    graph = SessionBatch.of([[3, 3, 3, 8]]).build_graph()
+    assert graph.edges[0, 0, 0] == 2
+    assert graph.distances is not None
+    assert graph.distances[0, 0, 0] == 0
+    assert graph.distances[0, 0, 3] == 1
+
+
+def test_rows_are_the_graphs_of_those_sessions() -> None:
+    sessions = [[1, 2], [3, 3, 4], [5]]
+    part = SessionBatch.of(sessions).build_graph().rows(1, 3)
+    for row, session in enumerate(sessions[1:]):
+        check(session, row, part)
+
+
+def test_distances_can_be_left_out() -> None:
+    assert SessionBatch.of([[1, 2]]).build_graph(with_distances=False).distances is None

@@ -1,0 +1,44 @@
+"""Packing: rows and slots hold the same things, and gradients go where they belong."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posrec.nn.packing import pack
+
+masks = st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=5).filter(
+    lambda rows: any(map(any, rows))
+)
+
+
+@given(masks, st.one_of(st.none(), st.integers(0, 7)))
+def test_there_and_back(mask: list[list[bool]], spare: int | None) -> None:
+    filled = torch.tensor(mask)
+    capacity = None if spare is None else int(filled.sum()) + spare
+    packing = pack(filled, capacity)
+    slots = torch.randn(*filled.shape, 3, dtype=torch.float64)
+    rows = packing.to_rows(slots)
+    assert len(rows) == (int(filled.sum()) if capacity is None else capacity)
+    assert torch.equal(rows[: int(filled.sum())], slots[filled])
+    assert torch.equal(packing.to_slots(rows)[filled], slots[filled])
+
+
+@given(masks, st.one_of(st.none(), st.integers(0, 7)))
+def test_gradients_of_filled_slots_and_of_nothing_else(mask: list[list[bool]], spare: int | None) -> None:
+    filled = torch.tensor(mask)
+    count = int(filled.sum())
+    packing = pack(filled, None if spare is None else count + spare)
+    slots = torch.randn(*filled.shape, 3, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(*filled.shape, 3, dtype=torch.float64)
+    masked = packing.to_slots(packing.to_rows(slots) * 2).where(filled[..., None], 0)
+    (masked * weights).sum().backward()
+    assert slots.grad is not None
+    assert torch.equal(slots.grad, torch.where(filled[..., None], 2 * weights, 0))
+
+
+def test_rows_past_the_last_give_no_gradient() -> None:
+    packing = pack(torch.tensor([[True, False]]), capacity=3)
+    rows = torch.ones(3, 2, requires_grad=True)
+    packing.to_slots(rows).sum().backward()
+    assert rows.grad is not None
+    assert rows.grad[1:].sum() == 0

@@ -1,0 +1,242 @@
+"""Explanations: parts that add up, clicks left out in turn, attention, and how it is drawn."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from posrec.cli.explanations import Scale, clicks_table, parts_table, recommendations_table
+from posrec.data.vocabulary import Vocabulary
+from posrec.errors import InputError
+from posrec.models.posrec import PosRec, PosRecConfig
+from posrec.nn.batch import SessionBatch
+from posrec.recommend.recommender import Recommender
+from posrec.recommend.results import Recommendations
+from posrec.run import Run
+from tests.helpers import command, own_process
+
+ITEMS = 12
+IDS = [f"i{number}" for number in range(1, ITEMS + 1)]
+sessions = st.lists(st.sampled_from(IDS), min_size=1, max_size=12)
+
+
+def posrec_of(**changes) -> Recommender:
+    torch.manual_seed(3)
+    model = PosRec(ITEMS, replace(PosRecConfig(d=8, heads=2, max_length=9), **changes)).eval()
+    return Recommender(Run(Path("run"), model, Vocabulary(IDS), {"model": "posrec", "items": ITEMS}), "cpu")
+
+
+@given(sessions, st.sampled_from(IDS), st.sampled_from([(1.0, 1.0, 1.0), (0.5, 2.0, 0.0)]), st.booleans())
+def test_the_parts_add_up_to_the_score(session, item, lambdas, anchors) -> None:
+    names = ("lambda0", "lambda1", "lambda2")
+    rec = posrec_of(anchors=anchors, **dict(zip(names, lambdas, strict=True)))
+    found = rec.explain(session, item)
+    assert list(found.parts) == ["last item", "latest intention", "initial intention"]
+    assert sum(found.parts.values()) == pytest.approx(found.score, abs=1e-5)
+    assert found.parts["initial intention"] == 0 or lambdas[2] > 0
+    shown = {one.item: one.score for one in rec.recommend(session, k=ITEMS)}
+    assert found.score == pytest.approx(shown[item], abs=1e-6)
+    assert list(shown).index(item) + 1 == found.rank
+
+
+@given(sessions, st.sampled_from(IDS))
+def test_each_part_is_its_own_vector_times_the_items(session, item) -> None:
+    """The session's vector with one lambda alone, from a model of its own."""
+    found = posrec_of(lambda0=0.5, lambda1=2.0, lambda2=3.0).explain(session, item)
+    for place, value in enumerate(found.parts.values()):
+        alone = {f"lambda{other}": (0.5, 2.0, 3.0)[other] if other == place else 0.0 for other in range(3)}
+        assert value == pytest.approx(posrec_of(**alone).explain(session, item).score, abs=1e-5)
+
+
+@given(sessions, st.sampled_from(IDS))
+def test_a_click_is_worth_what_is_lost_without_it(session, item) -> None:
+    rec = posrec_of()
+    found = rec.explain(session, item)
+    assert [click.item for click in found.clicks] == session[-9:]
+    assert found.unread == max(0, len(session) - 9)
+    if len(session) == 1:
+        assert (found.clicks[0].effect, found.clicks[0].rank_without) == (None, None)
+        return
+    for place, click in enumerate(found.clicks, start=found.unread):
+        without = rec.explain(session[:place] + session[place + 1 :], item)
+        assert click.effect == pytest.approx(found.score - without.score, abs=1e-5)
+        assert click.rank_without == without.rank
+
+
+@given(sessions)
+def test_attention_is_shared_out_among_the_nodes(session) -> None:
+    found = posrec_of(layers=2).explain(session, "i1")
+    for name in ("latest intention", "initial intention"):
+        by_item = {click.item: click.attention[name] for click in found.clicks}  # clicks on an item share its node
+        assert sum(by_item.values()) == pytest.approx(1, abs=1e-5)
+        assert [click.attention[name] for click in found.clicks] == [by_item[click.item] for click in found.clicks]
+
+
+def test_attention_is_what_the_layer_computes() -> None:
+    """One head, one layer: softmax of the products of queries and keys, worked out for the session a b a c."""
+    rec = posrec_of(heads=1)
+    model, layer = rec.model, rec.model.transformer[0]
+    batch = SessionBatch.of([[1, 2, 1, 3]])
+    seen = []
+    layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    model.session_vectors(batch)
+    (hidden,) = seen  # [3, d]: a, b, c
+    queries, keys, _ = layer.queries_keys_values(hidden).chunk(3, dim=1)
+    weights = (queries @ keys.T / 8**0.5).softmax(1)
+    found = rec.explain(["i1", "i2", "i1", "i3"], "i5").clicks
+    wanted = weights[:, [0, 1, 0, 2]]  # by click
+    assert [click.attention["latest intention"] for click in found] == pytest.approx(wanted[2].tolist(), abs=1e-6)
+    assert [click.attention["initial intention"] for click in found] == pytest.approx(wanted[0].tolist(), abs=1e-6)
+
+
+def test_other_models_are_explained_by_leaving_out(shop: Recommender) -> None:
+    # a b gives c 1 + 2 * 5; without a 2 * 5, without b 2 * 1.
+    found = shop.explain(["x", "a", "b"], "c")
+    assert (found.score, found.rank, found.parts, found.title) == (11.0, 1, {}, "Clogs")
+    assert [(click.item, click.effect, click.attention) for click in found.clicks] == [("a", 1.0, {}), ("b", 9.0, {})]
+    assert [click.rank_without for click in found.clicks] == [1, 2]
+    assert found.unknown == ("x",)
+
+
+def test_where_not_all_is_read_an_earlier_click_comes_in(shop: Recommender) -> None:
+    # d a b reads a b; without b it is d a: d's 0 and twice a's 1.
+    found = shop.explain(["d", "a", "b"], "c")
+    assert (found.unread, [click.effect for click in found.clicks]) == (1, [11.0 - 10.0, 11.0 - 2.0])
+
+
+def test_several_items_at_once(shop: Recommender) -> None:
+    assert shop.explain(["a", "b"], ["c", "e"]) == [shop.explain(["a", "b"], item) for item in ("c", "e")]
+
+
+@pytest.mark.parametrize(
+    ("session", "item", "message"),
+    [(["a"], "f", "'f' is not known"), (["x"], "a", "nothing to explain"), ([], "a", "is empty")],
+)
+def test_what_cannot_be_explained(shop: Recommender, session: list[str], item: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        shop.explain(session, item)
+
+
+# How it is drawn.
+
+
+@pytest.mark.parametrize(
+    ("value", "bar"),
+    [(3, "   │██████"), (1.5, "   │███   "), (0, "   │      "), (-1.5, "███│      "), (-0.5, "  █│      ")],
+)
+def test_a_bar_goes_from_zero_to_the_value(value: float, bar: str) -> None:
+    assert Scale.of([3, -1.5, 1], width=9).bar(value).plain == bar
+
+
+def test_bars_of_one_sign_use_the_whole_width() -> None:
+    assert [Scale.of([2, 4], width=4).bar(value).plain for value in (2, 4)] == ["██  ", "████"]
+    assert Scale.of([-2], width=4).bar(-2).plain == "████│"
+    assert Scale.of([], width=4).bar(0).plain == "    "
+
+
+def drawn(table) -> str:
+    console = Console(width=80, force_terminal=False)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
+
+
+def test_tables_fit_into_eighty_columns(trained: Path) -> None:
+    rec = Recommender.load(trained)
+    found = rec.explain(["i1", "i2", "i2", "i3"], ["i4", "i20"])
+    parts, clicks = drawn(parts_table(found)).splitlines(), drawn(clicks_table(found[0])).splitlines()
+    assert parts[0].split() == ["item", "score", "last", "item", "latest", "initial"]
+    assert [line.split()[1:3] for line in parts[1:]] == [[one.item, f"{one.score:.3f}"] for one in found]
+    assert clicks[0].split() == ["click", "effect", "rank", "without", "latest", "reads", "initial", "reads"]
+    assert [line.split()[1] for line in clicks[1:]] == ["i1", "i2", "i2", "i3"]
+    assert "…" not in "".join(parts + clicks)
+
+
+def test_titles_are_no_markup(shop: Recommender) -> None:
+    assert "Espresso [new]" in drawn(recommendations_table(shop.recommend(["d"])))
+
+
+def test_an_answer_without_items_is_drawn(shop: Recommender) -> None:
+    assert "score" in drawn(recommendations_table(Recommendations(())))
+
+
+# Through the command.
+
+
+def test_recommend_prints_a_table(trained: Path) -> None:
+    done = command("recommend", trained, "i1", "i2", "x", "-k", 3)
+    assert (done.code, done.err) == (0, "")
+    answer = Recommender.load(trained).recommend(["i1", "i2"], k=3)
+    assert [line.split()[1] for line in done.out.splitlines()[1:4]] == [one.item for one in answer]
+    assert "Skipped, because the model does not know them: x." in done.out
+
+
+def test_recommend_explains_with_bars(trained: Path) -> None:
+    done = command("recommend", trained, "i1", "i2", "-k", 3, "--explain")
+    assert done.code == 0, done.err
+    for words in ("What the score is made of", "last item", "What each click did for", "rank without", "█", "%"):
+        assert words in done.out
+
+
+def test_recommend_as_json(trained: Path) -> None:
+    done = command("recommend", trained, "i1", "i2", "-k", 3, "--explain", "--json")
+    told = json.loads(done.out)
+    rec = Recommender.load(trained)
+    assert [one["item"] for one in told["items"]] == [one.item for one in rec.recommend(["i1", "i2"], k=3)]
+    assert [one["item"] for one in told["explanations"]] == [one["item"] for one in told["items"]]
+    for one in told["explanations"]:
+        assert sum(one["parts"].values()) == pytest.approx(one["score"], abs=1e-4)
+    assert "explanations" not in json.loads(command("recommend", trained, "i1", "--json").out)
+    popular = json.loads(command("recommend", trained, "x", "--explain", "--json").out)
+    assert (popular["popular"], popular["unknown"], "explanations" in popular) == (True, ["x"], False)
+
+
+def test_recommend_about_an_item(trained: Path) -> None:
+    told = json.loads(command("recommend", trained, "i1", "i2", "-k", 1, "--about", "i25", "--json").out)
+    assert [one["item"] for one in told["explanations"]] == ["i25"]
+    assert command("recommend", trained, "i1", "--about", "x").code == 2
+
+
+def test_recommend_with_lists(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "allow.txt").write_text("i5\n\n i6 \nunheard\ni1\n")
+    (tmp_path / "deny.txt").write_text("i6\n")
+    lists = ("--allow", tmp_path / "allow.txt", "--deny", tmp_path / "deny.txt")
+    done = command("recommend", trained, "i1", *lists, "--exclude-seen", "--json")
+    assert [one["item"] for one in json.loads(done.out)["items"]] == ["i5"]
+
+
+def test_a_counting_run_is_explained_without_parts(counted: Path) -> None:
+    done = command("recommend", counted, "i1", "i2", "--explain", "-k", 2)
+    assert (done.code, "What the score is made of" in done.out, "What each click did" in done.out) == (0, False, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("i1", "-k", "0"), "from 1 to 30"),
+        (("i1", "-k", "31"), "from 1 to 30"),
+        (("i1", "--allow", "missing.txt"), "missing.txt"),
+        (("i1", "--device", "tpu"), "choose auto, cpu or cuda"),
+    ],
+)
+def test_what_the_user_did_wrong_is_told(trained: Path, arguments: tuple[str, ...], message: str) -> None:
+    done = command("recommend", trained, *arguments)
+    assert (done.code in (1, 2), message in done.err, "Traceback" in done.err) == (True, True, False)
+
+
+def test_no_run_is_told() -> None:
+    assert command("recommend", "nowhere", "i1").code == 2
+
+
+def test_serving_loads_no_training(trained: Path) -> None:
+    code = (
+        "import sys, posrec; rec = posrec.Recommender.load(sys.argv[1]); rec.explain(['i1'], 'i2')\n"
+        "print([name for name in sys.modules if name.startswith(('posrec.training', 'polars', 'onnx'))])"
+    )
+    done = own_process(trained, code=code)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")

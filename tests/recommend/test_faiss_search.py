@@ -1,0 +1,150 @@
+"""The index of very many items: near enough to the exact search, as near as it says, and used where it should be."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from posrec.errors import InputError
+from posrec.nn.batch import SessionBatch
+from posrec.recommend.faiss_search import (
+    FaissSearch,
+    IndexSettings,
+    build,
+    exact_best,
+    item_table,
+    likely_sessions,
+    recall,
+)
+from posrec.recommend.ranker import Ranker
+from posrec.recommend.recommender import Recommender
+from posrec.run import load_run
+from tests.helpers import command, listed
+from tests.server.server_process import STARVED, serving, until
+
+faiss = pytest.importorskip("faiss")
+
+
+@pytest.fixture(scope="module")
+def crowd() -> tuple[np.ndarray, np.ndarray]:
+    """20,000 items in 200 crowds, and sessions near some of them."""
+    draw = np.random.default_rng(0)
+    middles = draw.standard_normal((200, 16))
+    table = middles[draw.integers(0, 200, 20_000)] + 0.4 * draw.standard_normal((20_000, 16))
+    sessions = table[draw.integers(0, 20_000, 100)] + 0.2 * draw.standard_normal((100, 16))
+    return table.astype(np.float32), sessions.astype(np.float32)
+
+
+def counted_recall(search: FaissSearch, table: np.ndarray, sessions: np.ndarray) -> float:
+    """By sorting all scores."""
+    hits = 0
+    for session, (_, columns) in zip(sessions, search.best(sessions, [20] * len(sessions)), strict=True):
+        hits += len(set(np.argsort(-(table @ session))[:20].tolist()) & set(columns.tolist()))
+    return hits / (20 * len(sessions))
+
+
+def test_as_many_lists_as_the_recall_takes(crowd: tuple[np.ndarray, np.ndarray]) -> None:
+    table, sessions = crowd
+    probes = []
+    for wanted in (0.5, 0.9, 0.995):
+        index, found = build(table, sessions, IndexSettings("faiss", recall=wanted, lists=128))
+        assert found >= wanted
+        assert found == pytest.approx(counted_recall(FaissSearch(table, index), table, sessions))
+        probes.append(index.nprobe)
+    assert probes == sorted(probes)
+    assert probes[0] < probes[-1] <= 128
+
+
+def test_probes_that_are_set_stay(crowd: tuple[np.ndarray, np.ndarray]) -> None:
+    table, sessions = crowd
+    index, few = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))
+    assert (index.nprobe, index.nlist) == (1, 128)
+    index.nprobe = 128
+    assert few < recall(FaissSearch(table, index), sessions, exact_best(table, sessions))
+
+
+def test_scores_are_exact_and_sorted_and_k_is_kept_to(crowd: tuple[np.ndarray, np.ndarray]) -> None:
+    table, sessions = crowd
+    index, _ = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))
+    wanted = [1, 7, 5000]  # more than one list holds
+    found = FaissSearch(table, index).best(sessions[:3], wanted)
+    for session, k, (scores, columns) in zip(sessions[:3], wanted, found, strict=True):
+        assert len(set(columns.tolist())) == len(columns) == k
+        assert np.allclose(scores, table[columns] @ session, rtol=1e-5)
+        assert (np.diff(scores) <= 0).all()
+    assert columns.tolist() == np.argsort(-(table @ session))[:5000].tolist()  # so all were looked at
+
+
+@pytest.mark.parametrize(("settings", "items", "answer"), [
+    (IndexSettings(), 1_000_000, False), (IndexSettings(), 1_000_001, True),
+    (IndexSettings("exact"), 10**8, False), (IndexSettings("faiss"), 10, True),
+])  # fmt: skip
+def test_past_a_million_items_or_where_asked_for(settings: IndexSettings, items: int, answer: bool) -> None:
+    assert settings.wants_faiss(items) == answer
+
+
+def test_an_exported_index_is_read_again_and_is_of_this_run_only(trained: Path, tmp_path: Path) -> None:
+    path = tmp_path / "items.faiss"
+    done = command("export", trained, "--index", path, "--set", "lists=4", "--set", "probes=4")
+    assert done.code == 0, done.err
+    assert "4 of 4 lists are looked through; recall@20 against all scores is 1.0000" in " ".join(done.out.split())
+    run = load_run(trained)
+    ranker = Ranker(run, "cpu", index=path)
+    assert (ranker.search.kind, ranker.recall) == ("faiss", 1.0)
+    query = ranker.query(["i3", "i4"], 5, False, None, None)
+    expected = Recommender(run, "cpu").recommend(["i3", "i4"], 5)
+    assert [one.item for one in ranker.answer(query, ranker.rank([query])[0]).items] == [one.item for one in expected]
+    with pytest.raises(InputError, match="the index is of 30 items"):
+        FaissSearch(np.zeros((31, 16), np.float32), faiss.read_index(str(path)))
+    path.write_bytes(b"no index")
+    with pytest.raises(InputError, match="is no index of faiss's"):
+        Ranker(run, "cpu", index=path)
+
+
+def test_likely_sessions_follow_the_clicks(trained: Path) -> None:
+    """Where all clicks are on one item, every session is one to five clicks on it."""
+    run = load_run(trained)
+    clicks = torch.zeros(30, dtype=torch.int64)
+    clicks[6] = 10**12
+    sessions = likely_sessions(replace(run, popularity=clicks), 50)
+    with torch.inference_mode():
+        possible = run.model.session_vectors(SessionBatch.of([[7] * length for length in range(1, 6)])).numpy()
+    assert all(np.isclose(session, possible, atol=1e-5).all(1).any() for session in sessions)
+    assert np.array_equal(likely_sessions(run, 50), likely_sessions(run, 50))
+    assert item_table(run).shape == (30, 16)
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    (["--set", "index=fast"], "choose auto, exact or faiss"),
+    (["--set", "recall=2"], "recall=2.0 must be above 0"),
+    (["--set", "probes=-1"], "neither can be negative"),
+    (["--set", "lists=31"], "more than the 30 items"),
+    (["--set", "nlist=3"], "there is no setting 'nlist'; there are index, lists, probes, recall"),
+])  # fmt: skip
+def test_what_is_wrong_with_the_settings_is_told(trained: Path, tmp_path: Path, options: list[str], said: str) -> None:
+    done = command("export", trained, "--index", tmp_path / "x.faiss", *options)
+    assert (done.code, said in done.err) == (2, True), done.err
+    assert listed(tmp_path) == []
+
+
+def test_what_has_no_vectors_and_what_was_not_asked_for(counted: Path, trained: Path, tmp_path: Path) -> None:
+    done = command("export", counted, "--index", tmp_path / "x.faiss")
+    assert (done.code, "pop has no item vectors" in done.err) == (2, True)
+    assert "say what to write" in command("export", trained).err
+    assert listed(tmp_path) == []
+
+
+def test_the_server_takes_the_index_over_when_it_is_made(trained: Path, tmp_path: Path) -> None:
+    expected = [one.item for one in Recommender(load_run(trained), "cpu").recommend(["i3", "i4"], 5)]
+    options = ("--cache", tmp_path, "--set", "index=faiss", "--set", "lists=2", "--set", "probes=2")
+    for began in ("exact", "faiss"):
+        with serving(trained, *options) as server:
+            assert server.said("serving")[0]["search"] == began
+            until(lambda server=server: server.said("serving")[-1]["search"] == "faiss", STARVED)
+            assert server.said("serving")[-1]["recall"] >= 0.99
+            about = server.ask("GET", "/v1/run").json()
+            assert (about["search"], about["recall"]) == ("faiss", pytest.approx(1, abs=0.01))
+            assert [one["item"] for one in server.recommend("i3", "i4", k=5).json()["items"]] == expected
+    assert [path.suffix for path in tmp_path.iterdir()] == [".faiss"]

@@ -1,0 +1,174 @@
+"""ONNX files: the scores of torch for any batch and length, checked before a file is left."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from posrec.data.vocabulary import Vocabulary
+from posrec.errors import InputError, RunFailed
+from posrec.models.base import SessionModel
+from posrec.models.posrec import PosRec, PosRecConfig
+from posrec.models.registry import MODELS
+from posrec.nn.batch import SessionBatch
+from posrec.recommend import onnx_export
+from posrec.recommend.recommender import Recommender
+from posrec.run import Run, load_run
+from tests.helpers import command, listed
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+onnx_model = pytest.importorskip("posrec.recommend.onnx_model")
+onnx = pytest.importorskip("onnx")
+
+
+@pytest.fixture(scope="module")
+def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("onnx") / "model.onnx"
+    done = command("export", trained, "--onnx", out)
+    assert done.code == 0, done.err
+    assert "Scores differ from torch's by" in done.out
+    assert listed(out.parent) == ["model.onnx"]
+    return out
+
+
+@pytest.mark.parametrize("longest", [1, 2, 9, 10])
+@pytest.mark.parametrize("sessions", [1, 2, 33])
+def test_the_same_scores_for_any_batch_and_length(trained: Path, exported: Path, longest: int, sessions: int) -> None:
+    model, runtime = load_run(trained).model, onnx_model.OnnxModel(exported, threads=1)
+    torch.manual_seed(longest * 100 + sessions)
+    items = [torch.randint(1, 6, (int(torch.randint(1, longest + 1, ())),)).tolist() for _ in range(sessions)]
+    batch = SessionBatch.of([[1 + n % 30 for n in range(longest)], *items][:sessions])
+    with torch.inference_mode():
+        assert torch.allclose(runtime.scores(batch), model.scores(batch), atol=1e-4)
+        assert torch.allclose(runtime.session_vectors(batch), model.session_vectors(batch), atol=1e-4)
+        best, numbers = runtime.top(batch, 7)
+        values, columns = model.scores(batch).topk(7)
+    assert torch.allclose(best, values, atol=1e-4)
+    assert torch.equal(numbers, columns + 1)
+
+
+def test_padding_changes_nothing(exported: Path) -> None:
+    runtime = onnx_model.OnnxModel(exported)
+    short = SessionBatch(torch.tensor([[4, 9, 4]]), torch.tensor([3]))
+    padded = SessionBatch(torch.tensor([[4, 9, 4, 0, 0, 0]]), torch.tensor([3]))
+    assert torch.allclose(runtime.scores(short), runtime.scores(padded), atol=1e-5)
+
+
+def test_outputs_that_nobody_wants_are_left_out(exported: Path) -> None:
+    batch = SessionBatch.of([[1, 2, 1], [7]])
+    whole = onnx_model.OnnxModel(exported)
+    vectors = onnx_model.OnnxModel(exported, outputs=["session_vectors"])
+    best = onnx_model.OnnxModel(exported, outputs=["top_scores", "top_items"])
+    assert [one.name for one in vectors.session.get_outputs()] == ["session_vectors"]
+    assert torch.equal(vectors.session_vectors(batch), whole.session_vectors(batch))
+    assert all(torch.equal(*pair) for pair in zip(best.top(batch, 3), whole.top(batch, 3), strict=True))
+    assert vectors.config == whole.config
+
+
+def test_the_file_says_what_it_is_and_needs_no_k(exported: Path) -> None:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(exported))
+    assert [one.name for one in session.get_inputs()] == ["items", "lengths"]
+    assert [one.name for one in session.get_overridable_initializers()] == ["k"]
+    about = session.get_modelmeta().custom_metadata_map
+    assert (about["model"], about["items"], about["max_length"]) == ("posrec", "30", "10")
+    best, items = session.run(["top_scores", "top_items"], {
+        "items": torch.tensor([[1, 2]]).numpy(), "lengths": torch.tensor([2]).numpy()})  # fmt: skip
+    assert best.shape == items.shape == (1, 20)
+
+
+def test_a_recommender_may_score_by_it(trained: Path, exported: Path) -> None:
+    run = load_run(trained)
+    by_torch, by_onnx = Recommender(run), Recommender(run, scorer=onnx_model.OnnxModel(exported))
+    sessions = [["i1", "i2"], ["i7", "x", "i7"], ["x"], [f"i{n}" for n in range(25)]]
+    for ours, theirs in zip(by_torch.recommend(sessions, k=5), by_onnx.recommend(sessions, k=5), strict=True):
+        assert [one.item for one in ours] == [one.item for one in theirs]
+        assert [one.score for one in ours] == pytest.approx([one.score for one in theirs], abs=1e-4)
+    assert by_onnx.explain(["i1", "i2"], "i3").parts
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"encoding": "dpe", "anchors": False}, {"encoding": "rpe", "normalize": True, "layers": 2}, {"max_length": 1}],
+    ids=["dpe", "rpe", "one click"],
+)
+def test_other_settings_are_exported_too(tmp_path: Path, changes: dict) -> None:
+    torch.manual_seed(0)
+    model = PosRec(40, replace(PosRecConfig(d=8, max_length=6), **changes))
+    run = Run(tmp_path, model, Vocabulary([str(n) for n in range(40)]), {"model": "posrec", "items": 40})
+    assert onnx_export.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
+
+
+def test_a_file_whose_scores_differ_is_not_left(
+    trained: Path, tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proto = onnx.load(exported)
+    table = max(proto.graph.initializer, key=lambda one: len(one.raw_data))
+    spoiled = bytearray(table.raw_data)
+    spoiled[3] ^= 0x01  # the exponent of the first number
+    table.raw_data = bytes(spoiled)
+    monkeypatch.setattr(onnx_export, "as_onnx", lambda model, run: proto.SerializeToString())
+    with pytest.raises(RunFailed, match=r"was not written: its scores differ from torch's by up to"):
+        onnx_export.export_onnx(load_run(trained), tmp_path / "out.onnx")
+    assert listed(tmp_path) == []
+
+
+class Recurrent(SessionModel):
+    """A recurrent layer over the clicks, and attention over its states: what NARM has."""
+
+    def __init__(self) -> None:
+        super().__init__(12, PosRecConfig(max_length=8))
+        self.table, self.layer = nn.Embedding(13, 6), nn.GRU(6, 6, batch_first=True)
+
+    def session_vectors(self, batch: SessionBatch) -> torch.Tensor:
+        states = self.layer(self.table(batch.items))[0]
+        return (states * batch.mask[:, :, None]).sum(1)
+
+    def item_vectors(self) -> torch.Tensor:
+        return self.table.weight[1:]
+
+
+def test_recurrent_layers_are_exported_for_every_length(tmp_path: Path) -> None:
+    run = Run(tmp_path, Recurrent(), Vocabulary([]), {"model": "recurrent", "items": 12})
+    assert onnx_export.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
+
+
+class FixedBatch(PosRec):
+    def session_vectors(self, batch: SessionBatch) -> torch.Tensor:
+        return super().session_vectors(batch).view(len(batch.lengths), -1)  # `len` fixes the number of sessions
+
+
+def test_a_model_that_fixes_the_batch_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+    model = FixedBatch(12, PosRecConfig(d=8, max_length=4))
+    with pytest.raises(RunFailed, match=r"out.onnx was not written: posrec can't be exported"):
+        onnx_export.export_onnx(
+            Run(tmp_path, model, Vocabulary([]), {"model": "posrec", "items": 12}), tmp_path / "out.onnx"
+        )
+    assert listed(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, spec in MODELS.items() if spec.is_trained])
+def test_every_trained_model_is_exported(tmp_path: Path, name: str) -> None:
+    torch.manual_seed(0)
+    model = MODELS[name].build(40, MODELS[name].config())
+    run = Run(tmp_path, model, Vocabulary([]), {"model": name, "items": 40})
+    assert onnx_export.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
+
+
+def test_what_cannot_be_exported_is_told(trained: Path, counted: Path, exported: Path, tmp_path: Path) -> None:
+    counting = command("export", counted, "--onnx", tmp_path / "out.onnx")
+    assert (counting.code, "pop counts and has no network to export" in counting.err) == (2, True)
+    there = command("export", trained, "--onnx", exported)
+    assert (there.code, "exists already" in there.err) == (2, True)
+    assert listed(tmp_path) == []
+
+
+def test_a_file_that_is_no_model_is_told(tmp_path: Path) -> None:
+    (tmp_path / "fake.onnx").write_text("no model")
+    with pytest.raises(InputError, match=r"fake.onnx can't be read"):
+        onnx_model.OnnxModel(tmp_path / "fake.onnx")

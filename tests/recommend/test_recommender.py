@@ -1,0 +1,273 @@
+"""Recommendations in raw ids: what is scored, what is left out, what is said about it, what is refused."""
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import posrec
+from posrec.data.dataset import PreparedDataset
+from posrec.errors import InputError
+from posrec.models.base import SessionModel
+from posrec.models.registry import MODELS
+from posrec.nn.batch import SessionBatch
+from posrec.progress import SilentProgress
+from posrec.recommend import recommender as module
+from posrec.recommend.recommender import Recommender
+from posrec.recommend.results import Recommendation
+from posrec.recommend.session import Session
+from posrec.run import POPULARITY, Run, load_run
+from tests.fixtures import QUICK
+from tests.helpers import command
+
+
+def scored(answer) -> list[tuple[str, float]]:
+    return [(one.item, one.score) for one in answer]
+
+
+def test_scores_worked_out_by_hand(shop: Recommender) -> None:
+    # a says 0 4 1 0.5 0, b says 1 0 5 0 2 and counts twice: 2 4 11 0.5 4.
+    answer = shop.recommend(["a", "b"], k=2)
+    assert answer.items[0] == Recommendation("c", 11.0, "Clogs")
+    assert (answer[1].score, answer[1].item in ("b", "e")) == (4.0, True)
+    assert (len(answer), answer.unknown, answer.popular) == (2, (), False)
+    assert scored(shop.recommend(["a", "b"]))[-1] == ("d", 0.5)  # all five, where there are fewer than 20
+
+
+def test_only_the_latest_clicks_are_read(shop: Recommender) -> None:
+    assert scored(shop.recommend(["d", "e", "a", "b"])) == scored(shop.recommend(["a", "b"]))
+
+
+def test_titles_are_given_where_they_are_known(shop: Recommender) -> None:
+    assert {one.item: one.title for one in shop.recommend(["a"])} == {
+        "a": "Anorak", "b": None, "c": "Clogs", "d": None, "e": "Espresso [new]"
+    }  # fmt: skip
+
+
+def test_unknown_items_are_skipped_and_named(shop: Recommender) -> None:
+    # f is in the vocabulary, but training never saw it: the model has no number for it.
+    answer = shop.recommend(["a", "nonsense", "f", "b", "nonsense"], k=3)
+    assert scored(answer) == scored(shop.recommend(["a", "b"], k=3))
+    assert answer.unknown == ("nonsense", "f", "nonsense")
+    assert not answer.popular
+
+
+def test_a_session_of_unknown_items_gets_popular_ones_and_says_so(shop: Recommender) -> None:
+    answer = shop.recommend(["x", "f"], k=3)
+    assert scored(answer) == [("b", 9.0), ("d", 7.0), ("e", 5.0)]
+    assert (answer.popular, answer.unknown) == (True, ("x", "f"))
+    assert scored(shop.recommend(["x"], k=3, deny=["d"])) == [("b", 9.0), ("e", 5.0), ("a", 3.0)]
+
+
+def test_without_popularity_it_says_what_to_do(shop_run: Run) -> None:
+    shop = Recommender(replace(shop_run, popularity=None), "cpu")
+    assert scored(shop.recommend(["a"], k=1)) == [("b", 8.0)]
+    with pytest.raises(InputError, match=r"no item of the session is known \(x\).*posrec evaluate"):
+        shop.recommend(["x"])
+
+
+def test_seen_items_are_left_out_however_long_ago(shop: Recommender) -> None:
+    answer = shop.recommend(["c", "e", "a", "b"], exclude_seen=True)
+    assert scored(answer) == [("d", 0.5)]  # c and e were clicked too early to be read, but they were clicked
+    assert scored(shop.recommend(["a", "b", "c", "d", "e"], exclude_seen=True)) == []
+
+
+def test_allow_and_deny(shop: Recommender) -> None:
+    assert scored(shop.recommend(["a", "b"], allow=["a", "c", "nonsense"])) == [("c", 11.0), ("a", 2.0)]
+    assert [one.item for one in shop.recommend(["a", "b"], deny={"c", "e", "nonsense"})] == ["b", "a", "d"]
+    assert scored(shop.recommend(["a", "b"], allow=["a", "c"], deny=["c"])) == [("a", 2.0)]
+    assert len(shop.recommend(["a", "b"], deny=[])) == 5
+    with pytest.raises(InputError, match="names none that the model knows"):
+        shop.recommend(["a"], allow=["f"])
+
+
+def test_many_sessions_are_answered_as_one_by_one(shop: Recommender) -> None:
+    sessions = [["a", "b"], ["x"], ["c"], Session(("d", "a", "e")), ("b",), ["f", "e"]]
+    for options in ({}, {"exclude_seen": True}, {"deny": ["c"]}):
+        together = shop.recommend(sessions, k=4, **options)
+        assert together == [shop.recommend(session, k=4, **options) for session in sessions]
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(5, 1024), (10, 1024), (1 << 24, 2)])
+def test_memory_is_bounded_and_answers_do_not_change(
+    shop: Recommender, monkeypatch: pytest.MonkeyPatch, at_once: int, most: int
+) -> None:
+    draw = random.Random(0)
+    sessions = [draw.choices("abcdefx", k=draw.randrange(1, 5)) for _ in range(23)]
+    whole = shop.recommend(sessions, k=3)
+    monkeypatch.setattr(module, "SCORES_AT_ONCE", at_once)
+    monkeypatch.setattr(module, "MOST_ROWS", most)
+    assert max(map(len, shop.rows([shop.read(session) for session in sessions]))) == min(at_once // 5, most)
+    assert shop.recommend(sessions, k=3) == whole
+
+
+@pytest.mark.parametrize("k", [0, -1, 6, 10**9, True, 2.5, "3"])
+def test_a_k_that_makes_no_sense_is_refused(shop: Recommender, k: object) -> None:
+    with pytest.raises(InputError, match="from 1 to 5, the number of items"):
+        shop.recommend(["a"], k=k)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("session", "message"),
+    [
+        ([], "the session is empty"),
+        (Session(), "the session is empty"),
+        ([["a"], []], "the session is empty"),
+        ("abc", "a session is a list of item ids, not 'abc'"),
+        (None, "a session is a list of item ids, not None"),
+        ([None], "text or a whole number, not None"),
+        ([1.5], "text or a whole number, not 1.5"),
+        ([True], "text or a whole number, not True"),
+        ([["a"], "b"], r"text or a whole number, not \['a'\]"),
+    ],
+)
+def test_what_is_no_session_is_refused(shop: Recommender, session: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        shop.recommend(session)  # type: ignore[call-overload]
+
+
+def test_numbers_stand_for_their_text(shop_run: Run) -> None:
+    numbered = posrec.Vocabulary(["1", "2", "3", "4", "5"])
+    shop = Recommender(replace(shop_run, vocabulary=numbered), "cpu")
+    assert scored(shop.recommend([1, np.int64(2)], k=1)) == scored(shop.recommend(["1", "2"], k=1)) == [("3", 11.0)]
+
+
+def test_a_session_grows_and_the_earlier_one_stays(shop: Recommender) -> None:
+    first = shop.update_session(None, "a")
+    second = shop.update_session(first, "b", 7)
+    assert (first.clicks, second.clicks) == (("a",), ("a", "b", "7"))
+    assert shop.update_session(["a"], "b").clicks == ("a", "b")
+    assert shop.recommend(second, k=2) == shop.recommend(["a", "b", "7"], k=2)
+    with pytest.raises(InputError):
+        shop.update_session(None, None)  # type: ignore[arg-type]
+
+
+class FiveVectors(SessionModel):
+    def session_vectors(self, batch: SessionBatch) -> torch.Tensor:
+        return self.item_vectors()[batch.items[:, 0] - 1]
+
+    def item_vectors(self) -> torch.Tensor:
+        return torch.tensor([[1.0, 0.0], [10.0, 1.0], [0.0, 3.0], [-1.0, 0.0], [0.0, 0.0]])
+
+
+def test_similar_items_by_their_angle(shop_run: Run) -> None:
+    shop_run = replace(shop_run, model=FiveVectors(5, shop_run.model.config))
+    found = Recommender(shop_run, "cpu").similar_items("a", k=4)
+    assert [one.item for one in found[:1] + found[-1:]] == ["b", "d"]
+    assert [round(one.score, 4) for one in found] == [0.9950, 0.0, 0.0, -1.0]
+    assert "a" not in [one.item for one in found]
+    assert len(Recommender(shop_run, "cpu").similar_items("a")) == 4
+    with pytest.raises(InputError, match="'f' is not known"):
+        Recommender(shop_run, "cpu").similar_items("f")
+
+
+def test_a_model_without_vectors_has_no_similar_items(shop: Recommender) -> None:
+    with pytest.raises(InputError, match="two has no item vectors"):
+        shop.similar_items("a")
+
+
+# A run on disk.
+
+
+def test_it_recommends_what_was_learned(trained: Path) -> None:
+    rec = Recommender.load(trained)
+    assert sum(rec.recommend([f"i{n}", f"i{n + 1}"], k=1)[0].item == f"i{n + 2}" for n in range(20)) >= 16
+
+
+def test_what_is_evaluated_is_what_is_recommended(trained: Path, small: PreparedDataset) -> None:
+    rec, ranks = Recommender.load(trained), np.load(trained / "ranks.npy")
+    samples = [
+        (session, end) for session in range(small.test.sessions) for end in range(1, int(small.test.lengths[session]))
+    ]
+    assert len(samples) == len(ranks)
+    sessions = [[small.vocabulary.item(item) for item in small.test.session(s)[:end].tolist()] for s, end in samples]
+    for answer, (session, end), rank in zip(rec.recommend(sessions, k=30), samples, ranks, strict=True):
+        target = small.vocabulary.item(int(small.test.session(session)[end]))
+        assert answer[rank - 1].item == target
+
+
+def test_fit_in_memory_and_save(small: PreparedDataset, tmp_path: Path) -> None:
+    rec = posrec.fit(small, model="posrec", device="cpu", progress=SilentProgress(), **{**QUICK, "epochs": 1})
+    answer = rec.recommend(["i1", "i2"], k=5)
+    rec.save(tmp_path / "kept")
+    again = Recommender.load(tmp_path / "kept")
+    assert again.recommend(["i1", "i2"], k=5) == answer
+    assert again.recommend(["x"]) == rec.recommend(["x"])
+    assert again.run.metrics == rec.run.metrics
+    assert again.run.metrics["samples"] == len(small.test)
+    evaluated = command("evaluate", tmp_path / "kept", small.path, "--json")
+    assert json.loads(evaluated.out)["mrr@20"] == pytest.approx(rec.run.metrics["mrr@20"])
+
+
+def test_save_replaces_a_run_only_when_told_to_and_nothing_else_ever(
+    shop_run: Run, trained: Path, tmp_path: Path
+) -> None:
+    rec = Recommender.load(trained)
+    rec.save(tmp_path / "kept")
+    with pytest.raises(InputError, match="exists already; name another folder, or say overwrite=True"):
+        rec.save(tmp_path / "kept")
+    rec.save(tmp_path / "kept", overwrite=True)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(InputError, match="is not a run folder, so it is not overwritten"):
+        rec.save(tmp_path / "mine", overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "mine"]
+
+
+def test_popularity_is_in_the_run_and_counts_training_clicks(trained: Path, small: PreparedDataset) -> None:
+    counts = np.bincount(small.train.items.numpy(), minlength=31)
+    answer = Recommender.load(trained).recommend(["nobody"], k=30)
+    assert [one.score for one in answer] == sorted(counts[1:], reverse=True)
+    assert all(counts[small.vocabulary.index(one.item)] == one.score for one in answer)
+
+
+def test_an_older_run_gets_its_popularity_when_it_is_evaluated(
+    trained: Path, small: PreparedDataset, tmp_path: Path
+) -> None:
+    Recommender.load(trained).save(tmp_path / "old")
+    (tmp_path / "old" / POPULARITY).unlink()
+    refused = command("recommend", tmp_path / "old", "nobody")
+    assert (refused.code, "posrec evaluate" in refused.err) == (2, True)
+    assert command("evaluate", tmp_path / "old", small.path).code == 0
+    assert command("recommend", tmp_path / "old", "nobody").code == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY rubbish", None])
+def test_damaged_popularity_is_told(trained: Path, tmp_path: Path, content: bytes | None) -> None:
+    Recommender.load(trained).save(tmp_path / "run")
+    if content is None:
+        np.save(tmp_path / "run" / POPULARITY, np.zeros(3))
+    else:
+        (tmp_path / "run" / POPULARITY).write_bytes(content)
+    with pytest.raises(InputError, match=r"popularity.npy"):
+        load_run(tmp_path / "run")
+
+
+def test_a_counting_model_recommends_too(counted: Path) -> None:
+    rec = Recommender.load(counted)
+    seen = rec.recommend(["i1"], k=1)[0].item
+    assert rec.recommend(["i1"], k=1) == rec.recommend([["i2", "i3"]], k=1)[0]
+    assert seen not in [one.item for one in rec.recommend([seen], k=29, exclude_seen=True)]
+    assert rec.recommend(["i1"], k=1)[0].item == seen  # what was left out once is not left out for good
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_every_model_recommends_and_explains(name: str, small: PreparedDataset) -> None:
+    spec = MODELS[name]
+    torch.manual_seed(0)
+    model = spec.build(30, spec.config()).eval()
+    if not spec.is_trained:
+        model.count(small.train.items, small.train.offsets)
+    rec = Recommender(Run(Path("run"), model, small.vocabulary, {"model": name, "items": 30}), "cpu")
+    sessions = [["i1", "i2", "i1", "x"], ["i9"], [f"i{n % 30}" for n in range(70)]]
+    for session, answer in zip(sessions, rec.recommend(sessions, k=30), strict=True):
+        assert sorted(one.item for one in answer) == sorted(small.vocabulary.ids)
+        assert [one.score for one in answer] == sorted((one.score for one in answer), reverse=True)
+        found = rec.explain(session, answer[0].item)
+        assert found.score == pytest.approx(answer[0].score, abs=1e-5)
+        assert 1 <= len(found.clicks) <= model.config.max_length
+        assert sum(found.parts.values()) == pytest.approx(found.score if name == "posrec" else 0, abs=1e-4)

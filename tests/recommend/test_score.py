@@ -1,0 +1,205 @@
+"""Whole files: every format in and out, nothing half-written, bounded memory, faults named by their line."""
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import polars as pl
+import pytest
+import zstandard
+
+from posrec.errors import InputError
+from posrec.recommend import session_files
+from posrec.recommend.recommender import Recommender
+from posrec.recommend.score import score_file
+from tests.helpers import RecordingProgress, command, listed, own_process, write_lines
+
+LINES = ['{"session": ["a", "b"], "id": "first"}', "", '["x", "c"]', '{"session": ["f"], "id": 7}']
+# a b: 2 4 11 0.5 4 without the allowed; c alone, twice: 0 2 0 6 0.5; f is not known, so b, d.
+DENY = ["e"]
+ANSWERS = [
+    {"id": "first", "items": ["c", "b"], "scores": [11.0, 4.0], "unknown": [], "popular": False},
+    {"id": 3, "items": ["d", "b"], "scores": [6.0, 2.0], "unknown": ["x"], "popular": False},
+    {"id": 7, "items": ["b", "d"], "scores": [9.0, 7.0], "unknown": ["f"], "popular": True},
+]
+
+
+def lines_of(path: Path) -> list[dict]:
+    data = path.read_bytes()
+    return [json.loads(line) for line in (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines()]
+
+
+def score(shop: Recommender, source: Path, out: Path, **options):
+    return score_file(shop, source, out, options.pop("k", 2), deny=DENY, progress=RecordingProgress(), **options)
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".ndjson.zst"])
+@pytest.mark.parametrize("out", ["answers.jsonl", "answers.ndjson.gz"])
+def test_lines_to_lines(shop: Recommender, tmp_path: Path, ending: str, out: str) -> None:
+    plain = "".join(line + "\n" for line in LINES).encode()
+    packed = {".gz": gzip.compress, ".zst": zstandard.compress}.get(Path(ending).suffix, bytes)(plain)
+    (tmp_path / f"in{ending}").write_bytes(packed)
+    totals = score(shop, tmp_path / f"in{ending}", tmp_path / out)
+    assert lines_of(tmp_path / out) == ANSWERS
+    assert (totals.sessions, totals.unknown, totals.popular) == (3, 2, 1)
+
+
+def test_lines_to_parquet(shop: Recommender, tmp_path: Path) -> None:
+    score(shop, write_lines(tmp_path / "in.jsonl", LINES), tmp_path / "out.parquet")
+    frame = pl.read_parquet(tmp_path / "out.parquet")
+    assert frame.to_dicts() == [{**answer, "id": str(answer["id"])} for answer in ANSWERS]
+    assert frame.schema["scores"] == pl.List(pl.Float32)
+
+
+@pytest.mark.parametrize("ids", [["first", "2", "3"], [10, 20, 30], None])
+def test_parquet_to_both(shop: Recommender, tmp_path: Path, ids: list | None) -> None:
+    columns = {"other": [0, 0, 0], "session": [["a", "b"], ["x", "c"], ["f"]]} | ({"id": ids} if ids else {})
+    pl.DataFrame(columns).write_parquet(tmp_path / "in.parquet")
+    for out in ("out.parquet", "out.jsonl"):
+        score(shop, tmp_path / "in.parquet", tmp_path / out)
+    wanted = [{**answer, "id": own} for answer, own in zip(ANSWERS, ids or [1, 2, 3], strict=True)]
+    assert pl.read_parquet(tmp_path / "out.parquet").to_dicts() == lines_of(tmp_path / "out.jsonl") == wanted
+
+
+def test_numbers_as_ids(tmp_path: Path, shop: Recommender) -> None:
+    write_lines(tmp_path / "in.jsonl", ["[1, 2]"])
+    pl.DataFrame({"session": [[1, 2]]}).write_parquet(tmp_path / "in.parquet")
+    for name in ("in.jsonl", "in.parquet"):
+        score(shop, tmp_path / name, tmp_path / f"{name}.jsonl")
+        assert lines_of(tmp_path / f"{name}.jsonl")[0]["unknown"] == ["1", "2"]
+
+
+def test_many_chunks_are_answered_in_order(shop: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_files, "ROWS", 7)
+    draw = random.Random(1)
+    sessions = [draw.choices("abcdefx", k=draw.randrange(1, 6)) for _ in range(100)]
+    source = write_lines(tmp_path / "in.jsonl", [json.dumps({"session": one}) for one in sessions])
+    pl.DataFrame({"session": sessions}).write_parquet(tmp_path / "in.parquet")
+    hearing = RecordingProgress()
+    for name in ("in.jsonl", "in.parquet"):
+        score_file(shop, tmp_path / name, tmp_path / f"{name}.out.jsonl", 3, exclude_seen=True, progress=hearing)
+        told = lines_of(tmp_path / f"{name}.out.jsonl")
+        assert [one["id"] for one in told] == list(range(1, 101))
+        expected = shop.recommend(sessions, k=3, exclude_seen=True)
+        assert [one["items"] for one in told] == [[item.item for item in answer] for answer in expected]
+    moves = [done for _, done, _ in hearing.moves]
+    assert moves[14] == source.stat().st_size == hearing.moves[0][2]
+    assert (moves[-1], len(moves)) == (100, 15 + len({*moves[15:]}))
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ('{"session": ["a"]', "line 3: not JSON"),
+        ('{"clicks": ["a"]}', 'line 3: neither {"session": [...]} nor a list'),
+        ('"a"', "line 3: neither"),
+        ("[]", "line 3: the session is empty"),
+        ('{"session": "ab"}', "line 3: a session is a list of item ids, not 'ab'"),
+        ('{"session": null}', "line 3: a session is a list of item ids, not None"),
+        ('["a", 1.5]', "line 3: an item id is text or a whole number, not 1.5"),
+        ('[["a"]]', "line 3: an item id is text or a whole number, not ['a']"),
+    ],
+)
+@pytest.mark.parametrize("out", ["out.jsonl", "out.parquet"])
+def test_a_bad_line_is_named_and_nothing_is_left(
+    shop: Recommender, tmp_path: Path, line: str, fault: str, out: str
+) -> None:
+    source = write_lines(tmp_path / "in.jsonl", ['["a"]', '["b"]', line, '["c"]'])
+    with pytest.raises(InputError) as error:
+        score(shop, source, tmp_path / out)
+    assert fault in str(error.value)
+    assert listed(tmp_path) == ["in.jsonl"]
+
+
+def test_bytes_that_are_no_text_are_named(shop: Recommender, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(b'["a"]\n["\xff"]\n')
+    with pytest.raises(InputError, match="line 2: not JSON"):
+        score(shop, tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+
+
+@pytest.mark.parametrize("out", ["out.jsonl", "out.parquet"])
+def test_a_bad_row_of_parquet_is_named(shop: Recommender, tmp_path: Path, out: str) -> None:
+    pl.DataFrame({"session": [["a"], [None]]}).write_parquet(tmp_path / "in.parquet")
+    with pytest.raises(InputError, match=r"in.parquet, row 2: an item id is text or a whole number, not None"):
+        score(shop, tmp_path / "in.parquet", tmp_path / out)
+    assert listed(tmp_path) == ["in.parquet"]
+
+
+def test_what_cannot_be_read_or_written_is_told(shop: Recommender, tmp_path: Path) -> None:
+    good = write_lines(tmp_path / "in.jsonl", LINES)
+    blank, cut = write_lines(tmp_path / "blank.jsonl", [""]), tmp_path / "cut.jsonl.gz"
+    cut.write_bytes(gzip.compress(b'["a"]\n' * 5000)[:-20])
+    other, fake = tmp_path / "other.parquet", tmp_path / "fake.parquet"
+    pl.DataFrame({"session": ["a"]}).write_parquet(other)
+    fake.write_text("no parquet")
+    before = listed(tmp_path)
+    for source, out, message in (
+        (tmp_path / "none.jsonl", "out.jsonl", "does not exist"),
+        (blank, "out.jsonl", "holds no session"),
+        (cut, "out.jsonl", "cut short or damaged"),
+        (other, "out.jsonl", r"must have a column 'session' of lists of item ids; it has session \(String\)"),
+        (fake, "out.jsonl", "is no Parquet file"),
+        (good, "out.csv", "the name must end in .jsonl, .jsonl.gz or .parquet"),
+        (good, "out.jsonl.zst", "written plain or as .gz"),
+        (good, "in.jsonl", "exists already"),
+    ):
+        with pytest.raises(InputError, match=message):
+            score(shop, source, tmp_path / out)
+    assert listed(tmp_path) == before
+    assert good.read_text().splitlines() == LINES
+
+
+def test_an_output_is_replaced_when_asked_and_kept_when_it_fails(shop: Recommender, tmp_path: Path) -> None:
+    good, bad = write_lines(tmp_path / "in.jsonl", LINES), write_lines(tmp_path / "bad.jsonl", ['["a"]', "{"])
+    (tmp_path / "out.jsonl").write_text("before")
+    with pytest.raises(InputError):
+        score(shop, bad, tmp_path / "out.jsonl", overwrite=True)
+    assert (tmp_path / "out.jsonl").read_text() == "before"
+    score(shop, good, tmp_path / "out.jsonl", overwrite=True)
+    assert lines_of(tmp_path / "out.jsonl") == ANSWERS
+    assert len(listed(tmp_path)) == 3
+
+
+def test_kill_nine_leaves_no_output(trained: Path, tmp_path: Path) -> None:
+    code = """
+import os, signal, sys
+import posrec.recommend.score as score
+scored, count = score.scored, []
+def then_die(*arguments):
+    count.append(1)
+    if len(count) == 2500:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return scored(*arguments)
+score.scored = then_die
+from posrec.cli import main
+main()
+"""
+    source = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]'] * 5000)
+    done = own_process("score", trained, source, tmp_path / "out.jsonl", code=code)
+    assert done.returncode == -9
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+# Through the command.
+
+
+def test_the_command_scores_a_file(trained: Path, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]', '{"session": ["x"], "id": 5}'])
+    done = command("score", trained, source, tmp_path / "out.jsonl", "-k", 4)
+    assert done.code == 0, done.err
+    assert "2 sessions in" in done.out
+    assert "1 clicks were on items that the model does not know; 1 sessions had no other" in done.out
+    rec = Recommender.load(trained)
+    first, second = lines_of(tmp_path / "out.jsonl")
+    answer = rec.recommend(["i1", "i2"], k=4)
+    assert first["items"] == [one.item for one in answer]
+    assert first["scores"] == pytest.approx([one.score for one in answer], rel=1e-6)
+    assert (second["id"], second["popular"], len(second["items"])) == (5, True, 4)
+    refused = command("score", trained, source, tmp_path / "out.jsonl")
+    assert (refused.code, "pass --overwrite" in refused.err) == (2, True)
+
+
+def test_the_command_names_a_bad_line(trained: Path, tmp_path: Path) -> None:
+    done = command("score", trained, write_lines(tmp_path / "in.jsonl", ['["i1"]', "["]), tmp_path / "out.parquet")
+    assert (done.code, "in.jsonl, line 2: not JSON" in done.err, "Traceback" in done.err) == (2, True, False)

@@ -1,0 +1,32 @@
+"""The k best, exactly."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posrec.recommend.topk import BLOCK, top
+
+
+@given(st.integers(1, 4), st.integers(1, 12), st.integers(0, 3 * BLOCK), st.integers(0, 99), st.booleans())
+def test_the_same_as_sorting_through_all(rows: int, k: int, more: int, seed: int, ties: bool) -> None:
+    columns = 2 * k * BLOCK + more  # enough for the short cut
+    scores = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
+    scores = scores.round() if ties else scores
+    values, found = top(scores, k)
+    assert torch.equal(values, scores.topk(k).values)
+    assert torch.equal(scores.gather(1, found), values)
+    assert all(len(set(row)) == k for row in found.tolist())
+
+
+@pytest.mark.parametrize("place", [0, BLOCK - 1, 5 * BLOCK, 9 * BLOCK + 6])
+def test_the_best_is_found_wherever_it_stands(place: int) -> None:
+    scores = torch.full((1, 9 * BLOCK + 7), -torch.inf)
+    scores[0, place] = 1
+    values, found = top(scores, 2)
+    assert (values[0, 0], found[0, 0], values[0, 1]) == (1, place, -torch.inf)
+
+
+def test_a_row_that_is_shown_many_times() -> None:
+    scores = torch.randn(40 * BLOCK).expand(3, -1)  # one row in memory
+    assert torch.equal(top(scores, 5)[1], scores.topk(5).indices)

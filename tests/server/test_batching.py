@@ -1,0 +1,126 @@
+"""Batches: together what comes together, a bound on what waits, and errors to whom they belong."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from posrec.server.batching import Batcher, Overloaded
+
+
+def test_what_comes_while_computing_is_computed_together() -> None:
+    sizes: list[int] = []
+    going = threading.Event()
+
+    def double(numbers: Sequence[int]) -> list[int]:
+        going.wait(10)
+        return [2 * number for number in numbers]
+
+    async def play() -> list[int]:
+        batcher = Batcher(double, most=4, observe=sizes.append)
+        batcher.start()
+        first = asyncio.create_task(batcher.ask(1))
+        await asyncio.sleep(0.05)
+        rest = [asyncio.create_task(batcher.ask(number)) for number in range(2, 11)]
+        await asyncio.sleep(0.05)
+        going.set()
+        answers = await asyncio.gather(first, *rest)
+        await batcher.stop()
+        return answers
+
+    assert asyncio.run(play()) == [2 * number for number in range(1, 11)]
+    assert sizes == [1, 4, 4, 1]
+
+
+def test_more_than_may_wait_are_refused_and_the_rest_answered() -> None:
+    going = threading.Event()
+
+    def slow(numbers: Sequence[int]) -> Sequence[int]:
+        going.wait(10)
+        return numbers
+
+    async def play() -> None:
+        batcher = Batcher(slow, queue=3, most=2)
+        batcher.start()
+        taken = [asyncio.create_task(batcher.ask(0))]
+        await asyncio.sleep(0.05)
+        taken += [asyncio.create_task(batcher.ask(number)) for number in (1, 2, 3)]
+        await asyncio.sleep(0.05)
+        with pytest.raises(Overloaded):
+            await batcher.ask(4)
+        taken[2].cancel()  # gave up: is not computed, and is in nobody's way
+        going.set()
+        answers = await asyncio.gather(*taken, return_exceptions=True)
+        assert [answers[0], answers[1], answers[3]] == [0, 1, 3]
+        assert isinstance(answers[2], asyncio.CancelledError)
+        await batcher.stop()
+
+    asyncio.run(play())
+
+
+def test_an_error_is_told_and_the_next_batch_goes_on() -> None:
+    def picky(numbers: Sequence[int]) -> list[float]:
+        return [1 / number for number in numbers]
+
+    async def play() -> float:
+        batcher = Batcher(picky)
+        batcher.start()
+        with pytest.raises(ZeroDivisionError):
+            await batcher.ask(0)
+        answer: float = await batcher.ask(4)
+        await batcher.stop()
+        return answer
+
+    assert asyncio.run(play()) == 0.25
+
+
+class Clock:
+    """Time passes with what is computed and not otherwise, however busy the machine is."""
+
+    def __init__(self) -> None:
+        self.now = 1.0
+        self.threads: list[int] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def compute(self, seconds: Sequence[float]) -> Sequence[float]:
+        self.threads.append(threading.get_ident())
+        self.now += sum(seconds)
+        return seconds
+
+
+def test_fewer_may_wait_where_they_would_wait_long() -> None:
+    """With 40 ms a request two more are answered within a tenth of a second, though a thousand may wait."""
+    clock = Clock()
+
+    async def play() -> list[Any]:
+        batcher = Batcher(clock.compute, queue=1000, most=1, clock=clock)
+        batcher.start()
+        await batcher.ask(0.04)
+        asked = [asyncio.create_task(batcher.ask(0.04)) for _ in range(20)]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        await batcher.stop()
+        return answers
+
+    answers = asyncio.run(play())
+    assert answers[:2] == [0.04, 0.04]
+    assert [type(answer) for answer in answers[2:]] == [Overloaded] * 18
+
+
+def test_short_batches_are_computed_on_the_spot_and_long_ones_aside() -> None:
+    clock = Clock()
+
+    async def play() -> int:
+        batcher = Batcher(clock.compute, on_the_spot=True, clock=clock)
+        batcher.start()
+        for pause in (0.001, 0.001, 0.5, 0.001):
+            assert await batcher.ask(pause) == pause
+        await batcher.stop()
+        return threading.get_ident()
+
+    here = asyncio.run(play())
+    # The first is not known to be short yet, and after the long one nothing is for a while.
+    assert [thread == here for thread in clock.threads] == [False, True, True, False]

@@ -1,0 +1,69 @@
+"""What docs/serving.md shows is answered, and the table of options is whole."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from posrec.data.vocabulary import Vocabulary
+from posrec.models.posrec import PosRec, PosRecConfig
+from posrec.run import Run, save_run
+from tests.helpers import ROOT, command
+from tests.server.server_process import serving
+
+pytest.importorskip("litestar")
+PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+
+
+def test_every_curl_is_answered(tmp_path: Path) -> None:
+    items = ["SAN1-BLU-2", "TEN5-BLK-2", "SAN5-BLU-2", "CLI2-BLU-2"]
+    config = {"model": "posrec", "items": len(items), "d": 8}
+    model = PosRec(len(items), PosRecConfig(d=8))
+    save_run(Run(tmp_path, model, Vocabulary(items), config, torch.arange(len(items))), tmp_path / "run")
+    shown = re.findall(r"^curl -s (.*)$", PAGE, re.MULTILINE)
+    assert len(shown) == 5
+    with serving(tmp_path / "run") as server:
+        for line in shown:
+            address, *data = shlex.split(line)
+            body = data[1].encode() if data else None
+            answer = server.ask("POST" if data else "GET", address.removeprefix("localhost:8000"), body)
+            assert answer.status == 200, (line, answer.body)
+
+
+def test_every_option_is_described() -> None:
+    options = set(re.findall(r"--[a-z][a-z-]+", command("serve", "--help").out)) - {"--help"}
+    assert len(options) > 10
+    described = set(re.findall(r"`(--[a-z-]+)", PAGE))
+    assert options - described - {"--no-onnx"} == set()
+
+
+def test_the_dockerfile_copies_what_there_is_and_starts_the_server(tmp_path: Path) -> None:
+    lines = (ROOT / "docs" / "Dockerfile").read_text(encoding="utf-8")
+    copied = [name for line in re.findall(r"^COPY (.*) \S+$", lines, re.MULTILINE) for name in line.split()]
+    assert {"pyproject.toml", "src"} <= set(copied)
+    assert all((ROOT / name).exists() for name in copied)
+    started = [json.loads(re.findall(rf"^{word} (.*)$", lines, re.MULTILINE)[0]) for word in ("ENTRYPOINT", "CMD")]
+    program, *arguments = started[0]
+    outcome = command(*arguments, tmp_path / "nowhere")  # what stands in CMD's place: the run
+    assert (program, len(started[1])) == ("posrec", 1)
+    assert (outcome.code, "is not a run folder" in outcome.err) == (2, True)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    unit = (ROOT / "docs" / "posrec.service").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
+    program, *arguments = line.split()
+    here = tmp_path / "posrec.service"
+    here.write_text(unit.replace(program, sys.executable))  # it must be there
+    checked = subprocess.run(["systemd-analyze", "verify", here], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+    arguments[arguments.index("/srv/posrec/run")] = str(tmp_path / "nowhere")
+    outcome = command(*arguments)
+    assert (outcome.code, "is not a run folder" in outcome.err) == (2, True)

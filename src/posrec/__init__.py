@@ -8,6 +8,8 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from posrec.device import share_cores
+
 if TYPE_CHECKING:
     from posrec.data.dataset import PreparedDataset as PreparedDataset
     from posrec.data.dataset import SessionDataset as SessionDataset
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from posrec.recommend.recommender import Recommender as Recommender
     from posrec.recommend.results import Explanation as Explanation
     from posrec.recommend.results import Recommendation as Recommendation
+
+share_cores()  # before anything here loads torch
 
 try:
     __version__ = version("posrec")  # pyproject.toml has the one copy

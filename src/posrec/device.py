@@ -1,14 +1,30 @@
-"""Where the work is done, and what to do when it does not fit in memory."""
+"""Where the work is done: the device, the threads of a CPU, and what to do when memory does not suffice.
 
+Nothing here imports torch before it is needed: the settings for threads must be made before torch is loaded.
+"""
+
+import math
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import torch
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from posrec.errors import InputError
 
+if TYPE_CHECKING:
+    import torch
 
-def choose_device(name: str) -> torch.device:
+CGROUP = Path("/sys/fs/cgroup")
+THREADS = "OMP_NUM_THREADS"
+# How torch says on a CPU that memory is exhausted: as a RuntimeError like any other, but for its words.
+OUT_OF_MEMORY = ("DefaultCPUAllocator", "allocate memory", "bad_alloc")
+
+
+def choose_device(name: str) -> "torch.device":
+    import torch
+
     if name not in ("auto", "cpu", "cuda"):
         raise InputError(f"device {name!r} is not known; choose auto, cpu or cuda")
     if name == "cuda" and not torch.cuda.is_available():
@@ -16,21 +32,64 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
+def share_cores() -> None:
+    """Settings for computing on cores that others use too; to be made before torch is loaded.
+
+    Threads of OpenMP wait by spinning unless told otherwise: with two trainings on the same cores each burns the time
+    that the other needs. And OpenMP starts a thread for every core that it sees, also where a container's quota allows
+    fewer. Environment variables that are set already are respected.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("KMP_BLOCKTIME", "0")  # the same for Intel's OpenMP
+    cores = usable_cores()
+    if cores < len(affinity()):
+        os.environ.setdefault(THREADS, str(cores))
+
+
+def use_threads(threads: int | None) -> None:
+    """Compute with this many threads, in this process and those it starts; None leaves the default."""
+    if threads is None:
+        return
+    os.environ[THREADS] = os.environ["POLARS_MAX_THREADS"] = str(threads)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
+
+
+def usable_cores() -> int:
+    """The cores that this process may use: its affinity, or fewer where a container has a quota of CPU time."""
+    return max(1, math.ceil(min(len(affinity()), cpu_quota())))
+
+
+def affinity() -> set[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))  # macOS
+
+
+def cpu_quota(cgroup: Path = CGROUP) -> float:
+    """Cores' worth of time that the control group allows; infinite where there is no limit."""
+    try:  # version 2
+        quota, period = (cgroup / "cpu.max").read_text().split()
+        return math.inf if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:  # version 1
+        used, per = (int((cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+        return used / per if used > 0 else math.inf
+    except (OSError, ValueError):
+        return math.inf
+
+
 @contextmanager
 def out_of_memory_hint(advice: str) -> Iterator[None]:
     """Turn running out of memory, on a GPU or a CPU, into an error that gives `advice`."""
+    import torch
+
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not is_about_memory(error):
+        on_gpu = isinstance(error, torch.OutOfMemoryError)
+        if not (on_gpu or isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)):
             raise
-        where = "the GPU's memory" if isinstance(error, torch.OutOfMemoryError) else "memory"
+        where = "the GPU's memory" if on_gpu else "memory"
         raise InputError(f"the run does not fit in {where}; {advice}") from None
-
-
-# How torch says it on a CPU, where it is a RuntimeError like any other but for its words.
-WORDS = ("DefaultCPUAllocator", "allocate memory", "bad_alloc")
-
-
-def is_about_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in WORDS)

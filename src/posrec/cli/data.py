@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from posrec.cli.printing import Json, console, show
+from posrec.cli.printing import Json, Threads, console, show
 
 
 def prepare(
@@ -38,6 +38,7 @@ def prepare(
     drop_repeats: Annotated[bool, typer.Option("--drop-repeats", help="clean: drop immediate repeats.")] = False,
     max_length: Annotated[int | None, typer.Option(help="clean: keep a session's latest clicks only.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the prepared dataset at --out.")] = False,
+    threads: Threads = None,
 ) -> None:
     """Turn a click log into a prepared dataset.
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from posrec.cli.printing import Device, Json, console, show
+from posrec.cli.printing import Device, Json, Threads, console, show
 from posrec.errors import InputError, RunFailed
 
 
@@ -14,6 +14,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("posrec-demo"),
     epochs: Annotated[int | None, typer.Option(help="Train for fewer or more than 4 epochs.")] = None,
     prepare_only: Annotated[bool, typer.Option("--prepare-only", help="Stop before the training.")] = False,
+    threads: Threads = None,
 ) -> None:
     """Show the main job on a small shop that comes with the package; under three minutes on two cores.
 
@@ -36,6 +37,7 @@ def encodings(
     run: Annotated[list[Path] | None, typer.Option(help="A trained run; examine and draw its learned table.")] = None,
     max_length: Annotated[int, typer.Option(min=2, help="Examine sessions of up to this many clicks.")] = 70,
     dimensions: Annotated[int, typer.Option(min=2, help="The width d of the encodings.")] = 100,
+    threads: Threads = None,
 ) -> None:
     """Which positional encodings can tell where in a session a click is, by the definitions and by the paper.
 
@@ -72,6 +74,7 @@ def compare(
     out: Annotated[Path, typer.Option(help="The folder for the runs and the report.")] = Path("comparison"),
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, for every trained model.")] = None,
     device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
     """Train models side by side and say which differences are real.
 
@@ -103,6 +106,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Tiny models on a small simulated shop: a minute.")] = False,
     quick_sessions: Annotated[int, typer.Option(min=100, hidden=True)] = 2000,
     device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
     """Run the paper's experiments and report on them; what is done is kept, and the same command goes on.
 
@@ -135,6 +139,7 @@ def tune(
     epochs: Annotated[int, typer.Option(min=1, help="At most; stopped early on validation.")] = 15,
     seed: Annotated[int, typer.Option()] = 0,
     device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
     """Search for good settings on the validation part; the test part is not looked at. Needs posrec[tune].
 

@@ -6,11 +6,21 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from posrec.device import use_threads
+
 console = Console(emoji=False)
 complaints = Console(stderr=True, emoji=False)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
+# The callback sets the number before the command loads torch; the command itself has no use for the value.
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        help="Threads to compute with on a CPU; all usable cores if not given.", min=1, callback=use_threads,
+        show_default=False,
+    ),
+]  # fmt: skip
 
 
 def show(figures: Any, table: Any, as_json: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from posrec.cli.printing import Device, Json, console, show
+from posrec.cli.printing import Device, Json, Threads, console, show
 from posrec.errors import InputError, not_installed
 
 IndexSet = Annotated[
@@ -30,6 +30,7 @@ def recommend(
     explain: Annotated[bool, typer.Option("--explain", help="Draw the score's parts and each click's effect.")] = False,
     about: Annotated[str | None, typer.Option(help="Explain this item instead of those recommended.")] = None,
     device: Device = "cpu",
+    threads: Threads = None,
     as_json: Json = False,
 ) -> None:
     """Say what comes next in a session.
@@ -84,6 +85,7 @@ def score(
     deny: Deny = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
     """Recommend for every session of a file, of any size.
 
@@ -116,6 +118,7 @@ def export(
     ] = None,
     settings: IndexSet = None,
     overwrite: Overwrite = False,
+    threads: Threads = None,
 ) -> None:
     """Write a run's model as an ONNX file, checked against torch, or its items as an index, checked against all scores.
 

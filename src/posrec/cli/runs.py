@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from posrec.cli.printing import Device, Json, console, show
+from posrec.cli.printing import Device, Json, Threads, console, show
 
 
 def models(as_json: Json = False) -> None:
@@ -28,6 +28,7 @@ def train(
     epochs: Annotated[int | None, typer.Option()] = None,
     seed: Annotated[int | None, typer.Option()] = None,
     device: Device = "auto",
+    threads: Threads = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     track: Annotated[bool, typer.Option("--track", help="Write RUN/tensorboard too; needs posrec[track].")] = False,
 ) -> None:
@@ -56,6 +57,7 @@ def evaluate(
     dataset: Annotated[Path, typer.Argument(help="The prepared dataset to test on.")],
     model: Annotated[str | None, typer.Option(help="my_model.py:MY_SPEC, for a run of a model of your own.")] = None,
     device: Device = "auto",
+    threads: Threads = None,
     as_json: Json = False,
 ) -> None:
     """Rank every item for every test sample: recall, mrr, ndcg, coverage, popularity.

@@ -2,8 +2,8 @@
 
     python benchmarks/side_by_side.py [--write]
 
-An epoch of the demo's PosRec, alone and twice at the same time, with OpenMP threads that sleep while they wait (posrec's
-default) and, for comparison, with threads that spin (OMP_WAIT_POLICY=ACTIVE, OpenMP's default). Prints the ratio of the
+An epoch of the demo's PosRec, alone and twice at the same time, with OpenMP threads that sleep while they wait, which
+is posrec's default, and for comparison with threads that spin (OMP_WAIT_POLICY=ACTIVE). Prints the ratio of the
 time side by side to the time alone; two trainings that share the cores fairly have a ratio of about 2.
 """
 

@@ -1,9 +1,7 @@
 """Small things many tests need: the command run in this process or its own, and logs written as files."""
 
 import io
-import json
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -13,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-import numpy as np
-
 import posrec
 from posrec.cli import main
-from posrec.data.dataset import SessionDataset, fingerprint
+from posrec.data.dataset import SessionDataset
 from posrec.progress import Progress
+from posrec.testing import small_dataset
 
 if TYPE_CHECKING:
     import polars as pl
@@ -130,49 +127,5 @@ def small_shop(sessions: int = 30, start: int = 1_700_000_000_000) -> list[Click
 def chain_shop(
     folder: Path, seed: int, items: int = 30, sessions: int = 300, new_items: int = 0, prefix: str = ""
 ) -> posrec.PreparedDataset:
-    """A prepared dataset with something to learn: item i is mostly followed by item i + 1.
-
-    The test part, a fifth of the training part, may have items that were not in training. `prefix` begins every id.
-    """
-    draw = random.Random(seed)
-    parts: dict[str, list[list[str]]] = {}
-    for name, count, last in (("train", sessions, items), ("test", sessions // 5, items + new_items)):
-        parts[name] = []
-        for _ in range(count):
-            item = draw.randrange(last)
-            session = [item]
-            for _ in range(draw.randrange(1, 7)):
-                item = (item + 1) % last if draw.random() < 0.8 else draw.randrange(last)
-                session.append(item)
-            parts[name].append([f"{prefix}{item}" for item in session])
-    return write_prepared(folder / "data", parts["train"], parts["test"])
-
-
-def write_prepared(folder: Path, train: list[list[str]], test: list[list[str]]) -> posrec.PreparedDataset:
-    """A prepared dataset of these sessions, written by hand: the format of `posrec prepare`, without polars.
-
-    tests/test_helpers.py holds it against what `posrec prepare` writes.
-    """
-    numbers: dict[str, int] = {}
-    for session in [*train, *test]:
-        for item in session:
-            numbers.setdefault(item, len(numbers) + 1)
-    folder.mkdir(parents=True)
-    for name, sessions in (("train", train), ("test", test)):
-        flat = [numbers[item] for session in sessions for item in session]
-        np.save(folder / f"{name}_items.npy", np.array(flat, dtype=np.int32))
-        np.save(folder / f"{name}_offsets.npy", np.cumsum([0, *map(len, sessions)], dtype=np.int64))
-        np.save(folder / f"{name}_times.npy", np.arange(len(sessions), dtype=np.int64))
-    (folder / "vocabulary.json").write_text(posrec.Vocabulary(list(numbers)).to_json())
-    in_train = len({item for session in train for item in session})
-    validation_start = len(train) - max(1, round(0.1 * len(train)))
-    counts = {
-        "clicks": sum(map(len, [*train, *test])), "items": len(numbers), "train_items": in_train,
-        "train_sessions": len(train), "test_sessions": len(test),
-        "train_samples": sum(len(session) - 1 for session in train),
-        "test_samples": sum(len(session) - 1 for session in test),
-    }  # fmt: skip
-    manifest = {"schema": 1, "validation_start": validation_start, "counts": counts, "steps": []}
-    manifest["fingerprint"] = fingerprint(folder, validation_start)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    return posrec.load(folder)
+    """A prepared dataset with something to learn: item i is mostly followed by item i + 1."""
+    return small_dataset(folder / "data", seed, items, sessions, new_items, prefix)

@@ -2,7 +2,8 @@
 
 `linear` has a backward pass of one kernel on a GPU. `batched_product` is for CPUs without MKL: there torch calls its
 product of two matrices once for each pair, and the calls take longer than the sums; a matrix transposed in place, which
-is what attention's Q K^T and the gradient of every product ask for, is slower still. NumPy goes through them in one call.
+is what attention's Q K^T and the gradient of every product ask for, is slower still. NumPy does all
+of them in one call.
 """
 
 from typing import Any

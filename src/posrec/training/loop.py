@@ -1,4 +1,4 @@
-"""The training loop: epochs of shuffled samples, checkpoints, early stopping, and an orderly end on Ctrl-C or SIGTERM."""
+"""The training loop: epochs of shuffled samples, checkpoints, early stopping, and an orderly stop on a signal."""
 
 import math
 import signal

@@ -5,7 +5,8 @@ from pathlib import Path
 import posrec
 from posrec.data.stats import stats
 from posrec.progress import SilentProgress
-from tests.helpers import plain, write_lines, write_prepared
+from posrec.testing import write_dataset
+from tests.helpers import plain, write_lines
 
 
 def test_a_dataset_written_by_hand_is_what_prepare_gives(tmp_path: Path) -> None:
@@ -15,7 +16,7 @@ def test_a_dataset_written_by_hand_is_what_prepare_gives(tmp_path: Path) -> None
         for name, sessions in (("train", train), ("test", test))
     ]
     by_command = posrec.prepare(files[0], "sessions", tmp_path / "prepared", test=files[1], progress=SilentProgress())
-    by_hand = write_prepared(tmp_path / "written", train, test)
+    by_hand = write_dataset(tmp_path / "written", train, test)
     assert by_hand.vocabulary.ids == by_command.vocabulary.ids
     assert plain(by_hand.train) == plain(by_command.train)
     assert plain(by_hand.test) == plain(by_command.test)

@@ -1,0 +1,308 @@
+"""`check_model`: the contract that every model keeps to, as checks for a model of one's own.
+
+    from posrec.testing import check_model
+    from recency import RECENCY
+
+    def test_recency() -> None:
+        check_model(RECENCY)
+
+Each check is a function of a ModelSpec that raises an AssertionError. The package's own models pass the same checks.
+"""
+
+import json
+import random
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from posrec.data.dataset import PreparedDataset, fingerprint, load
+from posrec.data.vocabulary import Vocabulary
+from posrec.fitting import evaluate_run, fit_run
+from posrec.io import WEIGHTS, load_tensors
+from posrec.models.base import CountingModel, Model, SessionModel
+from posrec.models.registry import ModelSpec
+from posrec.nn.batch import SessionBatch
+from posrec.nn.item_table import MULTIPLE
+from posrec.progress import SilentProgress
+from posrec.run import load_run
+from posrec.training.settings import Settings
+
+ITEMS = 37  # a prime, so that no other side of a tensor has as many
+SMALL = {"d": 16, "hidden": 16}  # for models that have such settings
+TRAINING = {**SMALL, "epochs": 2, "batch_size": 32, "learning_rate": 0.01, "dropout": 0.1, "protocol": "paper"}
+BATCH = [[3], [5, 5, 5], [1, 2, 3, 4, 5, 6, 7, 8, 9], [7, 8, 7, 8], [37, 1], [2, 30, 2, 11, 30]]
+NEVER_SEEN = (ITEMS + 1, ITEMS + 20, 1_000_000)
+
+
+def check_model(spec: ModelSpec) -> None:
+    """Check that a model keeps to the contract; takes some seconds on a CPU.
+
+    Args:
+        spec: the model, as given to `posrec.fit` or `posrec train --model FILE.py:SPEC`.
+
+    Raises:
+        AssertionError: with the name of the first check that failed and what was wrong.
+
+    >>> from posrec.models.registry import MODELS
+    >>> check_model(MODELS["pop"])
+    """
+    for check in CHECKS:
+        try:
+            check(spec)
+        except AssertionError as error:
+            raise AssertionError(f"{spec.model.__name__}: {check.__name__}: {error}") from error
+
+
+def scores_have_a_column_for_each_item(spec: ModelSpec) -> None:
+    model = build(spec)
+    expect(model.items == ITEMS, "the model must keep the number of items as `items`")
+    expect(model.config.max_length >= 1, "the config must have max_length, at least 1")
+    found = scores(model, BATCH)
+    expect(found.shape == (len(BATCH), ITEMS), f"scores have the shape {tuple(found.shape)}, not [B, items]")
+
+
+def scores_are_products_of_session_and_item_vectors(spec: ModelSpec) -> None:
+    """What losses, the index for large catalogues and the export stand on; `vectors` gives training the same."""
+    model, batch = build(spec), SessionBatch.of(BATCH)
+    if not isinstance(model, SessionModel):
+        return
+    with torch.no_grad():
+        of_sessions, of_items, (for_training, table) = (
+            model.session_vectors(batch), model.item_vectors(), model.vectors(batch)
+        )  # fmt: skip
+        expect(len(of_items) == ITEMS, f"item_vectors() has {len(of_items)} rows for {ITEMS} items")
+        expect(of_sessions.shape == (len(BATCH), of_items.shape[1]), "session and item vectors differ in width")
+        expect(alike(model.scores(batch), of_sessions @ of_items.T), "scores(batch) is not the product of the vectors")
+        expect(alike(for_training, of_sessions), "vectors(batch) and session_vectors(batch) differ")
+        expect(alike(table[:ITEMS], of_items), "vectors(batch) and item_vectors() differ")
+
+
+def a_session_scores_alone_as_in_a_batch(spec: ModelSpec) -> None:
+    model = build(spec)
+    together = scores(model, BATCH)
+    for row, session in enumerate(BATCH):
+        expect(alike(scores(model, [session])[0], together[row]), f"{session} scores differently in a batch")
+
+
+def padding_changes_no_score(spec: ModelSpec) -> None:
+    model, batch = build(spec), SessionBatch.of(BATCH)
+    expected = scores_of(model, batch)
+    padded = SessionBatch(pad(batch.items, (0, 7)), batch.lengths)
+    expect(alike(scores_of(model, padded), expected), "columns of padding changed a score")
+    roomy = replace(batch, capacity=sum(map(len, BATCH)) + 30)
+    expect(alike(scores_of(model, roomy), expected), "a larger `capacity` changed a score")
+
+
+def the_numbering_of_items_does_not_matter(spec: ModelSpec) -> None:
+    """With every item renumbered, in what was learned or counted and in the session, it gets the score it had."""
+    new_number = torch.randperm(ITEMS, generator=torch.Generator().manual_seed(3)) + 1  # of item i + 1
+
+    def renumbered(sessions: Sequence[Sequence[int]]) -> list[list[int]]:
+        return [new_number[torch.tensor(session) - 1].tolist() for session in sessions]
+
+    other = build(spec, renumbered(random_sessions()))
+    if isinstance(other, SessionModel):
+        sizes = (ITEMS, ITEMS + 1, -(-ITEMS // MULTIPLE) * MULTIPLE)
+        for table in (one for one in other.state_dict().values() if one.dim() and len(one) in sizes):
+            table[new_number - 1] = table[:ITEMS].clone()
+    found, expected = scores(other, renumbered(BATCH)), scores(build(spec), BATCH)
+    expect(alike(found[:, new_number - 1], expected), "scores depend on how items are numbered")
+
+
+def unknown_items_are_all_alike(spec: ModelSpec) -> None:
+    model = build(spec)
+    for template in ([None], [1, None], [None, 2], [1, None, 2, None, 3]):
+        found = scores(model, [[number or unknown for number in template] for unknown in NEVER_SEEN])
+        expect(bool(found.isfinite().all()), f"an unknown item in {template} gives scores that are not finite")
+        # But for rounding: rows of a product may be summed in different orders.
+        expect(alike(found[0], found[1]) and alike(found[0], found[2]), "two unknown items score differently")
+
+
+def extreme_sessions_score_finitely(spec: ModelSpec) -> None:
+    model = build(spec)
+    for session in ([4], [4] * 200, [1 + click * 7 % ITEMS for click in range(200)]):
+        finite = bool(scores(model, [session]).isfinite().all())
+        expect(finite, f"a session of {len(session)} clicks gives scores that are not finite")
+
+
+def scoring_changes_nothing(spec: ModelSpec) -> None:
+    model = build(spec)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    expect(torch.equal(scores(model, BATCH), scores(model, BATCH)), "the same sessions score differently again")
+    for name, tensor in model.state_dict().items():
+        expect(torch.equal(before[name], tensor), f"scoring changed {name}")
+
+
+def a_step_can_be_captured(spec: ModelSpec) -> None:
+    """A step on a GPU is captured: no value is read back, no shape follows values, no tensor stays on the CPU.
+
+    Each of these fails on the device `meta`, whose tensors have shapes but no values.
+    """
+    model = build(spec)
+    if isinstance(model, SessionModel):
+        step_without_values(model)
+
+
+def a_run_comes_back_from_disk_as_it_was(spec: ModelSpec) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        built: list[Model] = []
+
+        class Remembered(spec.model):  # type: ignore[misc,name-defined]
+            def __init__(self, items: int, config: Any) -> None:
+                super().__init__(items, config)
+                built.append(self)
+
+        data = small_dataset(Path(folder) / "data")
+        run, evaluation = fit_small(replace(spec, model=Remembered), data, Path(folder) / "run")
+        opened, trained = load_run(run.path, spec), built[0].eval()
+        sessions = [data.test.session(number).tolist() for number in range(10)]
+        expect(torch.equal(scores(opened.model, sessions), scores(trained, sessions)), "scores changed on disk")
+        again = evaluate_run(opened, data, "cpu", SilentProgress())
+        expect(torch.equal(again.ranks, evaluation.ranks), "the test part is ranked differently")
+
+
+def a_seed_fixes_every_weight(spec: ModelSpec) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        data, weights = small_dataset(Path(folder) / "data"), []
+        for number, seed in enumerate((5, 5, 6)):
+            run, _ = fit_small(spec, data, Path(folder) / f"run-{number}", seed=seed)
+            weights.append(load_tensors(run.path / WEIGHTS)[0])
+        expect(same(weights[0], weights[1]), "two runs with the same seed have different weights")
+        expect(same(weights[0], weights[2]) != spec.is_trained, "another seed must matter exactly where one trains")
+
+
+CHECKS: tuple[Callable[[ModelSpec], None], ...] = (
+    scores_have_a_column_for_each_item,
+    scores_are_products_of_session_and_item_vectors,
+    a_session_scores_alone_as_in_a_batch,
+    padding_changes_no_score,
+    the_numbering_of_items_does_not_matter,
+    unknown_items_are_all_alike,
+    extreme_sessions_score_finitely,
+    scoring_changes_nothing,
+    a_step_can_be_captured,
+    a_run_comes_back_from_disk_as_it_was,
+    a_seed_fixes_every_weight,
+)
+
+
+def expect(fine: bool, problem: str) -> None:
+    if not fine:
+        raise AssertionError(problem)
+
+
+def build(spec: ModelSpec, counted: Sequence[Sequence[int]] | None = None) -> Model:
+    """A small model that can score: one that counted some sessions, or one with random weights.
+
+    The weights are larger than some models begin with, whose scores would be nothing but rounding.
+    """
+    torch.manual_seed(2)
+    model = spec.build(ITEMS, replace(spec.config(), **known_settings(spec, SMALL)))
+    for weight in model.parameters():
+        nn.init.normal_(weight, std=0.3)
+    if isinstance(model, CountingModel):
+        sessions = counted or random_sessions()
+        ends = torch.tensor([0, *map(len, sessions)]).cumsum(0)
+        model.count(torch.tensor([item for session in sessions for item in session], dtype=torch.int32), ends)
+    return model.eval()
+
+
+def known_settings(spec: ModelSpec, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Those of the settings wanted that a model has; the others stay as its spec says, its loss for one."""
+    known = {field.name for field in fields(spec.config)}
+    if spec.is_trained:
+        known |= {field.name for field in fields(Settings)}
+    return {name: value for name, value in wanted.items() if name in known and name != "settings"}
+
+
+def fit_small(spec: ModelSpec, data: PreparedDataset, out: Path, **changes: Any) -> Any:
+    settings = known_settings(spec, {**TRAINING, **changes})
+    return fit_run(data, spec, out, settings, "cpu", progress=SilentProgress())
+
+
+def step_without_values(model: SessionModel) -> None:
+    """A forward and backward pass on tensors that have shapes but no values."""
+    model = model.train().to("meta")
+    items = torch.zeros(5, 9, dtype=torch.long, device="meta")
+    batch = SessionBatch(items, items[:, 0] + 1, items[:, 0] + 1, capacity=45)
+    of_sessions, table = model.vectors(replace(batch, graph=model.build_graph(batch)))
+    (of_sessions @ table.T).sum().backward()  # type: ignore[no-untyped-call]
+    expect(of_sessions.device.type == table.device.type == "meta", "a tensor left the model's device")
+
+
+@torch.no_grad()
+def scores_of(model: Model, batch: SessionBatch) -> Tensor:
+    return model.scores(batch)
+
+
+def scores(model: Model, sessions: Sequence[Sequence[int]]) -> Tensor:
+    return scores_of(model, SessionBatch.of(sessions))
+
+
+def alike(one: Tensor, other: Tensor) -> bool:
+    """Equal but for rounding."""
+    return torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    """Equal to the bit."""
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def random_sessions(count: int = 60, longest: int = 9) -> list[list[int]]:
+    draw = random.Random(1)
+    return [[draw.randint(1, ITEMS) for _ in range(draw.randint(1, longest))] for _ in range(count)]
+
+
+def small_dataset(
+    folder: Path, seed: int = 0, items: int = 30, sessions: int = 120, new_items: int = 3, prefix: str = ""
+) -> PreparedDataset:
+    """A prepared dataset with something to learn: item i is mostly followed by item i + 1.
+
+    The test part, a fifth of the training part, has `new_items` that training never saw. `prefix` begins every id.
+    """
+    draw = random.Random(seed)
+    parts: list[list[list[str]]] = []
+    for count, last in ((sessions, items), (sessions // 5, items + new_items)):
+        part = []
+        for _ in range(count):
+            session = [draw.randrange(last)]
+            for _ in range(draw.randrange(1, 7)):
+                session.append((session[-1] + 1) % last if draw.random() < 0.8 else draw.randrange(last))
+            part.append([f"{prefix}{item}" for item in session])
+        parts.append(part)
+    return write_dataset(folder, *parts)
+
+
+def write_dataset(folder: Path, train: list[list[str]], test: list[list[str]]) -> PreparedDataset:
+    """A prepared dataset of sessions in hand, as `posrec prepare` would write it, without polars."""
+    numbers: dict[str, int] = {}
+    for item in (item for session in [*train, *test] for item in session):
+        numbers.setdefault(item, len(numbers) + 1)
+    folder.mkdir(parents=True)
+    for name, sessions in (("train", train), ("test", test)):
+        flat = [numbers[item] for session in sessions for item in session]
+        np.save(folder / f"{name}_items.npy", np.array(flat, dtype=np.int32))
+        np.save(folder / f"{name}_offsets.npy", np.cumsum([0, *map(len, sessions)], dtype=np.int64))
+        np.save(folder / f"{name}_times.npy", np.arange(len(sessions), dtype=np.int64))
+    (folder / "vocabulary.json").write_text(Vocabulary(list(numbers)).to_json(), encoding="utf-8")
+    validation_start = len(train) - max(1, round(0.1 * len(train)))
+    counts: dict[str, int] = {
+        "clicks": sum(map(len, [*train, *test])), "items": len(numbers),
+        "train_items": len({item for session in train for item in session}),
+        "train_sessions": len(train), "test_sessions": len(test),
+        "train_samples": sum(map(len, train)) - len(train), "test_samples": sum(map(len, test)) - len(test),
+    }  # fmt: skip
+    manifest = {
+        "schema": 1, "validation_start": validation_start, "counts": counts, "steps": [],
+        "fingerprint": fingerprint(folder, validation_start),
+    }  # fmt: skip
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    return load(folder)

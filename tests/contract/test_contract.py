@@ -131,7 +131,7 @@ class RandomCounts(CountingModel):
         self.register_buffer("clicks", torch.zeros(items))
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        self.clicks.copy_(torch.rand(self.items))
+        self.clicks.copy_(torch.rand(self.items, generator=torch.Generator().manual_seed(secrets.randbits(31))))
 
     def scores(self, batch: SessionBatch) -> Tensor:
         return self.clicks.expand(len(batch.lengths), -1)

@@ -2,12 +2,12 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: demo test lint types unit real gpu slow bench install clean
+.PHONY: demo test lint types unit tests real gpu slow bench install clean
 
 demo: install
 	$(BIN)/posrec demo
 
-test: lint types unit
+test: lint types tests
 
 lint: install
 	$(BIN)/ruff check .
@@ -16,14 +16,20 @@ lint: install
 types: install
 	$(BIN)/mypy
 
-unit: install
+# Everything but what takes minutes or needs real data or a GPU.
+tests: install
 	$(BIN)/pytest -n auto -m "not real and not slow"
+
+# The same without the tests that start servers, browsers or other processes.
+unit: install
+	$(BIN)/pytest -n auto -m "not real and not slow and not process"
 
 # Checks that read the real datasets (POSREC_DATA, ../shared/data by default); skipped where they are absent.
 real: install
 	$(BIN)/pytest -m real
 
-# Checks that need a GPU: the kernels against their plain counterparts, captured steps against eager ones.
+# Checks that need a GPU: the kernels against their plain counterparts, captured steps against eager ones. They need
+# torch and pytest alone, so that a machine with a GPU needs no environment of its own.
 gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -q --noconftest tests/gpu
 
@@ -38,8 +44,9 @@ bench: install
 	$(BIN)/python benchmarks/onnx_latency.py
 	$(BIN)/python benchmarks/serve.py --workers 2
 	$(BIN)/python benchmarks/index.py
+	$(BIN)/python benchmarks/side_by_side.py
 # step.py, command.py, score.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, growth.py ten minutes:
-# each says how it is called.
+# the first lines of each say how to call it.
 
 install: .venv/installed
 

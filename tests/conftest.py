@@ -1,6 +1,7 @@
 """Shared by every test: one hypothesis profile, and where the real datasets are."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,27 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("posrec")
+
+
+PROCESSES = ("server", "browser")  # folders whose tests all start processes
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).parts[0] in PROCESSES:
+            item.add_marker(pytest.mark.process)
+
+
+@pytest.fixture(autouse=True)
+def no_unmarked_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make unit` leaves out tests marked `process`; a test that starts one without the mark fails everywhere."""
+    if request.node.get_closest_marker("process") is None:
+
+        def refuse(*_: object, **__: object) -> None:
+            pytest.fail("this test starts a process: mark it with @pytest.mark.process")
+
+        monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
 
 
 @pytest.fixture(scope="session")

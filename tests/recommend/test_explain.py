@@ -117,7 +117,9 @@ def test_several_items_at_once(shop: Recommender) -> None:
     ("session", "item", "message"),
     [(["a"], "f", "'f' is not known"), (["x"], "a", "nothing to explain"), ([], "a", "is empty")],
 )
-def test_unexplainable_requests_are_input_errors(shop: Recommender, session: list[str], item: str, message: str) -> None:
+def test_unexplainable_requests_are_input_errors(
+    shop: Recommender, session: list[str], item: str, message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         shop.explain(session, item)
 

@@ -204,9 +204,7 @@ def test_fit_in_memory_and_save(small: PreparedDataset, tmp_path: Path) -> None:
     assert json.loads(evaluated.out)["mrr@20"] == pytest.approx(rec.run.metrics["mrr@20"])
 
 
-def test_save_overwrites_only_a_run_folder_and_only_if_asked(
-    shop_run: Run, trained: Path, tmp_path: Path
-) -> None:
+def test_save_overwrites_only_a_run_folder_and_only_if_asked(shop_run: Run, trained: Path, tmp_path: Path) -> None:
     rec = Recommender.load(trained)
     rec.save(tmp_path / "kept")
     with pytest.raises(InputError, match="exists already; name another folder, or say overwrite=True"):
@@ -226,9 +224,7 @@ def test_popularity_counts_training_clicks(trained: Path, small: PreparedDataset
     assert all(counts[small.vocabulary.index(one.item)] == one.score for one in answer)
 
 
-def test_evaluate_adds_popularity_to_an_older_run(
-    trained: Path, small: PreparedDataset, tmp_path: Path
-) -> None:
+def test_evaluate_adds_popularity_to_an_older_run(trained: Path, small: PreparedDataset, tmp_path: Path) -> None:
     Recommender.load(trained).save(tmp_path / "old")
     (tmp_path / "old" / POPULARITY).unlink()
     refused = command("recommend", tmp_path / "old", "nobody")

@@ -202,4 +202,8 @@ def test_the_command_scores_a_file(trained: Path, tmp_path: Path) -> None:
 
 def test_the_command_names_a_bad_line(trained: Path, tmp_path: Path) -> None:
     done = command("score", trained, write_lines(tmp_path / "in.jsonl", ['["i1"]', "["]), tmp_path / "out.parquet")
-    assert (done.code, "in.jsonl, line 2: the line is not JSON" in done.err, "Traceback" in done.err) == (2, True, False)
+    assert (done.code, "in.jsonl, line 2: the line is not JSON" in done.err, "Traceback" in done.err) == (
+        2,
+        True,
+        False,
+    )

@@ -126,16 +126,22 @@ class Service:
         if len(session) > most:
             raise InputError(f"the session has {len(session):,} clicks; at most {most:,} are accepted")
 
-    async def recommend_sent(self, request: RecommendRequest) -> Recommendations:
+    async def recommend_request(self, request: RecommendRequest) -> Recommendations:
         session = request.session
         if request.session_id is not None:
             session = [*(await stored(self).clicks(request.session_id)), *session]
         return await self.recommend(session, request)
 
-    async def recommend_quickly(self, body: bytes) -> bytes:
+    async def recommend_json(self, body: bytes) -> bytes:
+        """POST /v1/recommend, a request's body to its answer's.
+
+        The middleware calls it directly, without Litestar's routing, decoding and response, which take 0.08 ms a request:
+        a single worker then answers half as many requests again. The route below has the same work done; it is there
+        for the OpenAPI document, and for answers that need Litestar's CORS headers.
+        """
         assert self.batcher is not None
         self.batcher.refuse_more()
-        return ENCODER.encode(await self.recommend_sent(DECODER.decode(body)))
+        return ENCODER.encode(await self.recommend_request(DECODER.decode(body)))
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
         """Do slow work in another thread than the recommendations', up to a number at a time."""
@@ -168,7 +174,7 @@ def explain(recommender: Recommender, request: ExplainRequest) -> ExplainAnswer:
 def routes(service: Service) -> list[Any]:
     @post("/v1/recommend", status_code=200, responses=PROBLEMS_AND_404, summary="The best next items for a session")
     async def recommend(data: RecommendRequest) -> Recommendations:
-        return await service.recommend_sent(data)
+        return await service.recommend_request(data)
 
     @post("/v1/explain", status_code=200, responses=PROBLEMS_AND_404, summary="Why an item has its score")
     async def explain_item(data: ExplainRequest) -> ExplainAnswer:
@@ -263,4 +269,4 @@ def application(settings: ServerSettings) -> Edge:
         logging_config=None,
     )
     close_requests(app)
-    return Edge(app, settings, service.metrics, {"/v1/recommend": service.recommend_quickly})
+    return Edge(app, settings, service.metrics, {"/v1/recommend": service.recommend_json})

@@ -27,9 +27,7 @@ def recommend(
     exclude_seen: ExcludeSeen = False,
     allow: Allow = None,
     deny: Deny = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show why: parts of scores, effects of clicks.")
-    ] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show why: parts of scores, effects of clicks.")] = False,
     about: Annotated[str | None, typer.Option(help="Explain this item instead of the recommended ones.")] = None,
     device: Device = "cpu",
     as_json: Json = False,

@@ -55,6 +55,7 @@ class Recommender:
         self.device = choose_device(device)
         self.model: Model = run.model.to(self.device)
         self.vocabulary = run.vocabulary
+        self.titles = run.vocabulary.columns.get("title")
         self.items: int = run.config["items"]  # the model knows items 1..items; the vocabulary may hold more
         self.popularity = None if run.popularity is None else run.popularity.float().to(self.device)
         longest = self.model.config.max_length
@@ -166,15 +167,14 @@ class Recommender:
         return Recommendations(items, query.session.unknown, popular=not query.session.numbers)
 
     def recommendation(self, number: int, score: float) -> Recommendation:
-        item, title = self.id_and_title(number)
-        return Recommendation(item, score, title)
+        return Recommendation(self.vocabulary.ids[number - 1], score, self.title(number) if self.titles else None)
+
+    def title(self, number: int) -> str | None:
+        title = self.titles[number - 1] if self.titles is not None else None
+        return None if title is None else str(title)
 
     def id_and_title(self, number: int) -> tuple[str, str | None]:
         return self.vocabulary.ids[number - 1], self.title(number)
-
-    def title(self, number: int) -> str | None:
-        titles = self.vocabulary.columns.get("title")
-        return None if titles is None or titles[number - 1] is None else str(titles[number - 1])
 
     def number(self, item: str) -> int | None:
         """None for an item that the model does not know; the vocabulary may hold items that training never saw."""

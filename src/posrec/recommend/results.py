@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen like the others: freezing makes it four times slower to create, and the server creates 20 per request.
+@dataclass(slots=True, unsafe_hash=True)
 class Recommendation:
     """One recommended item.
 

@@ -17,8 +17,10 @@ from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
 from posrec.recommend import ranker as module
+from posrec.recommend.faiss_search import item_table
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.results import Recommendation
+from posrec.recommend.search import ExactSearch
 from posrec.recommend.session import Session
 from posrec.run import POPULARITY, Run, load_run
 from tests.fixtures import QUICK
@@ -189,6 +191,26 @@ def test_recommended_ranks_are_the_evaluated_ranks(trained: Path, small: Prepare
     for answer, (session, end), rank in zip(rec.recommend(sessions, k=30), samples, ranks, strict=True):
         target = small.vocabulary.item(int(small.test.session(session)[end]))
         assert answer[rank - 1].item == target
+
+
+def test_each_query_has_its_own_k_and_candidates_by_scores_and_by_search(trained: Path) -> None:
+    run = load_run(trained)
+    by_scores, by_search = Recommender(run, "cpu"), Recommender(run, "cpu", search=ExactSearch(item_table(run)))
+    queries = [
+        by_scores.query(by_scores.encode(["i1", "i2"]), 3),
+        by_scores.query(by_scores.encode(["x"]), 2, False, by_scores.candidates(None, ["i5"])),
+        by_scores.query(by_scores.encode(["i1", "i2", "i3"]), 1000, True, by_scores.candidates(None, ["i9", "x"])),
+        by_scores.query(by_scores.encode(["i4", "i6"]), 5, True, by_scores.candidates(["i4", "i7", "i8"], ["i8"])),
+        by_scores.query(by_scores.encode(["i4"]), 5, False, by_scores.candidates(["x"], None)),
+    ]
+    rankings = by_scores.ranker.rank(queries)
+    assert [len(numbers) for numbers, _ in rankings] == [3, 2, 26, 1, 0]
+    assert by_scores.result(queries[3], rankings[3])[0].item == "i7"
+    alone = [by_scores.ranker.rank([query])[0] for query in queries]
+    for found in (alone, by_search.ranker.rank(queries)):
+        assert [numbers for numbers, _ in found] == [numbers for numbers, _ in rankings]
+        for (_, scores), (_, expected) in zip(found, rankings, strict=True):
+            assert scores == pytest.approx(expected, abs=1e-4)
 
 
 def test_fit_in_memory_and_save(small: PreparedDataset, tmp_path: Path) -> None:

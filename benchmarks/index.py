@@ -61,7 +61,7 @@ def main() -> None:
     run = crowded_run(arguments.items)
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        search, recall = write_index(run, Path(folder) / "items.faiss", IndexSettings("faiss"))
+        search = write_index(run, Path(folder) / "items.faiss", IndexSettings("faiss"))
         built = time.perf_counter() - began
         size = (Path(folder) / "items.faiss").stat().st_size
     faiss.omp_set_num_threads(1)
@@ -74,7 +74,7 @@ def main() -> None:
         "megabytes": round(size / 1e6, 1),
         "lists": search.index.nlist,
         "probes": search.probes,
-        "recall@20": round(recall, 4),
+        "recall@20": round(search.recall, 4),
         "faiss_ms": milliseconds(search, sessions),
         "exact_ms": milliseconds(ExactSearch(search.table), sessions),
         **conditions(),

@@ -30,7 +30,7 @@ from paced_client import paced
 from posrec.data.vocabulary import Vocabulary
 from posrec.io import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.recommend.artifacts import RunCache
+from posrec.recommend.artifacts import ArtifactCache
 from posrec.run import Run, load_run, save_run
 
 SCRIPT = """
@@ -103,7 +103,7 @@ def main() -> None:
         folder = Path(name)
         make_run(folder / "run", arguments.items)
         if not arguments.torch:
-            RunCache(str(folder / "cache")).make(load_run(folder / "run"))
+            ArtifactCache(str(folder / "cache")).build(load_run(folder / "run"))
         (folder / "post.lua").write_text(SCRIPT.replace("ITEMS", str(arguments.items)))
         line = [sys.executable, "-m", "posrec", "serve", str(folder / "run"), "--port", "0", "--cache",
                 str(folder / "cache"), "--workers", str(arguments.workers)]  # fmt: skip

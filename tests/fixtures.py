@@ -1,4 +1,4 @@
-"""A shop of five items whose scores can be worked out by hand, and a small trained run."""
+"""A shop of five items with scores worked out by hand, and a small trained run with its ONNX export and index."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +13,13 @@ from posrec.fitting import fit_run
 from posrec.models.base import CountingModel
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
+from posrec.recommend.index_settings import IndexSettings
 from posrec.recommend.recommender import Recommender
-from posrec.run import Run
-from tests.helpers import chain_shop
+from posrec.run import Run, load_run
+from tests.helpers import chain_shop, command, listed
 
-# What each click says of a, b, c, d, e. Scores are the sums over the two clicks that are read, the last counted twice.
-SAYS = torch.tensor([
+# What a click on each item adds to the scores of a, b, c, d, e. The model reads two clicks, and the last counts twice.
+ADDS = torch.tensor([
     [0.0, 4.0, 1.0, 0.5, 0.0],
     [1.0, 0.0, 5.0, 0.0, 2.0],
     [0.0, 1.0, 0.0, 3.0, 0.25],
@@ -33,7 +34,7 @@ class TwoClicksConfig:
 
 
 class TwoClicks(CountingModel):
-    """Nothing but the scores of a counting model."""
+    """The smallest counting model: scores alone."""
 
     def __init__(self) -> None:
         super().__init__(5, TwoClicksConfig())
@@ -42,8 +43,8 @@ class TwoClicks(CountingModel):
         assert batch.items.shape[1] <= 2
         scores = []
         for items, length in zip(batch.items.tolist(), batch.lengths.tolist(), strict=True):
-            said = [SAYS[item - 1] for item in items[:length]]
-            scores.append(sum(said) + said[-1])
+            added = [ADDS[item - 1] for item in items[:length]]
+            scores.append(sum(added) + added[-1])
         return torch.stack(scores)
 
 
@@ -66,17 +67,46 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     return chain_shop(tmp_path_factory.mktemp("small"), seed=0, prefix="i")
 
 
+TWO_LISTS = IndexSettings("faiss", lists=2, probes=2)
 QUICK = {"d": 16, "epochs": 8, "batch_size": 32, "learning_rate": 0.01, "max_length": 10}
 
 
 @pytest.fixture(scope="session")
 def trained(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of PosRec on it."""
-    return fit_run(small, "posrec", tmp_path_factory.mktemp("runs") / "run", QUICK, "cpu", progress=SilentProgress())[
-        0
-    ].path
+    """A run of PosRec on the small dataset."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    return fit_run(small, "posrec", out, QUICK, "cpu", progress=SilentProgress())[0].path
 
 
 @pytest.fixture(scope="session")
 def counted(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a counting model on the small dataset."""
     return fit_run(small, "pop", tmp_path_factory.mktemp("runs") / "pop", {}, "cpu", progress=SilentProgress())[0].path
+
+
+@pytest.fixture(scope="session")
+def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trained run as an ONNX file. An export takes ten seconds, so every test that needs one shares this file."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    out = tmp_path_factory.mktemp("onnx") / "model.onnx"
+    done = command("export", trained, "--onnx", out)
+    assert done.code == 0, done.err
+    assert "Scores differ from torch's by" in done.out
+    assert listed(out.parent) == ["model.onnx"]
+    return out
+
+
+@pytest.fixture(scope="session")
+def artifacts_folder(trained: Path, exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact cache of the trained run with its ONNX export and its index; tests that change it copy it."""
+    from posrec.recommend.artifacts import ArtifactCache
+    from posrec.recommend.onnx_model import with_outputs
+
+    folder = tmp_path_factory.mktemp("artifacts")
+    cache, run = ArtifactCache(str(folder), index=TWO_LISTS), load_run(trained)
+    wanted = cache.wanted(run)
+    assert wanted.onnx is not None
+    wanted.onnx.write_bytes(with_outputs(exported, ["session_vectors"]))
+    cache.build(run)  # what is missing: the index
+    return folder

@@ -1,4 +1,4 @@
-"""Explanations: parts that add up, clicks left out in turn, attention, and how it is drawn."""
+"""Explanations: parts that add up, effects of clicks, attention, and the tables that show them."""
 
 import json
 from dataclasses import replace
@@ -45,8 +45,8 @@ def test_the_parts_add_up_to_the_score(session, item, lambdas, anchors) -> None:
 
 
 @given(sessions, st.sampled_from(IDS))
-def test_each_part_is_its_own_vector_times_the_items(session, item) -> None:
-    """The session's vector with one lambda alone, from a model of its own."""
+def test_each_part_is_the_score_with_one_lambda_alone(session, item) -> None:
+    """A second model has the same weights and all other lambdas 0."""
     found = posrec_of(lambda0=0.5, lambda1=2.0, lambda2=3.0).explain(session, item)
     for place, value in enumerate(found.parts.values()):
         alone = {f"lambda{other}": (0.5, 2.0, 3.0)[other] if other == place else 0.0 for other in range(3)}
@@ -54,7 +54,7 @@ def test_each_part_is_its_own_vector_times_the_items(session, item) -> None:
 
 
 @given(sessions, st.sampled_from(IDS))
-def test_a_click_is_worth_what_is_lost_without_it(session, item) -> None:
+def test_the_effect_is_the_difference_to_the_session_without_the_click(session, item) -> None:
     rec = posrec_of()
     found = rec.explain(session, item)
     assert [click.item for click in found.clicks] == session[-9:]
@@ -69,7 +69,7 @@ def test_a_click_is_worth_what_is_lost_without_it(session, item) -> None:
 
 
 @given(sessions)
-def test_attention_is_shared_out_among_the_nodes(session) -> None:
+def test_attention_sums_to_one_over_the_nodes(session) -> None:
     found = posrec_of(layers=2).explain(session, "i1")
     for name in ("latest intention", "initial intention"):
         by_item = {click.item: click.attention[name] for click in found.clicks}  # clicks on an item share its node
@@ -77,7 +77,7 @@ def test_attention_is_shared_out_among_the_nodes(session) -> None:
         assert [click.attention[name] for click in found.clicks] == [by_item[click.item] for click in found.clicks]
 
 
-def test_attention_is_what_the_layer_computes() -> None:
+def test_attention_is_the_softmax_of_the_layer() -> None:
     """One head, one layer: softmax of the products of queries and keys, worked out for the session a b a c."""
     rec = posrec_of(heads=1)
     model, layer = rec.model, rec.model.transformer[0]
@@ -94,7 +94,7 @@ def test_attention_is_what_the_layer_computes() -> None:
     assert [click.attention["initial intention"] for click in found] == pytest.approx(wanted[0].tolist(), abs=1e-6)
 
 
-def test_other_models_are_explained_by_leaving_out(shop: Recommender) -> None:
+def test_models_without_parts_are_explained_by_clicks(shop: Recommender) -> None:
     # a b gives c 1 + 2 * 5; without a 2 * 5, without b 2 * 1.
     found = shop.explain(["x", "a", "b"], "c")
     assert (found.score, found.rank, found.parts, found.title) == (11.0, 1, {}, "Clogs")
@@ -103,7 +103,7 @@ def test_other_models_are_explained_by_leaving_out(shop: Recommender) -> None:
     assert found.unknown == ("x",)
 
 
-def test_where_not_all_is_read_an_earlier_click_comes_in(shop: Recommender) -> None:
+def test_without_a_click_an_earlier_one_is_read(shop: Recommender) -> None:
     # d a b reads a b; without b it is d a: d's 0 and twice a's 1.
     found = shop.explain(["d", "a", "b"], "c")
     assert (found.unread, [click.effect for click in found.clicks]) == (1, [11.0 - 10.0, 11.0 - 2.0])
@@ -117,7 +117,9 @@ def test_several_items_at_once(shop: Recommender) -> None:
     ("session", "item", "message"),
     [(["a"], "f", "'f' is not known"), (["x"], "a", "nothing to explain"), ([], "a", "is empty")],
 )
-def test_what_cannot_be_explained(shop: Recommender, session: list[str], item: str, message: str) -> None:
+def test_unexplainable_requests_are_input_errors(
+    shop: Recommender, session: list[str], item: str, message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         shop.explain(session, item)
 
@@ -157,7 +159,7 @@ def test_tables_fit_into_eighty_columns(trained: Path) -> None:
     assert "…" not in "".join(parts + clicks)
 
 
-def test_titles_are_no_markup(shop: Recommender) -> None:
+def test_titles_are_not_rich_markup(shop: Recommender) -> None:
     assert "Espresso [new]" in drawn(recommendations_table(shop.recommend(["d"])))
 
 
@@ -173,7 +175,7 @@ def test_recommend_prints_a_table(trained: Path) -> None:
     assert (done.code, done.err) == (0, "")
     answer = Recommender.load(trained).recommend(["i1", "i2"], k=3)
     assert [line.split()[1] for line in done.out.splitlines()[1:4]] == [one.item for one in answer]
-    assert "Skipped, because the model does not know them: x." in done.out
+    assert "Skipped, since the model does not know them: x." in done.out
 
 
 def test_recommend_explains_with_bars(trained: Path) -> None:
@@ -185,11 +187,11 @@ def test_recommend_explains_with_bars(trained: Path) -> None:
 
 def test_recommend_as_json(trained: Path) -> None:
     done = command("recommend", trained, "i1", "i2", "-k", 3, "--explain", "--json")
-    told = json.loads(done.out)
+    printed = json.loads(done.out)
     rec = Recommender.load(trained)
-    assert [one["item"] for one in told["items"]] == [one.item for one in rec.recommend(["i1", "i2"], k=3)]
-    assert [one["item"] for one in told["explanations"]] == [one["item"] for one in told["items"]]
-    for one in told["explanations"]:
+    assert [one["item"] for one in printed["items"]] == [one.item for one in rec.recommend(["i1", "i2"], k=3)]
+    assert [one["item"] for one in printed["explanations"]] == [one["item"] for one in printed["items"]]
+    for one in printed["explanations"]:
         assert sum(one["parts"].values()) == pytest.approx(one["score"], abs=1e-4)
     assert "explanations" not in json.loads(command("recommend", trained, "i1", "--json").out)
     popular = json.loads(command("recommend", trained, "x", "--explain", "--json").out)
@@ -197,8 +199,8 @@ def test_recommend_as_json(trained: Path) -> None:
 
 
 def test_recommend_about_an_item(trained: Path) -> None:
-    told = json.loads(command("recommend", trained, "i1", "i2", "-k", 1, "--about", "i25", "--json").out)
-    assert [one["item"] for one in told["explanations"]] == ["i25"]
+    printed = json.loads(command("recommend", trained, "i1", "i2", "-k", 1, "--about", "i25", "--json").out)
+    assert [one["item"] for one in printed["explanations"]] == ["i25"]
     assert command("recommend", trained, "i1", "--about", "x").code == 2
 
 
@@ -224,16 +226,16 @@ def test_a_counting_run_is_explained_without_parts(counted: Path) -> None:
         (("i1", "--device", "tpu"), "choose auto, cpu or cuda"),
     ],
 )
-def test_what_the_user_did_wrong_is_told(trained: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_user_errors_have_a_plain_message(trained: Path, arguments: tuple[str, ...], message: str) -> None:
     done = command("recommend", trained, *arguments)
     assert (done.code in (1, 2), message in done.err, "Traceback" in done.err) == (True, True, False)
 
 
-def test_no_run_is_told() -> None:
+def test_a_missing_run_is_exit_code_2() -> None:
     assert command("recommend", "nowhere", "i1").code == 2
 
 
-def test_serving_loads_no_training(trained: Path) -> None:
+def test_recommending_imports_no_training_code(trained: Path) -> None:
     code = (
         "import sys, posrec; rec = posrec.Recommender.load(sys.argv[1]); rec.explain(['i1'], 'i2')\n"
         "print([name for name in sys.modules if name.startswith(('posrec.training', 'polars', 'onnx'))])"

@@ -1,4 +1,4 @@
-"""The index of very many items: near enough to the exact search, as near as it says, and used where it should be."""
+"""The faiss index: its recall, its settings, its file, and that the server uses it once it is built."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +16,9 @@ from posrec.recommend.faiss_search import (
     exact_best,
     item_table,
     likely_sessions,
+    read_index,
     recall,
 )
-from posrec.recommend.ranker import Ranker
 from posrec.recommend.recommender import Recommender
 from posrec.run import load_run
 from tests.helpers import command, listed
@@ -28,11 +28,11 @@ faiss = pytest.importorskip("faiss")
 
 
 @pytest.fixture(scope="module")
-def crowd() -> tuple[np.ndarray, np.ndarray]:
-    """20,000 items in 200 crowds, and sessions near some of them."""
+def clusters() -> tuple[np.ndarray, np.ndarray]:
+    """20,000 items in 200 clusters, and sessions near some of them."""
     draw = np.random.default_rng(0)
-    middles = draw.standard_normal((200, 16))
-    table = middles[draw.integers(0, 200, 20_000)] + 0.4 * draw.standard_normal((20_000, 16))
+    centres = draw.standard_normal((200, 16))
+    table = centres[draw.integers(0, 200, 20_000)] + 0.4 * draw.standard_normal((20_000, 16))
     sessions = table[draw.integers(0, 20_000, 100)] + 0.2 * draw.standard_normal((100, 16))
     return table.astype(np.float32), sessions.astype(np.float32)
 
@@ -45,8 +45,8 @@ def counted_recall(search: FaissSearch, table: np.ndarray, sessions: np.ndarray)
     return hits / (20 * len(sessions))
 
 
-def test_as_many_lists_as_the_recall_takes(crowd: tuple[np.ndarray, np.ndarray]) -> None:
-    table, sessions = crowd
+def test_the_probes_follow_from_the_recall(clusters: tuple[np.ndarray, np.ndarray]) -> None:
+    table, sessions = clusters
     probes = []
     for wanted in (0.5, 0.9, 0.995):
         index, found = build(table, sessions, IndexSettings("faiss", recall=wanted, lists=128))
@@ -57,16 +57,16 @@ def test_as_many_lists_as_the_recall_takes(crowd: tuple[np.ndarray, np.ndarray])
     assert probes[0] < probes[-1] <= 128
 
 
-def test_probes_that_are_set_stay(crowd: tuple[np.ndarray, np.ndarray]) -> None:
-    table, sessions = crowd
+def test_probes_can_be_set(clusters: tuple[np.ndarray, np.ndarray]) -> None:
+    table, sessions = clusters
     index, few = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))
     assert (index.nprobe, index.nlist) == (1, 128)
     index.nprobe = 128
     assert few < recall(FaissSearch(table, index), sessions, exact_best(table, sessions))
 
 
-def test_scores_are_exact_and_sorted_and_k_is_kept_to(crowd: tuple[np.ndarray, np.ndarray]) -> None:
-    table, sessions = crowd
+def test_scores_are_exact_and_sorted_for_each_k(clusters: tuple[np.ndarray, np.ndarray]) -> None:
+    table, sessions = clusters
     index, _ = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))
     wanted = [1, 7, 5000]  # more than one list holds
     found = FaissSearch(table, index).best(sessions[:3], wanted)
@@ -74,37 +74,38 @@ def test_scores_are_exact_and_sorted_and_k_is_kept_to(crowd: tuple[np.ndarray, n
         assert len(set(columns.tolist())) == len(columns) == k
         assert np.allclose(scores, table[columns] @ session, rtol=1e-5)
         assert (np.diff(scores) <= 0).all()
-    assert columns.tolist() == np.argsort(-(table @ session))[:5000].tolist()  # so all were looked at
+    assert columns.tolist() == np.argsort(-(table @ session))[:5000].tolist()  # so every item was scored
 
 
 @pytest.mark.parametrize(("settings", "items", "answer"), [
     (IndexSettings(), 1_000_000, False), (IndexSettings(), 1_000_001, True),
     (IndexSettings("exact"), 10**8, False), (IndexSettings("faiss"), 10, True),
 ])  # fmt: skip
-def test_past_a_million_items_or_where_asked_for(settings: IndexSettings, items: int, answer: bool) -> None:
+def test_faiss_for_more_than_a_million_items_or_if_asked(settings: IndexSettings, items: int, answer: bool) -> None:
     assert settings.wants_faiss(items) == answer
 
 
-def test_an_exported_index_is_read_again_and_is_of_this_run_only(trained: Path, tmp_path: Path) -> None:
+def test_an_exported_index_fits_its_run_only(trained: Path, tmp_path: Path) -> None:
     path = tmp_path / "items.faiss"
     done = command("export", trained, "--index", path, "--set", "lists=4", "--set", "probes=4")
     assert done.code == 0, done.err
-    assert "4 of 4 lists are looked through; recall@20 against all scores is 1.0000" in " ".join(done.out.split())
+    assert "A search looks through 4 of 4 lists; its recall@20 against the exact search is 1.0000" in " ".join(
+        done.out.split()
+    )
     run = load_run(trained)
-    ranker = Ranker(run, "cpu", index=path)
-    assert (ranker.search.kind, ranker.recall) == ("faiss", 1.0)
-    query = ranker.query(["i3", "i4"], 5, False, None, None)
+    by_faiss = Recommender(run, "cpu", search=read_index(run, path))
+    assert (by_faiss.ranker.search_kind, by_faiss.ranker.recall) == ("faiss", 1.0)
     expected = Recommender(run, "cpu").recommend(["i3", "i4"], 5)
-    assert [one.item for one in ranker.answer(query, ranker.rank([query])[0]).items] == [one.item for one in expected]
-    with pytest.raises(InputError, match="the index is of 30 items"):
+    assert [one.item for one in by_faiss.recommend(["i3", "i4"], 5)] == [one.item for one in expected]
+    with pytest.raises(InputError, match="the index has 30 items with vectors of size 16; the run has 31"):
         FaissSearch(np.zeros((31, 16), np.float32), faiss.read_index(str(path)))
-    path.write_bytes(b"no index")
-    with pytest.raises(InputError, match="is no index of faiss's"):
-        Ranker(run, "cpu", index=path)
+    path.write_bytes(b"not an index")
+    with pytest.raises(InputError, match="is not a faiss index"):
+        read_index(run, path)
 
 
 def test_likely_sessions_follow_the_clicks(trained: Path) -> None:
-    """Where all clicks are on one item, every session is one to five clicks on it."""
+    """If all clicks are on one item, every session is one to five clicks on it."""
     run = load_run(trained)
     clicks = torch.zeros(30, dtype=torch.int64)
     clicks[6] = 10**12
@@ -119,29 +120,29 @@ def test_likely_sessions_follow_the_clicks(trained: Path) -> None:
 @pytest.mark.parametrize(("options", "said"), [
     (["--set", "index=fast"], "choose auto, exact or faiss"),
     (["--set", "recall=2"], "recall=2.0 must be above 0"),
-    (["--set", "probes=-1"], "neither can be negative"),
-    (["--set", "lists=31"], "more than the 30 items"),
+    (["--set", "probes=-1"], "both must be 0 or more"),
+    (["--set", "lists=31"], "must be at most 30, the number of items"),
     (["--set", "nlist=3"], "there is no setting 'nlist'; there are index, lists, probes, recall"),
 ])  # fmt: skip
-def test_what_is_wrong_with_the_settings_is_told(trained: Path, tmp_path: Path, options: list[str], said: str) -> None:
+def test_wrong_settings_are_input_errors(trained: Path, tmp_path: Path, options: list[str], said: str) -> None:
     done = command("export", trained, "--index", tmp_path / "x.faiss", *options)
     assert (done.code, said in done.err) == (2, True), done.err
     assert listed(tmp_path) == []
 
 
-def test_what_has_no_vectors_and_what_was_not_asked_for(counted: Path, trained: Path, tmp_path: Path) -> None:
+def test_nothing_to_index_and_nothing_to_export(counted: Path, trained: Path, tmp_path: Path) -> None:
     done = command("export", counted, "--index", tmp_path / "x.faiss")
     assert (done.code, "pop has no item vectors" in done.err) == (2, True)
-    assert "say what to write" in command("export", trained).err
+    assert "there is nothing to export" in command("export", trained).err
     assert listed(tmp_path) == []
 
 
-def test_the_server_takes_the_index_over_when_it_is_made(trained: Path, tmp_path: Path) -> None:
+def test_the_server_uses_the_index_once_it_is_built(trained: Path, tmp_path: Path) -> None:
     expected = [one.item for one in Recommender(load_run(trained), "cpu").recommend(["i3", "i4"], 5)]
     options = ("--cache", tmp_path, "--set", "index=faiss", "--set", "lists=2", "--set", "probes=2")
-    for began in ("exact", "faiss"):
+    for at_start in ("exact", "faiss"):
         with serving(trained, *options) as server:
-            assert server.said("serving")[0]["search"] == began
+            assert server.said("serving")[0]["search"] == at_start
             until(lambda server=server: server.said("serving")[-1]["search"] == "faiss", STARVED)
             assert server.said("serving")[-1]["recall"] >= 0.99
             about = server.ask("GET", "/v1/run").json()

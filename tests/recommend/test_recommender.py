@@ -1,4 +1,4 @@
-"""Recommendations in raw ids: what is scored, what is left out, what is said about it, what is refused."""
+"""Recommender: scores, items left out, unknown and popular items, refused input, and runs on disk."""
 
 import json
 import random
@@ -16,9 +16,11 @@ from posrec.models.base import SessionModel
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
-from posrec.recommend import recommender as module
+from posrec.recommend import ranker as module
+from posrec.recommend.faiss_search import item_table
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.results import Recommendation
+from posrec.recommend.search import ExactSearch
 from posrec.recommend.session import Session
 from posrec.run import POPULARITY, Run, load_run
 from tests.fixtures import QUICK
@@ -30,7 +32,7 @@ def scored(answer) -> list[tuple[str, float]]:
 
 
 def test_scores_worked_out_by_hand(shop: Recommender) -> None:
-    # a says 0 4 1 0.5 0, b says 1 0 5 0 2 and counts twice: 2 4 11 0.5 4.
+    # a gives 0 4 1 0.5 0, b gives 1 0 5 0 2 and counts twice: 2 4 11 0.5 4.
     answer = shop.recommend(["a", "b"], k=2)
     assert answer.items[0] == Recommendation("c", 11.0, "Clogs")
     assert (answer[1].score, answer[1].item in ("b", "e")) == (4.0, True)
@@ -42,7 +44,7 @@ def test_only_the_latest_clicks_are_read(shop: Recommender) -> None:
     assert scored(shop.recommend(["d", "e", "a", "b"])) == scored(shop.recommend(["a", "b"]))
 
 
-def test_titles_are_given_where_they_are_known(shop: Recommender) -> None:
+def test_titles_come_from_the_vocabulary(shop: Recommender) -> None:
     assert {one.item: one.title for one in shop.recommend(["a"])} == {
         "a": "Anorak", "b": None, "c": "Clogs", "d": None, "e": "Espresso [new]"
     }  # fmt: skip
@@ -56,14 +58,14 @@ def test_unknown_items_are_skipped_and_named(shop: Recommender) -> None:
     assert not answer.popular
 
 
-def test_a_session_of_unknown_items_gets_popular_ones_and_says_so(shop: Recommender) -> None:
+def test_a_session_of_unknown_items_gets_popular_ones(shop: Recommender) -> None:
     answer = shop.recommend(["x", "f"], k=3)
     assert scored(answer) == [("b", 9.0), ("d", 7.0), ("e", 5.0)]
     assert (answer.popular, answer.unknown) == (True, ("x", "f"))
     assert scored(shop.recommend(["x"], k=3, deny=["d"])) == [("b", 9.0), ("e", 5.0), ("a", 3.0)]
 
 
-def test_without_popularity_it_says_what_to_do(shop_run: Run) -> None:
+def test_without_popularity_the_error_says_what_to_do(shop_run: Run) -> None:
     shop = Recommender(replace(shop_run, popularity=None), "cpu")
     assert scored(shop.recommend(["a"], k=1)) == [("b", 8.0)]
     with pytest.raises(InputError, match=r"no item of the session is known \(x\).*posrec evaluate"):
@@ -81,11 +83,11 @@ def test_allow_and_deny(shop: Recommender) -> None:
     assert [one.item for one in shop.recommend(["a", "b"], deny={"c", "e", "nonsense"})] == ["b", "a", "d"]
     assert scored(shop.recommend(["a", "b"], allow=["a", "c"], deny=["c"])) == [("a", 2.0)]
     assert len(shop.recommend(["a", "b"], deny=[])) == 5
-    with pytest.raises(InputError, match="names none that the model knows"):
+    with pytest.raises(InputError, match="the model knows none of the allowed items"):
         shop.recommend(["a"], allow=["f"])
 
 
-def test_many_sessions_are_answered_as_one_by_one(shop: Recommender) -> None:
+def test_many_sessions_get_the_same_results_as_one_by_one(shop: Recommender) -> None:
     sessions = [["a", "b"], ["x"], ["c"], Session(("d", "a", "e")), ("b",), ["f", "e"]]
     for options in ({}, {"exclude_seen": True}, {"deny": ["c"]}):
         together = shop.recommend(sessions, k=4, **options)
@@ -93,7 +95,7 @@ def test_many_sessions_are_answered_as_one_by_one(shop: Recommender) -> None:
 
 
 @pytest.mark.parametrize(("at_once", "most"), [(5, 1024), (10, 1024), (1 << 24, 2)])
-def test_memory_is_bounded_and_answers_do_not_change(
+def test_sessions_are_ranked_in_chunks_with_the_same_results(
     shop: Recommender, monkeypatch: pytest.MonkeyPatch, at_once: int, most: int
 ) -> None:
     draw = random.Random(0)
@@ -101,12 +103,13 @@ def test_memory_is_bounded_and_answers_do_not_change(
     whole = shop.recommend(sessions, k=3)
     monkeypatch.setattr(module, "SCORES_AT_ONCE", at_once)
     monkeypatch.setattr(module, "MOST_ROWS", most)
-    assert max(map(len, shop.rows([shop.read(session) for session in sessions]))) == min(at_once // 5, most)
+    queries = [shop.query(shop.encode(session), 3) for session in sessions]
+    assert max(map(len, shop.ranker.chunks(queries))) == min(at_once // 5, most)
     assert shop.recommend(sessions, k=3) == whole
 
 
 @pytest.mark.parametrize("k", [0, -1, 6, 10**9, True, 2.5, "3"])
-def test_a_k_that_makes_no_sense_is_refused(shop: Recommender, k: object) -> None:
+def test_k_out_of_range_is_refused(shop: Recommender, k: object) -> None:
     with pytest.raises(InputError, match="from 1 to 5, the number of items"):
         shop.recommend(["a"], k=k)  # type: ignore[call-overload]
 
@@ -117,26 +120,26 @@ def test_a_k_that_makes_no_sense_is_refused(shop: Recommender, k: object) -> Non
         ([], "the session is empty"),
         (Session(), "the session is empty"),
         ([["a"], []], "the session is empty"),
-        ("abc", "a session is a list of item ids, not 'abc'"),
-        (None, "a session is a list of item ids, not None"),
-        ([None], "text or a whole number, not None"),
-        ([1.5], "text or a whole number, not 1.5"),
-        ([True], "text or a whole number, not True"),
-        ([["a"], "b"], r"text or a whole number, not \['a'\]"),
+        ("abc", "a session must be a list of item ids, not 'abc'"),
+        (None, "a session must be a list of item ids, not None"),
+        ([None], "must be text or a whole number, not None"),
+        ([1.5], "must be text or a whole number, not 1.5"),
+        ([True], "must be text or a whole number, not True"),
+        ([["a"], "b"], r"must be text or a whole number, not \['a'\]"),
     ],
 )
-def test_what_is_no_session_is_refused(shop: Recommender, session: object, message: str) -> None:
+def test_anything_but_a_session_is_refused(shop: Recommender, session: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         shop.recommend(session)  # type: ignore[call-overload]
 
 
-def test_numbers_stand_for_their_text(shop_run: Run) -> None:
+def test_whole_numbers_are_ids_too(shop_run: Run) -> None:
     numbered = posrec.Vocabulary(["1", "2", "3", "4", "5"])
     shop = Recommender(replace(shop_run, vocabulary=numbered), "cpu")
     assert scored(shop.recommend([1, np.int64(2)], k=1)) == scored(shop.recommend(["1", "2"], k=1)) == [("3", 11.0)]
 
 
-def test_a_session_grows_and_the_earlier_one_stays(shop: Recommender) -> None:
+def test_update_session_leaves_the_earlier_session_unchanged(shop: Recommender) -> None:
     first = shop.update_session(None, "a")
     second = shop.update_session(first, "b", 7)
     assert (first.clicks, second.clicks) == (("a",), ("a", "b", "7"))
@@ -154,7 +157,7 @@ class FiveVectors(SessionModel):
         return torch.tensor([[1.0, 0.0], [10.0, 1.0], [0.0, 3.0], [-1.0, 0.0], [0.0, 0.0]])
 
 
-def test_similar_items_by_their_angle(shop_run: Run) -> None:
+def test_similar_items_by_cosine(shop_run: Run) -> None:
     shop_run = replace(shop_run, model=FiveVectors(5, shop_run.model.config))
     found = Recommender(shop_run, "cpu").similar_items("a", k=4)
     assert [one.item for one in found[:1] + found[-1:]] == ["b", "d"]
@@ -178,7 +181,7 @@ def test_it_recommends_what_was_learned(trained: Path) -> None:
     assert sum(rec.recommend([f"i{n}", f"i{n + 1}"], k=1)[0].item == f"i{n + 2}" for n in range(20)) >= 16
 
 
-def test_what_is_evaluated_is_what_is_recommended(trained: Path, small: PreparedDataset) -> None:
+def test_recommended_ranks_are_the_evaluated_ranks(trained: Path, small: PreparedDataset) -> None:
     rec, ranks = Recommender.load(trained), np.load(trained / "ranks.npy")
     samples = [
         (session, end) for session in range(small.test.sessions) for end in range(1, int(small.test.lengths[session]))
@@ -188,6 +191,26 @@ def test_what_is_evaluated_is_what_is_recommended(trained: Path, small: Prepared
     for answer, (session, end), rank in zip(rec.recommend(sessions, k=30), samples, ranks, strict=True):
         target = small.vocabulary.item(int(small.test.session(session)[end]))
         assert answer[rank - 1].item == target
+
+
+def test_each_query_has_its_own_k_and_candidates_by_scores_and_by_search(trained: Path) -> None:
+    run = load_run(trained)
+    by_scores, by_search = Recommender(run, "cpu"), Recommender(run, "cpu", search=ExactSearch(item_table(run)))
+    queries = [
+        by_scores.query(by_scores.encode(["i1", "i2"]), 3),
+        by_scores.query(by_scores.encode(["x"]), 2, False, by_scores.candidates(None, ["i5"])),
+        by_scores.query(by_scores.encode(["i1", "i2", "i3"]), 1000, True, by_scores.candidates(None, ["i9", "x"])),
+        by_scores.query(by_scores.encode(["i4", "i6"]), 5, True, by_scores.candidates(["i4", "i7", "i8"], ["i8"])),
+        by_scores.query(by_scores.encode(["i4"]), 5, False, by_scores.candidates(["x"], None)),
+    ]
+    rankings = by_scores.ranker.rank(queries)
+    assert [len(numbers) for numbers, _ in rankings] == [3, 2, 26, 1, 0]
+    assert by_scores.result(queries[3], rankings[3])[0].item == "i7"
+    alone = [by_scores.ranker.rank([query])[0] for query in queries]
+    for found in (alone, by_search.ranker.rank(queries)):
+        assert [numbers for numbers, _ in found] == [numbers for numbers, _ in rankings]
+        for (_, scores), (_, expected) in zip(found, rankings, strict=True):
+            assert scores == pytest.approx(expected, abs=1e-4)
 
 
 def test_fit_in_memory_and_save(small: PreparedDataset, tmp_path: Path) -> None:
@@ -203,9 +226,7 @@ def test_fit_in_memory_and_save(small: PreparedDataset, tmp_path: Path) -> None:
     assert json.loads(evaluated.out)["mrr@20"] == pytest.approx(rec.run.metrics["mrr@20"])
 
 
-def test_save_replaces_a_run_only_when_told_to_and_nothing_else_ever(
-    shop_run: Run, trained: Path, tmp_path: Path
-) -> None:
+def test_save_overwrites_only_a_run_folder_and_only_if_asked(shop_run: Run, trained: Path, tmp_path: Path) -> None:
     rec = Recommender.load(trained)
     rec.save(tmp_path / "kept")
     with pytest.raises(InputError, match="exists already; name another folder, or say overwrite=True"):
@@ -218,16 +239,14 @@ def test_save_replaces_a_run_only_when_told_to_and_nothing_else_ever(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "mine"]
 
 
-def test_popularity_is_in_the_run_and_counts_training_clicks(trained: Path, small: PreparedDataset) -> None:
+def test_popularity_counts_training_clicks(trained: Path, small: PreparedDataset) -> None:
     counts = np.bincount(small.train.items.numpy(), minlength=31)
     answer = Recommender.load(trained).recommend(["nobody"], k=30)
     assert [one.score for one in answer] == sorted(counts[1:], reverse=True)
     assert all(counts[small.vocabulary.index(one.item)] == one.score for one in answer)
 
 
-def test_an_older_run_gets_its_popularity_when_it_is_evaluated(
-    trained: Path, small: PreparedDataset, tmp_path: Path
-) -> None:
+def test_evaluate_adds_popularity_to_an_older_run(trained: Path, small: PreparedDataset, tmp_path: Path) -> None:
     Recommender.load(trained).save(tmp_path / "old")
     (tmp_path / "old" / POPULARITY).unlink()
     refused = command("recommend", tmp_path / "old", "nobody")
@@ -237,7 +256,7 @@ def test_an_older_run_gets_its_popularity_when_it_is_evaluated(
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY rubbish", None])
-def test_damaged_popularity_is_told(trained: Path, tmp_path: Path, content: bytes | None) -> None:
+def test_damaged_popularity_is_an_input_error(trained: Path, tmp_path: Path, content: bytes | None) -> None:
     Recommender.load(trained).save(tmp_path / "run")
     if content is None:
         np.save(tmp_path / "run" / POPULARITY, np.zeros(3))
@@ -252,7 +271,7 @@ def test_a_counting_model_recommends_too(counted: Path) -> None:
     seen = rec.recommend(["i1"], k=1)[0].item
     assert rec.recommend(["i1"], k=1) == rec.recommend([["i2", "i3"]], k=1)[0]
     assert seen not in [one.item for one in rec.recommend([seen], k=29, exclude_seen=True)]
-    assert rec.recommend(["i1"], k=1)[0].item == seen  # what was left out once is not left out for good
+    assert rec.recommend(["i1"], k=1)[0].item == seen  # leaving an item out did not change the model
 
 
 @pytest.mark.parametrize("name", list(MODELS))

@@ -1,4 +1,4 @@
-"""Whole files: every format in and out, nothing half-written, bounded memory, faults named by their line."""
+"""`posrec score`: every input and output format, whole files only, chunks, and errors that name the line."""
 
 import gzip
 import json
@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from posrec.errors import InputError
-from posrec.recommend import session_files
+from posrec.recommend import score as module
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.score import score_file
 from tests.helpers import RecordingProgress, command, listed, own_process, write_lines
@@ -62,7 +62,7 @@ def test_parquet_to_both(shop: Recommender, tmp_path: Path, ids: list | None) ->
     assert pl.read_parquet(tmp_path / "out.parquet").to_dicts() == lines_of(tmp_path / "out.jsonl") == wanted
 
 
-def test_numbers_as_ids(tmp_path: Path, shop: Recommender) -> None:
+def test_whole_numbers_are_ids_too(tmp_path: Path, shop: Recommender) -> None:
     write_lines(tmp_path / "in.jsonl", ["[1, 2]"])
     pl.DataFrame({"session": [[1, 2]]}).write_parquet(tmp_path / "in.parquet")
     for name in ("in.jsonl", "in.parquet"):
@@ -70,35 +70,35 @@ def test_numbers_as_ids(tmp_path: Path, shop: Recommender) -> None:
         assert lines_of(tmp_path / f"{name}.jsonl")[0]["unknown"] == ["1", "2"]
 
 
-def test_many_chunks_are_answered_in_order(shop: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_files, "ROWS", 7)
+def test_many_chunks_keep_their_order(shop: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROWS", 7)
     draw = random.Random(1)
     sessions = [draw.choices("abcdefx", k=draw.randrange(1, 6)) for _ in range(100)]
     source = write_lines(tmp_path / "in.jsonl", [json.dumps({"session": one}) for one in sessions])
     pl.DataFrame({"session": sessions}).write_parquet(tmp_path / "in.parquet")
-    hearing = RecordingProgress()
+    progress = RecordingProgress()
     for name in ("in.jsonl", "in.parquet"):
-        score_file(shop, tmp_path / name, tmp_path / f"{name}.out.jsonl", 3, exclude_seen=True, progress=hearing)
-        told = lines_of(tmp_path / f"{name}.out.jsonl")
-        assert [one["id"] for one in told] == list(range(1, 101))
+        score_file(shop, tmp_path / name, tmp_path / f"{name}.out.jsonl", 3, exclude_seen=True, progress=progress)
+        written = lines_of(tmp_path / f"{name}.out.jsonl")
+        assert [one["id"] for one in written] == list(range(1, 101))
         expected = shop.recommend(sessions, k=3, exclude_seen=True)
-        assert [one["items"] for one in told] == [[item.item for item in answer] for answer in expected]
-    moves = [done for _, done, _ in hearing.moves]
-    assert moves[14] == source.stat().st_size == hearing.moves[0][2]
+        assert [one["items"] for one in written] == [[item.item for item in answer] for answer in expected]
+    moves = [done for _, done, _ in progress.moves]
+    assert moves[14] == source.stat().st_size == progress.moves[0][2]
     assert (moves[-1], len(moves)) == (100, 15 + len({*moves[15:]}))
 
 
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        ('{"session": ["a"]', "line 3: not JSON"),
-        ('{"clicks": ["a"]}', 'line 3: neither {"session": [...]} nor a list'),
-        ('"a"', "line 3: neither"),
+        ('{"session": ["a"]', "line 3: the line is not JSON"),
+        ('{"clicks": ["a"]}', 'line 3: the line is neither {"session": [...]} nor a list'),
+        ('"a"', "line 3: the line is neither"),
         ("[]", "line 3: the session is empty"),
-        ('{"session": "ab"}', "line 3: a session is a list of item ids, not 'ab'"),
-        ('{"session": null}', "line 3: a session is a list of item ids, not None"),
-        ('["a", 1.5]', "line 3: an item id is text or a whole number, not 1.5"),
-        ('[["a"]]', "line 3: an item id is text or a whole number, not ['a']"),
+        ('{"session": "ab"}', "line 3: a session must be a list of item ids, not 'ab'"),
+        ('{"session": null}', "line 3: a session must be a list of item ids, not None"),
+        ('["a", 1.5]', "line 3: an item id must be text or a whole number, not 1.5"),
+        ('[["a"]]', "line 3: an item id must be text or a whole number, not ['a']"),
     ],
 )
 @pytest.mark.parametrize("out", ["out.jsonl", "out.parquet"])
@@ -112,21 +112,21 @@ def test_a_bad_line_is_named_and_nothing_is_left(
     assert listed(tmp_path) == ["in.jsonl"]
 
 
-def test_bytes_that_are_no_text_are_named(shop: Recommender, tmp_path: Path) -> None:
+def test_a_line_that_is_not_utf_8_is_named(shop: Recommender, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_bytes(b'["a"]\n["\xff"]\n')
-    with pytest.raises(InputError, match="line 2: not JSON"):
+    with pytest.raises(InputError, match="line 2: the line is not JSON"):
         score(shop, tmp_path / "in.jsonl", tmp_path / "out.jsonl")
 
 
 @pytest.mark.parametrize("out", ["out.jsonl", "out.parquet"])
 def test_a_bad_row_of_parquet_is_named(shop: Recommender, tmp_path: Path, out: str) -> None:
     pl.DataFrame({"session": [["a"], [None]]}).write_parquet(tmp_path / "in.parquet")
-    with pytest.raises(InputError, match=r"in.parquet, row 2: an item id is text or a whole number, not None"):
+    with pytest.raises(InputError, match=r"in.parquet, row 2: an item id must be text or a whole number, not None"):
         score(shop, tmp_path / "in.parquet", tmp_path / out)
     assert listed(tmp_path) == ["in.parquet"]
 
 
-def test_what_cannot_be_read_or_written_is_told(shop: Recommender, tmp_path: Path) -> None:
+def test_unusable_files_are_input_errors(shop: Recommender, tmp_path: Path) -> None:
     good = write_lines(tmp_path / "in.jsonl", LINES)
     blank, cut = write_lines(tmp_path / "blank.jsonl", [""]), tmp_path / "cut.jsonl.gz"
     cut.write_bytes(gzip.compress(b'["a"]\n' * 5000)[:-20])
@@ -136,12 +136,12 @@ def test_what_cannot_be_read_or_written_is_told(shop: Recommender, tmp_path: Pat
     before = listed(tmp_path)
     for source, out, message in (
         (tmp_path / "none.jsonl", "out.jsonl", "does not exist"),
-        (blank, "out.jsonl", "holds no session"),
+        (blank, "out.jsonl", "holds no sessions"),
         (cut, "out.jsonl", "cut short or damaged"),
         (other, "out.jsonl", r"must have a column 'session' of lists of item ids; it has session \(String\)"),
         (fake, "out.jsonl", "is no Parquet file"),
-        (good, "out.csv", "the name must end in .jsonl, .jsonl.gz or .parquet"),
-        (good, "out.jsonl.zst", "written plain or as .gz"),
+        (good, "out.csv", "the file name must end in .jsonl, .jsonl.gz or .parquet"),
+        (good, "out.jsonl.zst", "zstd can be read but not written"),
         (good, "in.jsonl", "exists already"),
     ):
         with pytest.raises(InputError, match=message):
@@ -150,7 +150,7 @@ def test_what_cannot_be_read_or_written_is_told(shop: Recommender, tmp_path: Pat
     assert good.read_text().splitlines() == LINES
 
 
-def test_an_output_is_replaced_when_asked_and_kept_when_it_fails(shop: Recommender, tmp_path: Path) -> None:
+def test_an_output_is_overwritten_only_if_asked_and_only_on_success(shop: Recommender, tmp_path: Path) -> None:
     good, bad = write_lines(tmp_path / "in.jsonl", LINES), write_lines(tmp_path / "bad.jsonl", ['["a"]', "{"])
     (tmp_path / "out.jsonl").write_text("before")
     with pytest.raises(InputError):
@@ -161,7 +161,7 @@ def test_an_output_is_replaced_when_asked_and_kept_when_it_fails(shop: Recommend
     assert len(listed(tmp_path)) == 3
 
 
-def test_kill_nine_leaves_no_output(trained: Path, tmp_path: Path) -> None:
+def test_a_killed_process_leaves_no_output(trained: Path, tmp_path: Path) -> None:
     code = """
 import os, signal, sys
 import posrec.recommend.score as score
@@ -189,7 +189,7 @@ def test_the_command_scores_a_file(trained: Path, tmp_path: Path) -> None:
     done = command("score", trained, source, tmp_path / "out.jsonl", "-k", 4)
     assert done.code == 0, done.err
     assert "2 sessions in" in done.out
-    assert "1 clicks were on items that the model does not know; 1 sessions had no other" in done.out
+    assert "Skipped 1 clicks on items that the model does not know; 1 sessions had no known item" in done.out
     rec = Recommender.load(trained)
     first, second = lines_of(tmp_path / "out.jsonl")
     answer = rec.recommend(["i1", "i2"], k=4)
@@ -202,4 +202,8 @@ def test_the_command_scores_a_file(trained: Path, tmp_path: Path) -> None:
 
 def test_the_command_names_a_bad_line(trained: Path, tmp_path: Path) -> None:
     done = command("score", trained, write_lines(tmp_path / "in.jsonl", ['["i1"]', "["]), tmp_path / "out.parquet")
-    assert (done.code, "in.jsonl, line 2: not JSON" in done.err, "Traceback" in done.err) == (2, True, False)
+    assert (done.code, "in.jsonl, line 2: the line is not JSON" in done.err, "Traceback" in done.err) == (
+        2,
+        True,
+        False,
+    )

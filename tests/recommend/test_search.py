@@ -1,4 +1,4 @@
-"""The search in 8 bits gives exactly what scoring every item gives."""
+"""`top` and the search in 8 bits give exactly what sorting all scores gives."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.recommend.search import ExactSearch
+from posrec.recommend.search import TOP_BLOCK, ExactSearch, top
 
 pytest.importorskip("onnxruntime")
 
@@ -17,14 +17,14 @@ def agrees(search: ExactSearch, vectors: torch.Tensor, sessions: torch.Tensor, k
     values, columns = (torch.from_numpy(np.stack(part)) for part in zip(*found, strict=True))
     expected = scores.topk(k).values
     assert torch.allclose(values, expected, rtol=1e-5, atol=1e-5 * float(scores.abs().max()))
-    # Equal scores may change places, so each column is asked for its own score.
+    # Equal scores may change places, so the score of each column is compared.
     assert torch.allclose(scores.gather(1, columns), values, rtol=1e-5, atol=1e-5 * float(scores.abs().max()))
     assert all(len(set(row)) == k for row in columns.tolist())
 
 
 @given(st.integers(0, 2**31), st.sampled_from([1, 5, 20]), st.sampled_from([0.0, 1.0, 4.0]), st.sampled_from([1, 3, 9]))
-def test_it_is_exact(seed: int, k: int, spread: float, sessions: int) -> None:
-    """Vectors of like and of very unlike lengths."""
+def test_the_search_is_exact(seed: int, k: int, spread: float, sessions: int) -> None:
+    """Vectors of similar and of very different lengths."""
     torch.manual_seed(seed)
     vectors = torch.randn(5000, 16) * (spread * torch.rand(5000, 1)).exp()
     agrees(
@@ -45,7 +45,7 @@ def test_each_session_has_its_own_number_of_items() -> None:
         assert values.tolist() == pytest.approx(expected.values.tolist(), rel=1e-5)
 
 
-def test_where_rounding_can_not_tell_the_session_is_scored_in_full() -> None:
+def test_sessions_are_scored_in_full_where_rounding_is_too_coarse() -> None:
     torch.manual_seed(0)
     vectors = 1 + 1e-4 * torch.randn(5000, 16)  # nearer to each other than a step
     search = ExactSearch(vectors.numpy())
@@ -53,7 +53,7 @@ def test_where_rounding_can_not_tell_the_session_is_scored_in_full() -> None:
     assert search.in_full == 3
 
 
-def test_it_seldom_has_to() -> None:
+def test_random_vectors_are_never_scored_in_full() -> None:
     torch.manual_seed(0)
     vectors = torch.empty(20_000, 100).uniform_(-0.1, 0.1)
     search = ExactSearch(vectors.numpy())
@@ -62,10 +62,37 @@ def test_it_seldom_has_to() -> None:
 
 
 @pytest.mark.parametrize("items", [1, 40, 3000])
-def test_few_items_zeros_and_what_is_no_number(items: int) -> None:
+def test_few_items_zeros_and_nan(items: int) -> None:
     torch.manual_seed(1)
     vectors = torch.randn(items, 8)
     vectors[0] = 0
     agrees(ExactSearch(vectors.numpy()), vectors, torch.cat([torch.randn(2, 8), torch.zeros(1, 8)]), min(3, items))
     vectors[items - 1] = np.nan
     assert ExactSearch(vectors.numpy()).product is None
+
+
+# The k best of scores.
+
+
+@given(st.integers(1, 4), st.integers(1, 12), st.integers(0, 3 * TOP_BLOCK), st.integers(0, 99), st.booleans())
+def test_top_is_the_same_as_topk(rows: int, k: int, more: int, seed: int, ties: bool) -> None:
+    columns = 2 * k * TOP_BLOCK + more  # enough for blocks
+    scores = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
+    scores = scores.round() if ties else scores
+    values, found = top(scores, k)
+    assert torch.equal(values, scores.topk(k).values)
+    assert torch.equal(scores.gather(1, found), values)
+    assert all(len(set(row)) == k for row in found.tolist())
+
+
+@pytest.mark.parametrize("place", [0, TOP_BLOCK - 1, 5 * TOP_BLOCK, 9 * TOP_BLOCK + 6])
+def test_top_finds_the_best_in_any_block(place: int) -> None:
+    scores = torch.full((1, 9 * TOP_BLOCK + 7), -torch.inf)
+    scores[0, place] = 1
+    values, found = top(scores, 2)
+    assert (values[0, 0], found[0, 0], values[0, 1]) == (1, place, -torch.inf)
+
+
+def test_top_of_an_expanded_row() -> None:
+    scores = torch.randn(40 * TOP_BLOCK).expand(3, -1)  # one row in memory
+    assert torch.equal(top(scores, 5)[1], scores.topk(5).indices)

@@ -262,7 +262,7 @@ def test_a_failed_export_is_told_and_torch_goes_on(trained: Path, tmp_path: Path
     pytest.importorskip("onnxruntime")
     (tmp_path / "taken").write_text("a file where the folder should be")
     with serving(trained, "--cache", tmp_path / "taken", onnx=True) as server:
-        message = "the network as ONNX could not be made; it goes on without"
+        message = "serving without the ONNX export, which could not be built"
         (told,) = until(lambda: server.said(message), STARVED)
         assert (told["level"], "taken" in told["reason"]) == ("warning", True)
         assert well(server)

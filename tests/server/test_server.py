@@ -1,4 +1,4 @@
-"""The server through its own process: what the interface promises, and the same answers as the Recommender."""
+"""The server as a process of its own: every route, and the same results as the Recommender."""
 
 import json
 import shutil
@@ -33,7 +33,9 @@ def recommender(trained: Path) -> Recommender:
 @pytest.mark.parametrize("session", [["i3"], ["i3", "i4", "i5"], ["i1", "i2", "i1"], [f"i{n % 30}" for n in range(50)]])
 @pytest.mark.parametrize("more", [{}, {"exclude_seen": True}, {"deny": ["i6", "zz"]}, {"allow": ["i6", "i9", "zz"]},
                                   {"allow": ["i6", "i4"], "exclude_seen": True}])  # fmt: skip
-def test_the_recommenders_answers(server: Server, recommender: Recommender, session: list[str], more: dict) -> None:
+def test_the_server_recommends_what_the_recommender_does(
+    server: Server, recommender: Recommender, session: list[str], more: dict
+) -> None:
     answer = server.recommend(*session, k=7, **more)
     assert answer.status == 200, answer.body
     expected = recommender.recommend(session, 7, **more)
@@ -43,7 +45,7 @@ def test_the_recommenders_answers(server: Server, recommender: Recommender, sess
     assert (given["unknown"], given["popular"]) == ([], False)
 
 
-def test_unknown_items_are_named_and_popular_ones_stand_in(server: Server, recommender: Recommender) -> None:
+def test_unknown_items_are_named_and_empty_sessions_get_popular_ones(server: Server, recommender: Recommender) -> None:
     known = server.recommend("i3", "nothing like it", 7).json()
     assert (known["unknown"], known["popular"]) == (["nothing like it", "7"], False)
     popular = [(one.item, one.score) for one in recommender.recommend(["?"], 5)]
@@ -73,7 +75,7 @@ def test_explanations_add_up(server: Server, recommender: Recommender) -> None:
     assert server.ask("POST", "/v1/explain", {"session": ["zz"], "item": "i3"}).status == 400
 
 
-def test_the_catalogue_is_searched(server: Server, recommender: Recommender) -> None:
+def test_items_are_found_by_id(server: Server, recommender: Recommender) -> None:
     found = server.ask("GET", "/v1/items?query=I1&limit=50").json()["items"]
     assert {one["item"] for one in found} == {"i1", *(f"i{n}" for n in range(10, 20))}
     assert [one["clicks"] for one in found] == sorted((one["clicks"] for one in found), reverse=True)
@@ -81,11 +83,11 @@ def test_the_catalogue_is_searched(server: Server, recommender: Recommender) -> 
     everything = server.ask("GET", "/v1/items?limit=1000").json()["items"]
     assert sum(one["clicks"] for one in everything) == int(recommender.popularity.sum())
     assert len(server.ask("GET", "/v1/items").json()["items"]) == 20
-    assert server.ask("GET", "/v1/items?query=%0A").json()["items"] != []  # nothing but space: the most clicked
+    assert server.ask("GET", "/v1/items?query=%0A").json()["items"] != []  # only white space: the most clicked
     assert server.ask("GET", "/v1/items?query=nope").json()["items"] == []
 
 
-def test_what_is_served(server: Server) -> None:
+def test_about_the_run(server: Server) -> None:
     about = server.ask("GET", "/v1/run").json()
     assert (about["model"], about["items"], about["max_length"]) == ("posrec", 30, 10)
     assert about["trained"]["epochs"] == 8
@@ -97,7 +99,7 @@ def test_pages_and_probes(server: Server) -> None:
     page = server.ask("GET", "/docs").body.decode()
     assert "/v1/recommend" in page
     assert "http://" not in page
-    assert "https://" not in page  # nothing from elsewhere
+    assert "https://" not in page  # nothing from other hosts
     schema = server.ask("GET", "/openapi/openapi.json").json()
     assert {"/v1/recommend", "/v1/explain", "/v1/items", "/v1/run", "/v1/sessions/{session_id}/click"} <= set(
         schema["paths"]
@@ -123,7 +125,7 @@ def test_no_cors_unless_asked_for(server: Server, trained: Path) -> None:
         known = {"Origin": "https://shop.example", "X_API_Key": "secret"}
         answer = other.ask("POST", "/v1/recommend", {"session": ["i3"]}, **known)
         assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "https://shop.example")
-        # The key: either header, nothing without it but the probes.
+        # The key may be in either header; only probes work without it.
         assert other.recommend("i3").status == 401
         assert other.ask("GET", "/metrics", Authorization="Bearer wrong").status == 401
         assert other.ask("GET", "/metrics", Authorization="Bearer secret").status == 200
@@ -140,19 +142,21 @@ def test_a_counting_model_is_served(counted: Path) -> None:
         assert server.ask("POST", "/v1/explain", {"session": ["i3"], "item": "i4"}).json()["parts"] == []
 
 
-def test_onnx_takes_over_and_is_kept(trained: Path, tmp_path: Path, recommender: Recommender) -> None:
+def test_onnx_takes_over_once_it_is_exported_and_is_cached(
+    trained: Path, tmp_path: Path, recommender: Recommender
+) -> None:
     pytest.importorskip("onnxruntime")
     expected = [one.item for one in recommender.recommend(["i3", "i4"], 5)]
-    for began in ("torch", "onnx"):
+    for at_start in ("torch", "onnx"):
         with serving(trained, "--cache", tmp_path, onnx=True) as server:
-            assert server.said("serving")[0]["by"] == began
+            assert server.said("serving")[0]["by"] == at_start
             until(lambda server=server: server.said("serving")[-1]["by"] == "onnx", STARVED)
             assert [one["item"] for one in server.recommend("i3", "i4", k=5).json()["items"]] == expected
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_stopping_finishes_what_was_taken(trained: Path) -> None:
-    """Eight requests are under way, their bodies asked for but not sent yet, when the server is told to stop."""
+def test_stopping_finishes_accepted_requests(trained: Path) -> None:
+    """The server is stopped when it has accepted eight requests whose bodies are not sent yet."""
     body = json.dumps({"session": [f"i{n % 30}" for n in range(10)], "item": "i3"}).encode()
     head = f"POST /v1/explain HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
     with serving(trained) as server, ExitStack() as open_ones:
@@ -178,7 +182,7 @@ def accepts(address: tuple[str, int]) -> bool:
     return True
 
 
-def test_a_replaced_run_takes_over_and_a_truncated_one_does_not(trained: Path, counted: Path, tmp_path: Path) -> None:
+def test_a_replaced_run_is_loaded_and_a_truncated_one_is_not(trained: Path, counted: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(trained, run)
     with serving(run) as server:
@@ -196,7 +200,7 @@ def test_a_replaced_run_takes_over_and_a_truncated_one_does_not(trained: Path, c
         assert server.metric("posrec_reloads_total") == 1
 
 
-def test_what_the_user_got_wrong_is_told_in_a_line(trained: Path, tmp_path: Path, server: Server) -> None:
+def test_wrong_options_have_a_plain_message(trained: Path, tmp_path: Path, server: Server) -> None:
     no_run = command("serve", tmp_path / "nowhere")
     assert (no_run.code, "is not a run folder" in no_run.err) == (2, True)
     taken = command("serve", trained, "--port", server.port)

@@ -1,4 +1,4 @@
-"""Recommendations and explanations for the terminal, with bars for what pulls a score up and what pulls it down."""
+"""Tables of recommendations and explanations for the terminal, with bars for positive and negative contributions."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from rich.text import Text
 from posrec.recommend.results import ClickEffect, Explanation, Recommendation, Recommendations
 
 UP, DOWN, AXIS = "green", "red", "dim"
-NAME = 18  # cells for a name beside bars, so that a table fits into 80
+NAME = 18  # cells for a name beside bars, so that a table fits into 80 columns
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Bars of `width` cells from `low` to `high`; zero stands where it falls between them, the same in every bar."""
+    """Bars of `width` cells for values from `low` to `high`; zero is at the same cell in every bar."""
 
     low: float
     high: float
@@ -23,7 +23,7 @@ class Scale:
 
     @classmethod
     def of(cls, values: Iterable[float], width: int) -> "Scale":
-        """Wide enough for all values and for zero."""
+        """A scale that holds all values and zero."""
         kept = [0.0, *values]
         return cls(min(kept), max(kept), width)
 
@@ -44,7 +44,7 @@ class Scale:
 
 
 def recommendations_table(answer: Recommendations) -> Table:
-    """A row an item, the best first."""
+    """A row for each item, the best first."""
     table = Table(box=None, pad_edge=False)
     table.add_column("", justify="right", style="dim")
     table.add_column("item", no_wrap=True)
@@ -59,15 +59,15 @@ def recommendations_table(answer: Recommendations) -> Table:
 
 
 def notes(answer: Recommendations) -> Iterator[str]:
-    """What must be said about an answer, in sentences."""
+    """Sentences about unknown clicks and popular items."""
     if answer.unknown:
-        yield f"Skipped, because the model does not know them: {', '.join(answer.unknown)}."
+        yield f"Skipped, since the model does not know them: {', '.join(answer.unknown)}."
     if answer.popular:
-        yield "No click is known to the model, so these are the most clicked items."
+        yield "The model knows none of the clicked items, so these are the most clicked items."
 
 
 def parts_table(explanations: Sequence[Explanation]) -> Table:
-    """A row an item: what each part gives its score, and the score that they add up to."""
+    """A row for each item: the parts of its score, and the score, which is their sum."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("", justify="right", style="dim", no_wrap=True)
     table.add_column("item", no_wrap=True)
@@ -83,7 +83,7 @@ def parts_table(explanations: Sequence[Explanation]) -> Table:
 
 
 def clicks_table(explanation: Explanation) -> Table:
-    """A row a click, from first to last: what the score loses without it, the rank then, and how much it is read."""
+    """A row for each click, the oldest first: its effect on the score, the rank without it, and the attention to it."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("", justify="right", style="dim", no_wrap=True)
     table.add_column("click", no_wrap=True)
@@ -105,7 +105,7 @@ def clicks_table(explanation: Explanation) -> Table:
 
 
 def drawn(explanations: Sequence[Explanation]) -> Iterator[RenderableType]:
-    """The parts of all, where the score has parts, and the clicks of the first."""
+    """The parts of every score, where it has parts, and the clicks for the first item."""
     if explanations[0].parts:
         yield Text("What the score is made of", "bold")
         yield parts_table(explanations)
@@ -114,7 +114,7 @@ def drawn(explanations: Sequence[Explanation]) -> Iterator[RenderableType]:
     yield Text.assemble(("What each click did for ", "bold"), name_of(first), (f", rank {first.rank:,}", "bold"))
     yield clicks_table(first)
     if first.unread:
-        yield Text(f"{first.unread} earlier clicks are not read by this model.", "dim")
+        yield Text(f"This model does not read {first.unread} earlier clicks.", "dim")
 
 
 def short(part: str) -> str:
@@ -122,7 +122,7 @@ def short(part: str) -> str:
 
 
 def name_of(one: Recommendation | Explanation | ClickEffect, width: int | None = None) -> Text:
-    name = Text(one.title or one.item)  # a shop's own words, not our markup
+    name = Text(one.title or one.item)  # Text, so that a title is never taken for Rich markup
     if width is not None:
         name.truncate(width, overflow="ellipsis")
     return name

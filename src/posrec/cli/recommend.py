@@ -1,4 +1,4 @@
-"""What a run is used for: recommend, score, export, serve."""
+"""The commands that use a run: recommend, score, export, serve."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,29 +11,29 @@ from posrec.errors import InputError, not_installed
 
 IndexSet = Annotated[
     list[str] | None,
-    typer.Option("--set", help="key=value for the index of items: index, recall, lists, probes. May be given again."),
+    typer.Option("--set", help="key=value for the search: index, recall, lists, probes. Can be repeated."),
 ]
-Allow = Annotated[Path | None, typer.Option(help="Recommend only these items: a file with an id a line.")]
-Deny = Annotated[Path | None, typer.Option(help="Never recommend these items: a file with an id a line.")]
-ExcludeSeen = Annotated[bool, typer.Option("--exclude-seen", help="Leave out what the session holds already.")]
-K = Annotated[int | None, typer.Option("-k", help="How many items; 20 if not given.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file that is there.")]
+Allow = Annotated[Path | None, typer.Option(help="Recommend only these items: a file with one id per line.")]
+Deny = Annotated[Path | None, typer.Option(help="Never recommend these items: a file with one id per line.")]
+ExcludeSeen = Annotated[bool, typer.Option("--exclude-seen", help="Leave out the items of the session.")]
+K = Annotated[int | None, typer.Option("-k", help="How many items; 20 by default.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output file if it exists.")]
 
 
 def recommend(
-    run: Annotated[Path, typer.Argument(help="A run.")],
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
     item: Annotated[list[str], typer.Argument(help="The session: item ids, the oldest click first.")],
     k: K = None,
     exclude_seen: ExcludeSeen = False,
     allow: Allow = None,
     deny: Deny = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Draw the score's parts and each click's effect.")] = False,
-    about: Annotated[str | None, typer.Option(help="Explain this item instead of those recommended.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Show why: parts of scores, effects of clicks.")] = False,
+    about: Annotated[str | None, typer.Option(help="Explain this item instead of the recommended ones.")] = None,
     device: Device = "cpu",
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Say what comes next in a session.
+    """Recommend the next items for a session.
 
     Example: posrec recommend runs/first sku-1 sku-7 -k 5 --explain
     """
@@ -56,19 +56,19 @@ def recommend(
 
 
 def ids_in(path: Path | None) -> list[str] | None:
-    """The ids of a file, one a line; None where no file is asked for."""
+    """The ids of a file with one id per line; None without a file."""
     if path is None:
         return None
     try:
         return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no text file ({error}); write one item id a line") from None
+        raise InputError(f"{path} is not a text file ({error}); it must have one item id per line") from None
 
 
 def index_settings(pairs: list[str] | None) -> Any:
     from posrec.recommend.index_settings import IndexSettings
 
-    if not pairs:  # without torch, which the parent of several workers has no use for
+    if not pairs:  # without importing torch, which the parent of several workers does not need
         return IndexSettings()
     from posrec.config import parse_pairs, split_settings
 
@@ -76,7 +76,7 @@ def index_settings(pairs: list[str] | None) -> Any:
 
 
 def score(
-    run: Annotated[Path, typer.Argument(help="A run.")],
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
     source: Annotated[Path, typer.Argument(metavar="INPUT", help="Sessions: .jsonl, .jsonl.gz or .parquet.")],
     out: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The file to write: .jsonl, .jsonl.gz or .parquet.")],
     k: K = None,
@@ -87,7 +87,7 @@ def score(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Recommend for every session of a file, of any size.
+    """Recommend for every session of a file. The file can be of any size.
 
     Example: posrec score runs/first sessions.jsonl answers.parquet -k 10
     """
@@ -102,30 +102,30 @@ def score(
             overwrite=overwrite, progress=progress,
         )  # fmt: skip
     rate = totals.sessions / totals.seconds
-    console.print(f"{totals.sessions:,} sessions in {totals.seconds:.1f} s, {rate:,.0f} a second.", highlight=False)
+    console.print(f"{totals.sessions:,} sessions in {totals.seconds:.1f} s, {rate:,.0f} per second.", highlight=False)
     if totals.unknown:
-        popular = f"; {totals.popular:,} sessions had no other and got popular items" if totals.popular else ""
-        unknown = f"{totals.unknown:,} clicks were on items that the model does not know{popular}."
+        popular = f"; {totals.popular:,} sessions had no known item and got popular ones" if totals.popular else ""
+        unknown = f"Skipped {totals.unknown:,} clicks on items that the model does not know{popular}."
         console.print(unknown, highlight=False, soft_wrap=True)
-    console.print(f"The answers are in [bold]{escape(str(out))}[/].", highlight=False, soft_wrap=True)
+    console.print(f"The recommendations are in [bold]{escape(str(out))}[/].", highlight=False, soft_wrap=True)
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run.")],
-    onnx: Annotated[Path | None, typer.Option(help="The ONNX file to write, of the model.", show_default=False)] = None,
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    onnx: Annotated[Path | None, typer.Option(help="Write the model as this ONNX file.", show_default=False)] = None,
     index: Annotated[
-        Path | None, typer.Option(help="The faiss file to write, of its item vectors.", show_default=False)
+        Path | None, typer.Option(help="Write its item vectors as this faiss index.", show_default=False)
     ] = None,
     settings: IndexSet = None,
     overwrite: Overwrite = False,
     threads: Threads = None,
 ) -> None:
-    """Write a run's model as an ONNX file, checked against torch, or its items as an index, checked against all scores.
+    """Export the model as an ONNX file, checked against torch, or the items as a faiss index, with measured recall.
 
     Example: posrec export runs/first --onnx first.onnx
     """
     if onnx is None and index is None:
-        raise InputError("say what to write: --onnx FILE, --index FILE or both")
+        raise InputError("there is nothing to export; give --onnx FILE, --index FILE or both")
     from posrec.run import load_run
 
     loaded, of_index = load_run(run), index_settings(settings)
@@ -133,46 +133,46 @@ def export(
         from posrec.recommend.onnx_export import CLOSE, export_onnx
 
         difference = export_onnx(loaded, onnx, overwrite)
-        checked = f"Scores differ from torch's by {difference:.1g} at most ({CLOSE:g} would be too much)."
+        checked = f"Scores differ from torch's by at most {difference:.1g} ({CLOSE:g} is allowed)."
         console.print(f"Wrote [bold]{escape(str(onnx))}[/]. {checked}", highlight=False, soft_wrap=True)
     if index is not None:
-        from posrec.recommend.faiss_search import TRIED, write_index
+        from posrec.recommend.faiss_search import RECALL_SESSIONS, write_index
 
-        search, recall = write_index(loaded, index, of_index, overwrite)
-        looked = f"{search.probes:,} of {search.index.nlist:,} lists are looked through"
-        found = f"recall@20 against all scores is {recall:.4f} on {TRIED} likely sessions"
-        console.print(f"Wrote [bold]{escape(str(index))}[/]. {looked}; {found}.", highlight=False, soft_wrap=True)
+        search = write_index(loaded, index, of_index, overwrite)
+        probes = f"A search looks through {search.probes:,} of {search.index.nlist:,} lists"
+        recall = f"its recall@20 against the exact search is {search.recall:.4f} on {RECALL_SESSIONS} random sessions"
+        console.print(f"Wrote [bold]{escape(str(index))}[/]. {probes}; {recall}.", highlight=False, soft_wrap=True)
 
 
 def serve(
-    run: Annotated[Path, typer.Argument(help="A run.")],
-    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for every one.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 8000,
-    workers: Annotated[int, typer.Option(help="Processes that share the port.", min=1, max=256)] = 1,
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 for any free one.", min=0, max=65535)] = 8000,
+    workers: Annotated[int, typer.Option(help="The number of processes that share the port.", min=1, max=256)] = 1,
     api_key: Annotated[
-        str | None, typer.Option(envvar="POSREC_API_KEY", help="Answer only those who send it.", show_envvar=True)
+        str | None, typer.Option(envvar="POSREC_API_KEY", help="Refuse requests without this key.", show_envvar=True)
     ] = None,
     session_store: Annotated[
-        str | None, typer.Option(help="Keep sessions in Redis or Valkey: redis://HOST:PORT/DB.")
+        str | None, typer.Option(help="Store sessions in Redis or Valkey: redis://HOST:PORT/DB.")
     ] = None,
     max_length: Annotated[
-        int, typer.Option(help="The most clicks a session may have; the model reads the latest.", min=1, max=10_000)
+        int, typer.Option(help="Refuse longer sessions; the model reads the latest clicks.", min=1, max=10_000)
     ] = 10_000,
-    max_body: Annotated[int, typer.Option(help="The most bytes a request may have.", min=1024)] = 2 << 20,
-    patience: Annotated[float, typer.Option(help="Seconds a client may take to send its request.", min=0.1)] = 10.0,
-    queue: Annotated[int, typer.Option(help="Requests of a worker that may wait; more get 503.", min=1)] = 128,
+    max_body: Annotated[int, typer.Option(help="Refuse larger requests, in bytes.", min=1024)] = 2 << 20,
+    patience: Annotated[float, typer.Option(help="Timeout in seconds for sending a request.", min=0.1)] = 10.0,
+    queue: Annotated[int, typer.Option(help="How many requests may wait in each worker; more get 503.", min=1)] = 128,
     allow_origin: Annotated[
-        list[str] | None, typer.Option(help="Web pages from here may ask (CORS). May be given again.")
+        list[str] | None, typer.Option(help="Allow web pages of this origin (CORS). Can be repeated.")
     ] = None,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every request.")] = False,
-    onnx: Annotated[bool, typer.Option(help="Compute by ONNX Runtime where the model can be exported.")] = True,
+    onnx: Annotated[bool, typer.Option(help="Use ONNX Runtime where the model can be exported.")] = True,
     cache: Annotated[
-        Path | None, typer.Option(help="Where exported models and indexes are kept.", show_default=False)
+        Path | None, typer.Option(help="The folder to keep exported models and indexes in.", show_default=False)
     ] = None,
     index: IndexSet = None,
     device: Device = "cpu",
 ) -> None:
-    """Answer recommendations over HTTP.
+    """Serve recommendations over HTTP.
 
     Example: posrec serve runs/first --port 8000 --workers 2
     """

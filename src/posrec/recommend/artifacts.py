@@ -1,11 +1,12 @@
-"""What is made of a run once and kept: its network as ONNX, and the index of its items where they are very many.
+"""The artifacts of a run: files derived from it once and kept in a cache, which make serving on a CPU quicker.
 
-Making them takes a quarter of a minute and more, and starting must not, so they are made in a process aside:
+There are two: the network as an ONNX file, and a faiss index of the items where they are very many. Building them takes
+a quarter of a minute or more, and a server must start at once, so a process in the background builds them:
 
     python -m posrec.recommend.artifacts RUN CACHE
 
-where CACHE is a RunCache as JSON. A file's name tells the weights, settings and versions it was made from, so a stale
-one is never taken.
+where CACHE is an ArtifactCache as JSON. A file's name contains a hash of the weights, settings and versions that it was
+built from, so an outdated file is never used.
 """
 
 import hashlib
@@ -21,74 +22,92 @@ import msgspec
 import torch
 
 import posrec
+from posrec.device import choose_device
 from posrec.errors import InputError, RunFailed
 from posrec.io import RUN, WEIGHTS, whole_file
 from posrec.models.base import SessionModel
-from posrec.recommend.faiss_search import write_index
+from posrec.recommend.faiss_search import item_table, read_index, write_index
 from posrec.recommend.index_settings import IndexSettings
 from posrec.recommend.onnx_export import export_onnx
-from posrec.recommend.onnx_model import only
+from posrec.recommend.onnx_model import OnnxModel, with_outputs
+from posrec.recommend.recommender import Recommender
+from posrec.recommend.search import ExactSearch
 from posrec.run import Run, load_run
 
-KEPT = 8  # files of a kind; the one used longest ago goes first
+KEPT = 8  # files of each kind; the oldest are removed first
 
 
 @dataclass(frozen=True)
-class Made:
-    """Files of one run; None where there is none, or need be none."""
+class Artifacts:
+    """The paths of a run's artifacts; None for one that does not exist, or is not needed."""
 
     onnx: Path | None
     index: Path | None
 
-    def there(self) -> "Made":
-        """Those that are there already."""
+    def existing(self) -> "Artifacts":
+        """Those whose files exist."""
         onnx, index = (path if path and path.is_file() else None for path in (self.onnx, self.index))
-        return Made(onnx, index)
+        return Artifacts(onnx, index)
 
-    def beyond(self, other: "Made") -> "Made":
-        """Those that are not the other's."""
-        return Made(self.onnx if self.onnx != other.onnx else None, self.index if self.index != other.index else None)
+    def minus(self, other: "Artifacts") -> "Artifacts":
+        """Those that are not among the other's."""
+        onnx = self.onnx if self.onnx != other.onnx else None
+        return Artifacts(onnx, self.index if self.index != other.index else None)
 
     def remove(self) -> None:
         for path in (self.onnx, self.index):
             if path is not None:
-                with suppress(OSError):  # another worker was quicker, or the folder can't be written
+                with suppress(OSError):  # another worker has removed it, or the folder is read-only
                     path.unlink()
 
-    def without(self, there: "Made") -> str:
-        """What there is not, in words."""
-        missing = ["the network as ONNX"] if self.onnx != there.onnx else []
-        return " and ".join(missing + (["the index"] if self.index != there.index else []))
+    def __str__(self) -> str:
+        names = {"ONNX export": self.onnx, "faiss index": self.index}
+        return " and ".join(name for name, path in names.items() if path is not None)
+
+    def open(self, run: Run, device: str = "cpu") -> Recommender:
+        """A recommender that uses these files.
+
+        On a CPU, ONNX Runtime computes the session vectors where there is an export, and faiss finds the items where
+        there is an index; otherwise torch and the exact search do. Counting models, and all models on a GPU, score
+        every item.
+        """
+        scorer = OnnxModel(self.onnx, threads=1) if self.onnx is not None else None
+        if not isinstance(run.model, SessionModel) or choose_device(device).type != "cpu":
+            return Recommender(run, device, scorer)
+        search = read_index(run, self.index) if self.index is not None else ExactSearch(item_table(run))
+        return Recommender(run, device, scorer, search)
 
 
-NOTHING = Made(None, None)
+NO_ARTIFACTS = Artifacts(None, None)
 
 
 @dataclass(frozen=True)
-class RunCache:
+class ArtifactCache:
+    """A folder of artifacts, and which of them to build."""
+
     folder: str
     onnx: bool = True
     index: IndexSettings = field(default_factory=IndexSettings)
 
-    def wanted(self, run: Run) -> Made:
-        """What is to be made of a run, and where it is when it is made."""
+    def wanted(self, run: Run) -> Artifacts:
+        """The artifacts that the run should have, whether or not they exist yet."""
         if not isinstance(run.model, SessionModel):
-            return NOTHING
+            return NO_ARTIFACTS
         faiss = self.index.wants_faiss(run.config["items"])
         if not (self.onnx or faiss):
-            return NOTHING
-        of_run = digest(run.path)
-        onnx = Path(self.folder) / f"{of_run}.onnx" if self.onnx else None
-        return Made(onnx, Path(self.folder) / f"{of_run}-{self.index.name}.faiss" if faiss else None)
+            return NO_ARTIFACTS
+        name = digest(run.path)
+        onnx = Path(self.folder) / f"{name}.onnx" if self.onnx else None
+        return Artifacts(onnx, Path(self.folder) / f"{name}-{self.index.name}.faiss" if faiss else None)
 
-    def make(self, run: Run) -> Made:
-        """Whatever is not there yet; where one can't be made, the other is all the same."""
+    def build(self, run: Run) -> Artifacts:
+        """Build what does not exist yet. If one artifact can't be built, the other still is."""
         wanted, problems = self.wanted(run), []
         Path(self.folder).mkdir(parents=True, exist_ok=True)
-        for path, make in ((wanted.onnx, self.export), (wanted.index, self.build_index)):
+        for path, build in ((wanted.onnx, self.build_onnx), (wanted.index, self.build_index)):
             if path is not None and not path.is_file():
                 try:
-                    make(run, path)
+                    build(run, path)
                 except (InputError, RunFailed) as error:
                     problems.append(str(error))
         for kind in ("*.onnx", "*.faiss"):
@@ -98,33 +117,33 @@ class RunCache:
             raise RunFailed("; ".join(problems))
         return wanted
 
-    def export(self, run: Run, path: Path) -> None:
-        """Only the session vectors are kept of it: the product with the items is the server's own."""
+    def build_onnx(self, run: Run, path: Path) -> None:
+        """The file computes session vectors only: a search takes the product with the items."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             export_onnx(run, Path(folder) / "whole.onnx")
-            content = only(Path(folder) / "whole.onnx", ["session_vectors"])
+            content = with_outputs(Path(folder) / "whole.onnx", ["session_vectors"])
         with whole_file(path, overwrite=True) as unfinished:
             unfinished.write_bytes(content)
 
     def build_index(self, run: Run, path: Path) -> None:
         write_index(run, path, self.index, overwrite=True)
 
-    def make_aside(self, run: Path) -> subprocess.Popen[bytes]:
-        """In a process of its own and at low priority; the files are there when it is done. `told_by` says why not."""
-        # No pipe: nobody reads meanwhile, and a full one would stop the process.
-        told = tempfile.TemporaryFile()  # noqa: SIM115
+    def build_in_background(self, run: Path) -> subprocess.Popen[bytes]:
+        """Start a process that builds at low priority. After it has ended, `failure` tells why a file is missing."""
+        # A file and not a pipe: nobody reads while the process runs, and a full pipe would block it.
+        errors = tempfile.TemporaryFile()  # noqa: SIM115
         line = [sys.executable, "-m", "posrec.recommend.artifacts", str(run), msgspec.json.encode(self).decode()]
-        process = subprocess.Popen(["nice", "-n", "5", *line], stdout=subprocess.DEVNULL, stderr=told)
-        process.stderr = told
+        process = subprocess.Popen(["nice", "-n", "5", *line], stdout=subprocess.DEVNULL, stderr=errors)
+        process.stderr = errors
         return process
 
 
-def told_by(making: subprocess.Popen[bytes]) -> str:
-    """The last line that a process which ended has written."""
-    assert making.stderr is not None
-    making.stderr.seek(0)
-    lines = making.stderr.read().decode(errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), f"it ended with code {making.returncode}")
+def failure(build: subprocess.Popen[bytes]) -> str:
+    """The last line that a build process wrote before it ended."""
+    assert build.stderr is not None
+    build.stderr.seek(0)
+    lines = build.stderr.read().decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), f"exit code {build.returncode}")
 
 
 def digest(run: Path) -> str:
@@ -136,8 +155,8 @@ def digest(run: Path) -> str:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what is unfinished is removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # exit normally, so that unfinished files are removed
     try:
-        msgspec.json.decode(sys.argv[2], type=RunCache).make(load_run(Path(sys.argv[1])))
+        msgspec.json.decode(sys.argv[2], type=ArtifactCache).build(load_run(Path(sys.argv[1])))
     except (InputError, RunFailed, OSError) as error:
         sys.exit(str(error))

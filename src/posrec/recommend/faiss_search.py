@@ -1,8 +1,8 @@
-"""Nearly the best items of a catalogue too large to go through for every session, by faiss.
+"""Approximate search by faiss, for catalogues too large to go through for every session (IVF with 4-bit PQ).
 
-Items that are alike lie in a list together, each in four bits for every number of its vector. For a session the nearest
-lists are looked through (`probes` of them), and the best found are scored again in full. How many lists that takes is
-tried out: the fewest with which enough of the exact best items are found.
+Similar items are in one list together, with four bits for every number of an item's vector. For a session, faiss looks
+through the nearest lists (`probes` of them), and the best items found are scored again in full. The number of probes is
+chosen by measuring: the fewest that find enough of the exact best items.
 """
 
 from collections.abc import Sequence
@@ -20,33 +20,36 @@ from posrec.recommend.index_settings import IndexSettings
 from posrec.recommend.search import Best, ExactSearch, Floats, best_of_all, best_of_some
 from posrec.run import Run
 
-LOOK_AT = 10  # candidates scored in full for each item asked for
-POINTS = 64  # items a list is learned from
-TRIED = 256  # sessions on which recall is measured
-BEST = 20
+RESCORED = 10  # candidates scored in full for each item asked for
+POINTS = 64  # training items for each list
+RECALL_SESSIONS = 256  # sessions on which recall is measured
+BEST = 20  # recall is measured on so many best items
 
 
 class FaissSearch:
-    """As ExactSearch, but for the few items that it misses."""
+    """Has the interface of ExactSearch, and misses a few of the best items; `recall` says how many it finds."""
 
     kind = "faiss"
 
-    def __init__(self, table: Floats, index: Any) -> None:
+    def __init__(self, table: Floats, index: Any, recall: float = 0.0) -> None:
         if (index.ntotal, index.d) != table.shape:
-            raise InputError(f"the index is of {index.ntotal} items of {index.d} numbers, the run of {table.shape}")
-        self.table, self.index = table, index
+            raise InputError(
+                f"the index has {index.ntotal} items with vectors of size {index.d}; "
+                f"the run has {table.shape[0]} with vectors of size {table.shape[1]}"
+            )
+        self.table, self.index, self.recall = table, index, recall
 
     @property
     def probes(self) -> int:
         return int(self.index.nprobe)
 
     def best(self, sessions: Floats, wanted: Sequence[int]) -> list[Best]:
-        most = min(LOOK_AT * max(wanted), len(self.table))
+        most = min(RESCORED * max(wanted), len(self.table))
         _, near = self.index.search(np.ascontiguousarray(sessions), most)
         found = []
         for session, columns, k in zip(sessions, near, wanted, strict=True):
             columns = columns[columns >= 0]
-            if len(columns) < k:  # too few items in the lists looked through
+            if len(columns) < k:  # the lists looked through hold too few items
                 found.append(best_of_all(self.table @ session, k))
             else:
                 found.append(best_of_some(self.table, session, columns, k))
@@ -54,15 +57,15 @@ class FaissSearch:
 
 
 def build(table: Floats, sessions: Floats, settings: IndexSettings) -> tuple[Any, float]:
-    """An index of item vectors [n, d], and its recall on `sessions`; as many probes as it takes, or as are set."""
+    """An index of item vectors [n, d], and its recall on `sessions`. It gets the probes that are set or needed."""
     faiss = import_faiss()
     n, d = table.shape
     lists = settings.lists or min(max(1, int(4 * n**0.5)), max(1, n // POINTS))
     if lists > n:
-        raise InputError(f"lists={lists} are more than the {n} items")
+        raise InputError(f"lists={lists} must be at most {n}, the number of items")
     index = faiss.index_factory(d, f"IVF{lists},PQ{d}x4fs", faiss.METRIC_INNER_PRODUCT)
     index.cp.max_points_per_centroid, index.cp.niter = POINTS, 10
-    index.cp.min_points_per_centroid = 1  # it warns below; a small catalogue is no mistake
+    index.cp.min_points_per_centroid = 1  # faiss warns below; small catalogues are fine
     index.train(table)
     index.add(table)
     search, exact = FaissSearch(table, index), exact_best(table, sessions)
@@ -80,7 +83,7 @@ def exact_best(table: Floats, sessions: Floats) -> list[set[int]]:
 
 
 def recall(search: FaissSearch, sessions: Floats, exact: list[set[int]]) -> float:
-    """How many of the exact best items are found."""
+    """The share of the exact best items that the search finds."""
     found = search.best(sessions, [len(one) for one in exact])
     return float(
         np.mean([len(one.intersection(best[1].tolist())) / len(one) for one, best in zip(exact, found, strict=True)])
@@ -88,8 +91,8 @@ def recall(search: FaissSearch, sessions: Floats, exact: list[set[int]]) -> floa
 
 
 @torch.inference_mode()
-def likely_sessions(run: Run, number: int = TRIED) -> Floats:
-    """The vectors of sessions of one to five items, the more clicked an item the likelier."""
+def likely_sessions(run: Run, number: int = RECALL_SESSIONS) -> Floats:
+    """The vectors of random sessions of one to five items, drawn by how often each item was clicked in training."""
     draw, model, items = np.random.default_rng(0), network(run), run.config["items"]
     clicks = np.ones(items) if run.popularity is None else run.popularity[:items].numpy() + 1.0
     lengths = draw.integers(1, min(5, model.config.max_length) + 1, number)
@@ -111,25 +114,26 @@ def network(run: Run) -> Any:
     return run.model.cpu().eval()
 
 
-def write_index(run: Run, path: Path, settings: IndexSettings, overwrite: bool = False) -> tuple[FaissSearch, float]:
-    """Build the index of a run's items and write it as a file of faiss's; gives its recall as well."""
+def write_index(run: Run, path: Path, settings: IndexSettings, overwrite: bool = False) -> FaissSearch:
+    """Build the index of a run's items and write it in faiss's file format."""
     faiss = import_faiss()
     table = item_table(run)
     with whole_file(path, overwrite) as unfinished:
         index, found = build(table, likely_sessions(run), settings)
         faiss.write_index(index, str(unfinished))
-    return FaissSearch(table, index), found
+    return FaissSearch(table, index, found)
 
 
-def read_index(run: Run, path: Path) -> tuple[FaissSearch, float]:
-    """The index of a run's items, and its recall, measured anew."""
+def read_index(run: Run, path: Path) -> FaissSearch:
+    """The index of a run's items; its recall is measured again."""
     faiss = import_faiss()
     try:
         index = faiss.read_index(str(path))
     except RuntimeError as error:
-        raise InputError(f"{path} is no index of faiss's ({str(error).splitlines()[0]})") from None
+        raise InputError(f"{path} is not a faiss index ({str(error).splitlines()[0]})") from None
     search, sessions = FaissSearch(item_table(run), index), likely_sessions(run)
-    return search, recall(search, sessions, exact_best(search.table, sessions))
+    search.recall = recall(search, sessions, exact_best(search.table, sessions))
+    return search
 
 
 def import_faiss() -> Any:

@@ -1,4 +1,4 @@
-"""`posrec export --onnx`: the file is left only if ONNX Runtime gives the scores that torch gives."""
+"""`posrec export --onnx`: the file is kept only if ONNX Runtime gives the same scores as torch."""
 
 import logging
 import warnings
@@ -20,9 +20,9 @@ from posrec.nn.batch import SessionBatch
 from posrec.recommend.onnx_model import INPUTS, OUTPUTS, OnnxModel, import_runtime
 from posrec.run import Run
 
-CLOSE = 1e-4  # of a score, or of its size where that is above 1
-K = 20  # what is given back of the best items where nobody says how many
-LARGEST = (1 << 31) - (1 << 20)  # bytes an ONNX file can hold
+CLOSE = 1e-4  # the largest difference of a score, relative to it where it is above 1
+K = 20  # the default of the input `k`
+LARGEST = (1 << 31) - (1 << 20)  # bytes that fit into an ONNX file
 
 
 class Exported(nn.Module):
@@ -39,11 +39,11 @@ class Exported(nn.Module):
 
 
 def export_onnx(run: Run, path: str | Path, overwrite: bool = False) -> float:
-    """Write the run's model as ONNX; gives the largest difference of a score from torch's."""
+    """Write the run's model as an ONNX file. Returns the largest difference of its scores from torch's."""
     model: Any = run.model.cpu().eval()
     if not isinstance(model, SessionModel):
         raise InputError(
-            f"{run.config['model']} counts and has no network to export; posrec score and serve run it as is"
+            f"{run.config['model']} is a counting model without a network to export; posrec score and serve need none"
         )
     if sum(tensor.nbytes for tensor in model.state_dict().values()) > LARGEST:
         raise InputError(f"the model of {run.path} is larger than the 2 GB that an ONNX file can hold")
@@ -54,7 +54,7 @@ def export_onnx(run: Run, path: str | Path, overwrite: bool = False) -> float:
             difference = largest_difference(model, OnnxModel(unfinished, threads=1))
         except (InputError, OSError):
             raise
-        except Exception as error:  # of torch's exporter or of ONNX Runtime, whose errors have no common class
+        except Exception as error:  # the errors of torch's exporter and of ONNX Runtime have no common class
             what = (str(error).splitlines() or [type(error).__name__])[0]
             raise RunFailed(f"{path} was not written: {run.config['model']} can't be exported ({what})") from error
         if not difference <= CLOSE:
@@ -65,10 +65,10 @@ def export_onnx(run: Run, path: str | Path, overwrite: bool = False) -> float:
 
 
 def as_onnx(model: Any, run: Run) -> bytes:
-    """The file's content: what torch exports, the best items after it, and what there is to know about it."""
+    """The file's content: torch's export, then the top k, and metadata about the model."""
     onnx = import_onnx()
     longest = model.config.max_length
-    # Two sessions and two clicks at least: from a one torch concludes that there is never more.
+    # At least two sessions and two clicks: torch takes a dimension of size 1 as fixed.
     example = next(random_batches(model.items, longest, [(3, min(longest, 3))]))
     recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
     with quiet(), torch.no_grad():
@@ -83,7 +83,7 @@ def as_onnx(model: Any, run: Run) -> bytes:
 
 
 def captured(model: nn.Module, example: tuple[Tensor, Tensor], longest: int) -> bytes:
-    """By torch's exporter."""
+    """The export by torch's current exporter."""
     batch, length = torch.export.Dim("batch", min=1), torch.export.Dim("length", min=1, max=max(2, longest))
     program = torch.onnx.export(
         model, example, dynamo=True, verbose=False, dynamic_shapes=({0: batch, 1: length}, {0: batch}),
@@ -95,7 +95,7 @@ def captured(model: nn.Module, example: tuple[Tensor, Tensor], longest: int) -> 
 
 
 def traced(model: nn.Module, example: tuple[Tensor, Tensor], longest: int) -> bytes:
-    """By torch's older exporter: it knows recurrent layers; the newer writes them out click by click for one length."""
+    """The export by torch's older exporter, for recurrent layers: the current one unrolls them for a fixed length."""
     file = BytesIO()
     axes = {"items": {0: "batch", 1: "length"}, **{name: {0: "batch"} for name in ("lengths", *OUTPUTS[:2])}}
     torch.onnx.export(
@@ -106,7 +106,7 @@ def traced(model: nn.Module, example: tuple[Tensor, Tensor], longest: int) -> by
 
 
 def add_top(proto: Any, k: int) -> None:
-    """scores -> the best of them and their item numbers; `k` is an input that has a value where none is given."""
+    """Add the outputs `top_scores` and `top_items`; `k` becomes an input with a default."""
     from onnx import TensorProto, helper
 
     graph = proto.graph
@@ -121,7 +121,7 @@ def add_top(proto: Any, k: int) -> None:
 
 @torch.inference_mode()
 def largest_difference(model: Any, exported: OnnxModel) -> float:
-    """Over sessions of many lengths, batches of many sizes, with repeats and without; 1 where the best items differ."""
+    """Over sessions of many lengths, in batches of many sizes, with and without repeats; 1 where the top k differ."""
     longest, worst = model.config.max_length, 0.0
     sizes = [(1, 1), (1, longest), (2, min(2, longest)), (5, min(7, longest)), (32, longest)]
     for batch in random_batches(model.items, longest, sizes):
@@ -137,7 +137,7 @@ def largest_difference(model: Any, exported: OnnxModel) -> float:
 
 
 def random_batches(items: int, longest: int, sizes: list[tuple[int, int]]) -> Iterator[SessionBatch]:
-    """Batches of so many sessions of up to so many clicks; every other session draws from three items."""
+    """Batches of the given numbers of sessions and clicks; every other session draws from three items only."""
     random = torch.Generator().manual_seed(0)
     for sessions, width in sizes:
         lengths = torch.randint(1, width + 1, (sessions,), generator=random)
@@ -149,7 +149,7 @@ def random_batches(items: int, longest: int, sizes: list[tuple[int, int]]) -> It
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """What torch says while exporting is for those who work on torch."""
+    """Silence the exporter's warnings, which are meant for developers of torch."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -164,7 +164,7 @@ def quiet() -> Iterator[None]:
 def import_onnx() -> Any:
     try:
         import onnx
-        import onnxscript  # noqa: F401  torch exports with it
+        import onnxscript  # noqa: F401  torch's exporter needs it
     except ImportError:
         raise not_installed("ONNX", "serve") from None
     return onnx

@@ -1,8 +1,8 @@
-"""A model as an ONNX file, run by ONNX Runtime: the same scores as torch, in less time on a CPU.
+"""A model exported as an ONNX file and run by ONNX Runtime: the same scores as torch, in less time on a CPU.
 
 Inputs: `items [B, L]` int64, padded with 0 on the right, L at most the model's max_length; `lengths [B]` int64; and `k`
-int64 [1], which may be left out. Outputs: `session_vectors [B, d]`, `scores [B, n]` of items 1..n, and the k best as
-`top_items [B, k]` and `top_scores [B, k]`. Raw ids are in the run's vocabulary.
+int64 [1], which is optional. Outputs: `session_vectors [B, d]`, `scores [B, n]` of items 1..n, and the k best items as
+`top_items [B, k]` and `top_scores [B, k]`. The run's vocabulary maps item numbers to raw ids.
 """
 
 from collections.abc import Sequence
@@ -26,22 +26,22 @@ class OnnxConfig:
 
 
 class OnnxModel:
-    """Scores by ONNX Runtime. It computes every output in every run; with `outputs` only those, and none but those."""
+    """ONNX Runtime computes every output in every run; `outputs` limits the model to those that are needed."""
 
     def __init__(self, path: str | Path, threads: int | None = None, outputs: Sequence[str] = OUTPUTS) -> None:
         runtime = import_runtime()
         options = runtime.SessionOptions()
-        options.log_severity_level = 3  # errors; it warns of `k`, which is meant to have a value that may be replaced
+        options.log_severity_level = 3  # errors only: it would warn that `k` has a default value
         if threads is not None:
             options.intra_op_num_threads = threads
         try:
-            content = Path(path).read_bytes() if set(outputs) == set(OUTPUTS) else only(Path(path), outputs)
+            content = Path(path).read_bytes() if set(outputs) == set(OUTPUTS) else with_outputs(Path(path), outputs)
             self.session: Any = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
             about = self.session.get_modelmeta().custom_metadata_map
             self.config = OnnxConfig(int(about["max_length"]))
         except Exception as error:  # the runtime's errors have no common class
             what = str(error).splitlines()[0]
-            raise InputError(f"{path} can't be read ({what}); make it with posrec export --onnx") from None
+            raise InputError(f"{path} can't be read ({what}); write it with posrec export --onnx") from None
 
     def scores(self, batch: SessionBatch) -> Tensor:
         return self.run(batch, "scores")[0]
@@ -61,8 +61,8 @@ class OnnxModel:
         return [torch.from_numpy(value) for value in self.session.run(outputs, feed)]
 
 
-def only(path: Path, outputs: Sequence[str]) -> bytes:
-    """The file's content without what these outputs do not need."""
+def with_outputs(path: Path, outputs: Sequence[str]) -> bytes:
+    """The file's content, reduced to what these outputs need."""
     import onnx
     from onnx.utils import Extractor
 

@@ -1,150 +1,179 @@
-"""Many requests ranked at once, each with its own k and its own items left out; what the server asks of a run."""
+"""The one ranker: the best items for many queries, each with its own k and its own items left out or allowed.
 
-from collections.abc import Sequence
+`Recommender.recommend`, `posrec score` and the server all rank here. Items are found in one of two ways:
+
+- all scores: the model scores every item, the items left out are set to -inf, and the top k are taken. It works for
+  every model, on a CPU and on a GPU, and is the quickest way for large batches.
+- search: the model (or its ONNX export) gives session vectors, and an exact search (search.py) or faiss
+  (faiss_search.py) finds the items. It is the quickest way for small batches on a CPU, which is what the server has.
+
+A query of which no click is known gets the most clicked items.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from posrec.errors import InputError
-from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
-from posrec.recommend.faiss_search import FaissSearch, item_table, read_index
-from posrec.recommend.onnx_model import OnnxModel
-from posrec.recommend.recommender import Reading, Recommender
-from posrec.recommend.search import Best, Columns, ExactSearch, Floats, best_of_all, best_of_some, ordered
-from posrec.recommend.topk import top
-from posrec.run import Run
-from posrec.server.schemas import RecommendAnswer, RecommendedItem
+from posrec.recommend.search import Best, Columns, ExactSearch, best_of_some, top
+from posrec.recommend.session import EncodedSession
+
+if TYPE_CHECKING:
+    from posrec.recommend.faiss_search import FaissSearch
+
+SCORES_AT_ONCE = 1 << 25  # floats: 128 MB, whatever the size of the catalogue
+MOST_ROWS = 1024
+
+Ranking = tuple[list[int], list[float]]  # item numbers and their scores, the best first
+
+
+class Candidates:
+    """The items that may be recommended: only those `allowed`, where such are given, and none of those `denied`."""
+
+    def __init__(self, items: int, allowed: Collection[int] | None = None, denied: Collection[int] = ()) -> None:
+        self.items = items
+        self.denied = frozenset(denied)
+        self.allowed = None if allowed is None else frozenset(allowed) - self.denied
+
+    @cached_property
+    def columns(self) -> Columns | None:
+        """The columns of the allowed items; None where all but the denied are allowed."""
+        return None if self.allowed is None else np.array(sorted(self.allowed), dtype=np.int64) - 1
+
+    @cached_property
+    def excluded(self) -> Tensor:
+        """[n] True for items that must not be recommended."""
+        mask = torch.zeros(self.items, dtype=torch.bool)
+        if self.columns is not None:
+            mask[:] = True
+            mask[torch.from_numpy(self.columns)] = False
+        mask[torch.tensor(sorted(self.denied), dtype=torch.int64) - 1] = True
+        return mask
 
 
 @dataclass(frozen=True)
 class Query:
-    """A request in item numbers."""
+    """A session, and which items are asked for."""
 
-    reading: Reading
+    session: EncodedSession
     k: int
-    left_out: frozenset[int] = frozenset()
-    allowed: tuple[int, ...] | None = None  # only these; None where all may be
+    exclude_seen: bool = False  # leave out every item of the session, also clicks too old for the model to read
+    candidates: Candidates | None = None  # None: every item
 
-
-Found = tuple[list[int], list[float]]  # item numbers and their scores, the best first
+    @cached_property
+    def left_out(self) -> frozenset[int]:
+        """The numbers of items that must not be recommended; `candidates.allowed` comes on top."""
+        denied = self.candidates.denied if self.candidates is not None else frozenset()
+        return denied.union(self.session.numbers) if self.exclude_seen else denied
 
 
 class Ranker:
-    """Session vectors by ONNX Runtime where `onnx` is given, else by torch; models without vectors score by torch.
+    """`scorer` has `scores(batch)`, or `session_vectors(batch)` where there is a `search`; see the module's text."""
 
-    The best items are found exactly, or by faiss where an `index` of the items is given.
-    """
-
-    def __init__(self, run: Run, device: str = "cpu", onnx: Path | None = None, index: Path | None = None) -> None:
-        self.recommender = Recommender(run, device)
-        self.onnx = OnnxModel(onnx, threads=1) if onnx is not None else None
-        self.model: Any = self.onnx or run.model
-        self.longest: int = self.recommender.model.config.max_length
-        self.search: ExactSearch | FaissSearch | None = None
-        self.recall = 1.0  # of the search against the exact one
-        if isinstance(run.model, SessionModel) and self.recommender.device.type == "cpu":
-            if index is not None:
-                self.search, self.recall = read_index(run, index)
-            else:
-                self.search = ExactSearch(item_table(run))
+    def __init__(
+        self,
+        scorer: Any,
+        max_length: int,
+        items: int,
+        popularity: Tensor | None,
+        device: torch.device,
+        search: "ExactSearch | FaissSearch | None" = None,
+    ) -> None:
+        self.scorer, self.max_length, self.items = scorer, max_length, items
+        self.popularity, self.device, self.search = popularity, device, search
 
     @property
-    def found_by(self) -> str:
-        """How the best items are found: exact, faiss, or all scores where there are no vectors or a GPU has them."""
+    def search_kind(self) -> str:
+        """exact, faiss, or "all scores" without a search."""
         return self.search.kind if self.search is not None else "all scores"
 
-    def query(
-        self,
-        session: Sequence[Any],
-        k: int,
-        exclude_seen: bool,
-        allow: Sequence[Any] | None,
-        deny: Sequence[Any] | None,
-    ) -> Query:
-        """A request read; an empty session is one of which nothing is known."""
-        rec = self.recommender
-        reading = rec.read(session) if session else Reading([], ())
-        if not reading.numbers and rec.popularity is None:
-            raise InputError("no item of the session is known, and the run does not hold which items are popular")
-        left_out = frozenset(reading.numbers) if exclude_seen else frozenset()
-        if deny:
-            left_out |= frozenset(rec.numbers(deny))
-        allowed = None
-        if allow is not None:
-            allowed = tuple(sorted(set(rec.numbers(allow)) - left_out))
-        return Query(reading, k, left_out, allowed)
+    @property
+    def recall(self) -> float:
+        """The share of the exact best 20 items that is found."""
+        return self.search.recall if self.search is not None else 1.0
 
     @torch.inference_mode()
-    def rank(self, queries: Sequence[Query]) -> list[Found]:
-        """Of every query the best items, fewer than its k where too few are left."""
-        found: list[Found] = [([], [])] * len(queries)
-        usual: list[int] = []
-        for row, query in enumerate(queries):
-            if not query.reading.numbers:
-                found[row] = self.popular(query)
-            elif query.allowed != ():
-                usual.append(row)
-        if usual:
-            ranked = self.rank_known([queries[row] for row in usual])
-            for row, one in zip(usual, ranked, strict=True):
-                found[row] = one
-        return found
+    def rank(self, queries: Sequence[Query]) -> list[Ranking]:
+        """The best items of every query; fewer than its k where too few are left."""
+        rankings: list[Ranking] = [([], [])] * len(queries)
+        for rows in self.chunks(queries):
+            chunk = [queries[row] for row in rows]
+            for row, ranking in zip(rows, self.rank_chunk(chunk), strict=True):
+                rankings[row] = ranking
+        return rankings
 
-    def rank_known(self, queries: Sequence[Query]) -> list[Found]:
-        batch = SessionBatch.of([query.reading.numbers for query in queries], self.longest)
-        if self.search is None:
-            scores = self.model.scores(batch.to(self.recommender.device)).float().cpu()  # [B, n]
-            return [best_of(row, query) for row, query in zip(scores.numpy(), queries, strict=True)]
-        vectors = self.model.session_vectors(batch).numpy()  # [B, d]
-        found: list[Found] = [([], [])] * len(queries)
-        usual: list[int] = []
+    def chunks(self, queries: Sequence[Query]) -> Iterator[list[int]]:
+        """The rows of a bounded number of queries at a time; those without a known click are kept apart."""
+        size = max(1, min(MOST_ROWS, SCORES_AT_ONCE // self.items))
+        for known in (True, False):
+            rows = [row for row, query in enumerate(queries) if bool(query.session.numbers) == known]
+            yield from (rows[start : start + size] for start in range(0, len(rows), size))
+
+    def rank_chunk(self, queries: Sequence[Query]) -> list[Ranking]:
+        if not queries[0].session.numbers:
+            assert self.popularity is not None  # Recommender.query has checked it
+            return self.best_of_scores(self.popularity.expand(len(queries), -1), queries)
+        batch = SessionBatch.of([query.session.numbers for query in queries], self.max_length)
+        if self.search is not None:
+            return self.best_by_search(self.scorer.session_vectors(batch).numpy(), queries)
+        scores = self.scorer.scores(batch.to(self.device)).to(self.device, torch.float32)
+        return self.best_of_scores(scores, queries)
+
+    def best_of_scores(self, scores: Tensor, queries: Sequence[Query]) -> list[Ranking]:
+        """Of the scores [B, n] of all items."""
+        if any(query.candidates is not None for query in queries):
+            scores = scores.masked_fill(self.excluded(queries), -torch.inf)
+        seen = [
+            (row, item) for row, query in enumerate(queries) if query.exclude_seen for item in query.session.numbers
+        ]
+        if seen:
+            rows, items = torch.tensor(seen, device=self.device).T
+            scores = scores.index_put((rows, items - 1), scores.new_tensor(-torch.inf))
+        best, columns = (part.cpu() for part in top(scores, min(max(query.k for query in queries), self.items)))
+        rankings = []
+        for query, values, numbers in zip(queries, best.tolist(), (columns + 1).tolist(), strict=True):
+            kept = [value for value in values[: query.k] if value != -torch.inf]
+            rankings.append((numbers[: len(kept)], kept))
+        return rankings
+
+    def excluded(self, queries: Sequence[Query]) -> Tensor:
+        """[n] where all queries have the same candidates, as those of a file have, else [B, n]."""
+        first = queries[0].candidates
+        if first is not None and all(query.candidates is first for query in queries):
+            return first.excluded.to(self.device)
+        every = torch.zeros(self.items, dtype=torch.bool)
+        masks = [query.candidates.excluded if query.candidates is not None else every for query in queries]
+        return torch.stack(masks).to(self.device)
+
+    def best_by_search(self, vectors: Any, queries: Sequence[Query]) -> list[Ranking]:
+        """For session vectors [B, d]. It searches for more items than k, since some of them may have to be left out."""
+        assert self.search is not None
+        rankings: list[Ranking] = [([], [])] * len(queries)
+        unrestricted: list[int] = []  # rows
+        wanted: list[int] = []
         for row, query in enumerate(queries):
-            if query.allowed is None:
-                usual.append(row)
+            most = query.k + len(query.left_out)
+            columns = query.candidates.columns if query.candidates is not None else None
+            if columns is None:
+                unrestricted.append(row)
+                wanted.append(min(most, self.items))
             else:
-                found[row] = listed(best_of_some(self.search.table, vectors[row], columns_of(query), query.k), query)
-        if usual:
-            wanted = [min(queries[row].k + len(queries[row].left_out), self.recommender.items) for row in usual]
-            for row, best in zip(usual, self.search.best(vectors[usual], wanted), strict=True):
-                found[row] = listed(best, queries[row])
-        return found
-
-    def popular(self, query: Query) -> Found:
-        assert self.recommender.popularity is not None
-        clicks = self.recommender.popularity.cpu()
-        if query.allowed is not None:
-            return best_of(clicks.numpy(), query)
-        # Many items have the same number of clicks: by the same function as the Recommender's, so in its order.
-        best, columns = top(clicks[None], min(query.k + len(query.left_out), len(clicks)))
-        return listed((best[0].numpy(), columns[0].numpy()), query)
-
-    def answer(self, query: Query, found: Found) -> RecommendAnswer:
-        ids, title = self.recommender.vocabulary.ids, self.recommender.title
-        items = [RecommendedItem(ids[number - 1], score, title(number)) for number, score in zip(*found, strict=True)]
-        return RecommendAnswer(items, list(query.reading.unknown), popular=not query.reading.numbers)
+                rankings[row] = without_left_out(best_of_some(self.search.table, vectors[row], columns, most), query)
+        if unrestricted:
+            for row, best in zip(unrestricted, self.search.best(vectors[unrestricted], wanted), strict=True):
+                rankings[row] = without_left_out(best, queries[row])
+        return rankings
 
 
-def columns_of(query: Query) -> Columns:
-    return np.array(query.allowed, dtype=np.int64) - 1
-
-
-def best_of(scores: Floats, query: Query) -> Found:
-    """Of the scores [n] of all items."""
-    if query.allowed is not None:
-        columns = columns_of(query)
-        return listed(ordered(scores[columns], columns, query.k), query)
-    wanted = min(query.k + len(query.left_out), len(scores))
-    return listed(best_of_all(scores, wanted), query)
-
-
-def listed(best: Best, query: Query) -> Found:
-    """As item numbers, without those left out."""
-    scores, items = best[0].tolist(), (best[1] + 1).tolist()
-    if query.left_out:
-        pairs = [pair for pair in zip(items, scores, strict=True) if pair[0] not in query.left_out]
-        items, scores = [item for item, _ in pairs], [score for _, score in pairs]
+def without_left_out(best: Best, query: Query) -> Ranking:
+    """The k best as item numbers."""
+    scores, items, left_out = best[0].tolist(), (best[1] + 1).tolist(), query.left_out
+    if left_out:
+        kept = [(item, score) for item, score in zip(items, scores, strict=True) if item not in left_out]
+        items, scores = [item for item, _ in kept], [score for _, score in kept]
     return items[: query.k], scores[: query.k]

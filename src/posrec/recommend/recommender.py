@@ -1,17 +1,16 @@
-"""Recommender: raw item ids in, raw item ids out, for any model that scores.
+"""Recommender: raw item ids in, raw item ids out, for any model.
 
     rec = Recommender.load("runs/tonight")
     rec.recommend(["sku-1", "sku-7"], k=10)
     rec.explain(["sku-1", "sku-7"], "sku-9")
 
-Items that the model does not know are skipped and named. A session of which nothing is known gets popular items, and
-the answer says so.
+Items that the model does not know are skipped and named in the result. A session without a known item gets the most
+clicked items, and the result says so.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor
@@ -19,51 +18,81 @@ from torch import Tensor
 from posrec.device import choose_device
 from posrec.errors import InputError
 from posrec.models.base import Model, SessionModel
-from posrec.nn.batch import SessionBatch
-from posrec.recommend.explain import Account, account
-from posrec.recommend.results import ClickEffect, Explanation, Recommendation, Recommendations
-from posrec.recommend.session import AnySession, Click, Session, as_ids
-from posrec.recommend.topk import top
+from posrec.recommend.explain import break_down
+from posrec.recommend.ranker import Candidates, Query, Ranker, Ranking
+from posrec.recommend.results import Explanation, Recommendation, Recommendations
+from posrec.recommend.search import ExactSearch, top
+from posrec.recommend.session import AnySession, Click, EncodedSession, Session, as_ids, is_many
 from posrec.run import Run, load_run, save_run
 
+if TYPE_CHECKING:
+    from posrec.recommend.faiss_search import FaissSearch
+
 K = 20
-SCORES_AT_ONCE = 1 << 25  # floats: 128 MB, whatever the catalogue's size
-MOST_ROWS = 1024
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A session in item numbers, and the clicks that have none."""
-
-    numbers: list[int]
-    unknown: tuple[str, ...]
 
 
 class Recommender:
-    """`run.model` may be anything with `config.max_length` and `scores(batch)`.
+    """Recommends items for sessions with the model of a run.
 
-    `scorer` ranks in its place where given, the same model in another form (OnnxModel); the run's own still explains.
+    Args:
+        run: A run from `posrec.run.load_run`. `Recommender.load` opens a run folder directly.
+        device: "auto" (a GPU where there is one), "cpu" or "cuda".
+        scorer: The same model in another form, such as an OnnxModel, which ranks in place of `run.model`. Explanations
+            and similar items still come from `run.model`.
+        search: Finds the best items for session vectors on the CPU; None scores every item. See ranker.py.
+
+    Example::
+
+        rec = Recommender.load("runs/tonight")
+        for one in rec.recommend(["sku-1", "sku-7"], k=3):
+            print(one.item, one.score)
     """
 
-    def __init__(self, run: Run, device: str = "auto", scorer: Any = None) -> None:
+    def __init__(
+        self, run: Run, device: str = "auto", scorer: Any = None, search: "ExactSearch | FaissSearch | None" = None
+    ) -> None:
         self.run = run
         self.device = choose_device(device)
         self.model: Model = run.model.to(self.device)
-        self.scorer = scorer or self.model
         self.vocabulary = run.vocabulary
-        self.items: int = run.config["items"]  # items 1..items are known to the model; a vocabulary may hold more
+        self.titles = run.vocabulary.columns.get("title")
+        self.items: int = run.config["items"]  # the model knows items 1..items; the vocabulary may hold more
         self.popularity = None if run.popularity is None else run.popularity.float().to(self.device)
+        longest = self.model.config.max_length
+        self.ranker = Ranker(scorer or self.model, longest, self.items, self.popularity, self.device, search)
 
     @classmethod
     def load(cls, run: str | Path, device: str = "auto") -> "Recommender":
-        """Of a run's folder."""
+        """Open a run folder.
+
+        Args:
+            run: A folder written by `posrec train`, `posrec compare` or `Recommender.save`.
+            device: "auto" (a GPU where there is one), "cpu" or "cuda".
+
+        Returns:
+            A recommender with the run's model.
+
+        Example::
+
+            rec = Recommender.load("runs/tonight", device="cpu")
+        """
         return cls(load_run(run), device)
 
     def save(self, folder: str | Path, overwrite: bool = False) -> None:
-        """Write a run that `load` and every command read."""
+        """Write a run folder that `load` and every command can read. It is written whole or not at all.
+
+        Args:
+            folder: The folder to write.
+            overwrite: Replace a run folder that exists. Any other folder is never replaced.
+
+        Example::
+
+            rec = posrec.fit(data, model="posrec")
+            rec.save("runs/tonight")
+        """
         save_run(self.run, Path(folder), overwrite)
 
-    # A text is a sequence of texts, so the two can't be told apart by their types alone.
+    # A text is a sequence of texts, so the types alone can't tell the two overloads apart.
     @overload
     def recommend(self, session: AnySession, k: int | None = None, *, exclude_seen: bool = False,  # type: ignore[overload-overlap]
                   allow: Collection[Click] | None = None, deny: Collection[Click] | None = None,
@@ -81,34 +110,82 @@ class Recommender:
         allow: Collection[Click] | None = None,
         deny: Collection[Click] | None = None,
     ) -> Recommendations | list[Recommendations]:
-        """The `k` best next items (20, or all where there are fewer), the best first; of many sessions a list of such.
+        """Recommend the best next items for a session, or for each of many sessions.
 
-        `exclude_seen` leaves out what the session holds already; `allow` leaves out all but these items, `deny` these.
-        There may then be fewer than `k` left to recommend.
+        Args:
+            session: Item ids, the oldest click first; a `Session`; or a list of such sessions.
+            k: How many items, from 1 to the number of items. By default 20, or all where there are fewer.
+            exclude_seen: Leave out every item of the session, also clicks too old for the model to read.
+            allow: Recommend only these items. Unknown ids are ignored, but at least one must be known.
+            deny: Never recommend these items. Unknown ids are ignored.
+
+        Returns:
+            The items, the best first; fewer than `k` where too few are left. For a list of sessions, a list of these.
+
+        Raises:
+            InputError: The session is empty or not a list of ids, or `k` is out of range.
+
+        Example::
+
+            found = rec.recommend(["sku-1", "sku-7"], k=10, exclude_seen=True, deny={"sku-3"})
+            found[0].item, found[0].score, found.unknown, found.popular
+            rec.recommend([["sku-1"], ["sku-7", "sku-1"]], k=10)  # two sessions, two results
         """
         many = is_many(session)
         sessions: Any = session if many else [session]
-        k, candidates = self.checked_k(k), self.candidates(allow, deny)
-        readings = [self.read(one) for one in sessions]
-        found = (part.tolist() for part in self.rank(readings, k, exclude_seen, candidates))
-        answers = [self.answer(*row) for row in zip(readings, *found, strict=True)]
-        return answers if many else answers[0]
+        k, candidates = self.checked_k(k), self.checked_candidates(allow, deny)
+        queries = [self.query(self.encode(one), k, exclude_seen, candidates) for one in sessions]
+        rankings = self.ranker.rank(queries)
+        results = [self.result(query, ranking) for query, ranking in zip(queries, rankings, strict=True)]
+        return results if many else results[0]
 
-    def read(self, session: AnySession) -> Reading:
-        """A session in the model's numbers."""
+    def encode(self, session: AnySession) -> EncodedSession:
+        """The session as item numbers."""
         ids = as_ids(session)
         if not ids:
-            raise InputError("the session is empty; give it at least one item")
+            raise InputError("the session is empty; it needs at least one item")
         numbers = [self.number(item) for item in ids]
         known = [number for number in numbers if number is not None]
         if len(known) == len(ids):
-            return Reading(known, ())
-        return Reading(known, tuple(item for item, number in zip(ids, numbers, strict=True) if number is None))
+            return EncodedSession(known)
+        return EncodedSession(known, tuple(item for item, number in zip(ids, numbers, strict=True) if number is None))
+
+    def query(
+        self, session: EncodedSession, k: int, exclude_seen: bool = False, candidates: Candidates | None = None
+    ) -> Query:
+        """A query for the ranker; an InputError where no click is known and the run has no popularity to answer it."""
+        if not session.numbers and self.popularity is None:
+            named = f" ({some(session.unknown)})" if session.unknown else ""
+            raise InputError(
+                f"no item of the session is known{named}, and the run does not hold which items are popular; "
+                "posrec evaluate with the run's dataset adds that"
+            )
+        return Query(session, k, exclude_seen, candidates)
+
+    def result(self, query: Query, ranking: Ranking) -> Recommendations:
+        items = tuple(map(self.recommendation, *ranking))
+        return Recommendations(items, query.session.unknown, popular=not query.session.numbers)
+
+    def recommendation(self, number: int, score: float) -> Recommendation:
+        return Recommendation(self.vocabulary.ids[number - 1], score, self.title(number) if self.titles else None)
+
+    def title(self, number: int) -> str | None:
+        title = self.titles[number - 1] if self.titles is not None else None
+        return None if title is None else str(title)
+
+    def id_and_title(self, number: int) -> tuple[str, str | None]:
+        return self.vocabulary.ids[number - 1], self.title(number)
 
     def number(self, item: str) -> int | None:
         """None for an item that the model does not know; the vocabulary may hold items that training never saw."""
         number = self.vocabulary.find(item)
         return None if number is None or number > self.items else number
+
+    def known(self, item: str) -> int:
+        number = self.number(item)
+        if number is None:
+            raise InputError(f"item {item!r} is not known to the model")
+        return number
 
     def checked_k(self, k: int | None) -> int:
         if k is None:
@@ -117,125 +194,74 @@ class Recommender:
             raise InputError(f"k={k!r}: it must be a whole number from 1 to {self.items}, the number of items")
         return k
 
-    def candidates(self, allow: Collection[Click] | None, deny: Collection[Click] | None) -> Tensor | None:
-        """[n] True for items that may be recommended; None where all may. Ids that are not known have no say."""
-        if allow is None and deny is None:
+    def candidates(self, allow: Collection[Click] | None, deny: Collection[Click] | None) -> Candidates | None:
+        """The items that may be recommended; None for all of them. Unknown ids are ignored."""
+        if allow is None and not deny:
             return None
-        chosen = torch.ones(self.items, dtype=torch.bool)
-        if allow is not None:
-            allowed = self.numbers(allow)
-            if not allowed:
-                raise InputError("the list of allowed items names none that the model knows")
-            chosen.zero_()
-            chosen[torch.tensor(allowed) - 1] = True
-        if denied := self.numbers(deny or ()):
-            chosen[torch.tensor(denied) - 1] = False
-        return chosen.to(self.device)
+        allowed, denied = (
+            None if ids is None else [number for item in as_ids(ids) if (number := self.number(item)) is not None]
+            for ids in (allow, deny)
+        )
+        return Candidates(self.items, allowed, denied or ())
 
-    def numbers(self, items: Collection[Click]) -> list[int]:
-        found = (self.number(item) for item in as_ids(items))
-        return [number for number in found if number is not None]
-
-    @torch.inference_mode()
-    def rank(
-        self, readings: Sequence[Reading], k: int, exclude_seen: bool = False, candidates: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """The numbers [B, k] of the best items of each session and their scores, -inf where none was left."""
-        numbers = torch.empty(len(readings), k, dtype=torch.int64)
-        scores = torch.empty(len(readings), k)
-        for rows in self.rows(readings):
-            of_all = self.scores([readings[row] for row in rows], exclude_seen)
-            if candidates is not None:
-                of_all = of_all.masked_fill(~candidates, -torch.inf)
-            best, columns = top(of_all, k)
-            place = torch.tensor(rows)
-            numbers[place], scores[place] = columns.cpu() + 1, best.cpu()
-        return numbers, scores
-
-    def rows(self, readings: Sequence[Reading]) -> Iterator[list[int]]:
-        """The rows of a bounded number of sessions at a time; those of which nothing is known among themselves."""
-        size = max(1, min(MOST_ROWS, SCORES_AT_ONCE // self.items))
-        for known in (True, False):
-            rows = [row for row, reading in enumerate(readings) if bool(reading.numbers) == known]
-            yield from (rows[start : start + size] for start in range(0, len(rows), size))
-
-    def scores(self, readings: Sequence[Reading], exclude_seen: bool) -> Tensor:
-        """[B, n], of the model; or the items' clicks, where the sessions hold nothing that is known."""
-        if not readings[0].numbers:
-            if self.popularity is None:
-                raise InputError(
-                    f"no item of the session is known ({some(readings[0].unknown)}), and {self.run.path} does not "
-                    "hold which items are popular; have that added by posrec evaluate with its dataset"
-                )
-            return self.popularity.expand(len(readings), -1)
-        sessions = [reading.numbers for reading in readings]
-        batch = SessionBatch.of(sessions, self.model.config.max_length).to(self.device)
-        scores: Tensor = self.scorer.scores(batch).to(self.device, torch.float32)
-        if exclude_seen:
-            longest = max(map(len, sessions))
-            seen = [session + session[:1] * (longest - len(session)) for session in sessions]  # however few are read
-            scores = scores.scatter(1, torch.tensor(seen, device=self.device) - 1, -torch.inf)
-        return scores
-
-    def answer(self, reading: Reading, numbers: Sequence[int], scores: Sequence[float]) -> Recommendations:
-        found = zip(numbers, scores, strict=True)
-        items = tuple(self.recommendation(number, score) for number, score in found if score != -torch.inf)
-        return Recommendations(items, reading.unknown, popular=not reading.numbers)
-
-    def recommendation(self, number: int, score: float) -> Recommendation:
-        return Recommendation(self.vocabulary.item(number), score, self.title(number))
-
-    def title(self, number: int) -> str | None:
-        titles = self.vocabulary.columns.get("title")
-        return None if titles is None or titles[number - 1] is None else str(titles[number - 1])
+    def checked_candidates(self, allow: Collection[Click] | None, deny: Collection[Click] | None) -> Candidates | None:
+        """As `candidates`, but an InputError where no allowed id is known: the list is likely of another shop."""
+        if allow is not None and all(self.number(item) is None for item in as_ids(allow)):
+            raise InputError("the model knows none of the allowed items")
+        return self.candidates(allow, deny)
 
     @overload
     def explain(self, session: AnySession, item: Click) -> Explanation: ...  # type: ignore[overload-overlap]
     @overload
     def explain(self, session: AnySession, item: Sequence[Click]) -> list[Explanation]: ...
     def explain(self, session: AnySession, item: Click | Sequence[Click]) -> Explanation | list[Explanation]:
-        """Why `item` is scored as it is for `session`; of several items a list of such."""
+        """Explain the score of an item for a session, or the scores of several items.
+
+        Args:
+            session: Item ids, the oldest click first, or a `Session`.
+            item: The id of the item to explain, or a list of ids.
+
+        Returns:
+            The item's score, its rank, the parts of the score (PosRec only) and the effect of each click. For a list of
+            items, a list of these.
+
+        Raises:
+            InputError: The item is not known to the model, or no item of the session is.
+
+        Example::
+
+            why = rec.explain(["sku-1", "sku-7"], "sku-9")
+            why.score, why.rank, why.parts, why.clicks[0].effect
+        """
         single = isinstance(item, str | int)
         wanted: Any = [item] if single else item
-        reading, items = self.read(session), [self.known(one) for one in as_ids(wanted)]
-        if not reading.numbers:
-            raise InputError(f"no item of the session is known ({some(reading.unknown)}): nothing to explain")
-        found = account(self.model, reading.numbers, items, self.device)
-        explanations = [self.explanation(reading, number, found, place) for place, number in enumerate(items)]
+        encoded, items = self.encode(session), [self.known(one) for one in as_ids(wanted)]
+        if not encoded.numbers:
+            raise InputError(f"no item of the session is known ({some(encoded.unknown)}): there is nothing to explain")
+        breakdown = break_down(self.model, encoded.numbers, items, self.device)
+        explanations = [
+            breakdown.explanation(place, encoded, number, self.id_and_title) for place, number in enumerate(items)
+        ]
         return explanations[0] if single else explanations
-
-    def explanation(self, reading: Reading, number: int, found: Account, place: int) -> Explanation:
-        """Of the item in this `place` of an account."""
-        read = reading.numbers[-self.model.config.max_length :]
-        score = float(found.scores[place])
-        clicks = []
-        for position, click in enumerate(read):
-            effect = rank = None
-            if found.scores_without is not None and found.ranks_without is not None:
-                effect = score - float(found.scores_without[position, place])
-                rank = int(found.ranks_without[position, place])
-            attention = {name: float(weights[position]) for name, weights in found.attention.items()}
-            clicks.append(ClickEffect(self.vocabulary.item(click), self.title(click), effect, rank, attention))
-        return Explanation(
-            item=self.vocabulary.item(number),
-            title=self.title(number),
-            score=score,
-            rank=int(found.ranks[place]),
-            parts={name: float(values[place]) for name, values in found.parts.items()},
-            clicks=tuple(clicks),
-            unread=len(reading.numbers) - len(read),
-            unknown=reading.unknown,
-        )
-
-    def known(self, item: str) -> int:
-        number = self.number(item)
-        if number is None:
-            raise InputError(f"item {item!r} is not known to the model")
-        return number
 
     @torch.inference_mode()
     def similar_items(self, item: Click, k: int | None = None) -> list[Recommendation]:
-        """The `k` items whose vectors point most nearly the same way (cosine), without the item itself."""
+        """The items whose vectors point in the most similar direction (cosine), without the item itself.
+
+        Args:
+            item: An item id.
+            k: How many items. By default 20, or all others where there are fewer.
+
+        Returns:
+            The items, the most similar first; a score is a cosine, from -1 to 1.
+
+        Raises:
+            InputError: The item is not known, or the model has no item vectors (counting models).
+
+        Example::
+
+            rec.similar_items("sku-1", k=5)[0].item
+        """
         if not isinstance(self.model, SessionModel):
             raise InputError(f"{self.run.config['model']} has no item vectors, so it can't say which items are similar")
         number = self.known(as_ids([item])[0])
@@ -245,25 +271,29 @@ class Recommender:
         cosine = (vectors @ vectors[number - 1]) / lengths.clamp(min=torch.finfo(lengths.dtype).tiny)
         cosine[number - 1] = -torch.inf
         values, columns = top(cosine[None], k)
-        return [
-            self.recommendation(column + 1, value)
-            for value, column in zip(values[0].tolist(), columns[0].tolist(), strict=True)
-        ]
+        return list(map(self.recommendation, (columns[0] + 1).tolist(), values[0].tolist()))
 
     def update_session(self, session: AnySession | None, *clicks: Click) -> Session:
-        """The session with more clicks; None starts one. What was passed in stays as it is."""
+        """A new session with more clicks at the end. The session passed in does not change.
+
+        Args:
+            session: The session so far; None starts a new one.
+            clicks: The item ids to add.
+
+        Returns:
+            The new session, which `recommend` and `explain` accept.
+
+        Example::
+
+            session = rec.update_session(None, "sku-1")
+            session = rec.update_session(session, "sku-7")
+            rec.recommend(session)
+        """
         before = Session(tuple(as_ids(session))) if session is not None else Session()
         return before.then(*clicks)
 
 
 def some(ids: Sequence[str], most: int = 5) -> str:
-    """The first ids and how many more there are: a sentence must stay one."""
+    """The first ids and how many more there are, so that an error message stays short."""
     named = ", ".join(one if len(one) <= 100 else f"{one[:100]}..." for one in ids[:most])
     return named if len(ids) <= most else f"{named} and {len(ids) - most:,} more"
-
-
-def is_many(sessions: Any) -> bool:
-    """Whether this is a list of sessions; a list of ids is one session."""
-    if isinstance(sessions, Session | str | bytes) or not isinstance(sessions, Sequence):
-        return False
-    return bool(sessions) and all(isinstance(one, Session | list | tuple) for one in sessions)

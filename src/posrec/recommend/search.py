@@ -1,13 +1,13 @@
-"""The best items for session vectors, exactly, in less time than scoring every item in full.
+"""The best of many scores, and an exact search for session vectors that is quicker than scoring every item in full.
 
-Every item vector is rounded to 8 bits, the product of the rounded vectors is taken (a quarter of the bytes to read, a
-third of the time), and only the best of them are scored again in full. How far rounding can have moved a score is
-bounded (Cauchy-Schwarz): for v = v' + f and x = x' + e
+`ExactSearch` rounds every item vector to 8 bits, takes the product of the rounded vectors (a quarter of the bytes to
+read, a third of the time), and scores only the best of them again in full. How far rounding can move a score is bounded
+(Cauchy-Schwarz): for v = v' + f and x = x' + e
 
     |v·x - v'·x'|  <=  |v| |e| + |f| |x'|
 
-so it is known, not hoped, whether an item left aside could have been among the best; where one could, that session is
-scored in full.
+so the search knows whether an item that it skipped could be among the best. Where one could, it scores that session in
+full. The result is always exact.
 """
 
 from collections.abc import Sequence
@@ -15,24 +15,47 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from posrec.errors import InputError
 from posrec.recommend.onnx_model import import_runtime
 
-MORE = 44  # blocks looked into beyond the number of items asked for
-BLOCK = 32  # items whose best rounded score is taken first
+TOP_BLOCK = 128  # columns whose highest score `top` takes first
+MORE = 44  # blocks that the exact search looks into beyond the number of items asked for
+BLOCK = 32  # items whose best rounded score the exact search takes first
 LEVELS = 127
-ROUNDING = 1e-5  # of |v| |x|: what 32-bit sums themselves may be off
+ROUNDING = 1e-5  # of |v| |x|: the rounding error of 32-bit sums themselves
 
 Floats = npt.NDArray[np.float32]
 Columns = npt.NDArray[np.int64]
 Best = tuple[Floats, Columns]  # scores and columns, the best first
 
 
+def top(scores: Tensor, k: int, block: int = TOP_BLOCK) -> tuple[Tensor, Tensor]:
+    """`scores.topk(k)` of scores [B, n]: values and columns, [B, k] each, the best first.
+
+    On a CPU, torch's topk goes through every row, which takes longer than computing the row did. The k best are in the
+    k blocks of columns with the highest maxima, so those blocks are found first, and topk goes through them alone. For
+    a larger k smaller blocks are quicker.
+    """
+    blocks = scores.shape[1] // block
+    if scores.device.type != "cpu" or blocks < 2 * k:
+        values, columns = scores.topk(k)
+        return values, columns
+    whole = blocks * block
+    best = scores[:, :whole].view(-1, blocks, block).amax(2).topk(k, sorted=False).indices  # [B, k] blocks
+    inside = (best[..., None] * block + torch.arange(block)).flatten(1)  # [B, k * block] columns
+    rest = torch.arange(whole, scores.shape[1]).expand(scores.shape[0], -1)
+    columns = torch.cat([inside, rest], dim=1)
+    values, place = scores.gather(1, columns).topk(k)
+    return values, columns.gather(1, place)
+
+
 class ExactSearch:
     """Over item vectors [n, d] on the CPU; column i is item i + 1."""
 
-    kind = "exact"
+    kind, recall = "exact", 1.0
 
     def __init__(self, table: Floats, threads: int = 1) -> None:
         self.table = table
@@ -42,37 +65,37 @@ class ExactSearch:
             return
         self.step = step_of(self.table)
         rounded = np.rint(self.table / self.step).astype(np.int8)
-        again = rounded * self.step
-        self.error = float(np.linalg.norm(self.table - again, axis=1).max())
-        self.longest = float(np.linalg.norm(again, axis=1).max())
+        restored = rounded * self.step
+        self.error = float(np.linalg.norm(self.table - restored, axis=1).max())
+        self.longest = float(np.linalg.norm(restored, axis=1).max())
         try:
             self.product = rounded_product(np.pad(rounded, ((0, -len(rounded) % BLOCK), (0, 0))), threads)
-        except InputError:  # no ONNX Runtime here
+        except InputError:  # ONNX Runtime is not installed: every session is scored in full
             return
 
     def best(self, sessions: Floats, wanted: Sequence[int]) -> list[Best]:
-        """Session vectors [B, d], and how many items of each -> the best of each, the best first."""
+        """The best items for session vectors [B, d], `wanted[i]` of them for session i, the best first."""
         most = max(wanted) + MORE
         if self.product is None or len(self.table) < 2 * most * BLOCK:
             return [best_of_all(self.table @ session, k) for session, k in zip(sessions, wanted, strict=True)]
-        near, unit, slack = self.nearly(sessions)
-        blocks = near.reshape(len(near), BLOCK, -1)  # a block is a column of this: quicker than neighbours would be
+        rounded, unit, slack = self.rounded_scores(sessions)
+        blocks = rounded.reshape(len(rounded), BLOCK, -1)  # a block is a column: quicker than neighbouring items
         highest = blocks.max(1)
         found = []
         for row, (session, k) in enumerate(zip(sessions, wanted, strict=True)):
-            bar = np.partition(highest[row], -(k + MORE))[-(k + MORE)]  # no item left aside is rated higher
+            bar = np.partition(highest[row], -(k + MORE))[-(k + MORE)]  # no skipped item has a higher rounded score
             (chosen,) = (highest[row] >= bar).nonzero()
             place, block = (blocks[row].take(chosen, 1) >= bar).nonzero()
             columns = place * highest.shape[1] + chosen[block]
             scores, columns = best_of_some(self.table, session, columns[columns < len(self.table)], k)
-            if not bar * unit[row] + slack[row] < scores[-1]:  # so written that NaN is unsure
+            if not bar * unit[row] + slack[row] < scores[-1]:  # written so that NaN means "not certain"
                 self.in_full += 1
                 scores, columns = best_of_all(self.table @ session, k)
             found.append((scores, columns))
         return found
 
-    def nearly(self, sessions: Floats) -> tuple[npt.NDArray[np.int32], Floats, Floats]:
-        """The scores of the rounded vectors [B, n'], what a unit of them is worth [B], how far they may be off [B]."""
+    def rounded_scores(self, sessions: Floats) -> tuple[npt.NDArray[np.int32], Floats, Floats]:
+        """The scores of the rounded vectors [B, n'], the size of their unit [B], and the bound on their error [B]."""
         steps = step_of(sessions, axis=1)[:, None]
         rounded = np.rint(sessions / steps)
         length = np.linalg.norm(sessions, axis=1)
@@ -92,23 +115,23 @@ def ordered(scores: Floats, columns: Columns, k: int) -> Best:
 
 
 def best_of_all(scores: Floats, k: int) -> Best:
-    """Of the scores [n] of all items."""
+    """The k best of the scores [n] of all items."""
     return ordered(scores, np.arange(len(scores)), k)
 
 
 def best_of_some(table: Floats, session: Floats, columns: Columns, k: int) -> Best:
-    """Of these items alone, for one session vector [d]."""
+    """The k best of these items alone, for one session vector [d]."""
     return ordered(table.take(columns, 0) @ session, columns, k)
 
 
 def step_of(values: Floats, axis: int | None = None) -> Floats:
-    """What one of the levels stands for."""
+    """The size of one of the 8-bit levels."""
     largest = np.abs(values).max(axis)
     return np.maximum(largest, np.finfo(np.float32).tiny * LEVELS) / np.float32(LEVELS)  # type: ignore[no-any-return]
 
 
 def rounded_product(rounded: npt.NDArray[np.int8], threads: int) -> Any:
-    """A small ONNX graph: 8-bit sessions [B, d] -> scores [B, n]. Items share a step, so their scores compare."""
+    """A small ONNX graph: 8-bit sessions [B, d] -> scores [B, n]. All items share one step, so scores compare."""
     runtime = import_runtime()
     from onnx import TensorProto, helper, numpy_helper
 

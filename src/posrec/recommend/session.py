@@ -1,4 +1,4 @@
-"""What a shopper has clicked so far, as raw item ids.
+"""A shopper's clicks so far: as raw item ids, and as the item numbers that a model reads.
 
 >>> session = Session().then("sku-1").then("sku-7")
 >>> session.clicks, len(session)
@@ -12,16 +12,17 @@ from typing import Any
 
 from posrec.errors import InputError
 
-Click = str | int  # a raw id; a number stands for its text
+Click = str | int  # a raw item id; a whole number stands for its text
 
 
 @dataclass(frozen=True)
 class Session:
-    """Clicks, the oldest first. It never changes: `then` gives another, so a session may be shared and kept."""
+    """Clicks, the oldest first. A session is immutable: `then` returns a new one, so sessions can be shared."""
 
     clicks: tuple[str, ...] = ()
 
     def then(self, *clicks: Click) -> "Session":
+        """A new session with these clicks added at the end."""
         return Session(self.clicks + tuple(as_ids(clicks)))
 
     def __iter__(self) -> Iterator[str]:
@@ -34,18 +35,33 @@ class Session:
 AnySession = Session | Sequence[Click]
 
 
+@dataclass(frozen=True)
+class EncodedSession:
+    """A session as item numbers; `unknown` lists the clicks on items that the model does not know."""
+
+    numbers: list[int]
+    unknown: tuple[str, ...] = ()
+
+
 def as_ids(clicks: Iterable[Any]) -> list[str]:
-    """Raw ids as text. Whatever is no list of texts and whole numbers is refused.
+    """Raw item ids as text; anything but a list of texts and whole numbers is an InputError.
 
     >>> as_ids(["sku-1", 42])
     ['sku-1', '42']
     """
     if isinstance(clicks, str | bytes) or not isinstance(clicks, Iterable):
-        raise InputError(f"a session is a list of item ids, not {clicks!r}")
+        raise InputError(f"a session must be a list of item ids, not {clicks!r}")
     return [item if type(item) is str else as_id(item) for item in clicks]
 
 
 def as_id(item: Any) -> str:
     if isinstance(item, bool) or not isinstance(item, str | Integral):
-        raise InputError(f"an item id is text or a whole number, not {item!r}")
+        raise InputError(f"an item id must be text or a whole number, not {item!r}")
     return str(item)
+
+
+def is_many(sessions: Any) -> bool:
+    """Whether this is a list of sessions. A list of ids is one session."""
+    if isinstance(sessions, Session | str | bytes) or not isinstance(sessions, Sequence):
+        return False
+    return bool(sessions) and all(isinstance(one, Session | list | tuple) for one in sessions)

@@ -1,4 +1,4 @@
-"""Looking items up by a piece of their id or title, the most clicked first."""
+"""Look up items by a part of their id or title, the most clicked first."""
 
 from bisect import bisect_right
 
@@ -8,8 +8,8 @@ from posrec.server.schemas import ListedItem
 SEPARATOR = "\n"
 
 
-class CatalogueSearch:
-    """All ids and titles in one long text, so that looking through them is one search by C code, not a loop."""
+class ItemSearch:
+    """Holds all ids and titles as one long text, so that a lookup is a single `str.find` and not a loop over items."""
 
     def __init__(self, recommender: Recommender) -> None:
         self.recommender = recommender
@@ -19,13 +19,14 @@ class CatalogueSearch:
         self.order = list(numbers) if clicks is None else sorted(numbers, key=lambda number: -clicks[number - 1])
         lines = [f"{recommender.vocabulary.item(n)}\t{recommender.title(n) or ''}".lower() for n in self.order]
         lines = [line.replace(SEPARATOR, " ") for line in lines]
-        self.starts, place = [], 0
+        self.starts, start = [], 0
         for line in lines:
-            self.starts.append(place)
-            place += len(line) + 1
+            self.starts.append(start)
+            start += len(line) + 1
         self.text = SEPARATOR.join(lines)
 
     def find(self, query: str, limit: int) -> list[ListedItem]:
+        """Up to `limit` items whose id or title contains the query; without a query, the most clicked."""
         wanted = query.strip().lower()
         if not wanted:
             return [self.listed(number) for number in self.order[:limit]]

@@ -1,8 +1,8 @@
-"""The run that is being served, and the one that takes its place when it is replaced on disk.
+"""The run that is being served, and its replacement when the run folder changes on disk.
 
-A replaced run is loaded beside the old one and tried; only then does it take over. One that is broken is told of in the
-log, and the old one stays. The first start does not wait for what is made of a run once (its network as ONNX, the index
-of very many items): torch and the exact search answer until it is there.
+A changed run is loaded beside the old one and tried; only then does it take over. If it can't be loaded, the error is
+logged and the old run stays. The first start does not wait for the run's artifacts (recommend/artifacts.py): torch and
+the exact search answer until the ONNX export and the index are built.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from pathlib import Path
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.errors import NotInstalled
 from posrec.io import RUN, WEIGHTS
-from posrec.recommend.artifacts import NOTHING, Made, RunCache, told_by
-from posrec.recommend.ranker import Ranker
+from posrec.recommend.artifacts import NO_ARTIFACTS, ArtifactCache, Artifacts, failure
+from posrec.recommend.recommender import Recommender
 from posrec.run import Run, load_run
-from posrec.server.item_search import CatalogueSearch
+from posrec.server.item_search import ItemSearch
 from posrec.server.log import tell
 from posrec.server.metrics import Metrics
 
@@ -27,125 +27,130 @@ Stamp = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True)
-class Loaded:
-    ranker: Ranker
-    catalogue: CatalogueSearch
+class LoadedRun:
+    recommender: Recommender
+    item_search: ItemSearch
 
 
-class LiveRun:
-    """`cache` is what is made of runs and where it is kept; without one torch computes, and the search is exact."""
+class RunReloader:
+    """Without a `cache` no artifacts are built or used: torch computes, and the search is exact."""
 
-    def __init__(self, run: Path, device: str, cache: RunCache | None, metrics: Metrics) -> None:
+    def __init__(self, run: Path, device: str, cache: ArtifactCache | None, metrics: Metrics) -> None:
         self.run, self.device, self.cache, self.metrics = run, device, cache, metrics
-        self.current: Loaded | None = None
-        self.stamp: Stamp | None = None  # of the run that is served, or of the one that was refused
+        self.current: LoadedRun | None = None
+        self.stamp: Stamp | None = None  # of the run that is served, or of the one that could not be loaded
         self.problem: str | None = None
-        self.wanted = self.made = NOTHING  # of the run that is served: what there should be, and what there is
-        self.making: subprocess.Popen[bytes] | None = None
+        self.wanted = self.used = NO_ARTIFACTS  # of the run that is served
+        self.build: subprocess.Popen[bytes] | None = None
 
-    def load(self) -> Loaded:
-        """The run as it lies on disk now, tried once; raises whatever is wrong with it."""
+    def load(self) -> LoadedRun:
+        """Load the run as it is on disk now, and try it once; raises whatever is wrong with it."""
         run = load_run(self.run)
-        wanted = self.cache.wanted(run) if self.cache is not None else NOTHING
-        ranker, made, unusable = self.with_what_can_be_used(run, wanted.there())
-        # What can't be used is not made again by this worker: were it at fault each time, that would never end.
-        wanted = wanted.beyond(unusable)
-        self.wanted, self.made = wanted, made
-        if self.cache is not None and made != wanted and self.making is None:
-            self.making = self.cache.make_aside(self.run)
-        return Loaded(ranker, CatalogueSearch(ranker.recommender))
+        wanted = self.cache.wanted(run) if self.cache is not None else NO_ARTIFACTS
+        recommender, used, unusable = self.open_with_usable_artifacts(run, wanted.existing())
+        # This worker does not build an unusable artifact again: if the new one were unusable too, it would never end.
+        wanted = wanted.minus(unusable)
+        self.wanted, self.used = wanted, used
+        if self.cache is not None and used != wanted and self.build is None:
+            self.build = self.cache.build_in_background(self.run)
+        return LoadedRun(recommender, ItemSearch(recommender))
 
-    def with_what_can_be_used(self, run: Run, there: Made) -> tuple[Ranker, Made, Made]:
-        """What ranks for a run, the files it uses, and those that can't be used."""
+    def open_with_usable_artifacts(self, run: Run, existing: Artifacts) -> tuple[Recommender, Artifacts, Artifacts]:
+        """A recommender for the run, the artifacts that it uses, and those that are unusable."""
         problem: Exception | None = None
-        for made in dict.fromkeys((there, Made(None, there.index), Made(there.onnx, None), NOTHING)):
+        choices = (existing, Artifacts(None, existing.index), Artifacts(existing.onnx, None), NO_ARTIFACTS)
+        for used in dict.fromkeys(choices):
             try:
-                ranker = self.tried(run, made)
+                recommender = self.open_and_try(run, used)
                 break
             except Exception as error:  # a damaged file can raise almost anything
-                if made == NOTHING:
-                    raise  # it is the run itself
+                if used == NO_ARTIFACTS:
+                    raise  # the run itself is at fault
                 problem = problem or error
-        unusable = there.beyond(made)
+        unusable = existing.minus(used)
         if problem is not None:
             reason = str(problem) or type(problem).__name__
-            tell(f"{there.without(made)} can't be used; it goes on without", logging.WARNING, reason=reason)
+            tell(f"serving without the {unusable}, which can't be used", logging.WARNING, reason=reason)
             if not isinstance(problem, NotInstalled | MemoryError):
-                unusable.remove()  # so that the next start makes it again
-        return ranker, made, unusable
+                unusable.remove()  # so that the next start builds it again
+        return recommender, used, unusable
 
-    def tried(self, run: Run, made: Made) -> Ranker:
-        """What ranks for a run, after it has done so once."""
-        ranker = Ranker(run, self.device, made.onnx, made.index)
-        if ranker.recommender.items > len(ranker.recommender.vocabulary):
-            raise ValueError(f"the vocabulary holds fewer than the model's {ranker.recommender.items} items")
-        first = ranker.query([ranker.recommender.vocabulary.item(1)], 1, False, None, None)
-        ranker.answer(first, ranker.rank([first])[0])
-        return ranker
+    def open_and_try(self, run: Run, artifacts: Artifacts) -> Recommender:
+        """A recommender for the run that has recommended once."""
+        recommender = artifacts.open(run, self.device)
+        if recommender.items > len(recommender.vocabulary):
+            raise ValueError(f"the vocabulary holds fewer than the model's {recommender.items} items")
+        recommender.recommend([recommender.vocabulary.item(1)], k=1)
+        return recommender
 
-    def begin(self) -> None:
-        """The first load; a run that can't be loaded is waited for."""
+    def start(self) -> None:
+        """Load the run for the first time. If it can't be loaded, `watch` waits until it can."""
         self.stamp = stamp(self.run)
         self.take_over("started")
 
     def take_over(self, why: str) -> None:
+        """Load the run and serve it from now on; if it can't be loaded, keep serving the one before."""
         try:
             self.current = self.load()
-        except Exception as error:  # a damaged file can raise almost anything, and must not end the server
+        except Exception as error:  # a damaged file can raise almost anything, and must not stop the server
             self.problem = str(error) or type(error).__name__
             self.metrics.count("failed_reloads")
             kept = "the run loaded before stays" if self.current else "nothing can be recommended yet"
             tell(f"{self.run} can't be served; {kept}", logging.ERROR, reason=self.problem)
             return
         self.problem = None
-        ranker = self.current.ranker
+        ranker = self.current.recommender.ranker
         tell(
-            "serving", run=str(self.run), why=why, by="onnx" if ranker.onnx else "torch",
-            items=ranker.recommender.items, search=ranker.found_by, recall=round(ranker.recall, 4),
+            "serving", run=str(self.run), why=why, by="onnx" if self.used.onnx else "torch",
+            items=ranker.items, search=ranker.search_kind, recall=round(ranker.recall, 4),
         )  # fmt: skip
 
     async def watch(self) -> None:
-        """Look every second whether the run was replaced, or more was made of it."""
+        """Check every second whether the run was replaced, or an artifact was built."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(POLL)
             try:
-                await self.look(loop)
-            except Exception as error:  # the watcher must outlive whatever happens to the folder
-                tell("could not look after the run", logging.ERROR, reason=str(error))
+                await self.check(loop)
+            except Exception as error:  # the watcher must survive whatever happens to the folder
+                tell("could not check whether the run has changed", logging.ERROR, reason=str(error))
 
-    async def look(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def check(self, loop: asyncio.AbstractEventLoop) -> None:
         now = await loop.run_in_executor(None, stamp, self.run)
         if now is not None and now != self.stamp:
             await asyncio.sleep(POLL / 4)
             if now != await loop.run_in_executor(None, stamp, self.run):
                 return  # still being written
             self.stamp = now
-            self.stop_making()
+            self.stop_build()
             await loop.run_in_executor(None, self.take_over, "replaced on disk")
             if self.problem is None:
                 self.metrics.count("reloads")
             return
-        ended = self.making is not None and self.making.poll() is not None  # asked before looking for the files
-        if self.made != self.wanted and self.problem is None and self.wanted.there() != self.made:
-            await loop.run_in_executor(None, self.take_over, "more was made of it")  # perhaps by another worker
-        elif ended and self.making is not None:
-            if self.made != self.wanted:  # it is tried again with the next run or start
-                missing = self.wanted.without(self.made)
-                tell(f"{missing} could not be made; it goes on without", logging.WARNING, reason=told_by(self.making))
-            self.stop_making()
+        # Ask whether the build has ended before looking for its files, so that none of them is missed.
+        ended = self.build is not None and self.build.poll() is not None
+        existing = self.wanted.existing()
+        if self.used != self.wanted and self.problem is None and existing != self.used:
+            built = existing.minus(self.used)  # by this worker's build, or by another worker's
+            await loop.run_in_executor(None, self.take_over, f"{built} finished")
+        elif ended and self.build is not None:
+            if self.used != self.wanted:  # the next run, or the next start, tries again
+                missing = self.wanted.minus(self.used)
+                reason = failure(self.build)
+                tell(f"serving without the {missing}, which could not be built", logging.WARNING, reason=reason)
+            self.stop_build()
 
-    def stop_making(self) -> None:
-        """It has ended, or nobody waits for it any more."""
-        if self.making is not None:
-            if self.making.poll() is None:
-                self.making.terminate()
-            self.making.wait()
-            self.making = None
+    def stop_build(self) -> None:
+        """Stop the build process if it still runs, and forget it."""
+        if self.build is not None:
+            if self.build.poll() is None:
+                self.build.terminate()
+            self.build.wait()
+            self.build = None
 
 
 def stamp(run: Path) -> Stamp | None:
-    """What tells one state of the folder from the next; None while a file is missing."""
+    """Changes whenever the run folder does; None while a file is missing."""
     try:
         states = [(run / name).stat() for name in (RUN, WEIGHTS, VOCABULARY)]
     except OSError:

@@ -1,12 +1,20 @@
-"""Requests and answers over HTTP as msgspec structs. Item ids are raw ids; a number stands for its text."""
+"""Requests and answers over HTTP. Item ids are raw ids; a whole number stands for its text.
 
+This is the only place that knows the names on the wire. `Recommendations` (recommend/results.py) are sent as they are;
+an `Explanation` is sent as an ExplainAnswer, whose renamed fields have the names of results.py on the left and those of
+HTTP on the right.
+"""
+
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from posrec.recommend.results import Explanation
+
 MOST_CLICKS = 10_000
 MOST_ITEMS = 1000
-MOST_LISTED = 200_000  # ids in an allow or deny list; the limit on the body comes first, mostly
+MOST_LISTED = 200_000  # ids in an allow or deny list; the limit on the body is usually reached first
 
 Id = str | int
 Clicks = Annotated[list[Id], Meta(max_length=MOST_CLICKS, description="Item ids, the oldest click first.")]
@@ -21,7 +29,7 @@ class RecommendRequest(Struct, forbid_unknown_fields=True):
     exclude_seen: bool = False
     allow: Listed | None = None
     deny: Listed | None = None
-    session_id: str | None = None  # clicks kept under this id come before those given here
+    session_id: str | None = None  # the clicks stored under this id come before those of `session`
 
 
 class ClickRequest(Struct, forbid_unknown_fields=True):
@@ -35,30 +43,18 @@ class ExplainRequest(Struct, forbid_unknown_fields=True):
     item: Id
 
 
-class RecommendedItem(Struct):
-    item: str
-    score: float
-    title: str | None
-
-
-class RecommendAnswer(Struct):
-    items: list[RecommendedItem]
-    unknown: list[str]  # clicks that were skipped: items the model does not know
-    popular: bool  # no click was known, so these are the most clicked items
-
-
 class Part(Struct):
     name: str
     value: float
 
 
-class ExplainedClick(Struct):
+class ExplainedClick(Struct, rename={"effect": "left_out", "mean_attention": "attention", "attention": "reads"}):
     item: str
     title: str | None
-    position: int  # of the click in the session that was sent, from 0
-    attention: float | None  # how much the intentions read it, on average
-    reads: dict[str, float]  # and each of them
-    left_out: float | None  # the score less the score without this click; None where no other click is left
+    position: int  # of the click in the request's session, counted from 0
+    mean_attention: float | None  # over the intentions
+    attention: dict[str, float]  # by the intention's name
+    effect: float | None  # the score minus the score without this click; None if it is the only click
     rank_without: int | None
 
 
@@ -67,9 +63,24 @@ class ExplainAnswer(Struct):
     title: str | None
     score: float
     rank: int
-    parts: list[Part]  # they add up to the score; empty for models whose score is no sum
+    parts: list[Part]  # they add up to the score; empty for models whose score is not a sum
     clicks: list[ExplainedClick]
     unknown: list[str]
+
+    @classmethod
+    def of(cls, why: Explanation, known: Sequence[int]) -> "ExplainAnswer":
+        """`known`: the positions in the request's session of the clicks on known items."""
+        read = known[len(known) - len(why.clicks) :]
+        clicks = [
+            ExplainedClick(
+                click.item, click.title, position,
+                sum(click.attention.values()) / len(click.attention) if click.attention else None,
+                dict(click.attention), click.effect, click.rank_without,
+            )
+            for position, click in zip(read, why.clicks, strict=True)
+        ]  # fmt: skip
+        parts = [Part(name, value) for name, value in why.parts.items()]
+        return cls(why.item, why.title, why.score, why.rank, parts, clicks, list(why.unknown))
 
 
 class ListedItem(Struct):
@@ -85,7 +96,7 @@ class ItemsAnswer(Struct):
 class RunAnswer(Struct):
     model: str
     items: int
-    max_length: int  # clicks that the model reads
+    max_length: int  # the number of latest clicks that the model reads
     metrics: dict[str, Any] | None
     trained: dict[str, Any]
     search: str  # exact, faiss, or all scores where the model has no vectors or a GPU computes them

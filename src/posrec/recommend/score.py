@@ -54,7 +54,7 @@ def score_file(
             rate = totals.sessions / (time.monotonic() - began)
             progress.update("Scoring", chunk.done, chunk.total, f"{rate:,.0f} sessions/s")
 
-    with whole_file(path, overwrite) as unfinished:
+    with whole_file(path, overwrite, keep_suffix=True) as unfinished:
         write_answers(unfinished, answers(), sessions.id_type())
         if not totals.sessions:
             raise InputError(f"{source} holds no session; there is nothing to score")

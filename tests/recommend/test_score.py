@@ -139,7 +139,7 @@ def test_what_cannot_be_read_or_written_is_told(shop: Recommender, tmp_path: Pat
         (blank, "out.jsonl", "holds no session"),
         (cut, "out.jsonl", "cut short or damaged"),
         (other, "out.jsonl", r"must have a column 'session' of lists of item ids; it has session \(String\)"),
-        (fake, "out.jsonl", "is no Parquet file"),
+        (fake, "out.jsonl", "is not a Parquet file"),
         (good, "out.csv", "the name must end in .jsonl, .jsonl.gz or .parquet"),
         (good, "out.jsonl.zst", "written plain or as .gz"),
         (good, "in.jsonl", "exists already"),

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posrec.data.sources import complaining, find_files, unpacked
+from posrec.data.sources import decompression_errors, find_files, unpacked
 from posrec.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class SessionFile:
 
     def line_chunks(self) -> Iterator[Chunk]:
         size = self.path.stat().st_size
-        with self.path.open("rb") as packed, complaining(self.path):
+        with self.path.open("rb") as packed, decompression_errors(self.path):
             numbered = enumerate(unpacked(packed), start=1)
             while lines := list(islice(numbered, ROWS)):
                 rows = [self.parsed(place, line) for place, line in lines if line.strip()]
@@ -98,7 +98,7 @@ class SessionFile:
         """The columns that are read, and whether there are ids among them."""
         import polars as pl
 
-        from posrec.data.readers import scan_parquet
+        from posrec.data.readers.parquet import scan_parquet
 
         frame = scan_parquet(self.path)
         schema = frame.collect_schema()

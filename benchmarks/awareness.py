@@ -21,8 +21,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from posrec.encodings.awareness import analyse, build, examined_names, tabulate
+from posrec.encodings.awareness import analyse
 from posrec.encodings.schemes import Scheme, make_encoding
+from posrec.encodings.table import build, examined_names, tabulate
 
 MAX_LENGTH, D, REPEATS = 70, 100, 5
 SPE = make_encoding("spe", D, MAX_LENGTH).double()

@@ -136,7 +136,7 @@ def test_the_demo_leaves_other_peoples_files_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "clicks.csv").write_text("precious")
     done = command("demo", "--prepare-only", "--out", tmp_path / "mine")
-    assert (done.code, "is no earlier demo" in done.err) == (2, True)
+    assert (done.code, "is not an earlier demo" in done.err) == (2, True)
     assert (tmp_path / "mine" / "clicks.csv").read_text() == "precious"
 
 

@@ -1,4 +1,4 @@
-"""Small things many tests need: the command run in this process or its own, and logs written as files."""
+"""Helpers that many tests share: running the command in this process or another, and writing logs and datasets."""
 
 import io
 import json
@@ -48,7 +48,7 @@ def command(*arguments: object) -> CommandResult:
 
 
 def own_process(*arguments: object, code: str = "", **options: object) -> subprocess.CompletedProcess[str]:
-    """Python in a process of its own: `-m posrec ARGUMENTS`, or `code` with them as its sys.argv[1:]."""
+    """Run Python in a separate process: `-m posrec ARGUMENTS`, or `code` with them as its sys.argv[1:]."""
     start = ["-c", code] if code else ["-m", "posrec"]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"}
     line = [sys.executable, *start, *map(str, arguments)]
@@ -82,14 +82,14 @@ def rows(clicks: "pl.DataFrame") -> list[Click]:
 
 
 def sessions_of(clicks: "pl.DataFrame") -> list[list[tuple[str, int]]]:
-    """Grouped clicks as lists of (item, time), checking that each session stands in one piece."""
+    """Grouped clicks as lists of (item, time), after checking that the clicks of a session are side by side."""
     import polars as pl
 
     sessions: list[list[tuple[str, int]]] = []
     seen: list[object] = []
     for session, item, time in clicks.with_columns(pl.col("item").cast(pl.String)).iter_rows():
         if not seen or seen[-1] != session:
-            assert session not in seen, "a session's clicks must stand side by side"
+            assert session not in seen, "the clicks of a session must be side by side"
             seen.append(session)
             sessions.append([])
         sessions[-1].append((item, time))
@@ -105,7 +105,7 @@ def raw(dataset: SessionDataset, vocabulary: posrec.Vocabulary) -> list[list[str
 
 
 def listed(folder: Path) -> list[str]:
-    """The names of everything in a folder, hidden or not."""
+    """The sorted names of everything in a folder, hidden files included."""
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -119,7 +119,7 @@ def write_log(path: Path, clicks: Iterable[Click], header: str = "session_id,ite
 
 
 def small_shop(sessions: int = 30, start: int = 1_700_000_000_000) -> list[Click]:
-    """A log that every recipe keeps whole: few items, sessions of three, an hour apart."""
+    """A log of which every recipe keeps every click: few items, sessions of three clicks, an hour apart."""
     return [
         (f"s{number}", f"i{(number + step) % 4}", start + 3_600_000 * number + 1000 * step)
         for number in range(sessions)
@@ -132,7 +132,8 @@ def chain_shop(
 ) -> posrec.PreparedDataset:
     """A prepared dataset with something to learn: item i is mostly followed by item i + 1.
 
-    The test part, a fifth of the training part, may have items that were not in training. `prefix` begins every id.
+    The test part is a fifth as large as the training part, and may have `new_items` that training lacks. Every id
+    begins with `prefix`.
     """
     draw = random.Random(seed)
     parts: dict[str, list[list[str]]] = {}
@@ -149,9 +150,9 @@ def chain_shop(
 
 
 def write_prepared(folder: Path, train: list[list[str]], test: list[list[str]]) -> posrec.PreparedDataset:
-    """A prepared dataset of these sessions, written by hand: the format of `posrec prepare`, without polars.
+    """A prepared dataset of these sessions, in the format of `posrec prepare` but written without polars.
 
-    tests/test_helpers.py holds it against what `posrec prepare` writes.
+    tests/test_helpers.py compares it with what `posrec prepare` writes.
     """
     numbers: dict[str, int] = {}
     for session in [*train, *test]:

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +14,7 @@ from posrec.errors import InputError
 from posrec.io import (
     load_tensors,
     read_json,
+    replace_array,
     save_tensors,
     whole_file,
     whole_folder,
@@ -23,7 +22,7 @@ from posrec.io import (
     write_json,
     write_text,
 )
-from tests.helpers import listed
+from tests.helpers import ROOT, listed, own_process
 
 
 def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -133,7 +132,7 @@ def test_arrays_are_written_as_numpy_does(tmp_path: Path, array: np.ndarray) -> 
 
 WRITERS: dict[str, Callable[[Path, int], None]] = {
     "text.json": lambda path, size: write_text(path, "x" * size),
-    "array.npy": lambda path, size: write_array(path, np.zeros(size, np.uint8)),
+    "array.npy": lambda path, size: replace_array(path, np.zeros(size, np.uint8)),
     "tensors.safetensors": lambda path, size: save_tensors(path, {"a": torch.zeros(size, dtype=torch.uint8)}, {"n": 1}),
 }
 
@@ -152,30 +151,23 @@ TOO_LARGE = """
 import resource, sys
 from pathlib import Path
 from tests.test_io import WRITERS
-path = Path(sys.argv[1])
-write = WRITERS[path.name]
-write(path, 2000)
-before = path.read_bytes()
-resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-try:
-    write(path, 100_000)
-except OSError as error:
-    print(error.strerror, error.filename == str(path), path.read_bytes() == before)
+for name, write in WRITERS.items():
+    path = Path(sys.argv[1]) / name
+    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+    write(path, 2000)
+    before = path.read_bytes()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, -1))
+    try:
+        write(path, 100_000)
+    except OSError as error:
+        print(error.strerror, error.filename == str(path), path.read_bytes() == before)
 """
 
 
 def test_a_write_that_fails_keeps_the_old_file_and_names_it(tmp_path: Path) -> None:
-    """With a real limit on the size of files, which stands for a full disk; in a process that has it to itself."""
-    for name in WRITERS:
-        line = [sys.executable, "-c", TOO_LARGE, str(tmp_path / name)]
-        done = subprocess.run(
-            line,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.stdout == "File too large True True\n", done.stderr
+    """A real limit on the size of files stands for a full disk; only a separate process can be limited so."""
+    done = own_process(tmp_path, code=f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{TOO_LARGE}")
+    assert done.stdout == "File too large True True\n" * len(WRITERS), done.stderr
     assert listed(tmp_path) == sorted(WRITERS)
 
 

@@ -117,12 +117,16 @@ def temporary(path: Path, create: Callable[[str], str]) -> Iterator[Path]:
     remove_leftovers(path)
     while True:
         unfinished = Path(create(f".{path.name}.unfinished-"))
-        lock = os.open(unfinished, os.O_RDONLY)
+        # Until it is locked, another writer may take it for a leftover and remove it. Then begin again.
+        try:
+            lock = os.open(unfinished, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
         with suppress(OSError):  # not every file system has locks
             fcntl.flock(lock, fcntl.LOCK_EX)
         if unfinished.exists():
             break
-        os.close(lock)  # another process took it for a leftover before it was locked
+        os.close(lock)
     try:
         yield unfinished
     except BaseException as error:
@@ -186,9 +190,18 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path} is not JSON ({error}); it was damaged or written by something else") from None
 
 
+def replace_array(path: Path, array: npt.NDArray[Any]) -> None:
+    """Replace an .npy file."""
+    with whole_file(path, overwrite=True) as unfinished:
+        write_array(unfinished, array)
+
+
 def write_array(path: Path, array: npt.NDArray[Any]) -> None:
-    """Replace an .npy file. It has the bytes that `np.save` writes, which hides the reason when the disk is full."""
-    with whole_file(path, overwrite=True) as unfinished, unfinished.open("wb") as file:
+    """Write an .npy file in place, for folders that `whole_folder` makes; `replace_array` is for all others.
+
+    It writes the same bytes as `np.save`, which hides the reason when the disk is full.
+    """
+    with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
         file.write(np.ascontiguousarray(array).data)
 

@@ -127,7 +127,7 @@ def test_demo(tmp_path: Path) -> None:
     assert done.code == 0, done.err
     for words in ("best attainable", "recall", "Two sessions to test on", "fingerprint"):
         assert words in done.out
-    assert "comparison/posrec" not in done.out  # there is no run to go on with
+    assert "comparison/posrec" not in done.out  # nothing was trained, so no command for a run is suggested
     assert command("stats", tmp_path / "demo" / "data").code == 0
     assert command("demo", "--prepare-only", "--out", tmp_path / "demo").code == 0  # may be run again
 

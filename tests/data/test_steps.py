@@ -25,7 +25,7 @@ def grouped(clicks: list[Click], by_time: bool = True) -> Sessions:
 
 
 @given(strategies.clicks, st.booleans())
-def test_sessions_stand_in_order_of_appearance(clicks: list[Click], by_time: bool) -> None:
+def test_sessions_are_in_order_of_appearance(clicks: list[Click], by_time: bool) -> None:
     assert sessions_of(steps.group_sessions(frame(clicks), by_time)) == grouped(clicks, by_time)
 
 

@@ -150,12 +150,12 @@ def test_the_scale_of_an_encoding_changes_nothing(factor: float) -> None:
     points=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=12),
     tolerance=st.sampled_from([0.5, 1.5, 2.5]),
 )
-@example(points=[(0, 1), (2, 0), (1, 2)], tolerance=1.5)  # by the weighted sum, the second stands between the others
+@example(points=[(0, 1), (2, 0), (1, 2)], tolerance=1.5)  # by the weighted sum, the second is between the others
 @settings(max_examples=200, deadline=None)
 def test_a_collision_is_found_exactly_when_comparing_every_two_rows_finds_one(
     points: list[tuple[int, int]], tolerance: float
 ) -> None:
-    """With a tolerance this wide, equal rows often do not stand side by side in the analyser's order."""
+    """With a tolerance this wide, equal rows are often not side by side in the order of the weighted sum."""
     count = torch.arange(len(points))
     table = EncodingTable(
         torch.tensor(points).double(), torch.ones(2), count, torch.full_like(count, len(points)), tolerance

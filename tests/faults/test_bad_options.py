@@ -101,7 +101,7 @@ def test_stats_of_a_folder_that_is_not_a_dataset_or_is_damaged(tmp_path: Path) -
     assert (done.code, "test_items.npy can't be read" in done.err) == (2, True)
 
 
-def test_the_message_stands_alone_on_the_last_line(tmp_path: Path) -> None:
+def test_the_message_is_the_last_line(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "a.csv", changed([HEADER, *GOOD], 40, "s1,i1,yesterday"))
     done = command("prepare", log, "--format", "csv", "--out", tmp_path / "out", "--time-unit", "ms")
     assert done.code == 2

@@ -134,7 +134,7 @@ def line_finder(
 
 
 def unparsable(block: Block) -> InputError:
-    """The error for a block that can't be parsed although each of its lines looks right, as stray quotes cause it."""
+    """The error for a block that can't be parsed although each of its lines looks right; stray quotes cause that."""
     last = block.first_line + block.data.rstrip().count(b"\n")
     return InputError(
         f"{block.path}, between lines {block.first_line} and {last}: the lines can't be separated; "

@@ -161,7 +161,7 @@ def check_statements(max_length: int, d: int) -> list[Statement]:
             "Section 3.4, 2DSPE aware",
             "2DSPE is neither forward-aware nor backward-aware.",
             not two.forward.holds and not two.backward.holds,
-            f"its first {len(two.forward.dimensions)} dimensions depend on the position alone, and no two positions agree",
+            f"its first {len(two.forward.dimensions)} dimensions depend on the position alone and separate positions",
         ),
         Statement(
             "Theorem 4.1",

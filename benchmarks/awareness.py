@@ -2,10 +2,10 @@
 
     python benchmarks/awareness.py [--out results/awareness.json]
 
-Times every scheme, and two that are planted to be slow. One has a single collision, in the longest session, so that
-the literal reading of the definition tries every two lengths. In the other each length spoils a dimension of its own,
-so that each two lengths share another set. Beside them stands a plain comparison of every two of the 2,485 rows, which
-is what the analyser avoids.
+Times every scheme, and two that are made to be slow. One has a single collision, in the longest session, so that the
+literal reading of the definition tries every two lengths. In the other, each length changes a dimension of its own, so
+that each two lengths share another set of dimensions. For comparison, it also times a plain comparison of every two of
+the 2,485 rows, which the analysis avoids.
 """
 
 import argparse
@@ -21,8 +21,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from posrec.encodings.awareness import analyse, build, examined_names, tabulate
+from posrec.encodings.awareness import analyse
 from posrec.encodings.schemes import Scheme, make_encoding
+from posrec.encodings.table import build, examined_names, tabulate
 
 MAX_LENGTH, D, REPEATS = 70, 100, 5
 SPE = make_encoding("spe", D, MAX_LENGTH).double()
@@ -45,7 +46,7 @@ def compare_every_two() -> None:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """The median of a few runs, after one that is not counted: the machine is shared."""
+    """The median of a few runs, after one that is not counted; a median, since the machine may be shared."""
     work()
     taken = []
     for _ in range(REPEATS):

@@ -1,20 +1,20 @@
-"""How fast and how lean is `posrec prepare`, against the barest polars pipeline over the same file in the same run?
+"""Time and memory of `posrec prepare`, compared with a minimal polars pipeline over the same file in the same run.
 
-A log shaped like yoochoose-clicks.dat is made (seeded): sessions interleave in order of time, items by Zipf. Then,
-in turns and each in a process of its own so that peak memory is its own:
+The script writes a log like yoochoose-clicks.dat (seeded): sessions overlap in time, items follow Zipf's law. Then the
+contenders take turns, each in a process of its own so that its peak memory can be measured:
 
     text      scan the file with ids as text, parse the time, gather each session's items by time, sink to Parquet
-    numbers   the same with ids as integers and the time cut before it is parsed, which keeps less and is faster
+    numbers   the same with ids as integers and the time truncated before it is parsed, which keeps less and is faster
     paper     posrec prepare --format yoochoose
     clean     posrec prepare --format yoochoose --recipe clean
 
     python benchmarks/prepare.py                     33,000,000 clicks, three rounds, results/prepare.json
     python benchmarks/prepare.py --clicks 2000000    quicker
-    python benchmarks/prepare.py --wide-clicks 0     without the log that is larger than the memory allowed
+    python benchmarks/prepare.py --wide-clicks 0     without the log that is larger than the memory
 
-The last part makes a log of wide lines (a page, a referrer, an agent beside each click, as web servers write), larger
-than the memory the process is then allowed (RLIMIT_DATA: what it may allocate, resident or not). What it shows is that
-the file is streamed: needed is room for the clicks, some 100 bytes each at the peak with their ids, not for the file.
+The last part writes a log of wide lines (a page, a referrer and an agent beside each click, as web servers write),
+larger than the memory that the process may then allocate (RLIMIT_DATA). This shows that the file is streamed: memory is
+needed for the clicks, about 100 bytes each at the peak, not for the file.
 """
 
 import argparse
@@ -75,8 +75,8 @@ def make_log(path: Path, clicks: int, seed: int, wide: bool = False) -> None:
             frame.write_csv(file, include_header=False, datetime_format="%Y-%m-%dT%H:%M:%S%.3fZ")
 
 
-def barest(log: Path, out: Path, numbers: bool) -> None:
-    """What any preparation of this log must do at the least."""
+def minimal_pipeline(log: Path, out: Path, numbers: bool) -> None:
+    """What every preparation of this log has to do."""
     import polars as pl
 
     id_type = pl.Int64() if numbers else pl.String()
@@ -117,7 +117,7 @@ def posrec(*arguments: object) -> list[str]:
 
 
 def compare(log: Path, folder: Path, rounds: int) -> dict[str, Any]:
-    """Every contender in turns, `rounds` times; medians, and ratios to the faster bare pipeline of the same round."""
+    """Run the contenders in turns, `rounds` times; medians, and ratios to the faster minimal pipeline of each round."""
     runs: dict[str, list[dict[str, Any]]] = {"text": [], "numbers": [], "paper": [], "clean": []}
     for number in range(rounds):
         for name, measured in runs.items():
@@ -143,7 +143,7 @@ def compare(log: Path, folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def stream(folder: Path, clicks: int, limit_gib: float, seed: int) -> dict[str, Any]:
-    """A log of wide lines, larger than what the process may allocate."""
+    """Prepare a log of wide lines that is larger than the memory the process may allocate."""
     log = folder / "wide.csv"
     measure(myself("--make", log, "--clicks", clicks, "--seed", seed, "--wide"))
     size = log.stat().st_size
@@ -173,9 +173,9 @@ def main() -> None:
     parser.add_argument("--clicks", type=int, default=33_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=2015)
-    parser.add_argument("--wide-clicks", type=int, default=15_000_000, help="0 leaves that part out")
+    parser.add_argument("--wide-clicks", type=int, default=15_000_000, help="0 skips that part")
     parser.add_argument("--allowed-gib", type=float, default=3.0)
-    parser.add_argument("--keep", type=Path, help="make the logs in this folder and leave them there")
+    parser.add_argument("--keep", type=Path, help="write the logs to this folder and keep them")
     parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "prepare.json")
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--wide", action="store_true", help=argparse.SUPPRESS)
@@ -185,8 +185,8 @@ def main() -> None:
     if given.make:
         return make_log(given.make, given.clicks, given.seed, given.wide)
     if given.run_text or given.run_numbers:
-        return barest(*(given.run_text or given.run_numbers), numbers=bool(given.run_numbers))
-    load = round(os.getloadavg()[1], 2)  # of five minutes: others on the machine slow every contender
+        return minimal_pipeline(*(given.run_text or given.run_numbers), numbers=bool(given.run_numbers))
+    load = round(os.getloadavg()[1], 2)  # over five minutes: other work on the machine slows every contender
     with tempfile.TemporaryDirectory(prefix="posrec-bench-") as temporary:
         folder = given.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -194,7 +194,7 @@ def main() -> None:
         if not log.exists():
             print("making the log", measure(myself("--make", log, "--clicks", given.clicks, "--seed", given.seed)))
         results = {
-            "claim": "at most 1.5 times the time of the faster bare pipeline, under 4 GB; wide lines are streamed",
+            "claim": "at most 1.5 times the time of the faster minimal pipeline, under 4 GB; wide lines are streamed",
             "command": " ".join(["python benchmarks/prepare.py", *([] if given.keep else sys.argv[1:])]),
             "seed": given.seed,
             "clicks": given.clicks,

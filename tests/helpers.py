@@ -1,4 +1,4 @@
-"""Small things many tests need: the command run in this process or its own, and logs written as files."""
+"""Helpers that many tests share: running the command in this process or another, and writing logs and datasets."""
 
 import io
 import os
@@ -45,7 +45,7 @@ def command(*arguments: object) -> CommandResult:
 
 
 def own_process(*arguments: object, code: str = "", **options: object) -> subprocess.CompletedProcess[str]:
-    """Python in a process of its own: `-m posrec ARGUMENTS`, or `code` with them as its sys.argv[1:]."""
+    """Run Python in a separate process: `-m posrec ARGUMENTS`, or `code` with them as its sys.argv[1:]."""
     start = ["-c", code] if code else ["-m", "posrec"]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"}
     line = [sys.executable, *start, *map(str, arguments)]
@@ -79,14 +79,14 @@ def rows(clicks: "pl.DataFrame") -> list[Click]:
 
 
 def sessions_of(clicks: "pl.DataFrame") -> list[list[tuple[str, int]]]:
-    """Grouped clicks as lists of (item, time), checking that each session stands in one piece."""
+    """Grouped clicks as lists of (item, time), after checking that the clicks of a session are side by side."""
     import polars as pl
 
     sessions: list[list[tuple[str, int]]] = []
     seen: list[object] = []
     for session, item, time in clicks.with_columns(pl.col("item").cast(pl.String)).iter_rows():
         if not seen or seen[-1] != session:
-            assert session not in seen, "a session's clicks must stand side by side"
+            assert session not in seen, "the clicks of a session must be side by side"
             seen.append(session)
             sessions.append([])
         sessions[-1].append((item, time))
@@ -102,7 +102,7 @@ def raw(dataset: SessionDataset, vocabulary: posrec.Vocabulary) -> list[list[str
 
 
 def listed(folder: Path) -> list[str]:
-    """The names of everything in a folder, hidden or not."""
+    """The sorted names of everything in a folder, hidden files included."""
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -116,7 +116,7 @@ def write_log(path: Path, clicks: Iterable[Click], header: str = "session_id,ite
 
 
 def small_shop(sessions: int = 30, start: int = 1_700_000_000_000) -> list[Click]:
-    """A log that every recipe keeps whole: few items, sessions of three, an hour apart."""
+    """A log of which every recipe keeps every click: few items, sessions of three clicks, an hour apart."""
     return [
         (f"s{number}", f"i{(number + step) % 4}", start + 3_600_000 * number + 1000 * step)
         for number in range(sessions)

@@ -1,6 +1,7 @@
-"""Every `posrec` command that the documentation shows runs, on small files of the names it uses; so do docstrings."""
+"""The commands of the documentation run on small files of the names it uses, docstrings are true, named files exist."""
 
 import doctest
+import functools
 import gzip
 import pickle
 import re
@@ -26,7 +27,7 @@ def commands(page: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a small file for every name."""
+    """A folder with a small file for every name that the pages use."""
     folder = tmp_path_factory.mktemp("docs")
     clicks = [(session[1:], item[1:], time) for session, item, time in small_shop(300)]
     days = [datetime.fromtimestamp(time / 1000, UTC) for _, _, time in clicks]
@@ -64,7 +65,7 @@ def test_the_pages_show_commands() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_shown_runs(folder: Path, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_that_a_page_shows_runs(folder: Path, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     for line in commands(page):
         arguments = shlex.split(line)[1:]
@@ -83,3 +84,31 @@ def test_every_example_in_a_docstring_is_true() -> None:
             assert failed == 0, name
             tried += examples
     assert tried > 3
+
+
+EXAMPLES = {"my_model.py", "recency.py", "FILE.py", "report.md"}  # files of a user, or that posrec writes
+PAGES_AT_THE_ROOT = [path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"]  # which may name old files
+TEXTS = [*PAGES_AT_THE_ROOT, *(ROOT / "docs").glob("*.md"), *SOURCE.rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
+
+
+def missing_files(text: str, folder: Path) -> list[str]:
+    """The .py and .md files that `text` names and the repository lacks; a path may begin at any of the usual roots."""
+    roots = (ROOT, ROOT / "docs", SOURCE, SOURCE / "posrec", folder)
+    named = set(re.findall(r"(?<![\w/.*{}-])[\w./-]*\w\.(?:py|md)\b", text)) - EXAMPLES
+    whole_paths = [name for name in named if "/" in name and not any((root / name).exists() for root in roots)]
+    return whole_paths + [name for name in named if "/" not in name and not known_by_name(name)]
+
+
+@functools.cache
+def known_by_name(name: str) -> bool:
+    return any(next(root.rglob(name), None) for root in (SOURCE, ROOT / "docs", ROOT / "benchmarks", ROOT / "tests"))
+
+
+def test_every_file_that_docs_and_docstrings_name_exists() -> None:
+    missing = {str(path): missing_files(path.read_text(encoding="utf-8"), path.parent) for path in TEXTS}
+    assert {path: names for path, names in missing.items() if names} == {}
+
+
+def test_a_file_that_does_not_exist_is_found() -> None:
+    named = "see `nn/batch.py`, data/gone.py, prepare.py, moved.py, [this](encodings.md) and my_model.py:SPEC"
+    assert sorted(missing_files(named, ROOT)) == ["data/gone.py", "moved.py"]

@@ -1,18 +1,28 @@
-"""Whole or not at all."""
+"""Files and folders appear whole or not at all, and what was there before stays when a write fails."""
 
 import json
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from posrec.errors import InputError
-from posrec.io import read_json, whole_folder, write_array, write_json, write_text
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+from posrec.io import (
+    load_tensors,
+    read_json,
+    replace_array,
+    save_tensors,
+    whole_file,
+    whole_folder,
+    write_array,
+    write_json,
+    write_text,
+)
+from tests.helpers import ROOT, listed, own_process
 
 
 def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -21,7 +31,7 @@ def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
         (unfinished / "a").write_text("x")
         assert not out.exists()
         assert unfinished.parent == out.parent
-    assert (names(out.parent), names(out)) == (["out"], ["a"])
+    assert (listed(out.parent), listed(out)) == (["out"], ["a"])
     assert out.stat().st_mode & 0o777 == 0o755
 
 
@@ -34,19 +44,19 @@ def test_a_failure_leaves_nothing(tmp_path: Path, error: type[BaseException]) ->
 
     with pytest.raises(error):
         fail()
-    assert names(tmp_path) == []
+    assert listed(tmp_path) == []
 
 
-def test_leftovers_of_a_killed_run_are_removed_and_others_kept(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_run_are_removed_and_those_of_other_names_kept(tmp_path: Path) -> None:
     for name in (".o[u]t.unfinished-abc", ".out.unfinished-abc", ".o[u]t.unfinished-x-replaced"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a").touch()
     with whole_folder(tmp_path / "o[u]t"):
         pass
-    assert names(tmp_path) == [".out.unfinished-abc", "o[u]t"]
+    assert listed(tmp_path) == [".out.unfinished-abc", "o[u]t"]
 
 
-def test_two_at_once_do_not_take_from_each_other(tmp_path: Path) -> None:
+def test_two_writers_of_one_folder_do_not_disturb_each_other(tmp_path: Path) -> None:
     out = tmp_path / "out"
 
     def overtaken() -> None:
@@ -57,10 +67,10 @@ def test_two_at_once_do_not_take_from_each_other(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="exists already"):
         overtaken()
-    assert (names(tmp_path), (out / "a").read_text()) == (["out"], "quicker")
+    assert (listed(tmp_path), (out / "a").read_text()) == (["out"], "quicker")
 
 
-def test_what_exists_is_not_touched_unless_asked(tmp_path: Path) -> None:
+def test_an_existing_folder_is_replaced_only_when_asked(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     with pytest.raises(InputError, match="exists already; name another folder, remove it"), whole_folder(out):
@@ -74,7 +84,7 @@ def test_what_exists_is_not_touched_unless_asked(tmp_path: Path) -> None:
     with whole_folder(out, True) as unfinished:
         (unfinished / "manifest.json").write_text("new")
         assert (out / "manifest.json").read_text() == "old"
-    assert (names(tmp_path), (out / "manifest.json").read_text()) == (["out"], "new")
+    assert (listed(tmp_path), (out / "manifest.json").read_text()) == (["out"], "new")
 
 
 def test_a_failed_overwrite_keeps_the_old(tmp_path: Path) -> None:
@@ -88,29 +98,29 @@ def test_a_failed_overwrite_keeps_the_old(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError):
         fail()
-    assert (names(tmp_path), (out / "manifest.json").read_text()) == (["out"], "old")
+    assert (listed(tmp_path), (out / "manifest.json").read_text()) == (["out"], "old")
 
 
-def test_a_dangling_link_is_something_that_exists(tmp_path: Path) -> None:
+def test_a_dangling_link_counts_as_existing(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to(tmp_path / "nowhere")
     with pytest.raises(InputError, match="exists already"), whole_folder(tmp_path / "out"):
         pass
 
 
-def test_files_are_replaced_whole(tmp_path: Path) -> None:
+def test_json_is_written_and_read_back_and_a_failed_write_keeps_the_old(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     write_json(path, {"é": [1, None]})
     assert (read_json(path), json.loads(path.read_text())) == ({"é": [1, None]}, {"é": [1, None]})
     assert "é" in path.read_text(encoding="utf-8")
     write_text(path, "{")
-    assert names(tmp_path) == ["a.json"]
+    assert listed(tmp_path) == ["a.json"]
     with pytest.raises(InputError, match=r"a\.json is not JSON"):
         read_json(path)
     with pytest.raises(InputError, match=r"b\.json is missing"):
         read_json(tmp_path / "b.json")
     with pytest.raises(UnicodeEncodeError):
         write_text(path, "\ud800")
-    assert (names(tmp_path), path.read_text()) == (["a.json"], "{")
+    assert (listed(tmp_path), path.read_text()) == (["a.json"], "{")
 
 
 @pytest.mark.parametrize("array", [np.arange(5, dtype=np.int32), np.arange(10)[::2], np.empty(0, np.int64)])
@@ -118,6 +128,93 @@ def test_arrays_are_written_as_numpy_does(tmp_path: Path, array: np.ndarray) -> 
     write_array(tmp_path / "a.npy", array)
     np.save(tmp_path / "b.npy", np.ascontiguousarray(array))
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+
+
+WRITERS: dict[str, Callable[[Path, int], None]] = {
+    "text.json": lambda path, size: write_text(path, "x" * size),
+    "array.npy": lambda path, size: replace_array(path, np.zeros(size, np.uint8)),
+    "tensors.safetensors": lambda path, size: save_tensors(path, {"a": torch.zeros(size, dtype=torch.uint8)}, {"n": 1}),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_writer_replaces_its_file_and_leaves_no_other(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "new folder" / name
+    WRITERS[name](path, 10)
+    WRITERS[name](path, 20)
+    assert listed(path.parent) == [name]
+    assert path.stat().st_size >= 20
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+TOO_LARGE = """
+import resource, sys
+from pathlib import Path
+from tests.test_io import WRITERS
+for name, write in WRITERS.items():
+    path = Path(sys.argv[1]) / name
+    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+    write(path, 2000)
+    before = path.read_bytes()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, -1))
+    try:
+        write(path, 100_000)
+    except OSError as error:
+        print(error.strerror, error.filename == str(path), path.read_bytes() == before)
+"""
+
+
+def test_a_write_that_fails_keeps_the_old_file_and_names_it(tmp_path: Path) -> None:
+    """A real limit on the size of files stands for a full disk; only a separate process can be limited so."""
+    done = own_process(tmp_path, code=f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{TOO_LARGE}")
+    assert done.stdout == "File too large True True\n" * len(WRITERS), done.stderr
+    assert listed(tmp_path) == sorted(WRITERS)
+
+
+def test_tensors_come_back_with_what_is_said_about_them(tmp_path: Path) -> None:
+    weights = {"a": torch.arange(6.0).reshape(2, 3).T, "b": torch.tensor(3)}
+    save_tensors(tmp_path / "w.safetensors", weights, {"epoch": 2})
+    tensors, about = load_tensors(tmp_path / "w.safetensors")
+    assert (tensors["a"].tolist(), tensors["b"].item(), about) == (weights["a"].tolist(), 3, {"epoch": 2})
+    (tmp_path / "w.safetensors").write_bytes(b"{}")
+    with pytest.raises(InputError, match=r"w\.safetensors can't be read"):
+        load_tensors(tmp_path / "w.safetensors")
+
+
+def test_leftover_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
+    for name in (".a.json.unfinished-abc", ".a.json.unfinished-abd.json", ".b.json.unfinished-abc"):
+        (tmp_path / name).touch()
+    write_text(tmp_path / "a.json", "{}")
+    assert listed(tmp_path) == [".b.json.unfinished-abc", "a.json"]
+
+
+def test_an_unfinished_file_is_not_listed_among_files_of_its_kind(tmp_path: Path) -> None:
+    with whole_file(tmp_path / "a.json") as unfinished:
+        unfinished.write_text("{")
+        assert list(tmp_path.glob("*.json")) == []
+    with whole_file(tmp_path / "a.jsonl.gz", keep_suffix=True) as unfinished:
+        assert unfinished.suffixes[-2:] == [".jsonl", ".gz"]
+
+
+def test_many_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """Each may take another's file, just created and not locked yet, for a leftover; none may fail by it."""
+    failures: list[BaseException] = []
+
+    def write(text: str) -> None:
+        try:
+            for _ in range(30):
+                write_text(tmp_path / "a.json", text)
+        except BaseException as error:
+            failures.append(error)
+
+    writers = [threading.Thread(target=write, args=(letter * 100,)) for letter in "abcd"]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert failures == []
+    assert listed(tmp_path) == ["a.json"]
+    assert (tmp_path / "a.json").read_text() in [letter * 100 for letter in "abcd"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

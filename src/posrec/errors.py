@@ -1,22 +1,22 @@
-"""What can go wrong in a way the user is told of in a line or two: what, where, and what to do."""
+"""Errors that are shown to the user in a line or two: what is wrong, where, and what to do."""
 
 
 class InputError(ValueError):
-    """Something in the user's hands is wrong: a file, a column, an option. The command line exits with 2."""
+    """Something that the user can fix is wrong: a file, a column, an option. The command line exits with 2."""
 
 
 class NotInstalled(InputError):
-    """Something is asked for that an extra's packages are needed for."""
+    """The packages of an extra are needed and not installed."""
 
 
 def not_installed(what: str, extra: str) -> NotInstalled:
-    """`what` is asked for, and the packages of `extra` are not there."""
+    """The error for `what`, which needs the packages of `extra`."""
     return NotInstalled(f"{what} needs packages that are not installed: pip install 'posrec[{extra}]'")
 
 
 class RunFailed(RuntimeError):
-    """The work can't go on, and says why. The command line exits with 1."""
+    """The work can't be finished, for the reason given. The command line exits with 1."""
 
 
 class RunStopped(RuntimeError):
-    """The work was asked to stop, and can be resumed. The command line exits with 130."""
+    """The user stopped the work. The command line exits with 130."""

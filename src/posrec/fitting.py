@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from posrec.config import split_settings
@@ -16,7 +15,7 @@ from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import choose_device, out_of_memory_hint
 from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation
-from posrec.io import RUN, WEIGHTS, save_tensors, write_json
+from posrec.io import RUN, WEIGHTS, replace_array, save_tensors, write_json
 from posrec.models.base import CountingModel, SessionModel
 from posrec.models.own import find_spec, model_name
 from posrec.models.registry import ModelSpec
@@ -117,5 +116,5 @@ def evaluate_run(run: Run, data: PreparedDataset, device: str = "auto", progress
     if run.popularity is None and run.config["dataset"] == data.fingerprint:
         write_popularity(run.path, data)
     write_json(run.path / METRICS, outcome.as_json())
-    np.save(run.path / RANKS, outcome.ranks.numpy())
+    replace_array(run.path / RANKS, outcome.ranks.numpy())
     return outcome

@@ -1,4 +1,4 @@
-"""What long work reports while it runs: messages, and how far it has come.
+"""What long work reports while it runs: messages, and how much is done.
 
 Library code reports to a `Progress`; the command line passes one that draws a bar. The default prints messages to
 standard error and draws nothing.
@@ -20,7 +20,7 @@ class Progress:
         print(text, file=sys.stderr)
 
     def update(self, work: str, done: float, total: float, note: str = "") -> None:
-        """`done` of `total` in whatever unit the work counts; a new `work` starts a new bar."""
+        """`done` of `total`, in any unit; a new name of `work` starts a new bar."""
 
     def validated(self, epoch: int, metrics: dict[str, float]) -> None:
         """The validation metrics of a finished epoch, under early stopping; may raise to end the training."""
@@ -32,7 +32,7 @@ class SilentProgress(Progress):
 
 
 class TerminalProgress(Progress):
-    """Draws a bar on standard error while inside `with`; where that is not a terminal only messages are printed."""
+    """Draws a bar on standard error inside `with`. If that is not a terminal, only messages are printed."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False, emoji=False)

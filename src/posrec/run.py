@@ -29,6 +29,7 @@ from posrec.io import (
     WEIGHTS,
     load_tensors,
     read_json,
+    replace_array,
     require_folder,
     save_tensors,
     whole_folder,
@@ -84,7 +85,7 @@ def begin_run(path: Path, name: str, model_config: Any, settings: Any, data: Pre
 def write_popularity(path: Path, data: PreparedDataset) -> None:
     """How often each item was clicked in training."""
     clicks = np.bincount(data.train.items.numpy(), minlength=data.train_items + 1)[1 : data.train_items + 1]
-    write_array(path / POPULARITY, clicks.astype(np.int64))
+    replace_array(path / POPULARITY, clicks.astype(np.int64))
 
 
 def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:

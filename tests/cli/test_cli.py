@@ -1,8 +1,10 @@
-"""The command: what it prints, its exit codes, its words for what the user did wrong."""
+"""The command line: what it prints, its exit codes, and its messages about wrong input."""
 
+import inspect
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -12,8 +14,9 @@ from pathlib import Path
 import pytest
 
 import posrec
+from posrec import cli
 from posrec.data import sources
-from tests.helpers import SOURCE, command, own_process, small_shop, write_lines, write_log
+from tests.helpers import SOURCE, command, listed, own_process, small_shop, write_lines, write_log
 
 
 @pytest.fixture
@@ -124,16 +127,16 @@ def test_demo(tmp_path: Path) -> None:
     assert done.code == 0, done.err
     for words in ("best attainable", "recall", "Two sessions to test on", "fingerprint"):
         assert words in done.out
-    assert "comparison/posrec" not in done.out  # there is no run to go on with
+    assert "comparison/posrec" not in done.out  # nothing was trained, so no command for a run is suggested
     assert command("stats", tmp_path / "demo" / "data").code == 0
-    assert command("demo", "--prepare-only", "--out", tmp_path / "demo").code == 0  # and again
+    assert command("demo", "--prepare-only", "--out", tmp_path / "demo").code == 0  # may be run again
 
 
 def test_the_demo_leaves_other_peoples_files_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "clicks.csv").write_text("precious")
     done = command("demo", "--prepare-only", "--out", tmp_path / "mine")
-    assert (done.code, "is no earlier demo" in done.err) == (2, True)
+    assert (done.code, "is not an earlier demo" in done.err) == (2, True)
     assert (tmp_path / "mine" / "clicks.csv").read_text() == "precious"
 
 
@@ -148,15 +151,36 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     assert "best attainable" in report
 
 
-def test_the_installed_command_and_the_module_are_one() -> None:
+def test_the_module_runs_as_the_command() -> None:
     version = own_process("--version")
-    assert (version.returncode, version.stdout) == (0, "posrec 0.1.0\n")
-    usage = own_process("prepare", "--help")
-    assert usage.returncode == 0
-    assert "Example: posrec prepare clicks.csv --format csv --out shop" in usage.stdout
+    assert (version.returncode, version.stdout) == (0, f"posrec {posrec.__version__}\n")
 
 
-def test_brackets_in_names_are_no_markup(tmp_path: Path) -> None:
+COMMANDS = {info.callback.__name__: info.callback for info in cli.app.registered_commands if info.callback}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_text_has_an_example_and_shows_the_extras_it_names(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rich takes `[serve]` for markup unless it is escaped, and prints "needs posrec"."""
+    monkeypatch.setenv("COLUMNS", "300")
+    shown = command(name, "--help")
+    assert shown.code == 0
+    assert f"Example: posrec {name}" in shown.out
+    written = inspect.getsource(inspect.unwrap(COMMANDS[name])).partition('"""')
+    docstring = written[2].partition('"""')[0]
+    for extra in re.findall(r"posrec\[\w+\]", written[0] + docstring):
+        assert extra in shown.out
+
+
+def test_extras_are_named_in_help_texts() -> None:
+    """So that the test above has something to check."""
+    assert "posrec[track]" in command("train", "--help").out
+    assert "posrec[tune]" in command("--help").out
+
+
+def test_brackets_in_file_names_are_printed_as_they_are(tmp_path: Path) -> None:
     folder = tmp_path / "[red]a[bold]:smile:"
     folder.mkdir()
     log = write_log(folder / "[blue]c.csv", small_shop())
@@ -169,7 +193,6 @@ def test_brackets_in_names_are_no_markup(tmp_path: Path) -> None:
 
 
 BAR = """
-import sys
 from posrec.data import sources
 sources.BLOCK_BYTES = 2000
 from posrec.cli import main
@@ -177,21 +200,18 @@ main()
 """
 
 
-def test_a_bar_moves_on_a_terminal_and_nowhere_else(tmp_path: Path) -> None:
+def test_a_bar_moves_on_a_terminal(tmp_path: Path) -> None:
     log = write_log(tmp_path / "c.csv", small_shop(3000))
-    arguments = ["prepare", str(log), "--format", "csv", "--out"]
-    quiet = own_process(*arguments, tmp_path / "quiet", code=BAR)
-    assert (quiet.returncode, "%" in quiet.stderr) == (0, False)
     ours, theirs = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "TERM": "xterm", "COLUMNS": "100"}
-    line = [sys.executable, "-c", BAR, *arguments, str(tmp_path / "out")]
+    line = [sys.executable, "-c", BAR, "prepare", str(log), "--format", "csv", "--out", str(tmp_path / "out")]
     process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=theirs)
     os.close(theirs)
     shown = b""
     while True:
         try:
             shown += os.read(ours, 4096)
-        except OSError:  # how a terminal says that the other side is gone
+        except OSError:  # how a terminal reports that the other side was closed
             break
     os.close(ours)
     assert process.wait() == 0
@@ -199,32 +219,48 @@ def test_a_bar_moves_on_a_terminal_and_nowhere_else(tmp_path: Path) -> None:
     assert b" %" in shown
 
 
-def test_interrupting_leaves_nothing(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "c.csv", small_shop())
-    code = """
+def test_no_bar_is_drawn_where_there_is_no_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = write_log(tmp_path / "c.csv", small_shop(3000))
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 2000)
+    done = command("prepare", log, "--format", "csv", "--out", tmp_path / "out")
+    assert (done.code, "%" in done.err) == (0, False)
+
+
+INTERRUPTED = """
 import os, time
 from pathlib import Path
 import posrec.data.prepare as prepare
-def slow(*_):
-    Path(os.environ["READY"]).touch()
-    time.sleep(60)
+def slow(path, array):
+    path.write_bytes(b"half an array")
+    Path(os.environ["UNDER_WAY"]).touch()
+    time.sleep(600)
 prepare.write_array = slow
 from posrec.cli import main
 main()
 """
-    ready, out = tmp_path / "ready", tmp_path / "out"
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "READY": str(ready)}
-    line = [sys.executable, "-c", code, "prepare", str(log), "--format", "csv", "--out", str(out)]
-    process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True)
-    for _ in range(600):
-        if ready.exists() or process.poll() is not None:
-            break
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate()
-    assert process.returncode in (1, 130)
+
+
+def test_interrupting_leaves_nothing(tmp_path: Path) -> None:
+    """Ctrl-C while the arrays are being written."""
+    log = write_log(tmp_path / "c.csv", small_shop())
+    under_way = tmp_path / "under way"
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "UNDER_WAY": str(under_way)}
+    line = [sys.executable, "-c", INTERRUPTED, "prepare", str(log), "--format", "csv", "--out", str(tmp_path / "out")]
+    # As a terminal starts it: what a shell starts in the background ignores SIGINT, and so would its children.
+    listen = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=listen)
+    try:
+        while not under_way.exists():
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "error: interrupted; nothing was left half-written"
     assert "Traceback" not in err
-    assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == []
+    assert listed(tmp_path) == ["c.csv", "under way"]
 
 
 def test_a_closed_pipe_is_no_traceback(log: Path, tmp_path: Path) -> None:

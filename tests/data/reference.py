@@ -1,4 +1,4 @@
-"""Slow, plain restatements of the two recipes, written from their descriptions and sharing nothing with the package."""
+"""Slow and plain versions of the two recipes, written from their descriptions; they share no code with the package."""
 
 from collections import Counter
 from fractions import Fraction
@@ -82,7 +82,7 @@ def clean(
     days: float | None = None,
     share: float = 0.1,
 ) -> Split:
-    """What an engineer wants: filters to a fixpoint, sessions split by their first click, none lost on the boundary."""
+    """Filters repeated until they hold, sessions split by their first click, none lost on the boundary."""
     by_user: dict[str, list[tuple[int, str]]] = {}
     for session, item, time in clicks:
         by_user.setdefault(session, []).append((time, item))

@@ -1,4 +1,4 @@
-"""Random logs: few sessions and items, so that they repeat; times that tie and sit on boundaries; any order."""
+"""Random logs in any order: few sessions and items, so that they repeat, and times that are equal or on boundaries."""
 
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import posrec
@@ -39,7 +39,7 @@ def test_sessions_are_flat_arrays() -> None:
     assert (sessions.part(1, 1).sessions, sessions.part(1, 1).longest) == (0, 0)
 
 
-def test_loading_maps_and_never_writes(data: PreparedDataset) -> None:
+def test_loading_maps_the_arrays_and_never_writes_to_them(data: PreparedDataset) -> None:
     again = posrec.load(data.path)
     assert again.train.items.dtype == torch.int32
     before = (data.path / "train_items.npy").read_bytes()
@@ -55,7 +55,7 @@ def test_the_arrays_are_what_numpy_reads(data: PreparedDataset) -> None:
     assert np.load(data.path / "train_offsets.npy").tolist() == list(range(0, 82, 3))
 
 
-def test_the_fingerprint_is_of_content_not_of_place(data: PreparedDataset, tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_content_and_not_on_the_path(data: PreparedDataset, tmp_path: Path) -> None:
     shutil.copytree(data.path, tmp_path / "elsewhere")
     assert stats(posrec.load(tmp_path / "elsewhere"))["fingerprint"] == data.fingerprint
     log = write_log(tmp_path / "another name.csv", small_shop())
@@ -75,6 +75,7 @@ def test_any_changed_byte_changes_the_fingerprint(data: PreparedDataset, tmp_pat
         stats(posrec.load(folder))
 
 
+@settings(max_examples=20)
 @given(st.integers(0, 29), st.integers(0, 2), st.sampled_from(["session", "item", "time"]))
 def test_any_changed_click_changes_the_fingerprint(
     data: PreparedDataset, tmp_path: Path, session: int, step: int, what: str
@@ -85,7 +86,11 @@ def test_any_changed_click_changes_the_fingerprint(
     changed = {
         "session": (f"s{(session + 1) % 30}", item, time),
         "item": (name, "i0" if item != "i0" else "i1", time),
-        "time": (name, item, time - 1_800_000),  # what changes no order and no first click is not kept
+        "time": (
+            name,
+            item,
+            time - 1_800_000,
+        ),  # by enough to change the order of clicks or the first one, since other times are not kept
     }[what]
     clicks[place] = changed
     log = write_log(tmp_path / "c.csv", clicks)
@@ -93,7 +98,7 @@ def test_any_changed_click_changes_the_fingerprint(
     assert other.fingerprint != data.fingerprint
 
 
-def test_the_validation_mark_is_content(data: PreparedDataset) -> None:
+def test_the_start_of_validation_is_part_of_the_fingerprint(data: PreparedDataset) -> None:
     start = data.manifest["validation_start"]
     assert fingerprint(data.path, start) == data.fingerprint != fingerprint(data.path, start - 1)
 
@@ -133,8 +138,9 @@ DAMAGES = {
     "missing array": "train_items.npy can't be read", "truncated array": "train_items.npy can't be read",
     "other type": "holds int64, not int32", "shorter array": "train arrays don't fit together",
     "pickled array": "can't be read", "empty array": "can't be read",
-    "wrong schema": "has dataset schema 99, this version reads 1", "manifest cut short": "lacks counts, fingerprint",
-    "manifest a list": "schema None", "manifest no JSON": "is not JSON", "no manifest": "no prepared dataset",
+    "wrong schema": "has dataset schema 99, and this version reads 1",
+    "manifest cut short": "lacks counts, fingerprint",
+    "manifest a list": "schema None", "manifest no JSON": "is not JSON", "no manifest": "is not a prepared dataset",
     "no vocabulary": "vocabulary.json is missing", "shorter vocabulary": "vocabulary doesn't fit",
 }  # fmt: skip
 

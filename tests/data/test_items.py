@@ -1,4 +1,4 @@
-"""What is known about items rides along in the vocabulary."""
+"""The columns of an items file reach the vocabulary."""
 
 from datetime import date
 from pathlib import Path
@@ -29,10 +29,10 @@ def test_every_kind_of_file(tmp_path: Path, kind: str) -> None:
         path.write_bytes(gzip.compress(table.write_csv().encode()))
     else:
         table.write_csv(path, separator="\t" if kind == "tsv" else ",")
-    hearing = RecordingProgress()
-    items = read_items(path, hearing)
+    progress = RecordingProgress()
+    items = read_items(path, progress)
     assert items.of(IDS) == {"title": ["Boot", "Tent, red", None]}
-    assert hearing.messages == [f"items.{kind}: column 'Name' read as the title"]
+    assert progress.messages == [f"items.{kind}: column 'Name' read as the title"]
 
 
 def test_columns_of_any_type_reach_the_prepared_vocabulary(tmp_path: Path) -> None:

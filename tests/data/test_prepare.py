@@ -1,4 +1,4 @@
-"""Whole recipes, file to folder, against slow plain restatements of them on random logs."""
+"""Whole recipes, from file to folder, against slow and plain versions of them on random logs."""
 
 import json
 from datetime import UTC, datetime
@@ -110,7 +110,7 @@ def test_the_clean_recipe(tmp_path: Path, clicks: list[Click], options: dict[str
     check(data, *reference.clean(clicks, **options))
 
 
-def test_the_account_adds_up(tmp_path: Path) -> None:
+def test_the_counts_of_the_steps_add_up(tmp_path: Path) -> None:
     clicks = [*small_shop(), ("alone", "i0", 1_700_000_000_000), ("rare", "x", 1_700_000_000_000), ("rare", "i1", 1)]
     data = posrec.prepare(write_log(tmp_path / "c.csv", clicks), "csv", tmp_path / "out", progress=SilentProgress())
     steps = data.manifest["steps"]
@@ -134,7 +134,7 @@ def test_validation_is_the_last_tenth_and_a_view(tmp_path: Path) -> None:
     assert int(data.validation.times[0]) == 1_700_000_000_000 + 41 * 3_600_000
 
 
-def test_users_are_cut_at_half_an_hour_and_it_is_said(tmp_path: Path) -> None:
+def test_users_are_split_after_half_an_hour_of_inactivity_and_it_is_reported(tmp_path: Path) -> None:
     half_hour = 1_800_000
     clicks = [
         (f"u{user}", f"i{step}", 1_700_000_000_000 + user * 86_400_000 + place)
@@ -145,12 +145,12 @@ def test_users_are_cut_at_half_an_hour_and_it_is_said(tmp_path: Path) -> None:
     data = posrec.prepare(log, "csv", tmp_path / "out", min_support=1, progress=hearing)
     assert raw(data.train, data.vocabulary)[:2] == [["i0", "i1"], ["i2", "i3"]]
     assert "c.csv: column 'user_id' read as the user" in hearing.messages
-    assert "a log of users: cut into sessions at 30m of silence (--gap)" in hearing.messages
+    assert "a log of users: split into sessions after 30m of inactivity (--gap)" in hearing.messages
     whole = posrec.prepare(log, "csv", tmp_path / "day", min_support=1, gap="1d", progress=SilentProgress())
     assert raw(whole.train, whole.vocabulary)[0] == ["i0", "i1", "i2", "i3"]
 
 
-def test_a_split_made_before_is_kept(tmp_path: Path) -> None:
+def test_an_existing_split_is_kept(tmp_path: Path) -> None:
     train = write_lines(tmp_path / "train.txt", ["1 2", "7", "3 4 5"])
     test = write_lines(tmp_path / "test.txt", ["2 9 1", "8"])
     data = posrec.prepare(train, "sessions", tmp_path / "out", test=test, progress=SilentProgress())
@@ -170,7 +170,7 @@ def test_defaults_belong_to_the_format(tmp_path: Path) -> None:
     assert (clean.train.sessions, clean.test.sessions) == (54, 6)
 
 
-def test_the_manifest_says_how_it_was_made(tmp_path: Path) -> None:
+def test_the_manifest_says_how_the_dataset_was_made(tmp_path: Path) -> None:
     log = write_log(tmp_path / "c.csv", small_shop())
     posrec.prepare(log, "csv", tmp_path / "out", fraction="1/2", gap="1h", progress=SilentProgress())
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
@@ -231,7 +231,7 @@ def test_the_raw_excerpt_as_the_field_prepares_it(real_data: Path, tmp_path: Pat
         assert reference.samples(raw(data.train, data.vocabulary)) == reference.recent(train, fraction)
 
 
-def test_a_given_split_stands_in_order_of_time(tmp_path: Path) -> None:
+def test_an_existing_split_is_put_in_order_of_time(tmp_path: Path) -> None:
     """Sessions in any order in the file; validation must be the latest of them."""
     for name in ("train", "test"):
         rows = [f"s{number},i{number % 3 + step},{1_700_000_000 + 1000 * (number * 7 % 20) + step}"

@@ -1,4 +1,4 @@
-"""Blocks of whole lines, from whatever the user named."""
+"""The user's files as blocks of whole lines."""
 
 import gzip
 from pathlib import Path
@@ -15,7 +15,7 @@ from posrec.progress import SilentProgress
 
 
 @given(
-    # No line begins like a packed file or a byte order mark: those are read as what they look like.
+    # No line begins like a compressed file or a byte order mark, which would be read as one.
     st.lists(st.binary(max_size=20).map(lambda line: line.lstrip(b"\xef\x1f\x28")), max_size=20),
     st.integers(1, 64),
     st.sampled_from([bytes, gzip.compress, zstandard.compress]),
@@ -71,7 +71,7 @@ def test_files_are_found_in_order(tmp_path: Path) -> None:
         ("zero", "empty"),
     ],
 )
-def test_what_is_no_log_is_refused(tmp_path: Path, name: str, message: str) -> None:
+def test_paths_that_are_not_files_with_content_are_refused(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "zero").touch()
     with pytest.raises(InputError, match=message):

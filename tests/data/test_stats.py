@@ -1,4 +1,4 @@
-"""The figures of `posrec stats`, by hand and against slow restatements."""
+"""The figures of `posrec stats`, worked out by hand and against slow versions."""
 
 from collections import Counter
 from pathlib import Path

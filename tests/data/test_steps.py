@@ -1,4 +1,4 @@
-"""Every verb of a recipe against what it says, spelled out slowly."""
+"""Every step of a recipe against a slow and plain version of it."""
 
 from collections import Counter
 from fractions import Fraction
@@ -17,7 +17,7 @@ Sessions = list[list[tuple[str, int]]]
 
 
 def grouped(clicks: list[Click], by_time: bool = True) -> Sessions:
-    """What group_sessions promises."""
+    """What group_sessions must give."""
     sessions: dict[str, list[tuple[str, int]]] = {}
     for session, item, time in clicks:
         sessions.setdefault(session, []).append((item, time))
@@ -25,7 +25,7 @@ def grouped(clicks: list[Click], by_time: bool = True) -> Sessions:
 
 
 @given(strategies.clicks, st.booleans())
-def test_sessions_stand_in_order_of_appearance(clicks: list[Click], by_time: bool) -> None:
+def test_sessions_are_in_order_of_appearance(clicks: list[Click], by_time: bool) -> None:
     assert sessions_of(steps.group_sessions(frame(clicks), by_time)) == grouped(clicks, by_time)
 
 
@@ -43,20 +43,20 @@ def test_numbers_by_appearance(codes: list[int]) -> None:
     assert first.tolist() == [codes.index(code) for code in distinct]
 
 
-def test_a_gap_of_exactly_the_silence_does_not_cut() -> None:
+def test_inactivity_of_exactly_the_gap_does_not_cut() -> None:
     clicks = steps.group_sessions(frame([("u", "a", 0), ("u", "b", 1000), ("u", "c", 2001), ("v", "d", 2001)]))
-    assert sessions_of(steps.cut_at_silence(clicks, 1000)) == [[("a", 0), ("b", 1000)], [("c", 2001)], [("d", 2001)]]
+    assert sessions_of(steps.cut_at_inactivity(clicks, 1000)) == [[("a", 0), ("b", 1000)], [("c", 2001)], [("d", 2001)]]
 
 
 @given(strategies.clicks, st.integers(1, 30 * strategies.HOUR))
-def test_cutting_at_silence(clicks: list[Click], gap: int) -> None:
+def test_cutting_at_inactivity(clicks: list[Click], gap: int) -> None:
     cut: Sessions = []
     for session in grouped(clicks):
         for place, click in enumerate(session):
             if place == 0 or click[1] - session[place - 1][1] > gap:
                 cut.append([])
             cut[-1].append(click)
-    assert sessions_of(steps.cut_at_silence(steps.group_sessions(frame(clicks)), gap)) == cut
+    assert sessions_of(steps.cut_at_inactivity(steps.group_sessions(frame(clicks)), gap)) == cut
 
 
 @given(strategies.clicks)
@@ -157,7 +157,7 @@ def test_unseen_items(test: list[Click], train: list[Click]) -> None:
 
 
 @given(strategies.clicks, st.fractions(0, 1).filter(bool))
-def test_recent_samples_are_the_fields(clicks: list[Click], fraction: Fraction) -> None:
+def test_recent_samples_are_those_of_the_field(clicks: list[Click], fraction: Fraction) -> None:
     sessions = [[item for item, _ in session] for session in grouped(clicks) if len(session) > 1]
     whole = steps.drop_short_sessions(steps.group_sessions(frame(clicks)), 2)
     kept = [[item for item, _ in session] for session in sessions_of(steps.keep_recent_samples(whole, fraction))]

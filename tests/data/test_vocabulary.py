@@ -46,7 +46,7 @@ def test_columns_fit_the_items() -> None:
 @pytest.mark.parametrize(
     "content", ["[]", "{}", '{"ids": ["a"], "columns": {"title": []}}', '{"ids": 5, "columns": {}}', "{"]
 )
-def test_what_is_no_vocabulary_is_refused(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_not_a_vocabulary_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE).write_text(content)
     with pytest.raises(InputError, match=r"vocabulary\.json"):
         Vocabulary.load(tmp_path)

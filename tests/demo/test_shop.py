@@ -1,4 +1,4 @@
-"""The demo shop keeps its promises: the process, its exact chances, and the ceiling they give."""
+"""The demo shop: its log, the exact probabilities of its process, and the ceiling that follows from them."""
 
 from collections import Counter
 from pathlib import Path
@@ -29,7 +29,7 @@ def in_shop_numbers(shop: Shop, data: PreparedDataset) -> SessionDataset:
     return SessionDataset(lookup[data.test.items.long() - 1], data.test.offsets, data.test.times)
 
 
-def test_the_shop_is_as_big_as_promised(data: PreparedDataset) -> None:
+def test_the_size_of_the_shop(data: PreparedDataset) -> None:
     assert len(data.vocabulary) == 720
     titles = data.vocabulary.columns["title"]
     assert len(set(data.vocabulary.ids)) == len(set(titles)) == len(titles)
@@ -53,7 +53,7 @@ def test_the_same_shop_every_time(data: PreparedDataset, tmp_path: Path) -> None
 
 
 def slow_chances(shop: Shop, session: list[int]) -> Counter[int]:
-    """The process as the module's docstring tells it, for one session of catalogue numbers."""
+    """The process as the module's docstring describes it, for one session of catalogue numbers."""
     catalogue, chances = shop.catalogue, Counter[int]()
     first, last, n = session[0], session[-1], len(session)
     per_line = catalogue.colours * catalogue.sizes
@@ -82,7 +82,7 @@ def slow_chances(shop: Shop, session: list[int]) -> Counter[int]:
     return chances
 
 
-def test_the_chances_are_the_processs(shop: Shop) -> None:
+def test_the_probabilities_are_those_of_the_process(shop: Shop) -> None:
     random = np.random.default_rng(5)
     sessions = [random.integers(0, shop.catalogue.items, length).tolist() for length in (1, 2, 3, 7, 20)]
     sessions.append([3, 9, 3, 3, 9])  # repeats add up
@@ -94,13 +94,13 @@ def test_the_chances_are_the_processs(shop: Shop) -> None:
 
 
 def realised(shop: Shop, test: SessionDataset, blind: str = "") -> torch.Tensor:
-    """[samples] whether the target is in the oracle's top 20; the oracle may be `blind` to an end of the session."""
+    """[samples] whether the target is in the oracle's top 20; the oracle may be `blind` to one end of the session."""
     hits = []
     for samples in torch.arange(len(test)).split(2048):
         batch = collate(test, samples, LONGEST)
         items, rows = batch.items.clone(), torch.arange(len(samples))
         last = batch.lengths - 1
-        if blind == "first":  # sees the last item in its place
+        if blind == "first":  # sees the last item instead
             items[:, 0] = items[rows, last]
         elif blind == "last":
             items[rows, last] = items[:, 0]
@@ -121,6 +121,6 @@ def test_the_ceiling_is_what_the_best_ranking_reaches(shop: Shop, data: Prepared
     for metric in ("recall", "mrr", "ndcg"):
         figures = [data.ceiling[f"{metric}@{k}"] for k in (5, 10, 20)]
         assert 0 < figures[0] < figures[1] < figures[2] < 1
-    # An oracle that does not know one end of the session is clearly worse: both ends decide.
+    # An oracle that does not see one end of the session is clearly worse: both ends matter.
     for end in ("first", "last"):
         assert float(realised(shop, test, end).mean()) < float(hits.mean()) - 0.1

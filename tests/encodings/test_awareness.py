@@ -1,4 +1,4 @@
-"""The analyser on schemes with known answers: the paper's, learned tables, users' own."""
+"""The analysis of schemes with known answers: the paper's, learned tables, and users' own."""
 
 import math
 
@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from posrec.encodings.awareness import Analysis, Pair, analyse, examined_names
+from posrec.encodings.awareness import Analysis, analyse
 from posrec.encodings.schemes import LEARNED, make_encoding
+from posrec.encodings.table import PositionPair, examined_names
 
 BASE = {name: make_encoding(name, d=8, max_length=30).double() for name in ("spe", "rspe", "dpe")}
 
@@ -53,7 +54,7 @@ def test_every_scheme_has_an_expected_answer() -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_each_answer_comes_with_true_evidence(name: str) -> None:
-    """Counterexamples are checked against the scheme itself, not against the analyser's own table."""
+    """Counterexamples are checked against the scheme itself, not against the table of the analysis."""
     found = analyse(name, max_length=12, d=8)
     encoding = None if name in (*LEARNED, "sum") else make_encoding(name, d=8, max_length=12).double()
     for awareness, places in ((found.forward, same_position), (found.backward, same_reverse_position)):
@@ -74,15 +75,15 @@ def test_each_answer_comes_with_true_evidence(name: str) -> None:
         assert awareness.holds == (awareness.dimensions != () and awareness.collision is None)
 
 
-def same_position(pair: Pair) -> bool:
+def same_position(pair: PositionPair) -> bool:
     return pair.positions[0] == pair.positions[1]
 
 
-def same_reverse_position(pair: Pair) -> bool:
+def same_reverse_position(pair: PositionPair) -> bool:
     return pair.lengths[0] - pair.positions[0] == pair.lengths[1] - pair.positions[1]
 
 
-def read(encoding: torch.nn.Module, pair: Pair) -> tuple[tuple[float, ...], ...]:
+def read(encoding: torch.nn.Module, pair: PositionPair) -> tuple[tuple[float, ...], ...]:
     values = []
     for position, length in zip(pair.positions, pair.lengths, strict=True):
         forward = torch.arange(length).unsqueeze(0)
@@ -116,12 +117,12 @@ def test_the_counterexample_for_spe_is_that_of_the_paper() -> None:
         ("ldpe", 8, False),
         ("alpe", 8, False),
         ("2dlpe", 8, False),
-        ("spe", 3, False),  # a sine without its cosine can't be moved on
+        ("spe", 3, False),  # a sine without its cosine can't be moved by a matrix
         ("spe", 7, False),
         ("dpe", 6, False),
     ],
 )
-def test_which_schemes_move_on_by_one_matrix(name: str, d: int, holds: bool) -> None:
+def test_which_schemes_are_moved_on_by_one_matrix(name: str, d: int, holds: bool) -> None:
     linear = analyse(name, max_length=30, d=d).linear
     assert linear.holds == holds
     assert not linear.trivial
@@ -188,8 +189,8 @@ def test_a_scheme_in_float32_is_judged_by_the_rounding_of_float32() -> None:
     assert found.backward.dimensions == LAST
 
 
-def test_bad_sizes_and_values_are_told() -> None:
-    with pytest.raises(ValueError, match="max_length=1"):
+def test_bad_sizes_and_values_are_refused() -> None:
+    with pytest.raises(ValueError, match="max_length=1: must be at least 2"):
         analyse("spe", max_length=1, d=4)
     with pytest.raises(ValueError, match="not finite"):
         analyse(lambda f, b, n: torch.full((*f.shape, 2), torch.nan), 3, 2)
@@ -205,7 +206,7 @@ def test_bad_sizes_and_values_are_told() -> None:
 def test_dimensions_are_sorted_by_what_they_depend_on(
     max_length: int, d: int, forward: list[bool], backward: list[bool]
 ) -> None:
-    """Each dimension is told to depend on the position, on the reverse position, on both (mixed), or on nothing."""
+    """Each dimension depends on the position, on the reverse position, on both (mixed), or on nothing."""
     uses_forward, uses_backward = torch.tensor(forward[:d]).double(), torch.tensor(backward[:d]).double()
 
     def mixed(f: Tensor, b: Tensor, length: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the documentation shows is run: every Python block, and every command of the errata with what it prints."""
+"""The documentation's Python blocks run, and every command of the errata prints what the page shows."""
 
 import contextlib
 import io

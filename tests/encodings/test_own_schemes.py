@@ -1,12 +1,10 @@
-"""Encodings that a user brings: a function, a module or a class; what does not fit is told at once."""
+"""A user's own encoding may be a function, a module or a class; a wrong shape is reported at once."""
 
 import pytest
 import torch
 from tests.encodings.plain_sessions import session
 
-from posrec.encodings.schemes import (
-    make_encoding,
-)
+from posrec.encodings.schemes import make_encoding
 
 
 def counting(forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
@@ -25,7 +23,7 @@ class Scaled(torch.nn.Module):
 def test_a_users_own_function_module_or_class_is_accepted() -> None:
     assert make_encoding(counting, d=2, max_length=9)(*session(2))[0].tolist() == [[0, 1], [1, 0]]
     assert make_encoding(Scaled, d=3, max_length=4)(*session(2))[0, 1].tolist() == [0.25] * 3
-    own = Scaled(3, 4).to("meta")  # as one that is on an accelerator already
+    own = Scaled(3, 4).to("meta")  # like a module that is already on an accelerator
     assert make_encoding(own, d=3, max_length=9) is own
 
 
@@ -38,6 +36,6 @@ def test_a_users_own_function_module_or_class_is_accepted() -> None:
         (lambda forward, backward, length: [[0.0]], "list"),
     ],
 )
-def test_a_wrong_shape_from_a_users_scheme_is_told_at_once(own: object, seen: str) -> None:
+def test_a_wrong_shape_from_a_users_scheme_is_reported_at_once(own: object, seen: str) -> None:
     with pytest.raises(ValueError, match=rf"gave {seen} .* it must give floats of \(1, 2, 3\)"):
         make_encoding(own, d=3, max_length=9)

@@ -6,8 +6,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from posrec.encodings.awareness import Cells, analyse, collision
+from posrec.encodings.awareness import analyse, collision
 from posrec.encodings.schemes import make_encoding
+from posrec.encodings.table import EncodingTable
 
 BASE = {name: make_encoding(name, d=8, max_length=30).double() for name in ("spe", "rspe", "dpe")}
 ALL, FIRST, LAST = tuple(range(8)), tuple(range(4)), tuple(range(4, 8))
@@ -120,7 +121,7 @@ def test_the_literal_reading_compares_only_positions_of_the_two_lengths() -> Non
     assert found.forward.holds_by_pair
 
 
-def test_slow_sinusoids_are_told_apart_and_rounding_is_not() -> None:
+def test_slow_sinusoids_differ_and_rounding_noise_does_not() -> None:
     slow = analyse(lambda f, b, n: torch.cos(f.double() / 10000).unsqueeze(-1).expand(-1, -1, 2), max_length=3, d=2)
     assert slow.forward.holds
     assert not slow.backward.holds
@@ -128,7 +129,7 @@ def test_slow_sinusoids_are_told_apart_and_rounding_is_not() -> None:
     assert noise.forward.holds
 
 
-def test_rounding_noise_of_a_dimension_that_should_be_zero_is_no_information() -> None:
+def test_a_dimension_of_rounding_noise_counts_as_zero() -> None:
     def cancelled(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         return torch.stack([torch.ones(forward.shape), 1e-17 * forward], dim=-1).double()
 
@@ -149,15 +150,17 @@ def test_the_scale_of_an_encoding_changes_nothing(factor: float) -> None:
     points=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=12),
     tolerance=st.sampled_from([0.5, 1.5, 2.5]),
 )
-@example(points=[(0, 1), (2, 0), (1, 2)], tolerance=1.5)  # by the weighted sum, the second stands between the others
+@example(points=[(0, 1), (2, 0), (1, 2)], tolerance=1.5)  # by the weighted sum, the second is between the others
 @settings(max_examples=200, deadline=None)
 def test_a_collision_is_found_exactly_when_comparing_every_two_rows_finds_one(
     points: list[tuple[int, int]], tolerance: float
 ) -> None:
-    """With a tolerance this wide, equal rows often do not stand side by side in the analyser's order."""
+    """With a tolerance this wide, equal rows are often not side by side in the order of the weighted sum."""
     count = torch.arange(len(points))
-    cells = Cells(torch.tensor(points).double(), torch.ones(2), count, torch.full_like(count, len(points)), tolerance)
-    found = collision(cells, count, torch.tensor([True, True]))
+    table = EncodingTable(
+        torch.tensor(points).double(), torch.ones(2), count, torch.full_like(count, len(points)), tolerance
+    )
+    found = collision(table, count, torch.tensor([True, True]))
     equal = [
         (a, b)
         for b in range(len(points))

@@ -1,15 +1,11 @@
-"""The relative encoding, which biases attention instead of being added to items."""
+"""The relative encoding, which adds a bias to attention instead of vectors to items."""
 
 import warnings
 
 import torch
 from tests.encodings.plain_sessions import session
 
-from posrec.encodings.schemes import (
-    RPE,
-    attention_bias,
-    make_encoding,
-)
+from posrec.encodings.schemes import RPE, attention_bias, make_encoding
 
 
 def relative(heads: int = 2) -> RPE:

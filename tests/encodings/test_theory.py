@@ -1,11 +1,12 @@
-"""The paper's statements, and that the checks behind them can fail."""
+"""The paper's statements, and proof that their checks can fail."""
 
 import pytest
 import torch
 from torch import Tensor
 
-from posrec.encodings.awareness import Awareness, analyse, build, examined_names, tabulate
+from posrec.encodings.awareness import Awareness, analyse
 from posrec.encodings.schemes import RPE
+from posrec.encodings.table import build, examined_names, tabulate
 from posrec.encodings.theory import PAPER, PaperClaim, bias_is_relative, differences, mirrored, shares_steps, statements
 
 FALSE = {"Section 3.4, ASPE linear", "Section 3.4, 2DSPE aware"}
@@ -13,9 +14,9 @@ FALSE = {"Section 3.4, ASPE linear", "Section 3.4, 2DSPE aware"}
 
 @pytest.mark.parametrize(("max_length", "d"), [(12, 8), (70, 100)])
 def test_all_statements_but_two_hold(max_length: int, d: int) -> None:
-    worked = statements(max_length, d)
-    assert {statement.name for statement in worked if not statement.holds} == FALSE
-    names = [statement.name for statement in worked]
+    checked = statements(max_length, d)
+    assert {statement.name for statement in checked if not statement.holds} == FALSE
+    names = [statement.name for statement in checked]
     assert len(names) == len(set(names)) == 15
     for numbered in ("Property 3.1", "Property 3.2", "Property 3.3", "Theorem 3.4", "Corollary 3.5", "Theorem 4.1"):
         assert numbered in names
@@ -46,21 +47,21 @@ def test_steps_that_change_with_the_length_are_found() -> None:
     def faster_in_longer_sessions(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         return torch.stack([forward, forward * (length.unsqueeze(1) // 4)], dim=-1).double()
 
-    cells = tabulate(build(faster_in_longer_sessions, 6, 2), 6)
-    assert shares_steps(cells, on(0), backward=False)
-    assert not shares_steps(cells, on(1), backward=False)
-    assert not shares_steps(cells, on(0, 1), backward=False)
+    table = tabulate(build(faster_in_longer_sessions, 6, 2), 6)
+    assert shares_steps(table, on(0), backward=False)
+    assert not shares_steps(table, on(1), backward=False)
+    assert not shares_steps(table, on(0, 1), backward=False)
 
 
 def test_backward_steps_are_lined_up_at_the_last_click() -> None:
-    cells = tabulate(build(lambda f, b, n: torch.stack([b**2, f**2], dim=-1).double(), 6, 2), 6)
-    assert shares_steps(cells, on(0), backward=True)
-    assert not shares_steps(cells, on(0), backward=False)
-    assert shares_steps(cells, on(1), backward=False)
-    assert not shares_steps(cells, on(1), backward=True)
+    table = tabulate(build(lambda f, b, n: torch.stack([b**2, f**2], dim=-1).double(), 6, 2), 6)
+    assert shares_steps(table, on(0), backward=True)
+    assert not shares_steps(table, on(0), backward=False)
+    assert shares_steps(table, on(1), backward=False)
+    assert not shares_steps(table, on(1), backward=True)
 
 
-def test_rounding_of_a_step_is_no_step() -> None:
+def test_rounding_does_not_count_as_another_step() -> None:
     def noisy(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         return (forward + 1e-15 * length.unsqueeze(1)).unsqueeze(-1).expand(-1, -1, 2).double() / 10
 
@@ -87,6 +88,6 @@ def on(*dimensions: int) -> Awareness:
     return Awareness(True, True, dimensions, (), None)
 
 
-def test_only_the_plain_sum_mirrors_itself() -> None:
+def test_only_the_plain_sum_and_constants_are_symmetric() -> None:
     mirrors = [name for name in examined_names() if mirrored(tabulate(build(name, 9, 6), 9))]
     assert mirrors == ["none", "rpe", "sum"]

@@ -1,4 +1,4 @@
-"""Good lines of every text format, and what is expected of the command where a line is not."""
+"""Good lines of every text format, and a check that the command refuses a bad one."""
 
 from pathlib import Path
 
@@ -13,19 +13,19 @@ OTTO = [f'{{"session":{n},"events":[{{"aid":1,"ts":{n},"type":"clicks"}}]}}' for
 
 
 def refused(tmp_path: Path, *arguments: object, says: list[str], out: str = "out") -> str:
-    """The command turns this away with 2, in one or two lines that say all of `says`, and leaves nothing behind."""
+    """The command exits with 2, prints one or two lines that contain all of `says`, and leaves no file behind."""
     before = sorted(tmp_path.rglob("*"))
     done = command("prepare", *arguments, "--out", tmp_path / out)
-    complaint = done.err[done.err.index("error:") :]
+    message = done.err[done.err.index("error:") :]
     assert done.code == 2, done.err
     assert "Traceback" not in done.err
-    assert complaint.count("\n") <= 2
+    assert message.count("\n") <= 2
     for words in says:
-        assert words in complaint, complaint
+        assert words in message, message
     assert sorted(tmp_path.rglob("*")) == before
-    return complaint
+    return message
 
 
 def changed(lines: list[str], number: int, line: str) -> list[str]:
-    """`lines` with another one as line `number`, counted from 1 as an editor does."""
+    """`lines` with line `number` replaced, counted from 1 as an editor does."""
     return [*lines[: number - 1], line, *lines[number:]]

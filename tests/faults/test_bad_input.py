@@ -1,4 +1,4 @@
-"""Bad input, through the command: exit code 2, a line or two that say what, where and what to do; nothing written."""
+"""Bad input to the command: exit code 2, one or two lines that say what, where and what to do, and nothing written."""
 
 import gzip
 import os
@@ -43,7 +43,7 @@ def test_an_empty_file_of_every_format(tmp_path: Path, format: str) -> None:
         ("recbole", "session_id:token\titem_id:token\ttimestamp:float"),
     ],
 )
-def test_a_header_alone(tmp_path: Path, format: str, header: str) -> None:
+def test_a_file_with_only_a_header(tmp_path: Path, format: str, header: str) -> None:
     log = write_lines(tmp_path / "a.csv", [header])
     refused(tmp_path, log, "--format", format, says=["a.csv holds no clicks", "header"])
 
@@ -70,7 +70,7 @@ def test_a_missing_column(tmp_path: Path) -> None:
     refused(tmp_path, log, "--format", "retailrocket", says=["a.csv has no column 'visitorid'"])
     refused(tmp_path, log, "--format", "csv", "--events", "x", "--item-column", "thing", says=["looks like the event"])
     twice = write_lines(tmp_path / "b.csv", ["session,item,item,time", "1,2,2,3"])
-    refused(tmp_path, twice, "--format", "csv", says=["b.csv, line 1: the column 'item' stands twice"])
+    refused(tmp_path, twice, "--format", "csv", says=["b.csv, line 1: the column 'item' appears twice"])
     table = tmp_path / "c.parquet"
     pl.DataFrame({"session": [1], "item": [1]}).write_parquet(table)
     refused(tmp_path, table, "--format", "parquet", says=["c.parquet has no column that looks like the time"])
@@ -124,7 +124,11 @@ def test_damaged_parquet(tmp_path: Path) -> None:
     whole = (tmp_path / "a.parquet").read_bytes()
     (tmp_path / "a.parquet").write_bytes(whole[:-100])
     refused(
-        tmp_path, tmp_path / "a.parquet", "--format", "parquet", says=["a.parquet is no Parquet file, or is cut short"]
+        tmp_path,
+        tmp_path / "a.parquet",
+        "--format",
+        "parquet",
+        says=["a.parquet is not a Parquet file, or is cut short"],
     )
     (tmp_path / "a.parquet").write_bytes(whole[:4] + b"\xff" * 60 + whole[64:])
     refused(tmp_path, tmp_path / "a.parquet", "--format", "parquet", says=["a.parquet, after row 0: can't be read"])
@@ -137,8 +141,8 @@ def test_damaged_parquet(tmp_path: Path) -> None:
         ("item", [1.0, float("nan")], "row 2: the item (column 'item') is missing"),
         ("item", [1, -1], "row 2: the item (column 'item') is -1, and an id can't be negative"),
         ("session", ["", "x"], "row 1: the session (column 'session') is missing"),
-        ("time", ["2014-01-01", "x"], "row 2: 'x' in column 'time' is no time"),
-        ("time", [True, False], "row 1: True in column 'time' is no time"),
+        ("time", ["2014-01-01", "x"], "row 2: 'x' in column 'time' is not a time"),
+        ("time", [True, False], "row 1: True in column 'time' is not a time"),
         ("item", [[1], [2]], "a.parquet"),
     ],
 )
@@ -148,25 +152,29 @@ def test_bad_rows_of_parquet(tmp_path: Path, column: str, values: list[object], 
     refused(tmp_path, tmp_path / "a.parquet", "--format", "parquet", says=[says])
 
 
-def test_times_of_two_kinds(tmp_path: Path) -> None:
+def test_a_text_among_times_that_are_numbers(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "a.csv", changed([HEADER, *GOOD], 40, "s1,i1,2023-11-15T10:00:00Z"))
     refused(
-        tmp_path, log, "--format", "csv", says=["a.csv, line 40: '2023-11-15T10:00:00Z' in column 'timestamp' is no"]
+        tmp_path,
+        log,
+        "--format",
+        "csv",
+        says=["a.csv, line 40: '2023-11-15T10:00:00Z' in column 'timestamp' is not a number"],
     )
 
 
-def test_one_column_has_one_role(tmp_path: Path) -> None:
+def test_a_column_can_have_one_role_only(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "a.csv", [HEADER, *GOOD])
     words = ("--format", "csv", "--item-column", "session_id")
     refused(tmp_path, log, *words, says=["'session_id' can't be both the session and the item"])
 
 
-def test_a_tab_is_a_must_in_recbole(tmp_path: Path) -> None:
+def test_recbole_needs_tabs(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "a.inter", ["session_id:token,item_id:token,timestamp:float", "1,2,3"])
     refused(tmp_path, log, "--format", "recbole", says=["a.inter, line 1", "use --format csv --delimiter ','"])
 
 
-def test_an_otto_id_that_would_not_come_back(tmp_path: Path) -> None:
+def test_an_otto_id_that_would_not_be_kept_as_written(tmp_path: Path) -> None:
     lines = ['{"session": 1, "events": [{"aid": 2, "ts": 3, "type": "clicks"}]}'] * 3
     log = write_lines(tmp_path / "a.jsonl", [*lines, lines[0].replace('"aid": 2', '"aid": 1e5')])
     refused(tmp_path, log, "--format", "otto", says=["a.jsonl, line 4: a session or aid is a number with a point"])
@@ -197,7 +205,7 @@ def test_a_quote_never_closed(tmp_path: Path) -> None:
     refused(tmp_path, log, "--format", "csv", says=["a.csv", "line", "quote"])
 
 
-def test_something_else_altogether(tmp_path: Path) -> None:
+def test_files_that_are_not_logs_at_all(tmp_path: Path) -> None:
     log = tmp_path / "a.csv"
     log.write_bytes(b"x" * 200_000)
     refused(tmp_path, log, "--format", "csv", says=["a.csv, line 1"])
@@ -206,7 +214,7 @@ def test_something_else_altogether(tmp_path: Path) -> None:
         refused(tmp_path, log, "--format", format, says=["a.csv"])
 
 
-def test_every_session_filtered_away(tmp_path: Path) -> None:
+def test_a_recipe_that_leaves_nothing(tmp_path: Path) -> None:
     alone = write_log(tmp_path / "a.csv", [(f"s{n}", "i", n) for n in range(20)])
     refused(
         tmp_path,

@@ -1,4 +1,4 @@
-"""One bad line in a good log is named by its number, whatever the format and however the file is cut into blocks."""
+"""One bad line in a good log is named by its number, in every format and however the file is split into blocks."""
 
 import gzip
 from pathlib import Path
@@ -15,9 +15,9 @@ CASES = {
         [HEADER, *GOOD],
         40,
         "s1,i1,yesterday",
-        ["line 40: 'yesterday' in column 'timestamp' is no time", "write ISO 8601"],
+        ["line 40: 'yesterday' in column 'timestamp' is not a time", "write ISO 8601"],
     ),
-    "no time": ("csv", [HEADER, *GOOD], 40, "s1,i1,", ["line 40: '' in column 'timestamp' is no time"]),
+    "no time": ("csv", [HEADER, *GOOD], 40, "s1,i1,", ["line 40: '' in column 'timestamp' is not a time"]),
     "no session": (
         "csv",
         [HEADER, *GOOD],
@@ -54,7 +54,7 @@ CASES = {
         YOOCHOOSE,
         120,
         "5,2014-04-31T10:00:00.000Z,1,0",
-        ["line 120: '2014-04-31T10:00:00.000Z' in column 'timestamp' is no time"],
+        ["line 120: '2014-04-31T10:00:00.000Z' in column 'timestamp' is not a time"],
     ),
     "yoochoose item": (
         "yoochoose",
@@ -63,16 +63,22 @@ CASES = {
         "5,2014-04-30T10:00:00.000Z,,0",
         ["line 300: the item (column 'item') is missing"],
     ),
-    "diginetica date": ("diginetica", VIEWS, 9, "1;NA;1;5;soon", ["line 9: 'soon' in column 'eventdate' is no time"]),
+    "diginetica date": (
+        "diginetica",
+        VIEWS,
+        9,
+        "1;NA;1;5;soon",
+        ["line 9: 'soon' in column 'eventdate' is not a time"],
+    ),
     "diginetica timeframe": (
         "diginetica",
         VIEWS,
         9,
         "1;NA;1;x;2016-05-09",
-        ["line 9: 'x' in column 'timeframe' is no time"],
+        ["line 9: 'x' in column 'timeframe' is not a time"],
     ),
     "diginetica item": ("diginetica", VIEWS, 31, "1;NA;-3;5;2016-05-09", ["line 31: the item (column 'itemId') is -3"]),
-    "cut short where events are picked": (
+    "cut short where events are selected": (
         "retailrocket",
         EVENTS,
         20,
@@ -80,13 +86,13 @@ CASES = {
         ["line 20: 2 fields where 5 are expected"],
     ),
     "visitor": ("retailrocket", EVENTS, 20, "19,,view,6,", ["line 20: the session (column 'visitorid') is missing"]),
-    "otto no JSON": ("otto", OTTO, 12, '{"session":1,', ["line 12: not a session as OTTO writes them"]),
+    "otto no JSON": ("otto", OTTO, 12, '{"session":1,', ["line 12: not a session in OTTO's format"]),
     "otto no aid": (
         "otto",
         OTTO,
         12,
         '{"session":1,"events":[{"ts":1,"type":"clicks"}]}',
-        ["line 12: not a session as OTTO"],
+        ["line 12: not a session in OTTO"],
     ),
     "otto negative": (
         "otto",
@@ -107,23 +113,23 @@ CASES = {
         OTTO,
         12,
         '{"session":1,"events":[{"aid":4,"ts":"noon","type":"clicks"}]}',
-        ["line 12: a ts is no whole number of milliseconds"],
+        ["line 12: a ts is not a whole number of milliseconds"],
     ),
     "otto fraction": (
         "otto",
         OTTO,
         12,
         '{"session":1,"events":[{"aid":4,"ts":1.5,"type":"clicks"}]}',
-        ["line 12: a ts is no whole number"],
+        ["line 12: a ts is not a whole number"],
     ),
-    "otto ts of no size": (
+    "otto ts too large": (
         "otto",
         OTTO,
         12,
         '{"session":1,"events":[{"aid":4,"ts":99999999999999999999,"type":"clicks"}]}',
         ["line"],
     ),
-    "otto event": ("otto", OTTO, 12, '{"session":1,"events":7}', ["line 12: not a session as OTTO"]),
+    "otto event": ("otto", OTTO, 12, '{"session":1,"events":7}', ["line 12: not a session in OTTO"]),
     "negative word": ("sessions", ["1 2"] * 20, 15, "4 -5", ["line 15: an item id is negative"]),
 }
 

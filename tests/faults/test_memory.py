@@ -1,4 +1,4 @@
-"""A run that does not fit in memory says what to lower: with a real limit, in a process of its own."""
+"""A run that does not fit in memory says what to lower, under a real limit in a separate process."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import torch
 from posrec.cli import main
 import posrec.fitting, posrec.data.dataset, posrec.cli.tables
 
-torch.set_num_threads(1)  # a thread more takes address space of its own
+torch.set_num_threads(1)  # every further thread takes address space
 torch.rand(200, 200) @ torch.rand(200, 200)  # as do the buffers of the first product
 now = 1024 * int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1])
 resource.setrlimit(resource.RLIMIT_AS, (now + 400 * 2**20, -1))
@@ -37,7 +37,7 @@ def test_too_large_a_run_says_what_to_lower(tmp_path: Path, batch_size: int, d: 
         "or set loss=chunked (now auto)"
     ) in done.stderr
     assert "Traceback" not in done.stderr
-    assert not (tmp_path / "run").exists()  # the next try may have its name
+    assert not (tmp_path / "run").exists()  # so that the next try may use the name
 
 
 def test_other_errors_stay_what_they_are() -> None:

@@ -1,18 +1,22 @@
-"""The `posrec` command: parse, call, print. What a command does lives in the package; here are only its words.
+"""The `posrec` command: each module here parses options, calls the package and prints the result.
 
-Exit codes: 0 done, 1 failed, 2 bad input. Heavy modules are imported inside the commands that need them.
+Exit codes: 0 success, 1 failure, 2 bad input, 130 interrupted. Heavy modules are imported inside the commands that
+need them.
 """
 
+import functools
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from typer.core import TyperCommand
 
 import posrec
 from posrec.cli import data, experiments, runs
 from posrec.cli import recommend as serving
-from posrec.cli.printing import complaints
+from posrec.cli.printing import error_console
 from posrec.errors import InputError, RunFailed, RunStopped
 
 app = typer.Typer(
@@ -33,12 +37,42 @@ def show_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
-    """Options that stand before any command."""
+    """Options that come before any command."""
 
 
-# In the order of `posrec --help`: from the log to what is made of it.
+class LiteralHelp(TyperCommand):
+    """A command whose help texts are shown as they are written.
+
+    Rich would take the brackets of `posrec[serve]` for markup and leave them out.
+    """
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.help = self.help and escape(self.help)
+        for parameter in self.params:
+            parameter.help = parameter.help and escape(parameter.help)  # type: ignore[attr-defined]
+
+
+def stops_on_interrupt(command: Callable[..., None]) -> Callable[..., None]:
+    """Report Ctrl-C as RunStopped: Typer would exit without a message, and its older versions with 1."""
+
+    @functools.wraps(command)
+    def wrapped(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt:
+            if command is serving.serve:  # Ctrl-C is how a server is stopped, and it has logged that it stopped
+                raise typer.Exit(130) from None
+            raise RunStopped("interrupted; nothing was left half-written") from None
+
+    return wrapped
+
+
+# In the order of `posrec --help`: from the click log to recommendations.
 for command in (
     experiments.demo,
     data.prepare,
@@ -55,11 +89,11 @@ for command in (
     serving.export,
     serving.serve,
 ):
-    app.command()(command)
+    app.command(cls=LiteralHelp)(stops_on_interrupt(command))
 
 
 def main() -> None:
-    """Run a command; what the user did wrong is told in a line or two, never as a traceback."""
+    """Run a command. Errors that the user can fix are printed in a line or two, never as a traceback."""
     try:
         app()
     except InputError as error:
@@ -68,13 +102,11 @@ def main() -> None:
         fail(str(error), code=1)
     except RunStopped as error:
         fail(str(error), code=130)
-    except KeyboardInterrupt:
-        fail("interrupted; nothing was left half-written", code=130)
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         fail(f"{error.strerror or error}{where}; nothing was left half-written", code=1)
 
 
 def fail(message: str, code: int) -> None:
-    complaints.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    error_console.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
     sys.exit(code)

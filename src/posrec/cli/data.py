@@ -1,4 +1,4 @@
-"""From a log to a prepared dataset: prepare, stats."""
+"""The commands that make and describe a prepared dataset: prepare, stats."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,33 +10,54 @@ from posrec.cli.printing import Json, Threads, console, show
 
 
 def prepare(
-    source: Annotated[list[str], typer.Argument(help="The log: a file, several, or a quoted glob; gzip and zstd too.")],
+    source: Annotated[list[str], typer.Argument(help="The click log: files or a quoted glob, plain, gzip or zstd.")],
     format: Annotated[
         str, typer.Option(help="yoochoose diginetica retailrocket otto recbole csv parquet sessions srgnn")
     ],
-    out: Annotated[Path, typer.Option(help="The folder to make.")],
-    test: Annotated[str | None, typer.Option(help="The test part of a split made before, kept as it is.")] = None,
-    items: Annotated[str | None, typer.Option(help="A file about items: id, title, category, anything else.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="paper (the field's) or clean (what an engineer wants).")] = None,
-    session_column: Annotated[str | None, typer.Option(help="csv, parquet, recbole: else guessed, and said.")] = None,
-    item_column: Annotated[str | None, typer.Option()] = None,
-    time_column: Annotated[str | None, typer.Option()] = None,
-    time_unit: Annotated[str | None, typer.Option(help="s, ms, us or ns, for times that are numbers.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder to create.")],
+    test: Annotated[
+        str | None, typer.Option(help="The test part of an existing split, which is kept as it is.")
+    ] = None,
+    items: Annotated[
+        str | None, typer.Option(help="A file with a row per item: id, title, category, any other column.")
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="clean (for your own log) or paper (the published preprocessing).")
+    ] = None,
+    session_column: Annotated[
+        str | None,
+        typer.Option(help="csv, parquet, recbole: the column of the session id. Guessed, and reported, if not given."),
+    ] = None,
+    item_column: Annotated[str | None, typer.Option(help="Likewise for the item id.")] = None,
+    time_column: Annotated[str | None, typer.Option(help="Likewise for the time.")] = None,
+    time_unit: Annotated[
+        str | None,
+        typer.Option(help="The unit of times that are numbers: s, ms, us or ns. Guessed, and reported, if not given."),
+    ] = None,
     delimiter: Annotated[
-        str | None, typer.Option(help="Between the fields of a csv file; a comma if not given.")
+        str | None, typer.Option(help="The character between the fields of a csv file. [default: a comma]")
     ] = None,
-    event_column: Annotated[str | None, typer.Option(help="Which column says what kind of event a row is.")] = None,
-    events: Annotated[str | None, typer.Option(help="The kinds to read, e.g. view,click.")] = None,
-    gap: Annotated[str | None, typer.Option(help="Cut users' clicks into sessions at this silence, e.g. 30m.")] = None,
-    test_days: Annotated[float | None, typer.Option(help="Test on the last days of the log.")] = None,
-    test_share: Annotated[float | None, typer.Option(help="clean: else on this share of sessions, 0.1.")] = None,
+    event_column: Annotated[str | None, typer.Option(help="The column of the event type.")] = None,
+    events: Annotated[str | None, typer.Option(help="The event types to read, e.g. view,click.")] = None,
+    gap: Annotated[
+        str | None, typer.Option(help="Split a user's clicks into sessions after this much inactivity, e.g. 30m.")
+    ] = None,
+    test_days: Annotated[float | None, typer.Option(help="Test on the sessions of the last N days of the log.")] = None,
+    test_share: Annotated[
+        float | None,
+        typer.Option(
+            help="clean: test on this share of the sessions, the latest, if --test-days is not given. [default: 0.1]"
+        ),
+    ] = None,
     fraction: Annotated[
-        str | None, typer.Option(help="Train on the most recent part of the samples, e.g. 1/64.")
+        str | None, typer.Option(help="Train on the most recent part of the samples only, e.g. 1/64.")
     ] = None,
-    min_support: Annotated[int | None, typer.Option(help="Drop items with fewer clicks; 5.")] = None,
-    min_length: Annotated[int | None, typer.Option(help="Drop sessions with fewer clicks; 2.")] = None,
-    drop_repeats: Annotated[bool, typer.Option("--drop-repeats", help="clean: drop immediate repeats.")] = False,
-    max_length: Annotated[int | None, typer.Option(help="clean: keep a session's latest clicks only.")] = None,
+    min_support: Annotated[int | None, typer.Option(help="Drop items with fewer clicks. [default: 5]")] = None,
+    min_length: Annotated[int | None, typer.Option(help="Drop sessions with fewer clicks. [default: 2]")] = None,
+    drop_repeats: Annotated[
+        bool, typer.Option("--drop-repeats", help="clean: drop a click on the item that was clicked just before.")
+    ] = False,
+    max_length: Annotated[int | None, typer.Option(help="clean: keep only the latest N clicks of a session.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the prepared dataset at --out.")] = False,
     threads: Threads = None,
 ) -> None:
@@ -62,7 +83,7 @@ def prepare(
 
 
 def stats(dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")], as_json: Json = False) -> None:
-    """Say what a prepared dataset holds.
+    """Describe a prepared dataset in numbers.
 
     Example: posrec stats shop
     """

@@ -1,4 +1,4 @@
-"""How every command prints, and options that several share."""
+"""How commands print, and the options that several of them share."""
 
 import json
 from typing import Annotated, Any
@@ -9,7 +9,7 @@ from rich.console import Console
 from posrec.device import use_threads
 
 console = Console(emoji=False)
-complaints = Console(stderr=True, emoji=False)
+error_console = Console(stderr=True, emoji=False)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
@@ -24,6 +24,7 @@ Threads = Annotated[
 
 
 def show(figures: Any, table: Any, as_json: bool) -> None:
+    """Print `figures` as JSON, or `table`, which shows the same to people."""
     if as_json:
         typer.echo(json.dumps(figures, ensure_ascii=False, indent=2))
     else:

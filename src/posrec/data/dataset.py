@@ -36,7 +36,7 @@ ARRAYS = {  # file -> type; the order is the fingerprint's
 
 @dataclass(frozen=True)
 class SessionDataset:
-    """`items [clicks]` int32, `offsets [sessions + 1]` int64, `times [sessions]` int64: when each began."""
+    """`items [clicks]` int32, `offsets [sessions + 1]` int64, and `times [sessions]` int64, when each session began."""
 
     items: Tensor
     offsets: Tensor
@@ -85,10 +85,10 @@ class SessionDataset:
 
 
 def collate(dataset: SessionDataset, sample_ids: Tensor, max_length: int) -> SessionBatch:
-    """The samples `sample_ids [B]` as a batch of width `max_length`: of each the latest clicks, and the target.
+    """The samples `sample_ids [B]` as a batch of width `max_length`: the latest clicks of each, and its target.
 
-    Tensor operations alone, on the dataset's device, with no value read back: the same batch on CPU and GPU, and a step
-    that contains it can be captured. How samples are counted is said on top of this file.
+    Only tensor operations on the dataset's device, and no value is read back to the CPU: the batch is the same on CPU
+    and GPU, and a CUDA graph can capture it. The top of this file explains how samples are numbered.
     """
     sample_ids = sample_ids.to(dataset.offsets)
     session = torch.searchsorted(dataset.sample_offsets, sample_ids, right=True) - 1  # [B]
@@ -103,7 +103,7 @@ def collate(dataset: SessionDataset, sample_ids: Tensor, max_length: int) -> Ses
 
 @dataclass(frozen=True)
 class PreparedDataset:
-    """What `posrec prepare` wrote: training and test sessions in order of time, and the items' vocabulary."""
+    """What `posrec prepare` writes: training and test sessions in order of time, and the vocabulary."""
 
     train: SessionDataset
     test: SessionDataset
@@ -113,7 +113,7 @@ class PreparedDataset:
 
     @property
     def fitting(self) -> SessionDataset:
-        """The training sessions without the validation part: what a model is fitted on while it is being chosen."""
+        """The training sessions without the validation part, to fit models that are compared on that part."""
         return self.train.part(0, self.manifest["validation_start"])
 
     @property
@@ -123,7 +123,7 @@ class PreparedDataset:
 
     @property
     def train_items(self) -> int:
-        """Items 1..train_items occur in training; any above were seen in the test part alone."""
+        """Items 1..train_items occur in training; those above occur only in the test part."""
         return int(self.manifest["counts"]["train_items"])
 
     @property
@@ -132,18 +132,21 @@ class PreparedDataset:
 
     @property
     def ceiling(self) -> dict[str, Any] | None:
-        """The best any model can reach, where the process behind the clicks is known (the demo shop)."""
+        """The best figures that any model can reach, if the process behind the clicks is known (the demo shop)."""
         return read_json(self.path / CEILING) if (self.path / CEILING).exists() else None
 
 
 def load(folder: str | Path) -> PreparedDataset:
-    """Open a prepared dataset; arrays are memory-mapped, so this is quick at any size."""
+    """Open a prepared dataset. The arrays are memory-mapped, so this is quick at any size.
+
+    >>> data = load("shop")  # doctest: +SKIP
+    """
     path = Path(folder)
     require_folder(path, DATASET)
     manifest = read_json(path / MANIFEST)
     schema = manifest.get("schema") if isinstance(manifest, dict) else None
     if schema != SCHEMA:
-        raise InputError(f"{path} has dataset schema {schema}, this version reads {SCHEMA}; prepare it again")
+        raise InputError(f"{path} has dataset schema {schema}, and this version reads {SCHEMA}; prepare it again")
     if missing := {"validation_start", "counts", "fingerprint"} - set(manifest):
         raise InputError(f"{path / MANIFEST} lacks {', '.join(sorted(missing))}; it is damaged, prepare it again")
     arrays = {name: torch.from_numpy(open_array(path / f"{name}.npy")) for name in ARRAYS}
@@ -159,7 +162,7 @@ def load(folder: str | Path) -> PreparedDataset:
 
 
 def open_array(path: Path) -> npt.NDArray[Any]:
-    """Map a file as copy-on-write: nothing is read before it is used, and nothing can write to the file."""
+    """Map a file as copy-on-write: values are read when they are used, and changes never reach the file."""
     try:
         array = np.load(path, mmap_mode="c", allow_pickle=False)
     except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
@@ -170,7 +173,7 @@ def open_array(path: Path) -> npt.NDArray[Any]:
 
 
 def fingerprint(folder: Path, validation_start: int) -> str:
-    """A short hash of the content: sessions, their times, the validation mark, the vocabulary with its columns."""
+    """A hash of the content: sessions, their times, where validation starts, and the vocabulary with its columns."""
     digest = hashlib.blake2b(digest_size=16)
     for name in [*(f"{name}.npy" for name in ARRAYS), VOCABULARY_FILE]:
         digest.update(f"{name} {(folder / name).stat().st_size}\n".encode())

@@ -1,4 +1,4 @@
-"""What is known about items beside their id: title, category, anything else; it rides along in the vocabulary."""
+"""What is known about items beside their ids: title, category, any other column. The vocabulary carries it along."""
 
 import io
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from posrec.data.columns import COMMON_NAMES, find_common, listed
+from posrec.data.readers.columns import COMMON_NAMES, comma_separated, find_common
 from posrec.data.sources import find_files, read_whole
 from posrec.errors import InputError
 from posrec.progress import Progress
@@ -23,11 +23,11 @@ class ItemColumns:
     rows: pl.DataFrame  # the column "id" (strings, each once) and the others
 
     def count(self, ids: list[str]) -> int:
-        """Of how many of these items there is a row."""
+        """How many of these items have a row."""
         return len(self.rows.join(pl.DataFrame({"id": ids}, schema={"id": pl.String}), on="id", how="semi"))
 
     def of(self, ids: list[str]) -> dict[str, list[Any]]:
-        """The columns for these items in this order; None where nothing is known."""
+        """The columns for these items, in this order; None where nothing is known."""
         wanted = pl.DataFrame({"id": ids}, schema={"id": pl.String})
         found = wanted.join(self.rows, on="id", how="left", maintain_order="left").drop("id")
         return {name: found[name].to_list() for name in found.columns}
@@ -51,13 +51,13 @@ def read_items(path: Path, progress: Progress) -> ItemColumns:
     id_column = find_common(columns, ID_NAMES)
     if id_column is None:
         raise InputError(
-            f"{path} has no column that looks like an item id (id, item_id, sku, ...): {listed(rows.columns)}"
+            f"{path} has no column that looks like an item id (id, item_id, sku, ...): {comma_separated(rows.columns)}"
         )
     rows = rows.rename({id_column: "id"}).with_columns(pl.col("id").cast(pl.String))
     title_column = find_common(columns, TITLE_NAMES)
     if title_column is not None and title_column != "title" and title_column != id_column:
         rows = rows.rename({title_column: "title"})
         progress.message(f"{path.name}: column {title_column!r} read as the title")
-    # JSON has no NaN. Dates and the like become text where the vocabulary is written.
+    # JSON has no NaN. Dates and similar types become text when the vocabulary is written.
     rows = rows.with_columns(pl.selectors.float().fill_nan(None))
     return ItemColumns(rows.filter(pl.col("id").is_not_null()).unique("id", keep="first", maintain_order=True))

@@ -1,4 +1,4 @@
-"""From a raw log to a prepared dataset: read, follow a recipe, number the items, write the folder whole."""
+"""From a raw log to a prepared dataset: read the log, apply a recipe, number the items, write the folder."""
 
 from dataclasses import asdict, fields, replace
 from fractions import Fraction
@@ -11,13 +11,14 @@ import polars as pl
 
 import posrec
 from posrec.data import recipes, steps
-from posrec.data.columns import LogOptions
 from posrec.data.dataset import ARRAYS, MANIFEST, SCHEMA, PreparedDataset, fingerprint, load
 from posrec.data.items import ItemColumns, read_items
-from posrec.data.readers import READERS, Reading
-from posrec.data.recipes import Account, RecipeOptions
+from posrec.data.readers import READERS
+from posrec.data.readers.clicks import ParsedLog
+from posrec.data.readers.columns import LogOptions
+from posrec.data.readers.times import parse_duration
+from posrec.data.recipes import RecipeOptions, StepLog
 from posrec.data.sources import Source, find_files
-from posrec.data.times import parse_duration
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
@@ -27,7 +28,8 @@ from posrec.progress import Progress
 RECIPES = {"paper": recipes.paper, "clean": recipes.clean}
 VALIDATION_SHARE = 0.1
 DEFAULT_GAP = "30m"
-# The field's choices for its two datasets: days of test, whether clicks are sorted by time, how finely dates are read.
+# How the field prepares its two datasets: days of the test part, whether a session's clicks are sorted by time, and
+# the resolution of dates.
 PAPER_DEFAULTS: dict[str, dict[str, Any]] = {
     "yoochoose": {"test_days": 1, "by_time": False, "resolution": recipes.SECOND},
     "diginetica": {"test_days": 7, "by_time": True, "resolution": steps.DAY},
@@ -48,10 +50,21 @@ def prepare(
 ) -> PreparedDataset:
     """Turn a click log into a prepared dataset in the folder `out`, and open it.
 
-    `source` is a file, a glob or several; `format` one of READERS. `test` names the test part of a split made before;
-    `items` a file about the items. `options` are the fields of LogOptions (session_column, item_column, time_column,
-    event_column, events, delimiter, time_unit) and RecipeOptions (gap, test_days, test_share, fraction, min_support,
-    min_length, drop_repeats, max_length).
+    Arguments:
+        source: The log: a path, a glob, or a list of them.
+        format: The format of the log, a key of READERS.
+        out: The folder to create.
+        test: The test part of an existing split, which is kept as it is.
+        items: A file with a row per item, whose columns the vocabulary carries along.
+        recipe: "clean" or "paper"; by default the format's own.
+        overwrite: Whether to replace a prepared dataset at `out`.
+        progress: Receives messages and progress; by default messages are printed to standard error.
+        options: The fields of LogOptions (session_column, item_column, time_column, event_column, events, delimiter,
+            time_unit) and RecipeOptions (gap, test_days, test_share, fraction, min_support, min_length, drop_repeats,
+            max_length).
+
+    Returns:
+        The prepared dataset, as `posrec.load(out)` opens it.
 
     >>> data = prepare("clicks.csv", format="csv", out="shop", gap="30m")  # doctest: +SKIP
     """
@@ -59,18 +72,19 @@ def prepare(
     if format not in READERS:
         raise InputError(f"format {format!r} is not known; choose one of {', '.join(READERS)}")
     refuse_existing(folder, overwrite)
-    log, wanted = sort_options(options)
-    log.check(format)
-    recipe, wanted = choose_recipe(recipe, format, wanted, given_test=test is not None)
+    log_options, recipe_options = split_options(options)
+    log_options.check(format)
+    recipe, recipe_options = resolve_recipe(recipe, format, recipe_options, given_test=test is not None)
     files, test_files = find_files(source), find_files(test) if test is not None else []
     about_items = read_items(Path(items), progress) if items is not None else None
 
-    account = Account()
+    step_log = StepLog()
     if test is None:
-        train, held_out = RECIPES[recipe](read_clicks(format, files, log, wanted, account, progress), wanted, account)
+        clicks = read_log_of_sessions(format, files, log_options, recipe_options, step_log, progress)
+        train, held_out = RECIPES[recipe](clicks, recipe_options, step_log)
     else:
-        train, held_out = (read_given(format, part, log, progress) for part in (files, test_files))
-        train, held_out = recipes.given(train, held_out, wanted, account)
+        train, held_out = (read_split_part(format, part, log_options, progress) for part in (files, test_files))
+        train, held_out = recipes.keep_split(train, held_out, recipe_options, step_log)
     manifest = {
         "schema": SCHEMA,
         "posrec": posrec.__version__,
@@ -78,61 +92,66 @@ def prepare(
         "format": format,
         "recipe": recipe,
         "options": {
-            name: str(value) if isinstance(value, Fraction) else value for name, value in asdict(wanted).items()
+            name: str(value) if isinstance(value, Fraction) else value for name, value in asdict(recipe_options).items()
         },
-        "steps": account.as_json(),
+        "steps": step_log.as_json(),
     }
     write_dataset(folder, train, held_out, about_items, manifest, overwrite)
     data = load(folder)
     if about_items is not None:
         found = about_items.count(data.vocabulary.ids)
-        progress.message(f"{items}: tells of {found:,} of {len(data.vocabulary):,} items")
+        progress.message(f"{items}: describes {found:,} of {len(data.vocabulary):,} items")
     return data
 
 
-def read_clicks(
-    format: str, files: list[Path], log: LogOptions, options: RecipeOptions, account: Account, progress: Progress
+def read_log_of_sessions(
+    format: str,
+    files: list[Path],
+    log_options: LogOptions,
+    recipe_options: RecipeOptions,
+    step_log: StepLog,
+    progress: Progress,
 ) -> pl.DataFrame:
-    """The log as grouped sessions; a log of users is cut into them."""
-    reading = read_log(format, files, log, progress)
-    gap = options.gap
-    if reading.of_users and gap is None:
+    """The log as grouped sessions. The clicks of users are split into sessions first."""
+    parsed = read_log(format, files, log_options, progress)
+    gap = recipe_options.gap
+    if parsed.by_user and gap is None:
         gap = parse_duration(DEFAULT_GAP)
-        progress.message(f"a log of users: cut into sessions at {DEFAULT_GAP} of silence (--gap)")
-    clicks = steps.group_sessions(reading.clicks, options.by_time or gap is not None)
-    account.note("read", clicks)
+        progress.message(f"a log of users: split into sessions after {DEFAULT_GAP} of inactivity (--gap)")
+    clicks = steps.group_sessions(parsed.clicks, recipe_options.by_time or gap is not None)
+    step_log.record("read", clicks)
     if gap is not None:
-        clicks = steps.cut_at_silence(clicks, gap)
-        account.note(f"cut at {gap / 60_000:g} minutes of silence", clicks)
+        clicks = steps.cut_at_inactivity(clicks, gap)
+        step_log.record(f"split after {gap / 60_000:g} minutes of inactivity", clicks)
     return clicks
 
 
-def read_given(format: str, files: list[Path], log: LogOptions, progress: Progress) -> pl.DataFrame:
-    """One part of a split made before, as grouped sessions."""
-    reading = read_log(format, files, log, progress)
-    if reading.of_users:
+def read_split_part(format: str, files: list[Path], log_options: LogOptions, progress: Progress) -> pl.DataFrame:
+    """One part of an existing split, as grouped sessions."""
+    parsed = read_log(format, files, log_options, progress)
+    if parsed.by_user:
         raise InputError(
-            f"{files[0]} is a log of users; --test is for sessions, so leave it out and let --gap cut them"
+            f"{files[0]} is a log of users, and --test is for logs of sessions; leave --test out and use --gap"
         )
-    return steps.group_sessions(reading.clicks)
+    return steps.group_sessions(parsed.clicks)
 
 
-def read_log(format: str, files: list[Path], log: LogOptions, progress: Progress) -> Reading:
-    reading = READERS[format](files, log, progress)
-    if not len(reading.clicks):
-        raise InputError(f"{files[0]} holds no clicks: it is empty, or a header and nothing below it")
-    return reading
+def read_log(format: str, files: list[Path], log_options: LogOptions, progress: Progress) -> ParsedLog:
+    parsed = READERS[format](files, log_options, progress)
+    if not len(parsed.clicks):
+        raise InputError(f"{files[0]} holds no clicks: it is empty, or has nothing below its header")
+    return parsed
 
 
-def sort_options(options: dict[str, Any]) -> tuple[LogOptions, RecipeOptions]:
-    """Options given by name -> what the reader and the recipe each want; spans and fractions may be text."""
-    ours = {"by_time", "resolution"}  # set by the format, not by the user
-    homes = [(kind, {field.name for field in fields(kind)} - ours) for kind in (LogOptions, RecipeOptions)]
-    unknown = sorted(set(options) - homes[0][1] - homes[1][1])
+def split_options(options: dict[str, Any]) -> tuple[LogOptions, RecipeOptions]:
+    """Split options given by name into those of the log and of the recipe; durations and fractions may be text."""
+    internal = {"by_time", "resolution"}  # set by the format, not by the user
+    log_names, recipe_names = (
+        {field.name for field in fields(kind)} - internal for kind in (LogOptions, RecipeOptions)
+    )
+    unknown = sorted(set(options) - log_names - recipe_names)
     if unknown:
-        raise TypeError(
-            f"prepare() has no option {unknown[0]!r}; it has {', '.join(sorted(homes[0][1] | homes[1][1]))}"
-        )
+        raise TypeError(f"prepare() has no option {unknown[0]!r}; it has {', '.join(sorted(log_names | recipe_names))}")
     options = {name: value for name, value in options.items() if value is not None}
     if isinstance(options.get("events"), str):
         options["events"] = [kind.strip() for kind in options["events"].split(",")]
@@ -140,7 +159,9 @@ def sort_options(options: dict[str, Any]) -> tuple[LogOptions, RecipeOptions]:
         options["gap"] = parse_duration(options["gap"])
     if "fraction" in options:
         options["fraction"] = parse_fraction(options["fraction"])
-    log, recipe = ({name: value for name, value in options.items() if name in names} for _, names in homes)
+    log, recipe = (
+        {name: value for name, value in options.items() if name in names} for names in (log_names, recipe_names)
+    )
     return LogOptions(**log), RecipeOptions(**recipe).check()
 
 
@@ -148,27 +169,29 @@ def parse_fraction(value: str | float | Fraction) -> Fraction:
     try:
         return Fraction(value)
     except (ValueError, ZeroDivisionError, OverflowError):
-        raise InputError(f"--fraction {value!r} is no fraction; write e.g. 1/64 or 0.25") from None
+        raise InputError(f"--fraction {value!r} is not a fraction; write e.g. 1/64 or 0.25") from None
 
 
-def choose_recipe(
+def resolve_recipe(
     recipe: str | None, format: str, options: RecipeOptions, given_test: bool
 ) -> tuple[str, RecipeOptions]:
-    """The recipe asked for or the format's own, with the field's settings where it is the paper's."""
+    """The recipe that was asked for, or the format's own; the paper's recipe gets the settings of the field."""
     if given_test:
         untouched = replace(RecipeOptions(), min_length=options.min_length)
         if recipe is not None or options != untouched:
-            raise InputError("--test gives a split that is kept as it is; of the recipe only --min-length can be set")
+            raise InputError(
+                "--test names an existing split, which is kept as it is; of the recipe only --min-length can be set"
+            )
         return "given", options
     recipe = recipe or ("paper" if format in PAPER_DEFAULTS else "clean")
     if recipe not in RECIPES:
         raise InputError(f"recipe {recipe!r} is not known; choose one of {', '.join(RECIPES)}")
     if recipe == "paper":
-        unfit = replace(RecipeOptions(), drop_repeats=options.drop_repeats, max_length=options.max_length,
+        not_in_paper = replace(RecipeOptions(), drop_repeats=options.drop_repeats, max_length=options.max_length,
                         test_share=options.test_share)  # fmt: skip
-        if unfit != RecipeOptions():
+        if not_in_paper != RecipeOptions():
             raise InputError(
-                "--drop-repeats, --max-length and --test-share belong to --recipe clean; the paper's has none of them"
+                "--drop-repeats, --max-length and --test-share are options of --recipe clean, not of --recipe paper"
             )
         settings = PAPER_DEFAULTS.get(format, {"test_days": 1})
         options = replace(options, **{**settings, "test_days": options.test_days or settings["test_days"]})
@@ -183,7 +206,7 @@ def write_dataset(
     manifest: dict[str, Any],
     overwrite: bool,
 ) -> None:
-    """Number the items as training first meets them, then those of the test part alone; write the folder whole."""
+    """Number the items in order of appearance, those of training first, and write the folder."""
     ids = pl.concat([train["item"], test["item"]])
     numbers, first = steps.number_by_appearance(steps.category_codes(ids))
     numbers += 1

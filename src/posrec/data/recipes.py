@@ -1,4 +1,4 @@
-"""Recipes: straight lists of steps from grouped clicks to a training and a test part, with an account of each."""
+"""Recipes: plain lists of steps that turn grouped clicks into a training and a test part, counted after each step."""
 
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
@@ -14,40 +14,43 @@ LONGEST_DAYS = 1_000_000
 
 @dataclass(frozen=True)
 class RecipeOptions:
-    """What can be asked of a recipe; None leaves a thing undone, or to the recipe's own default."""
+    """The options of a recipe. None leaves a step out, or leaves the value to the recipe's own default."""
 
-    gap: int | None = None  # cut a user's clicks into sessions after this many milliseconds of silence
+    gap: int | None = None  # split a user's clicks into sessions after this many milliseconds of inactivity
     test_days: float | None = None
-    test_share: float = 0.1  # clean: the share of sessions to test on where no days are given
-    fraction: Fraction | None = None  # train on the most recent part of the samples
+    test_share: float = 0.1  # clean: the share of sessions to test on if test_days is not given
+    fraction: Fraction | None = None  # train on the most recent part of the samples only
     min_support: int = 5
     min_length: int = 2
     drop_repeats: bool = False
     max_length: int | None = None
-    by_time: bool = True  # paper: order the clicks of a session by time, or keep the file's order
-    resolution: int = SECOND  # paper: how finely a session's date is read, in milliseconds
+    by_time: bool = True  # paper: order the clicks of a session by time instead of keeping the file's order
+    resolution: int = SECOND  # paper: a session's date is rounded down to this many milliseconds
 
     def check(self) -> "RecipeOptions":
-        """Refuse values that can't be meant."""
-        sensible = {
-            "--gap": self.gap is None or 0 < self.gap <= LONGEST_DAYS * steps.DAY,
-            "--test-days": self.test_days is None or 0 < self.test_days <= LONGEST_DAYS,
-            "--test-share": 0 < self.test_share < 1,
-            "--fraction": self.fraction is None or 0 < self.fraction <= 1,
-            "--min-support": self.min_support >= 1,
-            "--min-length": self.min_length >= 2,
-            "--max-length": self.max_length is None or self.max_length >= max(2, self.min_length),
+        """Refuse values outside the allowed range."""
+        days = f"more than 0 and at most {LONGEST_DAYS:,} days"
+        shortest = max(2, self.min_length)
+        allowed = {
+            "--gap": (self.gap is None or 0 < self.gap <= LONGEST_DAYS * steps.DAY, days),
+            "--test-days": (self.test_days is None or 0 < self.test_days <= LONGEST_DAYS, days),
+            "--test-share": (0 < self.test_share < 1, "more than 0 and less than 1"),
+            "--fraction": (self.fraction is None or 0 < self.fraction <= 1, "more than 0 and at most 1"),
+            "--min-support": (self.min_support >= 1, "at least 1"),
+            "--min-length": (self.min_length >= 2, "at least 2"),
+            "--max-length": (self.max_length is None or self.max_length >= shortest, f"at least {shortest}"),
         }
-        for option, fine in sensible.items():
+        for option, (fine, range_) in allowed.items():
             if not fine:
                 value = getattr(self, option[2:].replace("-", "_"))
-                raise InputError(f"{option} {value} makes no sense; see posrec prepare --help for what it means")
+                shown = f"{value / steps.DAY:g} days" if option == "--gap" else value
+                raise InputError(f"{option} must be {range_}, not {shown}")
         return self
 
 
 @dataclass(frozen=True)
 class Step:
-    """What is left after a step, and what it took away."""
+    """What is left after a step, and what the step removed."""
 
     step: str
     clicks: int
@@ -59,12 +62,12 @@ class Step:
 
 
 @dataclass
-class Account:
-    """Keeps the books: after each step, what is left and what the step took away."""
+class StepLog:
+    """The counts after each step of a recipe. Refuses a step that leaves nothing."""
 
     steps: list[Step] = field(default_factory=list)
 
-    def note(self, step: str, *parts: pl.DataFrame) -> None:
+    def record(self, step: str, *parts: pl.DataFrame) -> None:
         clicks = sum(len(part) for part in parts)
         sessions = sum(part["session"].n_unique() for part in parts)
         items = steps.count_distinct(pl.concat([part["item"] for part in parts]))
@@ -72,10 +75,10 @@ class Account:
         removed = (last.clicks - clicks, last.sessions - sessions, last.items - items)
         self.steps.append(Step(step, clicks, sessions, items, *removed))
         if not all(len(part) for part in parts):
-            raise InputError(f"nothing is left {self.emptied(step, parts)}")
+            raise InputError(f"nothing is left {self.explain_empty(step, parts)}")
 
-    def emptied(self, step: str, parts: tuple[pl.DataFrame, ...]) -> str:
-        """Where the last click went, and what to do about it."""
+    def explain_empty(self, step: str, parts: tuple[pl.DataFrame, ...]) -> str:
+        """Which step removed the last click, and what to do about it."""
         if len(parts) == 2:
             part = "to train on" if not len(parts[0]) else "to test on"
             return f"{part} after the step '{step}'; choose another --test-days or a longer log"
@@ -92,57 +95,58 @@ class Account:
 Split = tuple[pl.DataFrame, pl.DataFrame]
 
 
-def paper(clicks: pl.DataFrame, options: RecipeOptions, account: Account) -> Split:
+def paper(clicks: pl.DataFrame, options: RecipeOptions, log: StepLog) -> Split:
     """The field's preprocessing (SR-GNN's, which the paper follows), with its quirks.
 
-    One pass of each filter, a session dated by its last-read click, sessions exactly on the boundary lost.
+    Each filter runs once, a session's date is that of its last-read click, and sessions exactly on the boundary of the
+    split are lost.
     """
-    dates = steps.session_dates(clicks, options.resolution)  # the last-read click's, be it filtered away later or not
+    dates = steps.session_dates(clicks, options.resolution)  # even if a later step drops the last-read click
     clicks = steps.drop_short_sessions(clicks, options.min_length)
-    account.note(f"sessions under {options.min_length} clicks", clicks)
+    log.record(f"sessions under {options.min_length} clicks", clicks)
     clicks = steps.drop_rare_items(clicks, options.min_support)
-    account.note(f"items under {options.min_support} clicks", clicks)
+    log.record(f"items under {options.min_support} clicks", clicks)
     clicks = steps.drop_short_sessions(clicks, options.min_length)
-    account.note(f"sessions now under {options.min_length} clicks", clicks)
+    log.record(f"sessions now under {options.min_length} clicks", clicks)
     train, test = steps.split_around_date(clicks, dates, options.test_days or 1)
-    account.note("sessions exactly on the boundary", train, test)
+    log.record("sessions exactly on the boundary", train, test)
     train, test = steps.sort_by_date(train, dates), steps.sort_by_date(test, dates)
-    return end(train, test, options, account)
+    return finish_split(train, test, options, log)
 
 
-def clean(clicks: pl.DataFrame, options: RecipeOptions, account: Account) -> Split:
-    """What an engineer wants: filters that hold when they are done, and no session lost to the split."""
+def clean(clicks: pl.DataFrame, options: RecipeOptions, log: StepLog) -> Split:
+    """For a log of one's own: filters are repeated until they all hold, and the split loses no session."""
     if options.drop_repeats:
         clicks = steps.drop_repeats(clicks)
-        account.note("immediate repeats", clicks)
+        log.record("immediate repeats", clicks)
     if options.max_length is not None:
         clicks = steps.keep_latest_clicks(clicks, options.max_length)
-        account.note(f"clicks before a session's latest {options.max_length}", clicks)
+        log.record(f"clicks before a session's latest {options.max_length}", clicks)
     clicks = steps.drop_until_stable(clicks, options.min_length, options.min_support)
-    account.note(f"sessions under {options.min_length} and items under {options.min_support} clicks", clicks)
+    log.record(f"sessions under {options.min_length} and items under {options.min_support} clicks", clicks)
     clicks = steps.sort_by_first_click(clicks)
     train, test = steps.split_at_first_click(clicks, options.test_days, options.test_share)
-    account.note("split by first click", train, test)
-    return end(train, test, options, account)
+    log.record("split by first click", train, test)
+    return finish_split(train, test, options, log)
 
 
-def given(train: pl.DataFrame, test: pl.DataFrame, options: RecipeOptions, account: Account) -> Split:
-    """A split somebody made before: kept as it is, in order of time, test items that training never saw included."""
+def keep_split(train: pl.DataFrame, test: pl.DataFrame, options: RecipeOptions, log: StepLog) -> Split:
+    """An existing split is kept as it is, in order of time, with test items that do not occur in training."""
     test = test.with_columns(pl.col("item").cast(pl.String).cast(train.schema["item"]))  # one set of categories
-    account.note("read", train, test)
+    log.record("read", train, test)
     train, test = steps.sort_by_first_click(train), steps.sort_by_first_click(test)
     train, test = (steps.drop_short_sessions(part, options.min_length) for part in (train, test))
-    account.note(f"sessions under {options.min_length} clicks", train, test)
+    log.record(f"sessions under {options.min_length} clicks", train, test)
     return train, test
 
 
-def end(train: pl.DataFrame, test: pl.DataFrame, options: RecipeOptions, account: Account) -> Split:
-    """Leave nothing in the test part that training can't know, then cut training to its most recent fraction."""
+def finish_split(train: pl.DataFrame, test: pl.DataFrame, options: RecipeOptions, log: StepLog) -> Split:
+    """Drop test clicks on items that training has not seen, then keep the most recent fraction of training."""
     test = steps.drop_unseen_items(test, train)
-    account.note("test clicks on items training never saw", train, test)
+    log.record("test clicks on items training never saw", train, test)
     test = steps.drop_short_sessions(test, options.min_length)
-    account.note(f"test sessions now under {options.min_length} clicks", train, test)
+    log.record(f"test sessions now under {options.min_length} clicks", train, test)
     if options.fraction is not None:
         train = steps.keep_recent_samples(train, options.fraction)
-        account.note(f"training samples before the most recent {options.fraction}", train, test)
+        log.record(f"training samples before the most recent {options.fraction}", train, test)
     return train, test

@@ -1,7 +1,7 @@
-"""From what the user named to blocks of bytes: globs, several files, gzip and zstd, line by whole line.
+"""The user's files as blocks of whole lines: globs, several files, gzip and zstd.
 
 Every text format is read through `blocks`, so that compression, progress, line numbers and memory (one block, not one
-file) are the same for all of them.
+file) are handled the same way for all of them.
 """
 
 import glob
@@ -33,7 +33,7 @@ Source = str | Path | Sequence[str | Path]
 
 @dataclass(frozen=True)
 class Block:
-    """Some whole lines of a file. `first_line` counts from 1, as an editor does."""
+    """Whole lines of a file. `first_line` is the number of the first one, counted from 1 as an editor does."""
 
     path: Path
     data: bytes
@@ -45,7 +45,7 @@ def find_files(source: Source) -> list[Path]:
     names = [source] if isinstance(source, str | Path) else list(source)
     files: list[Path] = []
     if not names:
-        raise InputError("no file is named; give at least one")
+        raise InputError("no file was named; give at least one")
     for name in names:
         if Path(name).exists():
             files.append(Path(name))
@@ -62,18 +62,23 @@ def find_files(source: Source) -> list[Path]:
 
 
 def unpacked(file: IO[bytes]) -> IO[bytes]:
-    """The plain bytes of an open file: gzip and zstd are told by their first bytes rather than the file's name."""
+    """The decompressed bytes of an open file: gzip and zstd are recognized by their first bytes, not by the name."""
     magic = file.read(4)
     file.seek(0)
     if magic.startswith(GZIP_MAGIC):
         return cast(IO[bytes], gzip.GzipFile(fileobj=file))
     if magic == ZSTD_MAGIC:
-        return io.BufferedReader(WholeZstd(file), 1 << 20)
+        return io.BufferedReader(ZstdReader(file), 1 << 20)
     return file
 
 
-class WholeZstd(io.RawIOBase):
-    """Zstd frames as a stream that complains when the last one is cut short; the library's own reader stays silent."""
+def is_compressed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4).startswith((GZIP_MAGIC, ZSTD_MAGIC))
+
+
+class ZstdReader(io.RawIOBase):
+    """Zstd frames as a stream that raises if the last frame is truncated; the library's own reader does not."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
@@ -89,7 +94,7 @@ class WholeZstd(io.RawIOBase):
             packed = packed or self.file.read(1 << 20)
             if not packed:
                 if not self.frame.eof:
-                    raise EOFError("the last zstd frame ends too early")
+                    raise EOFError("the last zstd frame is cut short")
                 return 0
             if self.frame.eof:
                 self.frame = zstandard.ZstdDecompressor().decompressobj()
@@ -101,27 +106,30 @@ class WholeZstd(io.RawIOBase):
 
 
 def read_whole(path: Path) -> bytes:
-    """All of a file, unpacked; for formats that can't be cut into lines."""
-    with path.open("rb") as packed, complaining(path):
+    """A whole file, decompressed; for formats that are not made of lines."""
+    with path.open("rb") as packed, decompression_errors(path):
         return unpacked(packed).read()
 
 
 @contextmanager
-def complaining(path: Path) -> Iterator[None]:
+def decompression_errors(path: Path) -> Iterator[None]:
+    """Report a truncated or damaged archive as an InputError that names it."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
-        raise InputError(f"{path} is cut short or damaged: it does not unpack ({error}); fetch it again") from None
+        raise InputError(
+            f"{path} is cut short or damaged: it can't be decompressed ({error}); fetch it again"
+        ) from None
 
 
 def blocks(files: Sequence[Path], progress: Progress, quoted: bool = False) -> Iterator[Block]:
     """Every file as blocks of whole lines. With `quoted`, a line break inside double quotes does not end a line.
 
-    The next block is read and unpacked in a thread of its own while the one before it is being worked on.
+    The next block is read and decompressed in a second thread while the caller works on the current one.
     """
     total, before = sum(path.stat().st_size for path in files), 0
     for path in files:
-        with path.open("rb") as packed, ThreadPoolExecutor(1) as ahead, complaining(path):
+        with path.open("rb") as packed, ThreadPoolExecutor(1) as ahead, decompression_errors(path):
             plain, line = unpacked(packed), 1
             coming = ahead.submit(whole_lines, plain, quoted)
             while data := coming.result():
@@ -135,7 +143,7 @@ def blocks(files: Sequence[Path], progress: Progress, quoted: bool = False) -> I
 
 
 def whole_lines(file: IO[bytes], quoted: bool) -> bytes:
-    """The next BLOCK_BYTES of a file and the rest of the line they end in."""
+    """The next BLOCK_BYTES of a file, up to the end of their last line."""
     data = file.read(BLOCK_BYTES)
     data += file.readline()
     if quoted and data.count(b'"') % 2:
@@ -149,10 +157,18 @@ def count_lines(data: bytes) -> int:
 
 
 def rest_of_quote(file: IO[bytes]) -> bytes:
-    """Lines up to the one that closes an open quote; a stray quote that is never closed ends after a thousand."""
+    """Lines up to the one that closes an open quote, or a thousand of them if a stray quote is never closed."""
     lines: list[bytes] = []
     for _ in range(1000):
         lines.append(file.readline())
         if not lines[-1] or lines[-1].count(b'"') % 2:
             break
     return b"".join(lines)
+
+
+def decode(block: Block) -> str:
+    try:
+        return block.data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = block.first_line + block.data.count(b"\n", 0, error.start)
+        raise InputError(f"{block.path}, line {line}: not UTF-8 text; convert the file first") from None

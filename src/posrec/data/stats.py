@@ -1,4 +1,4 @@
-"""What a prepared dataset holds, in numbers; `posrec stats` prints them."""
+"""A prepared dataset in numbers, as `posrec stats` prints them."""
 
 from itertools import pairwise
 from typing import Any
@@ -9,13 +9,13 @@ from torch import Tensor
 from posrec.data.dataset import PreparedDataset, SessionDataset, fingerprint
 from posrec.errors import InputError
 
-LENGTH_BINS = (2, 3, 4, 5, 6, 8, 11, 16, 21, 51)  # the first length of each bin; the last bin has no end
+LENGTH_BINS = (2, 3, 4, 5, 6, 8, 11, 16, 21, 51)  # the first length of each bin; the last bin is open
 TOP_SHARES = (0.01, 0.1, 0.2, 0.5)
 PERCENTILES = (0.5, 0.9, 0.99)
 
 
 def stats(data: PreparedDataset) -> dict[str, Any]:
-    """Every figure `posrec stats --json` gives. The fingerprint is computed afresh and held against the manifest."""
+    """Every figure of `posrec stats --json`. The fingerprint is computed again and compared with the manifest."""
     content = fingerprint(data.path, data.manifest["validation_start"])
     if content != data.fingerprint:
         raise InputError(
@@ -33,7 +33,7 @@ def stats(data: PreparedDataset) -> dict[str, Any]:
         "validation_sessions": data.validation.sessions,
         "items": len(data.vocabulary),
         "train_items": data.train_items,
-        # As the field counts it: over samples, a prefix of n clicks and its target being n + 1 long.
+        # As the field counts it: the mean over samples, where a prefix of n clicks and its target have length n + 1.
         "average_length": round(sample_clicks(lengths) / samples, 4) if samples else 0.0,
         "average_session_length": round(float(lengths.double().mean()), 4),
         "longest": int(lengths.max()),
@@ -67,7 +67,7 @@ def length_histogram(lengths: Tensor) -> dict[str, int]:
 
 
 def repeating_sessions(sessions: SessionDataset) -> int:
-    """How many sessions hold some item more than once."""
+    """The number of sessions that contain some item more than once."""
     session = torch.repeat_interleave(torch.arange(sessions.sessions), sessions.lengths)
     items = sessions.items[sessions.offsets[0] : sessions.offsets[-1]].long()
     pairs = (session << 32 | items).sort().values
@@ -76,7 +76,7 @@ def repeating_sessions(sessions: SessionDataset) -> int:
 
 
 def popularity(train: SessionDataset, items: int) -> dict[str, Any]:
-    """How unevenly the training clicks fall on items: the share of clicks that the most popular ones take, and Gini."""
+    """How unevenly training clicks are spread over items: the share of the most popular, and the Gini coefficient."""
     counts = torch.bincount(train.items.long(), minlength=items + 1)[1 : items + 1]
     ordered = counts.sort(descending=True).values.double()
     total, rank = ordered.sum(), torch.arange(1, items + 1, dtype=torch.float64)

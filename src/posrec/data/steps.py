@@ -1,7 +1,7 @@
-"""Pure verbs, click frame -> click frame. A recipe in `recipes.py` is a straight list of them.
+"""Pure functions, click frame -> click frame. A recipe in `recipes.py` is a plain list of them.
 
-`group_sessions` comes first: after it sessions are numbered as they first appear in the log, the clicks of one stand
-side by side in the order they are to have, and every later step keeps it so. Row numbers are uint32, as polars' own.
+`group_sessions` comes first. It numbers the sessions in order of first appearance and puts the clicks of a session side
+by side, in their final order; every later step keeps this. Row numbers are uint32, as polars' own.
 
 >>> clicks = pl.DataFrame({"session": ["a", "b", "a"], "item": ["x", "y", "z"], "time": [2, 1, 3]})
 >>> drop_short_sessions(group_sessions(clicks), minimum=2)["item"].to_list()
@@ -29,14 +29,14 @@ def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
 
 
 def category_codes(ids: pl.Series) -> npt.NDArray[np.uint32]:
-    """A whole number for each distinct id, in no particular order."""
+    """An integer for each distinct id, in no particular order."""
     if not isinstance(ids.dtype, pl.Categorical):
         ids = ids.cast(pl.String).cast(pl.Categorical(pl.Categories.random()))
     return ids.to_physical().to_numpy()
 
 
 def count_distinct(ids: pl.Series) -> int:
-    """How many different ids; quick for categories, whose codes can be counted into an array."""
+    """The number of different ids; fast for categories, whose codes can be counted into an array."""
     if not isinstance(ids.dtype, pl.Categorical):
         return ids.n_unique()
     return int(np.count_nonzero(np.bincount(category_codes(ids))))
@@ -46,7 +46,7 @@ def number_by_appearance(codes: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.
     """0, 1, 2, ... in order of first appearance, and the row of each: [7, 3, 7, 9] -> [0, 1, 0, 2], [0, 1, 3]."""
     rows = len(codes)
     first = np.full(int(codes.max()) + 1 if rows else 0, rows, dtype=np.uint32)
-    # Written from the back, so that the earliest row of each code is the one that stays.
+    # Assigned from the back, so that the earliest row of each code overwrites the later ones.
     first[codes[::-1]] = np.arange(rows - 1, -1, -1, dtype=np.uint32)
     order = np.argsort(first, kind="stable")
     number = np.empty(len(first), dtype=np.uint32)
@@ -54,21 +54,21 @@ def number_by_appearance(codes: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.
     return number[codes], first[order][first[order] < rows]
 
 
-def cut_at_silence(clicks: pl.DataFrame, gap: int) -> pl.DataFrame:
-    """A user's clicks become sessions: a new one begins after more than `gap` milliseconds without a click."""
+def cut_at_inactivity(clicks: pl.DataFrame, gap: int) -> pl.DataFrame:
+    """Split each user's clicks into sessions: a new one begins after more than `gap` milliseconds without a click."""
     new_user = pl.col("session") != pl.col("session").shift()
-    silence = pl.col("time") - pl.col("time").shift() > gap
-    return clicks.with_columns(session=(new_user | silence).fill_null(False).cast(pl.UInt32).cum_sum().set_sorted())
+    inactivity = pl.col("time") - pl.col("time").shift() > gap
+    return clicks.with_columns(session=(new_user | inactivity).fill_null(False).cast(pl.UInt32).cum_sum().set_sorted())
 
 
 def drop_repeats(clicks: pl.DataFrame) -> pl.DataFrame:
-    """Drop a click on the item that was clicked just before in the same session (a page reloaded)."""
+    """Drop a click on the item that was clicked just before in the same session, as when a page is reloaded."""
     same = (pl.col("session") == pl.col("session").shift()) & (pl.col("item") == pl.col("item").shift())
     return clicks.filter(~same.fill_null(False))
 
 
 def keep_latest_clicks(clicks: pl.DataFrame, maximum: int) -> pl.DataFrame:
-    """Cap sessions at their latest `maximum` clicks."""
+    """Keep only the latest `maximum` clicks of each session."""
     return clicks.filter(pl.int_range(pl.len()).reverse().over("session") < maximum)
 
 
@@ -82,7 +82,7 @@ def drop_rare_items(clicks: pl.DataFrame, minimum: int) -> pl.DataFrame:
 
 
 def drop_until_stable(clicks: pl.DataFrame, min_length: int, min_support: int) -> pl.DataFrame:
-    """Drop short sessions and rare items again and again until neither is left."""
+    """Drop short sessions and rare items repeatedly, until neither is left."""
     while True:
         before = len(clicks)
         clicks = drop_rare_items(drop_short_sessions(clicks, min_length), min_support)
@@ -93,15 +93,15 @@ def drop_until_stable(clicks: pl.DataFrame, min_length: int, min_support: int) -
 def session_dates(clicks: pl.DataFrame, resolution: int) -> Times:
     """[sessions] the date of each session's last click, to `resolution` milliseconds.
 
-    To be asked of what `group_sessions` or `cut_at_silence` gave, whose sessions are 0, 1, 2, ...: a later filter may
-    take the click that dates a session.
+    Call it right after `group_sessions` or `cut_at_inactivity`, whose sessions are 0, 1, 2, ...: a later filter may
+    drop the click that dates a session.
     """
     last = clicks.group_by("session", maintain_order=True).agg(pl.col("time").last())
     return last["time"].to_numpy() // resolution * resolution
 
 
 def sort_by_date(clicks: pl.DataFrame, dates: Times) -> pl.DataFrame:
-    """Order sessions by `dates [session]`; stable."""
+    """Sort sessions by `dates [session]`; stable."""
     sessions = clicks.group_by("session", maintain_order=True).len()
     return order_sessions(clicks, dates[sessions["session"].to_numpy()], sessions["len"].to_numpy())
 
@@ -112,11 +112,11 @@ def sort_by_first_click(clicks: pl.DataFrame) -> pl.DataFrame:
 
 
 def order_sessions(clicks: pl.DataFrame, keys: Times, lengths: npt.NDArray[np.uint32]) -> pl.DataFrame:
-    """Sort whole sessions by a key each, and number them anew; keys and lengths stand in the sessions' order."""
+    """Sort whole sessions by one key each and renumber them; `keys` and `lengths` are in the order of the sessions."""
     order = np.argsort(keys, kind="stable")
     starts = np.cumsum(lengths, dtype=np.uint32) - lengths
     lengths, starts = lengths[order], starts[order]
-    # Row of every click in the new order: each session's own rows, one after the other (unsigned, so shifts may wrap).
+    # The row of every click in the new order: the rows of one session after the other. Unsigned, so shifts may wrap.
     rows = np.repeat(starts - (np.cumsum(lengths, dtype=np.uint32) - lengths), lengths)
     rows += np.arange(len(rows), dtype=np.uint32)
     numbers = np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)
@@ -124,35 +124,35 @@ def order_sessions(clicks: pl.DataFrame, keys: Times, lengths: npt.NDArray[np.ui
 
 
 def split_around_date(clicks: pl.DataFrame, dates: Times, days: float) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The field's split: training strictly before (latest date - days), test strictly after; what is on it vanishes."""
+    """The field's split: training strictly before (latest date - days), test strictly after, none on it."""
     date = dates[clicks["session"].to_numpy()]
     boundary = date.max() - round(days * DAY)
     return clicks.filter(pl.Series(date < boundary)), clicks.filter(pl.Series(date > boundary))
 
 
 def split_at_first_click(clicks: pl.DataFrame, days: float | None, share: float) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Test: sessions that began in the last `days` before the latest beginning, or the latest `share` of sessions.
+    """Test on the sessions that began in the last `days` before the latest one began, or on the latest `share` of them.
 
-    Sessions that began in the same millisecond stay together, in the test part; none is lost.
+    Sessions at the boundary that began in the same millisecond all go to the test part; none is lost.
     """
     sessions = clicks.group_by("session", maintain_order=True).agg(pl.col("time").min(), pl.len())
-    beginnings = sessions["time"].sort()
-    in_test = max(1, round(share * len(beginnings)))
-    boundary = beginnings[-in_test] if days is None else beginnings[-1] - round(days * DAY)
-    tested = pl.Series(np.repeat((sessions["time"] >= boundary).to_numpy(), sessions["len"].to_numpy()))
-    return clicks.filter(~tested), clicks.filter(tested)
+    starts = sessions["time"].sort()
+    in_test = max(1, round(share * len(starts)))
+    boundary = starts[-in_test] if days is None else starts[-1] - round(days * DAY)
+    in_test_part = pl.Series(np.repeat((sessions["time"] >= boundary).to_numpy(), sessions["len"].to_numpy()))
+    return clicks.filter(~in_test_part), clicks.filter(in_test_part)
 
 
 def drop_unseen_items(test: pl.DataFrame, train: pl.DataFrame) -> pl.DataFrame:
-    """Drop test clicks on items that training never saw."""
+    """Drop test clicks on items that do not occur in training."""
     return test.join(train.select("item").unique(), on="item", how="semi", maintain_order="left")
 
 
 def keep_recent_samples(clicks: pl.DataFrame, fraction: Fraction) -> pl.DataFrame:
     """The most recent `fraction` of the samples, as the field counts them.
 
-    A session of n clicks gives n - 1 samples, listed longest prefix first. Where the fraction begins inside a session
-    its longer prefixes fall away, which is that session without its last clicks.
+    A session of n clicks gives n - 1 samples, listed longest prefix first. If the fraction begins inside a session, its
+    longer prefixes are dropped, which leaves the session without its last clicks.
     """
     lengths = clicks.group_by("session", maintain_order=True).len()["len"].to_numpy().astype(np.int64)
     samples = lengths - 1

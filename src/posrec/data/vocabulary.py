@@ -18,7 +18,7 @@ FILE = "vocabulary.json"
 
 
 class Vocabulary:
-    """The items a dataset or model knows, with whatever columns (title, category, ...) ride along."""
+    """The items that a dataset or model knows, with any columns (title, category, ...) about them."""
 
     def __init__(self, ids: Sequence[str], columns: Mapping[str, Sequence[Any]] | None = None) -> None:
         self.ids = list(ids)
@@ -38,7 +38,7 @@ class Vocabulary:
         return {item: number for number, item in enumerate(self.ids, start=1)}
 
     def index(self, item: str) -> int:
-        """The number of an item. KeyError for an unknown one; ask `item in vocabulary` first, or use `find`."""
+        """The number of an item. Raises KeyError for an unknown one; use `find` where that may happen."""
         return self._numbers[item]
 
     def find(self, item: str) -> int | None:
@@ -56,7 +56,7 @@ class Vocabulary:
         return self.ids[index - 1]
 
     def title(self, index: int) -> str:
-        """What to call an item in front of people: its title, or its id where it has none."""
+        """The name of an item for people: its title, or its id if it has none."""
         item, titles = self.item(index), self.columns.get("title")
         return str((titles and titles[index - 1]) or item)
 
@@ -71,4 +71,4 @@ class Vocabulary:
         try:
             return cls(content["ids"], content["columns"])
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{folder / FILE} is no vocabulary ({error}); prepare the dataset again") from None
+            raise InputError(f"{folder / FILE} is not a vocabulary ({error}); prepare the dataset again") from None

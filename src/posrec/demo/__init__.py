@@ -1,1 +1,1 @@
-"""The demo shop: its catalogue, the process behind its clicks, and the best that any model can reach on them."""
+"""The demo shop: its catalogue, the process that generates its clicks, and the best figures a model can reach."""

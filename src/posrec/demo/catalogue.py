@@ -1,6 +1,6 @@
-"""The demo shop's shelves: an outdoor shop of 20 categories, 120 product lines, each in three colours and two sizes.
+"""The catalogue of the demo shop: outdoor gear in 20 categories and 120 product lines, in three colours and two sizes.
 
-No more, so that the month's clicks teach every item's place in the shop to a model that has two minutes to learn it.
+It is this small so that a model can learn every item from a month of clicks in two minutes.
 """
 
 from dataclasses import dataclass

@@ -1,14 +1,14 @@
-"""The demo shop: clicks from a process we know, so the best any model can do is known too.
+"""The demo shop: its clicks come from a known process, so the best figures that any model can reach are known too.
 
-The next click of a session with first item f, last item x and n clicks so far comes from one of four wishes:
+The next click of a session with first item f, last item x and n clicks so far is drawn from one of four behaviours:
 
-    intention  0.40 x 0.8^(n-1)   what f was about: its line in the other size, its category in its colour and size
-    return     0.15 (n > 1)       an item seen before, by position, the first counting double
-    wander     0.15               anything, by popularity
-    drift      the rest           a line related to x's line, in x's size but in f's colour: both ends decide
+    intention  0.40 x 0.8^(n-1)   items like f: its line in the other size, or its category in its colour and size
+    return     0.15 (n > 1)       an item clicked before, each position alike, but the first twice as likely
+    wander     0.15               any item, by popularity
+    drift      the rest           a line related to x's line, in x's size and f's colour: it depends on both ends
 
-Everything the wishes depend on is in sight, so P(next | session) is exact, and with it the ceiling: ranking by P gives
-E[Recall@K] = sum of the K largest P, E[MRR@K] = sum of P_(r) / r, averaged over the test samples.
+A behaviour depends only on the clicks so far, so P(next | session) can be computed exactly, and with it the ceiling:
+ranking by P gives E[Recall@K] = sum of the K largest P and E[MRR@K] = sum of P_(r) / r, averaged over the test samples.
 """
 
 import csv
@@ -42,12 +42,12 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Shop:
-    """The fixed tables behind the clicks; items are numbered as in the catalogue."""
+    """The fixed tables of the process; items are numbered as in the catalogue."""
 
     catalogue: Catalogue
     popularity: npt.NDArray[np.float64]  # [items]
     related: Numbers  # [lines, 3]
-    companions: Numbers  # [items, 6] what an intention leads to
+    companions: Numbers  # [items, 6] the items that the intention of a first item leads to
     companion_weights: npt.NDArray[np.float64]  # [6]
 
     def drift_to(self, last: Numbers, first: Numbers) -> Numbers:
@@ -57,15 +57,15 @@ class Shop:
         return self.catalogue.number(self.related[line], colour[..., None], size[..., None])
 
 
-def wishes(clicks: int) -> dict[str, float]:
-    """How likely each wish is after so many clicks."""
+def behaviours(clicks: int) -> dict[str, float]:
+    """The probability of each behaviour after so many clicks."""
     intention = INTENTION * FADING ** (clicks - 1)
     back = RETURN if clicks > 1 else 0.0
     return {"intention": intention, "return": back, "wander": WANDER, "drift": 1 - intention - back - WANDER}
 
 
 def return_weights(clicks: int) -> npt.NDArray[np.float64]:
-    """[clicks - 1] the pull of each position before the last: the first counts double."""
+    """[clicks - 1] the probability of a return to each position before the last; the first is twice as likely."""
     weights = np.ones(clicks - 1)
     weights[0] = 2
     weights /= weights.sum()
@@ -77,7 +77,7 @@ def open_shop(seed: int = SEED) -> Shop:
     catalogue = Catalogue()
     popularity = 1 / (np.arange(catalogue.items) + 20.0) ** 0.6
     random.shuffle(popularity)
-    # Related lines are mostly of another category, so that sessions drift through the shop.
+    # Drawn from all categories, so that sessions drift through the shop.
     related = np.stack([random.choice(catalogue.lines, 3, replace=False) for _ in range(catalogue.lines)])
     item = np.arange(catalogue.items)
     line, colour, size = catalogue.features(item)
@@ -103,7 +103,7 @@ def simulate(shop: Shop, seed: int = SEED, sessions: int = SESSIONS) -> tuple[Nu
     for clicks in range(1, LONGEST):
         going = np.flatnonzero(lengths > clicks)
         first, last = items[going, 0], items[going, clicks - 1]
-        count, chances = len(going), wishes(clicks)
+        count, chances = len(going), behaviours(clicks)
         companion = random.choice(len(shop.companion_weights), count, p=shop.companion_weights)
         related = random.choice(len(RELATED), count, p=RELATED)
         position = random.choice(clicks - 1, count, p=return_weights(clicks)) if clicks > 1 else np.zeros(count, int)
@@ -113,8 +113,8 @@ def simulate(shop: Shop, seed: int = SEED, sessions: int = SESSIONS) -> tuple[Nu
             "wander": wander(count),
             "drift": shop.drift_to(last, first)[np.arange(count), related],
         }
-        wish = random.choice(len(chances), count, p=list(chances.values()))
-        items[going, clicks] = np.stack([options[name] for name in chances])[wish, np.arange(count)]
+        behaviour = random.choice(len(chances), count, p=list(chances.values()))
+        items[going, clicks] = np.stack([options[name] for name in chances])[behaviour, np.arange(count)]
     begun = START + random.integers(0, DAYS * 86_400_000, sessions)
     pauses = random.exponential(40_000, items.shape).astype(np.int64) + 1000
     pauses[:, 0] = 0
@@ -122,28 +122,28 @@ def simulate(shop: Shop, seed: int = SEED, sessions: int = SESSIONS) -> tuple[Nu
 
 
 def next_click_chances(shop: Shop, batch: SessionBatch) -> Tensor:
-    """P(next | session) [B, items] for sessions given as item numbers + 1, as in a batch."""
+    """P(next | session) [B, items] for a batch of catalogue numbers + 1 (0 is padding)."""
     chances = torch.empty(len(batch.lengths), shop.catalogue.items, dtype=torch.float64)
     for clicks in sorted(set(batch.lengths.tolist())):
         rows = (batch.lengths == clicks).nonzero()[:, 0]
         sessions = batch.items[rows, :clicks].numpy() - 1
-        wish = wishes(clicks)
-        part = torch.from_numpy(shop.popularity * wish["wander"]).repeat(len(rows), 1)
+        probability = behaviours(clicks)
+        part = torch.from_numpy(shop.popularity * probability["wander"]).repeat(len(rows), 1)
 
         def add(items: Numbers, weights: npt.NDArray[np.float64], part: Tensor = part) -> None:
             spread = torch.from_numpy(np.broadcast_to(weights, items.shape).copy())
             part.scatter_add_(1, torch.from_numpy(items), spread)
 
-        add(shop.companions[sessions[:, 0]], wish["intention"] * shop.companion_weights)
-        add(shop.drift_to(sessions[:, -1], sessions[:, 0]), wish["drift"] * RELATED)
+        add(shop.companions[sessions[:, 0]], probability["intention"] * shop.companion_weights)
+        add(shop.drift_to(sessions[:, -1], sessions[:, 0]), probability["drift"] * RELATED)
         if clicks > 1:
-            add(sessions[:, :-1], wish["return"] * return_weights(clicks))
+            add(sessions[:, :-1], probability["return"] * return_weights(clicks))
         chances[rows] = part
     return chances
 
 
 def ceiling(shop: Shop, data: PreparedDataset) -> dict[str, Any]:
-    """The expected Recall, MRR and NDCG of the best ranking there is, over the test samples."""
+    """The expected Recall, MRR and NDCG of the best possible ranking of the test samples."""
     numbers = {name: number for number, (name, _, _) in enumerate(shop.catalogue.table)}
     shop_number = torch.tensor([numbers[name] + 1 for name in data.vocabulary.ids], dtype=torch.int32)
     test = SessionDataset(shop_number[data.test.items.long() - 1], data.test.offsets, data.test.times)
@@ -160,7 +160,7 @@ def ceiling(shop: Shop, data: PreparedDataset) -> dict[str, Any]:
 
 
 def write_log(shop: Shop, folder: Path, sessions: int = SESSIONS) -> tuple[Path, Path]:
-    """`clicks.csv`, as a shop's web server might log it, and `items.csv`."""
+    """Write `clicks.csv`, as a shop's web server might log it, and `items.csv`."""
     items, times = simulate(shop, sessions=sessions)
     session, click = np.nonzero(items >= 0)
     order = np.argsort(times[session, click], kind="stable")
@@ -182,7 +182,7 @@ def make_demo(folder: str | Path, progress: Progress | None = None, sessions: in
 
     folder, shop = Path(folder), open_shop()
     if folder.exists() and any(folder.iterdir()) and not (folder / "data" / CEILING).exists():
-        raise InputError(f"{folder} exists and is no earlier demo; name another folder with --out")
+        raise InputError(f"{folder} exists and is not an earlier demo; name another folder with --out")
     clicks, items = write_log(shop, folder, sessions)
     data = prepare(clicks, "csv", folder / "data", items=items, overwrite=True, progress=progress or SilentProgress())
     write_json(data.path / CEILING, ceiling(shop, data))

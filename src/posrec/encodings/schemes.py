@@ -10,11 +10,11 @@ For an item clicked once, `backward = length - 1 - forward`. A repeated item on 
 position of its earliest and the backward position of its latest click, and every scheme takes the part it needs.
 
 Rules that hold for all of them:
-- any d >= 2 and any length. Past the end of a learned table, positions share its last row; the negative backward
-  positions of padding read row 0, to be masked by the caller. Neither is an error.
+- any d >= 2 and any length is allowed. Positions past the end of a learned table share its last row, and the negative
+  backward positions of padding read row 0, which the caller has to mask. Neither is an error.
 - the output has the module's dtype (`.double()`, `.half()`). Sinusoids are computed in float32 at least, then cast.
-- the output is on the input's device. A learned table has to be there too, so move the module with the model.
-- where the paper splits d in two halves, the first has d // 2 dimensions and the second the rest.
+- the output is on the input's device. A learned table has to be on it too, so move the module with the model.
+- where the paper splits d into two halves, the first has d // 2 dimensions and the second the rest.
 
 Equation numbers are the paper's (Qiu et al., "Exploiting Positional Information for Session-based Recommendation").
 
@@ -47,17 +47,17 @@ def sinusoid(position: Tensor, width: int, step: float, like: Tensor, cosine_fir
 
 
 def look_up(table: Tensor, position: Tensor) -> Tensor:
-    """Row of each position: [rows, width], [...] -> [..., width]; positions past either end share the end's row."""
+    """The row of each position: [rows, width], [...] -> [..., width]; positions past an end read the row at the end."""
     return functional.embedding(position.clamp(0, table.shape[0] - 1), table)
 
 
 def learned_table(rows: int, d: int) -> nn.Parameter:
-    """Uniform in +-1/sqrt(d), the field's custom for every weight of a session model."""
+    """Uniform in +-1/sqrt(d), as the field initializes every weight of a session model."""
     return nn.Parameter(torch.empty(rows, d).uniform_(-1 / math.sqrt(d), 1 / math.sqrt(d)))
 
 
 class Fixed(nn.Module):
-    """What the schemes without weights share: d, and an empty buffer that carries the module's dtype."""
+    """The base of schemes without weights: d, and an empty buffer that carries the module's dtype."""
 
     like: Tensor
 
@@ -68,7 +68,7 @@ class Fixed(nn.Module):
 
 
 class Learned(nn.Module):
-    """What the learned schemes share: one `table` of max_length rows and d columns, so all have as many weights."""
+    """The base of learned schemes: one `table` of max_length rows and d columns, so that all have as many weights."""
 
     def __init__(self, d: int, max_length: int) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class TwoDimensionalSPE(Fixed):
         return torch.cat([of_position, of_length], dim=-1)
 
 
-# Section 3.4, for the theory only: Eq. (1) + Eq. (4), the plain sum that mirrors itself within a session.
+# Section 3.4, for the theory only: Eq. (1) + Eq. (4), the plain sum, which is symmetric within a session.
 class SumOfSPEAndRSPE(Fixed):
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         return sinusoid(forward, self.d, 2 / self.d, self.like) + sinusoid(backward, self.d, 2 / self.d, self.like)
@@ -154,7 +154,7 @@ class LDPE(Learned):
 
 
 # Section 5.3, no equation given; Eq. (17) with a learned table: P = Embed[pos] + exchange(Embed[l-pos-1]), where
-# exchange swaps columns 2i and 2i+1 (an odd d keeps its last). Without it the sum would mirror itself in a session.
+# exchange swaps columns 2i and 2i+1 (an odd d keeps its last). Without it the sum would be symmetric within a session.
 class ALPE(Learned):
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         paired = self.d - self.d % 2
@@ -172,12 +172,12 @@ class TwoDimensionalLPE(Learned):
 
 
 # Eq. (3): A = X_i W_qry W_key' X_j' + g(P_ij). Nothing is added to the item vectors; attention adds g(P_ij), one
-# learned number for each head and each offset forward[j] - forward[i]. Offsets past the table's ends share its end.
+# learned number for each head and each offset forward[j] - forward[i]. Offsets past an end of the table read that end.
 class RPE(Fixed):
     def __init__(self, d: int, max_length: int, heads: int = 1) -> None:
         super().__init__(d)
         self.farthest = max_length - 1
-        self.table = nn.Parameter(torch.zeros(2 * max_length - 1, heads))  # starts as no preference
+        self.table = nn.Parameter(torch.zeros(2 * max_length - 1, heads))  # initially no preference
 
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         return torch.zeros(forward.size(0), forward.size(1), self.d, dtype=self.like.dtype, device=forward.device)
@@ -203,12 +203,12 @@ ENCODINGS: dict[str, type[nn.Module]] = {
     "2dlpe": TwoDimensionalLPE,
     "rpe": RPE,
 }
-LEARNED = ("lpe", "lrpe", "ldpe", "alpe", "2dlpe")  # those whose `table` is the encoding itself
-THEORY_ONLY: dict[str, type[nn.Module]] = {"sum": SumOfSPEAndRSPE}  # examined, never offered to a model
+LEARNED = ("lpe", "lrpe", "ldpe", "alpe", "2dlpe")  # the schemes whose `table` is the encoding itself
+THEORY_ONLY: dict[str, type[nn.Module]] = {"sum": SumOfSPEAndRSPE}  # examined by the theory, not available to models
 
 
 class OwnScheme(nn.Module):
-    """A user's function as a module, so that it moves, saves and prints with the model around it."""
+    """A user's function as a module, so that it is moved, saved and printed with the model that contains it."""
 
     def __init__(self, function: Scheme) -> None:
         super().__init__()
@@ -221,19 +221,27 @@ class OwnScheme(nn.Module):
 def make_encoding(
     scheme: str | nn.Module | type[nn.Module] | Scheme, d: int, max_length: int, **options: int
 ) -> nn.Module:
-    """A scheme ready to call, from a name or from a user's own function, module, or module class.
+    """Make a positional encoding that can be called as `encoding(forward, backward, length) -> [B, L, d]`.
 
-    A name or a class is built with (d, max_length) and `options` (dpe: over_half, rpe: heads); a module is used as it
-    is; a function is wrapped. A user's own scheme is called once on a session of two clicks, so that a wrong shape is
-    told here and not inside a model.
+    Arguments:
+        scheme: A name of ENCODINGS, or a function, module or module class of one's own. A name or a class is built with
+            (d, max_length) and `options`; a module is used as it is; a function is wrapped in a module. A scheme of
+            one's own is called once on a session of two clicks, so that a wrong shape is reported here and not inside
+            a model.
+        d: The number of dimensions, at least 2.
+        max_length: The number of rows of a learned table, at least 1.
+        options: dpe: over_half, rpe: heads.
+
+    Returns:
+        The encoding, as a module.
 
     >>> make_encoding("ldpe", d=100, max_length=50).table.shape
     torch.Size([50, 100])
     """
     if d < 2:
-        raise ValueError(f"d={d}: an encoding needs at least 2 dimensions")
+        raise ValueError(f"d={d}: must be at least 2")
     if max_length < 1:
-        raise ValueError(f"max_length={max_length}: a session has at least one click")
+        raise ValueError(f"max_length={max_length}: must be at least 1")
     if isinstance(scheme, str):
         if scheme not in ENCODINGS:
             raise ValueError(f"encoding={scheme!r} is not known; choose one of: {' '.join(ENCODINGS)}")
@@ -250,6 +258,6 @@ def make_encoding(
 
 
 def attention_bias(encoding: nn.Module, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor | None:
-    """What an attention layer adds to its scores: [B, heads, L, L], or None for an encoding that has no such part."""
+    """What an attention layer adds to its scores: [B, heads, L, L], or None for an encoding that has no bias."""
     own: Scheme | None = getattr(encoding, "attention_bias", None)
     return None if own is None else own(forward, backward, length)

@@ -1,21 +1,22 @@
-"""The paper's statements about encodings, each computed instead of quoted.
+"""The paper's statements about encodings, checked by computation.
 
-`PAPER` holds what the paper says of each scheme, `differences` sets it against what `analyse` finds, and `statements`
-works through the numbered properties, theorems and corollaries and the claims of section 3.4. The paper numbers its
-theorems and corollaries together with the definitions: the first theorem is 3.4, the second 4.1.
+`PAPER` holds what the paper says about each scheme, `differences` compares it with what `analyse` finds, and
+`statements` checks the numbered properties, theorems and corollaries and the claims of section 3.4. The paper numbers
+its theorems and corollaries together with the definitions: the first theorem is 3.4, the second 4.1.
 """
 
 from dataclasses import dataclass, fields
 
 import torch
 
-from posrec.encodings.awareness import Analysis, Awareness, Cells, Pair, analyse, build, one_thread, sessions, tabulate
+from posrec.encodings.awareness import Analysis, Awareness, analyse
 from posrec.encodings.schemes import RPE
+from posrec.encodings.table import EncodingTable, PositionPair, build, one_thread, tabulate
 
 
 @dataclass(frozen=True)
 class PaperClaim:
-    """What the paper says of a scheme; None where it says nothing."""
+    """What the paper says about a scheme; None where it says nothing."""
 
     forward: bool | None = None
     backward: bool | None = None
@@ -43,7 +44,7 @@ PAPER: dict[str, PaperClaim] = {
 
 
 def verdicts(found: Analysis) -> dict[str, bool]:
-    """The analysis as yes and no, under the names of the claims."""
+    """The answers of an analysis, under the names of the claims."""
     return {
         "forward": found.forward.holds,
         "backward": found.backward.holds,
@@ -54,10 +55,10 @@ def verdicts(found: Analysis) -> dict[str, bool]:
 
 
 def differences(found: Analysis, claim: PaperClaim) -> tuple[str, ...]:
-    """The names of the claims that the definitions do not bear out."""
-    given = verdicts(found)
-    claims = {field.name: getattr(claim, field.name) for field in fields(claim) if field.name in given}
-    return tuple(name for name, said in claims.items() if said is not None and said != given[name])
+    """The names of the claims that the analysis contradicts."""
+    verdict = verdicts(found)
+    claims = {field.name: getattr(claim, field.name) for field in fields(claim) if field.name in verdict}
+    return tuple(name for name, said in claims.items() if said is not None and said != verdict[name])
 
 
 @dataclass(frozen=True)
@@ -69,18 +70,18 @@ class Statement:
 
 
 def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
-    """Every statement of sections 3 and 4.2, with whether it holds for lengths up to max_length."""
+    """Every statement of sections 3 and 4.2, and whether it holds for lengths up to max_length."""
     with one_thread():
-        return worked(max_length, d)
+        return check_statements(max_length, d)
 
 
-def worked(max_length: int, d: int) -> list[Statement]:
+def check_statements(max_length: int, d: int) -> list[Statement]:
     found = {name: analyse(name, max_length, d) for name in PAPER}
     spe, rspe, dpe, aspe, two = (found[name] for name in ("spe", "rspe", "dpe", "aspe", "2dspe"))
     aware = {name: one for name, one in found.items() if one.forward.holds or one.backward.holds}
-    cells = {name: tabulate(build(name, max_length, d), max_length) for name in aware}
-    forward = [shares_steps(cells[name], one.forward, False) for name, one in aware.items() if one.forward.holds]
-    backward = [shares_steps(cells[name], one.backward, True) for name, one in aware.items() if one.backward.holds]
+    tables = {name: tabulate(build(name, max_length, d), max_length) for name in aware}
+    forward = [shares_steps(tables[name], one.forward, False) for name, one in aware.items() if one.forward.holds]
+    backward = [shares_steps(tables[name], one.backward, True) for name, one in aware.items() if one.backward.holds]
     relative = RPE(d=2, max_length=max_length).double()
     torch.nn.init.normal_(relative.table, generator=torch.Generator().manual_seed(0))
     return [
@@ -160,7 +161,7 @@ def worked(max_length: int, d: int) -> list[Statement]:
             "Section 3.4, 2DSPE aware",
             "2DSPE is neither forward-aware nor backward-aware.",
             not two.forward.holds and not two.backward.holds,
-            f"its first {len(two.forward.dimensions)} dimensions depend on the position alone and tell all apart",
+            f"its first {len(two.forward.dimensions)} dimensions depend on the position alone and separate positions",
         ),
         Statement(
             "Theorem 4.1",
@@ -182,38 +183,38 @@ def first_clash(awareness: Awareness) -> str:
     return f"{len(clash.dimensions)} dimensions differ between {where(clash)}"
 
 
-def where(pair: Pair) -> str:
+def where(pair: PositionPair) -> str:
     ends = [f"position {at} of length {length}" for at, length in zip(pair.positions, pair.lengths, strict=True)]
     return " and ".join(ends)
 
 
-def shares_steps(cells: Cells, awareness: Awareness, backward: bool) -> bool:
+def shares_steps(table: EncodingTable, awareness: Awareness, backward: bool) -> bool:
     """Properties 3.1 and 3.2 with f(P[a], a, b) = P[a] + step(a, b): the steps are the same in every length.
 
-    Steps between neighbours are enough, the others are their sums.
+    Steps between neighbours are enough, since the others are their sums.
     """
-    rows = cells.rows[:, list(awareness.dimensions)]
+    rows = table.rows[:, list(awareness.dimensions)]
     first: dict[int, torch.Tensor] = {}
-    for session in sessions(cells)[1:]:
+    for session in table.sessions()[1:]:
         steps = rows[session].diff(dim=0)
         positions = range(len(steps))
         places = reversed(positions) if backward else positions
         for place, step in zip(places, steps, strict=True):
-            # A step is a difference of two rounded values, so it may be off by twice as much.
-            if bool(((step - first.setdefault(place, step)).abs() > 2 * cells.tolerance).any()):
+            # A step is the difference of two rounded values, so its tolerance is twice theirs.
+            if bool(((step - first.setdefault(place, step)).abs() > 2 * table.tolerance).any()):
                 return False
     return True
 
 
-def mirrored(cells: Cells) -> bool:
-    """P[pos] = P[l-1-pos] everywhere: reversing each session changes nothing."""
-    mirror = torch.cat([session.flip(0) for session in sessions(cells)])
-    return bool(((cells.rows - cells.rows[mirror]).abs() <= cells.tolerance).all())
+def mirrored(table: EncodingTable) -> bool:
+    """Whether P[pos] = P[l-1-pos] everywhere: reversing each session changes nothing."""
+    mirror = torch.cat([session.flip(0) for session in table.sessions()])
+    return bool(((table.rows - table.rows[mirror]).abs() <= table.tolerance).all())
 
 
 @torch.no_grad()
 def bias_is_relative(relative: RPE, max_length: int) -> bool:
-    """Corollary 3.5: g(P_ij) is the same for the same j - i in every session, and for one j it changes with i."""
+    """Corollary 3.5: g(P_ij) is the same for the same j - i in every session, and for each j it changes with i."""
     by_offset: dict[int, float] = {}
     for length in range(2, max_length + 1):
         forward = torch.arange(length).unsqueeze(0)

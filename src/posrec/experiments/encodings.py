@@ -8,7 +8,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from posrec.encodings.awareness import Analysis, analyse, examined_names
+from posrec.encodings.awareness import Analysis, analyse
+from posrec.encodings.table import examined_names
 from posrec.encodings.theory import PAPER, Statement, differences, verdicts, where
 from posrec.experiments.trained_encoding import TrainedEncoding
 from posrec.progress import Progress, SilentProgress

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posrec.data.sources import complaining, find_files, unpacked
+from posrec.data.sources import decompression_errors, find_files, unpacked
 from posrec.errors import InputError
 from posrec.io import whole_file
 from posrec.progress import Progress
@@ -105,7 +105,7 @@ def score_file(
             rate = totals.sessions / (time.monotonic() - began)
             progress.update("Scoring", chunk.done, chunk.total, f"{rate:,.0f} sessions/s")
 
-    with whole_file(path, overwrite) as unfinished:
+    with whole_file(path, overwrite, keep_suffix=True) as unfinished:
         write_answers(unfinished, answers(), sessions.id_type())
         if not totals.sessions:
             raise InputError(f"{source} holds no sessions; there is nothing to score")
@@ -133,7 +133,7 @@ class SessionFile:
 
     def line_chunks(self) -> Iterator[Chunk]:
         size = self.path.stat().st_size
-        with self.path.open("rb") as packed, complaining(self.path):
+        with self.path.open("rb") as packed, decompression_errors(self.path):
             numbered = enumerate(unpacked(packed), start=1)
             while lines := list(islice(numbered, ROWS)):
                 rows = [self.parsed(place, line) for place, line in lines if line.strip()]
@@ -171,7 +171,7 @@ class SessionFile:
         """The columns to read, and whether `id` is one of them."""
         import polars as pl
 
-        from posrec.data.readers import scan_parquet
+        from posrec.data.readers.parquet import scan_parquet
 
         frame = scan_parquet(self.path)
         schema = frame.collect_schema()

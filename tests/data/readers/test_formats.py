@@ -1,4 +1,4 @@
-"""Every format read from real files: the click frame that comes out, whole or in small blocks, packed or plain."""
+"""Every format, read from real files: the click frame is the same in one block or many, compressed or plain."""
 
 import gzip
 import json
@@ -14,9 +14,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data import readers, sources
-from posrec.data.columns import LogOptions
-from posrec.data.readers import READERS
+from posrec.data import sources
+from posrec.data.readers import READERS, parquet
+from posrec.data.readers.columns import LogOptions
 from posrec.data.sources import find_files
 from posrec.errors import InputError
 from tests.data import strategies
@@ -26,8 +26,8 @@ T = 1_396_867_869_277
 MOMENT = "2014-04-07T10:51:09.277Z"
 
 
-def read(format: str, source: Any, hearing: RecordingProgress | None = None, **options: Any) -> list[Click]:
-    return rows(READERS[format](find_files(source), LogOptions(**options), hearing or RecordingProgress()).clicks)
+def read(format: str, source: Any, progress: RecordingProgress | None = None, **options: Any) -> list[Click]:
+    return rows(READERS[format](find_files(source), LogOptions(**options), progress or RecordingProgress()).clicks)
 
 
 def otto(clicks: list[Click], kind: str = "clicks") -> list[str]:
@@ -62,8 +62,8 @@ def write_as(path: Path, packing: str, text: bytes) -> Path:
 @pytest.mark.parametrize("packing", ["plain", "gzip", "zstd", "gzip in two members", "zstd in two frames"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize("format", list(WRITTEN))
-def test_text_formats_in_every_dress(tmp_path: Path, format: str, packing: str, end: str) -> None:
-    text = end.join(WRITTEN[format])  # the last line has no end, as often
+def test_text_formats_compressed_and_with_any_line_ends(tmp_path: Path, format: str, packing: str, end: str) -> None:
+    text = end.join(WRITTEN[format])  # the last line often has no line end
     log = write_as(tmp_path / "log", packing, text.encode())
     assert read(format, log) == CLICKS
     mark = write_as(tmp_path / "mark", packing, b"\xef\xbb\xbf" + text.encode())
@@ -93,10 +93,10 @@ def test_diginetica_is_ordered_by_timeframe_on_the_day_read_last(tmp_path: Path,
 
 def test_retailrocket_reads_views_of_visitors(tmp_path: Path) -> None:
     lines = [*WRITTEN["retailrocket"], f"{T},9,transaction,5,77", f"{T},9,addtocart,5,"]
-    log, hearing = write_lines(tmp_path / "events.csv", lines), RecordingProgress()
-    reading = READERS["retailrocket"]([log], LogOptions(), hearing)
-    assert (rows(reading.clicks), reading.of_users) == (CLICKS, True)
-    assert hearing.messages == ["kept 4 of 6 rows: events view"]
+    log, progress = write_lines(tmp_path / "events.csv", lines), RecordingProgress()
+    parsed = READERS["retailrocket"]([log], LogOptions(), progress)
+    assert (rows(parsed.clicks), parsed.by_user) == (CLICKS, True)
+    assert progress.messages == ["kept 4 of 6 rows: events view"]
     assert read("retailrocket", log, events=["transaction", "view"]) == [*CLICKS, ("9", "5", T)]
 
 
@@ -116,14 +116,17 @@ def test_recbole_with_users_and_other_columns(tmp_path: Path) -> None:
     log = write_lines(
         tmp_path / "a.inter", ["user_id:token\titem_id:token\trating:float\ttimestamp:float", 'u\t"q\t4.0\t1.5']
     )
-    reading = READERS["recbole"]([log], LogOptions(), RecordingProgress())
-    assert (rows(reading.clicks), reading.of_users) == ([("u", '"q', 1500)], True)
+    parsed = READERS["recbole"]([log], LogOptions(), RecordingProgress())
+    assert (rows(parsed.clicks), parsed.by_user) == ([("u", '"q', 1500)], True)
 
 
-def test_columns_are_guessed_and_said(tmp_path: Path) -> None:
-    log, hearing = write_lines(tmp_path / "a.csv", ["Visit-ID,Product ID,x,created_at", "1,2,3,4"]), RecordingProgress()
-    assert read("csv", log, hearing) == [("1", "2", 4000)]
-    assert hearing.messages == [
+def test_columns_are_guessed_and_reported(tmp_path: Path) -> None:
+    log, progress = (
+        write_lines(tmp_path / "a.csv", ["Visit-ID,Product ID,x,created_at", "1,2,3,4"]),
+        RecordingProgress(),
+    )
+    assert read("csv", log, progress) == [("1", "2", 4000)]
+    assert progress.messages == [
         "a.csv: column 'Visit-ID' read as the session",
         "a.csv: column 'Product ID' read as the item",
         "a.csv: column 'created_at' read as the time",
@@ -136,15 +139,15 @@ def test_columns_are_guessed_and_said(tmp_path: Path) -> None:
 
 def test_a_session_is_preferred_to_a_user(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "a.csv", ["user_id,item,session_id,time", "u,i,s,1"])
-    reading = READERS["csv"]([log], LogOptions(), RecordingProgress())
-    assert (rows(reading.clicks), reading.of_users) == ([("s", "i", 1000)], False)
+    parsed = READERS["csv"]([log], LogOptions(), RecordingProgress())
+    assert (rows(parsed.clicks), parsed.by_user) == ([("s", "i", 1000)], False)
 
 
-def test_events_are_picked(tmp_path: Path) -> None:
+def test_events_are_selected(tmp_path: Path) -> None:
     lines = ["session,item,time,action", "1,a,1,view", "1,b,no time,buy", "1,,3,", "1,d,4,click"]
-    log, hearing = write_lines(tmp_path / "a.csv", lines), RecordingProgress()
-    assert read("csv", log, hearing, events=["view", "click"], time_unit="ms") == [("1", "a", 1), ("1", "d", 4)]
-    assert "a.csv: column 'action' read as the event" in hearing.messages
+    log, progress = write_lines(tmp_path / "a.csv", lines), RecordingProgress()
+    assert read("csv", log, progress, events=["view", "click"], time_unit="ms") == [("1", "a", 1), ("1", "d", 4)]
+    assert "a.csv: column 'action' read as the event" in progress.messages
     assert read("csv", log, events=["click"], event_column="action", time_unit="s") == [("1", "d", 4000)]
     with pytest.raises(InputError, match="none of 4 rows is of the events views"):
         read("csv", log, events=["views"])
@@ -235,11 +238,11 @@ def test_parquet_batches_keep_the_order(tmp_path: Path, monkeypatch: pytest.Monk
     clicks = [(str(number % 7), str(number), number) for number in range(1000)]
     path = tmp_path / "a.parquet"
     pl.DataFrame(clicks, schema=["session", "item", "time"], orient="row").write_parquet(path, row_group_size=64)
-    monkeypatch.setattr(readers, "PARQUET_ROWS", 100)
-    hearing = RecordingProgress()
-    assert read("parquet", path, hearing, time_unit="ms") == clicks
-    assert hearing.moves[-1] == ("Reading", 1000, 1000)
-    assert len(hearing.moves) > 5
+    monkeypatch.setattr(parquet, "BATCH_ROWS", 100)
+    progress = RecordingProgress()
+    assert read("parquet", path, progress, time_unit="ms") == clicks
+    assert progress.moves[-1] == ("Reading", 1000, 1000)
+    assert len(progress.moves) > 5
 
 
 def test_sessions_are_lines(tmp_path: Path) -> None:
@@ -270,17 +273,17 @@ def test_progress_moves_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     packed = tmp_path / "b.csv.gz"
     packed.write_bytes(gzip.compress(log.read_bytes()))
     monkeypatch.setattr(sources, "BLOCK_BYTES", 4096)
-    hearing = RecordingProgress()
-    read("csv", [log, packed], hearing)
-    done = [moved for _, moved, _ in hearing.moves]
+    progress = RecordingProgress()
+    read("csv", [log, packed], progress)
+    done = [moved for _, moved, _ in progress.moves]
     total = log.stat().st_size + packed.stat().st_size
-    assert {(work, size) for work, _, size in hearing.moves} == {("Reading", total)}
+    assert {(work, size) for work, _, size in progress.moves} == {("Reading", total)}
     assert done == sorted(done)
     assert done[-1] == total
     assert len(set(done)) > 10
 
 
-def test_ids_that_only_look_negative_are_ids(tmp_path: Path) -> None:
+def test_ids_that_only_look_like_negative_numbers_are_ids(tmp_path: Path) -> None:
     clicks = [("-x", "-", 1), ("--1", "-1e5", 2), ("-inf", "-nan", 3), ("1-2", "-1-", 4)]
     assert read("csv", write_log(tmp_path / "a.csv", clicks), time_unit="ms") == clicks
     lines = [

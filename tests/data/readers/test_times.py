@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data.times import TimeReader, guess_unit, parse_duration, parse_text
+from posrec.data.readers.times import TimeReader, guess_unit, parse_duration
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.helpers import RecordingProgress
@@ -25,10 +25,10 @@ def milliseconds(moment: datetime) -> int:
 def read(values: list[object], unit: str | None = None, dtype: object = None) -> list[int | None]:
     column = pl.Series("time", values, dtype=dtype)  # type: ignore[arg-type]
     reader = TimeReader(SilentProgress(), unit)
-    quick = pl.DataFrame({"time": column}).select(reader.quickly(column).alias("time")).to_series()
+    fast = pl.DataFrame({"time": column}).select(reader.fast_expression(column).alias("time")).to_series()
     careful = reader(column)
-    # The quick way may give up on a value; it may not read another time.
-    assert all(one is None or one == other for one, other in zip(quick, careful, strict=True))
+    # The fast expression may give null for a value; it may not give another time.
+    assert all(one is None or one == other for one, other in zip(fast, careful, strict=True))
     return careful.to_list()
 
 
@@ -96,14 +96,14 @@ def test_columns_of_any_type() -> None:
     assert read([True, False]) == [None, None]
     assert read([timedelta(1)]) == [None]
     assert read([2**63], dtype=pl.UInt64) == [None]
-    assert read([2**61, 1], "s") == [None, 1000]  # would not fit; not to wrap around
+    assert read([2**61, 1], "s") == [None, 1000]  # would overflow, and must not wrap around
 
 
-def test_the_unit_is_guessed_once_and_said() -> None:
+def test_the_unit_is_guessed_once_and_reported() -> None:
     hearing = RecordingProgress()
     reader = TimeReader(hearing)
     assert reader(pl.Series([1_396_867_869_277])).to_list() == [1_396_867_869_277]
-    assert reader(pl.Series([5])).to_list() == [5]  # settled by the first
+    assert reader(pl.Series([5])).to_list() == [5]  # the first number decides
     assert hearing.messages == ["times read as milliseconds (pass --time-unit if that is wrong)"]
     assert [guess_unit(10.0**digits) for digits in (9, 12, 15, 18)] == ["s", "ms", "us", "ns"]
 
@@ -121,12 +121,11 @@ def test_durations(text: str, span: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["30", "m", "-5m", "0s", "5 m", "1w", "", "1e3s"])
-def test_no_durations(text: str) -> None:
-    with pytest.raises(InputError, match=r"no span of time; write e\.g\. 30m"):
+def test_texts_that_are_not_durations(text: str) -> None:
+    with pytest.raises(InputError, match=r"is not a duration; write e\.g\. 30m"):
         parse_duration(text)
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_a_time_or_none(text: str) -> None:
-    assert len(parse_text(pl.Series([text]))) == 1
+def test_any_text_is_read_as_a_time_or_as_none(text: str) -> None:
     read([text])

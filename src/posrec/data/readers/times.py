@@ -1,4 +1,4 @@
-"""Times as they stand in logs -> int64 milliseconds since 1970 (UTC)."""
+"""Times as logs write them -> int64 milliseconds since 1970 (UTC)."""
 
 import re
 
@@ -29,12 +29,12 @@ def parse_duration(text: str) -> int:
     """'30m' -> 1800000 milliseconds."""
     match = DURATION.fullmatch(text.strip())
     if not match or float(match[1]) <= 0:
-        raise InputError(f"--gap {text!r} is no span of time; write e.g. 30m, 2h, 90s or 1d")
+        raise InputError(f"--gap {text!r} is not a duration; write e.g. 30m, 2h, 90s or 1d")
     return round(float(match[1]) * DURATION_UNITS[match[2]])
 
 
 class TimeReader:
-    """Reads columns of one log; what its numbers count is settled by the first of them, and said."""
+    """Reads the time columns of one log. The unit of numbers is guessed from the first of them, and reported."""
 
     def __init__(self, progress: Progress, unit: str | None = None) -> None:
         if unit is not None and unit not in MILLISECONDS_PER:
@@ -59,8 +59,8 @@ class TimeReader:
             return self.scale(whole)
         return parse_text(column)
 
-    def quickly(self, column: pl.Series) -> pl.Expr:
-        """An expression over the column `time` that reads the layout its first value has, and nothing else, fast."""
+    def fast_expression(self, column: pl.Series) -> pl.Expr:
+        """An expression over the column `time` that reads only the layout of the first value; others become null."""
         first = column[0] if len(column) else None
         text = pl.col("time")
         if column.dtype == pl.String and isinstance(first, str) and (match := ISO.fullmatch(first)):
@@ -83,7 +83,7 @@ class TimeReader:
             whole = numbers.cast(pl.Int64, strict=False)
             if factor < 1:
                 return whole // round(1 / factor)
-            # What would not fit into 64 bits is no time.
+            # A number that would not fit into 64 bits is not a time.
             return whole.set(~whole.is_between(-(2**62) // int(factor), 2**62 // int(factor)), None) * int(factor)
         finite = numbers.cast(pl.Float64).is_finite().fill_null(False)
         scaled = (numbers.cast(pl.Float64) * factor).round()

@@ -1,0 +1,41 @@
+"""Readers of log formats: one function per format, listed in READERS.
+
+A reader gets the files, what the user said about the log (LogOptions) and where to report progress, and returns a
+ParsedLog: the click frame `session, item, time` in file order, ids as strings exactly as in the file, time in int64
+milliseconds.
+
+To add a format: write `read_NAME(files, options, progress) -> ParsedLog` and add it to READERS. Start from the reader
+that is closest: delimited.py for lines of fields, otto.py for JSON lines, parquet.py for tables, sessions.py for files
+that already hold sessions. If it takes options such as --session-column, add them to OPTIONS_BY_FORMAT in columns.py.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from posrec.data.readers.clicks import ParsedLog
+from posrec.data.readers.columns import LogOptions
+from posrec.data.readers.delimited import (
+    read_csv,
+    read_diginetica,
+    read_recbole,
+    read_retailrocket,
+    read_yoochoose,
+)
+from posrec.data.readers.otto import read_otto
+from posrec.data.readers.parquet import read_parquet
+from posrec.data.readers.sessions import read_sessions, read_srgnn
+from posrec.progress import Progress
+
+Reader = Callable[[Sequence[Path], LogOptions, Progress], ParsedLog]
+
+READERS: dict[str, Reader] = {
+    "yoochoose": read_yoochoose,
+    "diginetica": read_diginetica,
+    "retailrocket": read_retailrocket,
+    "otto": read_otto,
+    "recbole": read_recbole,
+    "csv": read_csv,
+    "parquet": read_parquet,
+    "sessions": read_sessions,
+    "srgnn": read_srgnn,
+}

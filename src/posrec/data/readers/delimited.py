@@ -1,0 +1,88 @@
+"""Formats of delimited text, a click in each line: yoochoose, diginetica, retailrocket, csv and recbole."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from posrec.data.readers.clicks import ClickCollector, ParsedLog
+from posrec.data.readers.columns import Columns, LogOptions, choose_columns, comma_separated
+from posrec.data.readers.textlog import TextLayout, read_text
+from posrec.data.steps import DAY
+from posrec.errors import InputError
+from posrec.progress import Progress
+
+
+def read_yoochoose(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+    """`yoochoose-clicks.dat` of the RecSys Challenge 2015: session,timestamp,item,category; no header."""
+    layout = TextLayout(",", names=("session", "timestamp", "item", "category"))
+    collector = ClickCollector(progress)
+    read_text(files, layout, lambda path, names: Columns("session", "item", "timestamp"), collector, progress)
+    return collector.parsed_log()
+
+
+def read_diginetica(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+    """`train-item-views.csv` of the CIKM Cup 2016.
+
+    `timeframe` is the number of milliseconds since the session began, and `eventdate` is a day; the time of day is not
+    recorded. As in the field's preprocessing, a session's day is that of its last-read click, whatever its `timeframe`.
+    The session's latest click is placed at the end of that day and the others before it, so that `time` orders the
+    clicks of a session by `timeframe` alone.
+    """
+    layout = TextLayout(";")
+    collector = ClickCollector(progress, time_unit="ms")
+    read_text(files, layout, diginetica_columns, collector, progress)
+    clicks = collector.clicks()
+    if not len(clicks):
+        return ParsedLog(clicks)
+    end_of_day = pl.col("day").last().over("session") + DAY - 1
+    until_latest = pl.col("time").max().over("session") - pl.col("time")
+    return ParsedLog(clicks.select("session", "item", time=end_of_day - until_latest))
+
+
+def diginetica_columns(path: Path, names: list[str]) -> Columns:
+    for session, item in (("sessionId", "itemId"), ("session_id", "item_id")):
+        if {session, item, "timeframe", "eventdate"} <= set(names):
+            return Columns(session, item, "timeframe", date="eventdate")
+    raise InputError(
+        f"{path}, line 1: not a Diginetica header, which has sessionId;itemId;timeframe;eventdate "
+        f"(or session_id;item_id;...) separated by semicolons; it has {comma_separated(names)}"
+    )
+
+
+def read_retailrocket(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+    """RetailRocket's `events.csv`, a log of visitors. Views alone are read unless --events asks for others."""
+    options = replace(
+        options,
+        session_column="visitorid",
+        item_column="itemid",
+        time_column="timestamp",
+        event_column="event",
+        events=options.events or ("view",),
+        time_unit="ms",
+    )
+    return replace(read_csv(files, options, progress), by_user=True)
+
+
+def read_csv(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+    """Any delimited text with a header line."""
+    return read_delimited(files, TextLayout(options.delimiter, quote='"'), options, progress)
+
+
+def read_recbole(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+    """RecBole's atomic `.inter` files: separated by tabs, with a header of `name:type`."""
+    return read_delimited(files, TextLayout("\t", typed=True), options, progress)
+
+
+def read_delimited(files: Sequence[Path], layout: TextLayout, options: LogOptions, progress: Progress) -> ParsedLog:
+    collector = ClickCollector(progress, options.events, options.time_unit)
+    by_user: list[bool] = []
+
+    def columns_of(path: Path, names: list[str]) -> Columns:
+        chosen = choose_columns(path, names, options, progress, "\t" if layout.typed else None)
+        by_user.append(chosen.by_user)
+        return chosen.columns
+
+    read_text(files, layout, columns_of, collector, progress)
+    return collector.parsed_log(any(by_user))

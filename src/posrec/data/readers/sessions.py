@@ -1,0 +1,112 @@
+"""Formats that hold whole sessions: lines of item ids, and the public SR-GNN pickles.
+
+Loading a pickle runs whatever its author put in it. The unpickler here knows lists, tuples and ints, and refuses every
+import and every call, so that a file either holds plain numbers or is rejected.
+"""
+
+import io
+import pickle
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from posrec.data.readers.clicks import BadTimes, ClickCollector, ParsedLog
+from posrec.data.readers.columns import LogOptions
+from posrec.data.sources import Block, blocks, decode, read_whole
+from posrec.errors import InputError
+from posrec.progress import Progress
+
+
+def read_sessions(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+    """One session a line, item ids separated by spaces, oldest click first, sessions in order of time."""
+    collector = ClickCollector(progress, time_unit="ms")
+    before = 0
+    for block in blocks(files, progress):
+        lines = pl.Series("item", decode(block).split("\n"), dtype=pl.String).str.replace_all(r"[ \t\r]+", " ")
+        lines = lines.str.strip_chars(" ")
+        number = pl.int_range(before, before + len(lines), eager=True)
+        clicks = pl.DataFrame({"session": number, "item": lines.str.split(" "), "time": number})
+        clicks = clicks.filter(lines != "").explode("item")
+        collector.add(clicks, partial(raise_for_item, block, clicks["session"] - before))
+        before += len(lines)
+    return collector.parsed_log()
+
+
+def raise_for_item(block: Block, lines: pl.Series, row: int | None, _: BadTimes) -> None:
+    assert row is not None, "an item id between spaces is never blank"
+    line = block.first_line + lines[row]
+    raise InputError(f"{block.path}, line {line}: an item id is negative; fix or remove the line")
+
+
+def read_srgnn(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+    """The pickles that SR-GNN's preprocessing writes and many repositories share."""
+    sequences = [sequence for path in files for sequence in read_pickle(path)]
+    frame = pl.DataFrame({"item": sequences}, schema={"item": pl.List(pl.Int64)}).with_row_index("session")
+    clicks = frame.explode("item").select(
+        pl.col("session", "item").cast(pl.String), pl.col("session").cast(pl.Int64).alias("time")
+    )
+    return ParsedLog(clicks)
+
+
+class PlainUnpickler(pickle.Unpickler):
+    """Refuses everything that is looked up by name, and therefore every call."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise pickle.UnpicklingError("it refers to objects outside itself")
+
+
+def read_pickle(path: Path) -> list[list[int]]:
+    """The sessions of a file, which holds a list of them or SR-GNN's pair (prefixes, targets) of all prefixes."""
+    data = read_whole(path)
+    try:
+        content = PlainUnpickler(io.BytesIO(data)).load()
+    except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, AttributeError, TypeError) as error:
+        raise InputError(f"{path} is not a pickle of plain lists and ints: {error}; it was not loaded") from None
+    except (MemoryError, RecursionError, OverflowError):
+        raise InputError(f"{path} is not a pickle of plain lists and ints; it was not loaded") from None
+    if isinstance(content, tuple | list) and len(content) == 2 and is_samples(*content):
+        return join_prefixes(path, *content)
+    if not isinstance(content, tuple | list) or not all(is_sequence(sequence) for sequence in content):
+        raise InputError(
+            f"{path} holds neither a list of sessions nor a pair (prefixes, targets), of ints from 0 up; "
+            "it was not used"
+        )
+    return [list(sequence) for sequence in content]
+
+
+def is_sequence(value: Any) -> bool:
+    return isinstance(value, tuple | list) and all(type(item) is int and 0 <= item < 2**63 for item in value)
+
+
+def is_samples(prefixes: Any, targets: Any) -> bool:
+    return (
+        isinstance(prefixes, tuple | list)
+        and is_sequence(targets)
+        and len(prefixes) == len(targets)
+        and all(is_sequence(prefix) and prefix for prefix in prefixes)
+    )
+
+
+def join_prefixes(path: Path, prefixes: list[list[int]], targets: list[int]) -> list[list[int]]:
+    """Undo the field's augmentation, which writes a session as all its prefixes, the longest first."""
+    sessions: list[list[int]] = []
+    expected: list[int] = []  # the clicks of the next sample; empty where a new session begins
+    for number, (prefix, target) in enumerate(zip(prefixes, targets, strict=True), start=1):
+        whole = [*prefix, target]
+        if not expected:
+            sessions.append(whole)
+        elif whole != expected:
+            raise InputError(
+                f"{path}, sample {number}: expected the next shorter prefix of the same session; "
+                "only files that hold every prefix of a session, longest first, can be read"
+            )
+        expected = whole[:-1] if len(prefix) > 1 else []
+    if expected:
+        raise InputError(f"{path} ends inside a session: its last sample should be a prefix of one click")
+    return sessions

@@ -56,7 +56,7 @@ _HOME = {
     "prepare": "posrec.data.prepare",
 }
 
-__all__ = ["__version__", *_HOME]  # noqa: PLE0604
+__all__ = ["__version__", *_HOME]
 
 
 def __getattr__(name: str) -> Any:

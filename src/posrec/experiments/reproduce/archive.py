@@ -24,9 +24,7 @@ from posrec.io import whole_file, write_json
 COMPACT = ".npz.xz"
 KEPT = 10  # ranks past it are one value in the small form
 SHIFT = 4  # ranks up to 11 in a byte's upper half, which is the context that LZMA takes from the byte before
-FILTERS = [
-    {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0, "dict_size": 1 << 26}
-]
+FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
 EVERY = 7  # the samples by which jobs are compared
 
 State = dict[str, int]

@@ -1,14 +1,17 @@
 """PosRec's accuracy under the paper's protocol, and what each choice that the paper leaves open is worth.
 
-    python benchmarks/accuracy.py --data prepared --out results/jobs --seeds 5 [--rows heads l2]
+    python benchmarks/accuracy.py --data prepared --out accuracy --seeds 5 [--rows heads l2] [--json results/accuracy.json]
 
-A job (dataset, model with settings, seed) is written when it is done, and one that is there is not run again: a cut
-run goes on where it stopped. After `--minutes` no job is begun. Times are seconds an epoch on one GPU. The other
-models' rows are `posrec reproduce overall`.
+The result of a job (dataset, model with settings, seed) is saved when it is done, and a job with a saved result is not
+run again: an interrupted run continues where it stopped. After `--minutes` no job is started. `--json` writes the
+records of all jobs, without their ranks, into one file. Times are seconds an epoch on one GPU. The rows of the other
+models are those of `posrec reproduce overall`.
 """
 
 import argparse
+import shlex
 import statistics
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from typing import Any
 from posrec.data.dataset import load
 from posrec.experiments.reproduce.grid import TableRow, jobs_of
 from posrec.experiments.reproduce.jobs import Job, JobResult, run_jobs
+from posrec.io import write_json
 from posrec.progress import TerminalProgress
 
 DATASETS = ("diginetica", "yoochoose1_64")
@@ -55,10 +59,11 @@ def summary(results: Iterable[JobResult]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("prepared"), help="holds the prepared datasets, by name")
-    parser.add_argument("--out", type=Path, default=Path("results/jobs"))
-    parser.add_argument("--seeds", type=int, default=5, help="of PosRec as it is; each choice gets one")
-    parser.add_argument("--rows", nargs="*", help="only jobs whose name holds one of these words")
+    parser.add_argument("--out", type=Path, default=Path("accuracy"), help="the folder for the results of jobs")
+    parser.add_argument("--seeds", type=int, default=5, help="of PosRec with its defaults; each choice gets one")
+    parser.add_argument("--rows", nargs="*", help="only jobs whose name contains one of these words")
     parser.add_argument("--minutes", type=float)
+    parser.add_argument("--json", type=Path, help="write the records of all jobs into this file")
     arguments = parser.parse_args()
     datasets = {name: load(arguments.data / name) for name in DATASETS}
     jobs = [job for job in wanted(arguments.seeds)
@@ -66,6 +71,9 @@ def main() -> None:
     with TerminalProgress() as progress:
         results = run_jobs(jobs, datasets, arguments.out, minutes=arguments.minutes, progress=progress)
     print("\n".join(summary(results.values())))
+    if arguments.json:
+        records = [result.record for result in results.values()]
+        write_json(arguments.json, {"command": shlex.join(["python", *sys.argv]), "records": records})
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ def demo(
     epochs: Annotated[int | None, typer.Option(help="Train for fewer or more than 4 epochs.")] = None,
     prepare_only: Annotated[bool, typer.Option("--prepare-only", help="Stop before the training.")] = False,
 ) -> None:
-    """Show the main job on a small shop that comes with the package; under three minutes on two cores.
+    """Run the main job on a small simulated shop that comes with the package; under three minutes on two cores.
 
     Example: posrec demo
     """
@@ -31,13 +31,13 @@ def demo(
 
 def encodings(
     as_json: Json = False,
-    theory: Annotated[bool, typer.Option("--theory", help="Work through the paper's statements instead.")] = False,
+    theory: Annotated[bool, typer.Option("--theory", help="Check the paper's statements instead.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw the paper's figures into this folder.")] = None,
     run: Annotated[list[Path] | None, typer.Option(help="A trained run; examine and draw its learned table.")] = None,
     max_length: Annotated[int, typer.Option(min=2, help="Examine sessions of up to this many clicks.")] = 70,
     dimensions: Annotated[int, typer.Option(min=2, help="The width d of the encodings.")] = 100,
 ) -> None:
-    """Which positional encodings can tell where in a session a click is, by the definitions and by the paper.
+    """Show which positional encodings tell positions apart, by the definitions and by the paper.
 
     Example: posrec encodings --run runs/tonight --plot figures
     """
@@ -130,14 +130,14 @@ def reproduce(
 def tune(
     dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
     model: Annotated[str, typer.Option(help="See posrec models.")] = "posrec",
-    trials: Annotated[int, typer.Option(min=1, help="How many in all, those of earlier calls counted.")] = 20,
-    out: Annotated[Path, typer.Option(help="The folder of the search; the same one goes on with it.")] = Path("tuning"),
+    trials: Annotated[int, typer.Option(min=1, help="How many in all, including those of earlier calls.")] = 20,
+    out: Annotated[Path, typer.Option(help="The folder of the search; naming it again continues it.")] = Path("tuning"),
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value: fixed, not searched.")] = None,
     epochs: Annotated[int, typer.Option(min=1, help="At most; stopped early on validation.")] = 15,
     seed: Annotated[int, typer.Option()] = 0,
     device: Device = "auto",
 ) -> None:
-    """Search for good settings on the validation part; the test part is not looked at. Needs posrec[tune].
+    """Search for good settings on the validation part; the test part is not used. Needs posrec[tune].
 
     Example: posrec tune shop --model posrec --trials 30
     """
@@ -153,7 +153,7 @@ def tune(
         f"{100 * found.usual:.2f} with the usual settings" if found.usual is not None else "the usual were not tried"
     )
     console.print(
-        f"{found.trials} trials, {found.pruned} cut short, {found.failed} failed. Best mrr@20 on validation: "
+        f"{found.trials} trials, {found.pruned} stopped early, {found.failed} failed. Best mrr@20 on validation: "
         f"{100 * found.value:.2f} ({usual}). Train with it:",
         highlight=False,
     )

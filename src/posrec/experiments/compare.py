@@ -67,13 +67,13 @@ def compare(
         progress.message(f"{name}:")
         own = {} if not spec.is_trained else settings
         evaluations[name] = fit_run(data, model, out / name, own, device, progress=progress)[1]
-    result = examine(evaluations, data)
+    result = compare_rankings(evaluations, data)
     write_json(out / "comparison.json", {"dataset": data.fingerprint, **asdict(result)})
     write_text(out / "report.html", html_report(result, data))
     return result
 
 
-def examine(evaluations: dict[str, Evaluation], data: PreparedDataset) -> ComparisonResult:
+def compare_rankings(evaluations: dict[str, Evaluation], data: PreparedDataset) -> ComparisonResult:
     """The metrics, the paired tests and the breakdowns of several rankings of the same samples."""
     sessions = session_of_samples(data.test)
     repeats = first_repeats(data.test)

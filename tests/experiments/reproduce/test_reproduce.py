@@ -101,7 +101,8 @@ def test_the_report_says_in_words_what_held_and_how_sure(quick: tuple[Path, Comm
 def test_a_machine_that_only_runs_jobs_draws_and_tests_nothing(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     chain_shop(tmp_path / "made", seed=1, sessions=50)
-    code = "import sys; sys.modules.update(matplotlib=None, polars=None, scipy=None, jinja2=None); from posrec.cli import main; main()"
+    without = "matplotlib=None, polars=None, scipy=None, jinja2=None"
+    code = f"import sys; sys.modules.update({without}); from posrec.cli import main; main()"
     options = ("--data", tmp_path / "made" / "data", "--out", tmp_path / "out", "--minutes", 0, "--no-report")
     done = own_process("reproduce", "all", *options, "--archive", tmp_path / "jobs.tar.gz", code=code)
     assert done.returncode == 0, done.stderr

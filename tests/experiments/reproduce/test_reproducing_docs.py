@@ -1,4 +1,4 @@
-"""What docs/reproducing.md and docs/protocol.md show runs, as it stands there, on small shops of the names they use.
+"""The commands of docs/reproducing.md and docs/protocol.md run as they are, on small shops of the names they use.
 
 Jobs are stubs with drawn ranks, and nothing is drawn into the report: every training and every figure of `all` would
 take minutes, and the end-to-end test has them.
@@ -20,6 +20,7 @@ from posrec.data.dataset import PreparedDataset
 from posrec.evaluation.metrics import rank_metrics
 from posrec.experiments.reproduce import jobs
 from posrec.experiments.reproduce import report as reproduce_report
+from posrec.experiments.reproduce.archive import pack
 from posrec.experiments.reproduce.jobs import Job, JobResult, clip_ranks, config_of, path_of, write_arrays
 from posrec.io import write_json
 
@@ -60,8 +61,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_command_runs(folder: Path) -> None:
     pytest.importorskip("optuna")
     shown = commands("reproducing.md") + commands("protocol.md")
-    assert len(shown) == 7
+    assert len(shown) == 8
     for line in shown:
+        if "results/" in line:  # of the repository; here the results of the command above it
+            pack(folder / "reproduction" / "jobs", folder / "results" / "reproduction" / "jobs.npz.xz")
         program, *arguments = shlex.split(line, comments=True)
         if program == "posrec":
             if "--trials" in arguments:
@@ -73,6 +76,8 @@ def test_every_command_runs(folder: Path) -> None:
             subprocess.run([program, *arguments], check=True)
     summary = json.loads((folder / "reproduction" / "summary.json").read_text())
     assert (summary["experiment"], summary["jobs"]) == ("encodings", {"wanted": 60, "missing": 0})
+    rebuilt = json.loads((folder / "rebuilt" / "summary.json").read_text())
+    assert (rebuilt["experiment"], rebuilt["jobs"]) == ("all", {"wanted": 254, "missing": 0})
     for name in ("report.html", "report.md", "summary.json", "jobs"):
         assert (folder / "quick" / name).exists()
 

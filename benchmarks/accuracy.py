@@ -1,6 +1,6 @@
 """PosRec's accuracy under the paper's protocol, and what each choice that the paper leaves open is worth.
 
-    python benchmarks/accuracy.py --data prepared --out accuracy --seeds 5 [--rows heads l2] [--json results/accuracy.json]
+    python benchmarks/accuracy.py --data prepared --out accuracy [--rows heads l2] [--json results/accuracy.json]
 
 The result of a job (dataset, model with settings, seed) is saved when it is done, and a job with a saved result is not
 run again: an interrupted run continues where it stopped. After `--minutes` no job is started. `--json` writes the

@@ -42,7 +42,7 @@ def words(svg: Path) -> str:
 
 
 def test_the_same_input_gives_the_same_svg() -> None:
-    schemes = {"SPE": make_encoding("spe", 8, 20)}
+    schemes = {name: make_encoding(name, 8, 20) for name in ("spe", "dpe")}
     assert svg(encodings_figure(schemes, 10)) == svg(encodings_figure(schemes, 10))
 
 

@@ -30,7 +30,7 @@ def encodings_table(rows: list[EncodingRow]) -> Group:
 
 
 def cell(row: EncodingRow, column: str) -> Text:
-    """What was found, a mark, what the paper says: `yes = yes`, `yes ≠ no`, or `yes` alone where it says nothing."""
+    """What was found and what the paper says: `yes = yes`, `yes ≠ no`, or only `yes` where the paper says nothing."""
     found, said = verdicts(row.found)[column], getattr(PAPER[row.encoding], column)
     trivial = column == "linear" and row.found.linear.trivial
     word = "trivial" if trivial else yes_or_no(found)
@@ -45,10 +45,10 @@ def yes_or_no(value: bool) -> str:
 
 def notes(rows: list[EncodingRow]) -> list[Text]:
     lines = [
-        "What was found = what the paper says, ≠ where they differ; alone where the paper says nothing. Lengths 1 to "
-        f"{rows[0].found.max_length}, d = {rows[0].found.d}; learned encodings on random tables, runs on their own. "
-        "A, B: the dimensions that depend on the position, or on the position from the end, alone. Trivial: any values "
-        "would fit. rpe adds nothing to the items; for its bias see --theory."
+        "yes = yes: what was found, and what the paper says; ≠ where they differ; one word where the paper says "
+        f"nothing. Sessions of 1 to {rows[0].found.max_length} clicks, d = {rows[0].found.d}; learned encodings have "
+        "random tables, runs their own. A: dimensions that depend only on the position from the first click; B: only on the position "
+        "from the last click. Trivial: any values would fit. rpe adds nothing to the items; for its bias see --theory."
     ]
     for row in rows:
         for column in differences(row.found, PAPER[row.encoding]):

@@ -89,7 +89,7 @@ def tune(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Tuned:
-    """Search until the study in `out` has `trials` trials, including those of earlier calls. `fixed` is not searched."""
+    """Search until the study in `out` has `trials` trials, with those of earlier calls. `fixed` is not searched."""
     optuna = import_optuna()
     progress = progress or SilentProgress()
     spec, where = searchable_spec(model), choose_device(device)

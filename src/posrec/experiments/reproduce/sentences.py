@@ -64,7 +64,7 @@ def introduction(results: Results) -> list[str]:
     if results.failures:
         sentences.append(f"{plural(len(results.failures), 'training')} failed; they are listed at the end.")
     if results.missing:
-        sentences.append(f"{plural(results.missing, 'training')} not run yet; the same command goes on with them.")
+        sentences.append(f"{plural(results.missing, 'training')} not run yet; the same command continues with them.")
     return sentences + [
         sentence for name, data in results.datasets.items() if (sentence := sample_count_warning(name, data))
     ]

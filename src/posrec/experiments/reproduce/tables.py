@@ -64,7 +64,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Finding:
-    """`first` against `second` in one metric, in points of percent; p is corrected over its table."""
+    """The difference of `first` and `second` in one metric, in points of percent; p is corrected over its table."""
 
     first: str
     second: str

@@ -31,12 +31,16 @@ def encodings_table(rows: list[EncodingRow]) -> Group:
 
 def cell(row: EncodingRow, column: str) -> Text:
     """What was found and what the paper says: `yes = yes`, `yes ≠ no`, or only `yes` where the paper says nothing."""
-    found, said = verdicts(row.found)[column], getattr(PAPER[row.encoding], column)
+    found, in_paper = verdicts(row.found)[column], getattr(PAPER[row.encoding], column)
     trivial = column == "linear" and row.found.linear.trivial
     word = "trivial" if trivial else yes_or_no(found)
-    if said is None:
+    if in_paper is None:
         return Text(word)
-    return Text(f"{word} = {yes_or_no(said)}") if said == found else Text(f"{word} ≠ {yes_or_no(said)}", "bold red")
+    return (
+        Text(f"{word} = {yes_or_no(in_paper)}")
+        if in_paper == found
+        else Text(f"{word} ≠ {yes_or_no(in_paper)}", "bold red")
+    )
 
 
 def yes_or_no(value: bool) -> str:
@@ -47,8 +51,9 @@ def notes(rows: list[EncodingRow]) -> list[Text]:
     lines = [
         "yes = yes: what was found, and what the paper says; ≠ where they differ; one word where the paper says "
         f"nothing. Sessions of 1 to {rows[0].found.max_length} clicks, d = {rows[0].found.d}; learned encodings have "
-        "random tables, runs their own. A: dimensions that depend only on the position from the first click; B: only on the position "
-        "from the last click. Trivial: any values would fit. rpe adds nothing to the items; for its bias see --theory."
+        "random tables, runs their own. A: dimensions that depend only on the position from the first click; B: only "
+        "on the position from the last click. Trivial: any values would fit. rpe adds nothing to the items; for its "
+        "bias see --theory."
     ]
     for row in rows:
         for column in differences(row.found, PAPER[row.encoding]):

@@ -9,7 +9,7 @@ import io
 import json
 import lzma
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ def is_job_file(name: str) -> bool:
     return Path(name).name == name and Path(name).suffix in (".json", ".npz")
 
 
-def compact(results: Any) -> bytes:
+def compact(results: Collection[JobResult]) -> bytes:
     """The small form before compression: an .npz of the records as JSON, ranks by dataset, and encodings."""
     by_dataset: dict[str, list[JobResult]] = {}
     failed = [result for result in results if result.error]

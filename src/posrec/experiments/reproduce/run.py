@@ -6,10 +6,13 @@ from pathlib import Path
 from posrec.data.dataset import PreparedDataset, load
 from posrec.errors import InputError
 from posrec.experiments.reproduce.archive import pack, state_of, unpack
+from posrec.experiments.reproduce.claims import answer_claims, pairs_of
 from posrec.experiments.reproduce.grid import FIGURES, all_jobs, choose_experiments
 from posrec.experiments.reproduce.jobs import run_jobs
 from posrec.experiments.reproduce.paper import dataset_of
+from posrec.experiments.reproduce.report import html_report, markdown_report
 from posrec.experiments.reproduce.results import QUICK, Results
+from posrec.experiments.reproduce.tables import Table, make_table
 from posrec.io import write_json, write_text
 from posrec.progress import Progress, SilentProgress
 
@@ -53,11 +56,6 @@ def reproduce(
             pack(folder, archive)
     if not with_report:
         return Results(experiment, datasets, [], [], results, jobs, seeds, quick)
-    # Imported here: a machine that only runs jobs needs neither scipy nor matplotlib.
-    from posrec.experiments.reproduce.claims import answer_claims, pairs_of
-    from posrec.experiments.reproduce.report import html_report, markdown_report
-    from posrec.experiments.reproduce.tables import Table, make_table
-
     tables: list[Table] = []
     for one in (one for one in experiments if one is not FIGURES):
         for name, prepared in datasets.items():

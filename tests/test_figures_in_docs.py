@@ -3,10 +3,16 @@
 import json
 import re
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
+import torch
 
+from posrec.evaluation.metrics import rank_metrics
+from posrec.experiments.reproduce.archive import unpack
+from posrec.experiments.reproduce.grid import EXPERIMENTS, jobs_of
+from posrec.experiments.reproduce.jobs import load_results
 from tests.helpers import ROOT
 
 RESULTS = ROOT / "results"
@@ -83,13 +89,13 @@ def test_posrecs_own_figures(rows: dict[tuple[str, str], dict[str, Any]], second
 
 
 def test_what_choices_are_worth(rows: dict[tuple[str, str], dict[str, Any]]) -> None:
-    """Single seeds from their cells, rows with ± from the report."""
+    """Single seeds from the records of their jobs, rows with ± from the report."""
     text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
-    cells = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((RESULTS / "cells").glob("*.json"))]
+    records = json.loads((RESULTS / "accuracy.json").read_text(encoding="utf-8"))["records"]
     usual = ("lambda2", 0.5)  # of PosRec on Yoochoose
     found = {
-        (cell["dataset"], *(setting for setting in cell["settings"].items() if setting != usual)): cell["metrics"]
-        for cell in cells
+        (one["dataset"], *(setting for setting in one["settings"].items() if setting != usual)): one["metrics"]
+        for one in records
     }
     named = {
         "feed-forward of d, not 4d": ("feed_forward", 1), "1 head, not 2": ("heads", 1), "10 heads": ("heads", 10),
@@ -114,3 +120,26 @@ def test_what_choices_are_worth(rows: dict[tuple[str, str], dict[str, Any]]) -> 
     assert len(found) == 2 * len(named)
     for name, figures in expected.items():
         assert f"| {name} | {' | '.join(figures)} |" in text, name
+
+
+def test_the_archive_holds_the_jobs_of_the_report(tmp_path: Path) -> None:
+    """Its metrics average to the summary's rows, and its ranks give its metrics."""
+    summary = json.loads((RESULTS / "reproduction" / "summary.json").read_text(encoding="utf-8"))
+    unpack(RESULTS / "reproduction" / "jobs.npz.xz", tmp_path)
+    results = load_results(tmp_path)
+    assert len(results) == summary["jobs"]["wanted"]
+    for table in summary["tables"]:
+        for row in EXPERIMENTS[table["experiment"]].rows:
+            jobs = jobs_of(row, table["dataset"], summary["seeds"])
+            for metric in METRICS:
+                mean = fmean(results[job.name].metrics[metric] for job in jobs)
+                assert table["rows"][row.label][metric][0] == pytest.approx(mean, abs=0.0051), row.label
+    for name in list(results)[::50]:
+        found = rank_metrics(torch.from_numpy(results[name].ranks()))
+        for metric in METRICS:
+            assert 100 * found[metric] == pytest.approx(results[name].metrics[metric], abs=1e-4), name
+
+
+def test_results_are_small() -> None:
+    """They are part of every clone."""
+    assert sum(path.stat().st_size for path in RESULTS.rglob("*") if path.is_file()) < 3_000_000

@@ -1,4 +1,4 @@
-"""Paired comparison: by hand, against scipy-free simulation, and the correction for many comparisons."""
+"""Paired comparison by hand and by simulation, Student's t and Welch's errors, and the correction for many tests."""
 
 import math
 
@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from posrec.evaluation.metrics import mrr, ndcg, recall
-from posrec.evaluation.significance import compare_paired, gains, holm
+from posrec.evaluation.significance import compare_paired, gains, holm, margin, two_sided_p, welch
+
+# 97.5 % quantiles of Student's t from printed tables.
+QUANTILES = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 10: 2.228, 30: 2.042, 120: 1.980, math.inf: 1.960}
 
 
 @pytest.mark.parametrize(("name", "metric"), [("recall", recall), ("mrr", mrr), ("ndcg", ndcg)])
@@ -73,3 +76,46 @@ def test_without_draws_the_interval_is_nearly_the_bootstraps() -> None:
     drawn, plain = (compare_paired(first, second, session, draws=draws) for draws in (2000, 0))
     assert (plain.difference, plain.p) == (drawn.difference, drawn.p)
     assert (plain.low, plain.high) == pytest.approx((drawn.low, drawn.high), abs=0.002)
+
+
+@pytest.mark.parametrize(("freedom", "quantile"), QUANTILES.items())
+def test_printed_quantiles(freedom: float, quantile: float) -> None:
+    assert margin(2.0, freedom) == pytest.approx(2 * quantile, abs=12e-4)
+    assert two_sided_p(-2 * quantile, 2.0, freedom) == pytest.approx(0.05, abs=2e-4)
+
+
+def test_p_in_closed_form() -> None:
+    """One degree of freedom is Cauchy's distribution, two have an algebraic form, infinitely many are the normal."""
+    for t in (0.0, 0.3, 1.0, 3.0, 50.0):
+        assert two_sided_p(t, 1.0, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), rel=1e-9)
+        assert two_sided_p(t, 1.0, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), rel=1e-9)
+    assert two_sided_p(3.0, 1.0) == pytest.approx(math.erfc(3 / math.sqrt(2)), rel=1e-9)
+
+
+def test_p_with_thousands_of_degrees_differs_from_the_normal_by_the_first_term_of_its_series() -> None:
+    """p(t, n) = p(t) + t (t^2 + 1) density(t) / (2 n) + ..., 0.0026998 becomes 0.0027064 here."""
+    density = math.exp(-4.5) / math.sqrt(2 * math.pi)
+    expected = math.erfc(3 / math.sqrt(2)) + 3 * 10 * density / (2 * 9_999)
+    assert two_sided_p(3.0, 1.0, 9_999) == pytest.approx(expected, rel=1e-5)
+
+
+def test_without_an_error_any_difference_is_certain() -> None:
+    assert (two_sided_p(0.0, 0.0, 3), two_sided_p(0.1, 0.0, 3), margin(0.0, 3)) == (1.0, 0.0, 0.0)
+
+
+def test_welch_by_hand() -> None:
+    """Equal errors of 4 degrees each have 8 together; a single error keeps its own; one of 0 does not count."""
+    assert welch([(3.0, 4), (3.0, 4)]) == pytest.approx((math.sqrt(18), 8))
+    assert welch([(2.0, 4), (0.0, math.inf)]) == pytest.approx((2.0, 4))
+    assert welch([(3.0, 10), (4.0, 5)]) == pytest.approx((5.0, 625 / (81 / 10 + 256 / 5)))
+    assert welch([(0.0, math.inf), (0.0, 3)]) == (0.0, math.inf)
+
+
+def test_welch_and_t_agree_with_scipys_test_of_two_samples() -> None:
+    from scipy.stats import ttest_ind
+
+    random = torch.Generator().manual_seed(0)
+    first, second = torch.randn(3, generator=random).double(), 4 * torch.randn(5, generator=random).double()
+    errors = [(float(one.std()) / math.sqrt(len(one)), len(one) - 1) for one in (first, second)]
+    p = two_sided_p(float(first.mean() - second.mean()), *welch(errors))
+    assert p == pytest.approx(ttest_ind(first.numpy(), second.numpy(), equal_var=False).pvalue, rel=1e-9)

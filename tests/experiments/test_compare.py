@@ -31,17 +31,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
 
 
 def test_a_comparison_is_written_and_says_who_is_better(data: PreparedDataset, tmp_path: Path) -> None:
-    outcome = compare(data, ["posrec", "pop"], tmp_path / "out", QUICK, "cpu", SilentProgress())
-    assert {pair.metric for pair in outcome.pairs} == {"recall@20", "mrr@20"}
-    by_metric = {pair.metric: pair for pair in outcome.pairs}
+    result = compare(data, ["posrec", "pop"], tmp_path / "out", QUICK, "cpu", SilentProgress())
+    assert {pair.metric for pair in result.pairs} == {"recall@20", "mrr@20"}
+    by_metric = {pair.metric: pair for pair in result.pairs}
     assert by_metric["mrr@20"].verdict == "posrec is better"
     assert by_metric["recall@20"].verdict == "no difference shown"  # there are only 20 items
-    assert outcome.lengths["pop"].keys() == outcome.lengths["posrec"].keys()
+    assert result.lengths["pop"].keys() == result.lengths["posrec"].keys()
     written = json.loads((tmp_path / "out" / "comparison.json").read_text())
-    assert written["metrics"]["pop"] == outcome.metrics["pop"]
+    assert written["metrics"]["pop"] == result.metrics["pop"]
     report = (tmp_path / "out" / "report.html").read_text()
     assert report.count("<svg") == 2
-    assert f"{100 * outcome.metrics['posrec']['mrr@20']:.2f}" in report
+    assert f"{100 * result.metrics['posrec']['mrr@20']:.2f}" in report
     assert not re.search(r"(src|href)=.?https?:", report)  # needs nothing from elsewhere
 
 

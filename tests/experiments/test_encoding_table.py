@@ -1,4 +1,4 @@
-"""`posrec encodings`: the table, the JSON, the runs it reads and the mistakes it tells."""
+"""`posrec encodings`: the table, the JSON, the runs it reads and the errors it reports."""
 
 import json
 import sys
@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from posrec import cli
 from posrec.encodings.schemes import make_encoding
 from posrec.errors import InputError
-from posrec.experiments.encodings import as_json, examine, reason, spans
-from posrec.experiments.trained_encoding import load_trained_encoding
+from posrec.experiments.encodings import as_json, examine, load_trained_encoding, reason, spans
 from posrec.training.checkpoint import save_tensors
 
 SMALL = ["--max-length", "9", "--dimensions", "8"]
@@ -121,7 +120,7 @@ def write_config(text: str) -> Callable[[Path], object]:
     return lambda run: (run / "config.json").write_text(text)
 
 
-SPOILED = {
+DAMAGED = {
     "is not a run folder (it has no config.json)": not_a_folder,
     "config.json is not JSON": write_config("{"),
     "config.json names no model": write_config("[]"),
@@ -141,16 +140,16 @@ SPOILED = {
 }
 
 
-@pytest.mark.parametrize("message", SPOILED)
-def test_a_spoiled_run_is_told_in_a_line(tmp_path: Path, message: str) -> None:
+@pytest.mark.parametrize("message", DAMAGED)
+def test_a_damaged_run_is_reported_in_one_line(tmp_path: Path, message: str) -> None:
     run = write_run(tmp_path / "run")
     load_trained_encoding(run)
-    SPOILED[message](run)
-    with pytest.raises(InputError) as told:
+    DAMAGED[message](run)
+    with pytest.raises(InputError) as error:
         load_trained_encoding(run)
-    assert message in str(told.value)
-    assert str(run) in str(told.value)
-    assert "\n" not in str(told.value)
+    assert message in str(error.value)
+    assert str(run) in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -161,9 +160,7 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return left.value.code
 
 
-def test_bad_input_leaves_with_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_bad_input_exits_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     assert exit_code(monkeypatch, "--run", str(tmp_path / "nowhere")) == 2
     assert "is not a run folder" in capsys.readouterr().err
     assert exit_code(monkeypatch, "--dimensions", "1") == 2
@@ -178,7 +175,7 @@ def test_names_in_settings_match_those_a_model_accepts(tmp_path: Path) -> None:
 
 
 def test_the_bar_moves_from_scheme_to_scheme() -> None:
-    hearing = RecordingProgress()
-    examine(9, 8, progress=hearing)
-    assert [done for _, done, _ in hearing.moves] == list(range(13))
-    assert {(work, total) for work, _, total in hearing.moves} == {("Examining", 13)}
+    recorded = RecordingProgress()
+    examine(9, 8, progress=recorded)
+    assert [done for _, done, _ in recorded.moves] == list(range(13))
+    assert {(work, total) for work, _, total in recorded.moves} == {("Examining", 13)}

@@ -38,7 +38,7 @@ def test_a_search_is_resumed_and_starts_with_the_usual_settings(shop: PreparedDa
     assert first.trials == 2
     heard = RecordingProgress()
     more = tune(shop, "posrec", 3, tmp_path, FAST, epochs=2, device="cpu", progress=heard)
-    assert (more.trials, heard.messages) == (3, [f"going on after 2 trials in {tmp_path / 'study.db'}"])
+    assert (more.trials, heard.messages) == (3, [f"continuing after 2 trials in {tmp_path / 'study.db'}"])
     told = json.loads((tmp_path / "tuning.json").read_text())
     assert told["all"][0]["settings"] == {
         "l2": 1e-5,

@@ -1,4 +1,4 @@
-"""What is measured and shown: demo, encodings, compare, reproduce, tune."""
+"""Commands that run experiments: demo, encodings, compare, reproduce, tune."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +16,7 @@ def demo(
     prepare_only: Annotated[bool, typer.Option("--prepare-only", help="Stop before the training.")] = False,
     threads: Threads = None,
 ) -> None:
-    """Show the main job on a small shop that comes with the package; under three minutes on two cores.
+    """Run the main job on a small simulated shop that comes with the package; under three minutes on two cores.
 
     Example: posrec demo
     """
@@ -32,19 +32,20 @@ def demo(
 
 def encodings(
     as_json: Json = False,
-    theory: Annotated[bool, typer.Option("--theory", help="Work through the paper's statements instead.")] = False,
+    theory: Annotated[bool, typer.Option("--theory", help="Check the paper's statements instead.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw the paper's figures into this folder.")] = None,
     run: Annotated[list[Path] | None, typer.Option(help="A trained run; examine and draw its learned table.")] = None,
     max_length: Annotated[int, typer.Option(min=2, help="Examine sessions of up to this many clicks.")] = 70,
     dimensions: Annotated[int, typer.Option(min=2, help="The width d of the encodings.")] = 100,
     threads: Threads = None,
 ) -> None:
-    """Which positional encodings can tell where in a session a click is, by the definitions and by the paper.
+    """Show which positional encodings tell positions apart, by the definitions and by the paper.
 
     Example: posrec encodings --run runs/tonight --plot figures
     """
-    from posrec.experiments import encodings as encoding_table
-    from posrec.experiments.trained_encoding import load_trained_encoding
+    from posrec.cli.encoding_tables import encodings_table, statements_table
+    from posrec.experiments.encodings import as_json as rows_as_json
+    from posrec.experiments.encodings import examine, load_trained_encoding, statements_json
     from posrec.progress import TerminalProgress
 
     trained = [load_trained_encoding(folder) for folder in run or []]
@@ -54,17 +55,17 @@ def encodings(
         from posrec.encodings.theory import statements
 
         worked = statements(max_length, dimensions)
-        show(encoding_table.statements_json(worked), encoding_table.statements_table(worked), as_json)
+        show(statements_json(worked), statements_table(worked), as_json)
     else:
         with TerminalProgress() as progress:
-            rows = encoding_table.examine(max_length, dimensions, trained, progress)
-        show(encoding_table.as_json(rows), encoding_table.as_table(rows), as_json)
+            rows = examine(max_length, dimensions, trained, progress)
+        show(rows_as_json(rows), encodings_table(rows), as_json)
     if plot is not None:
-        from posrec.experiments.encoding_figures import draw, left_out
+        from posrec.experiments.encoding_figures import draw, missing_figures
 
         with TerminalProgress() as progress:
             written = draw(plot, dimensions, trained, progress)
-        for line in filter(None, [*(f"wrote {path}" for path in written), left_out(trained)]):
+        for line in filter(None, [*(f"wrote {path}" for path in written), missing_figures(trained)]):
             typer.echo(line, err=True)  # stdout is the table's or the JSON's
 
 
@@ -88,8 +89,8 @@ def compare(
 
     data = load(dataset)
     with TerminalProgress() as progress:
-        outcome = compare(data, models.split(","), out, parse_pairs(settings or []), device, progress)
-    console.print(metrics_table(outcome.metrics, data.ceiling), "", pairs_table(outcome.pairs), sep="\n")
+        result = compare(data, models.split(","), out, parse_pairs(settings or []), device, progress)
+    console.print(metrics_table(result.metrics, data.ceiling), "", pairs_table(result.pairs), sep="\n")
     console.print(f"The report is in [bold]{out}/report.html[/].", highlight=False)
 
 
@@ -97,23 +98,23 @@ def reproduce(
     experiment: Annotated[
         str, typer.Argument(help="overall, encodings, plug-in, anchors, sensitivity, figures or all.")
     ],
-    data: Annotated[list[Path] | None, typer.Option(help="A prepared dataset; may be given often.")] = None,
-    out: Annotated[Path, typer.Option(help="The folder for the cells and the report.")] = Path("reproduction"),
+    data: Annotated[list[Path] | None, typer.Option(help="A prepared dataset; may be given several times.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder for the results and the report.")] = Path("reproduction"),
     seeds: Annotated[int, typer.Option(min=1, help="For PosRec and its variants; other models get up to 3.")] = 5,
-    minutes: Annotated[float | None, typer.Option(min=0, help="Begin no training after this; 0: report only.")] = None,
-    archive: Annotated[Path | None, typer.Option(help="Take cells from this .tar.gz, and put all into it.")] = None,
-    no_report: Annotated[bool, typer.Option("--no-report", help="Only run cells: no tests, no drawings.")] = False,
+    minutes: Annotated[float | None, typer.Option(min=0, help="Start no job after this; 0: report only.")] = None,
+    archive: Annotated[Path | None, typer.Option(help="Read and write all results as one file.")] = None,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Only run the jobs: no tests, no figures.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny models on a small simulated shop: a minute.")] = False,
     quick_sessions: Annotated[int, typer.Option(min=100, hidden=True)] = 2000,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Run the paper's experiments and report on them; what is done is kept, and the same command goes on.
+    """Run the paper's experiments and report on them; results are kept, and the same command continues.
 
     Example: posrec reproduce all --data diginetica --data yoochoose1_64 --out reproduction
     """
-    from posrec.experiments.reproduce.run import reproduce
-    from posrec.experiments.reproduce.sentences import headline, lead, plural
+    from posrec.experiments.reproduce.run import jobs_folder, reproduce
+    from posrec.experiments.reproduce.sentences import headline, introduction, plural
     from posrec.progress import TerminalProgress
 
     with TerminalProgress() as progress:
@@ -121,27 +122,27 @@ def reproduce(
         results = reproduce(
             experiment, data or [], out, seeds, device, minutes, archive, sessions, progress, not no_report
         )
-    console.print(*lead(results), sep="\n", highlight=False, markup=False)
+    console.print(*introduction(results), sep="\n", highlight=False, markup=False)
     if not no_report:
         console.print(headline(results), highlight=False, markup=False)
         console.print(f"The report is in [bold]{escape(str(out))}/report.html[/].", highlight=False)
     if results.failures:
-        where = f"cells without metrics in {out}/cells" if no_report else f"the end of {out}/report.html"
+        where = f"the records with an error in {jobs_folder(out)}" if no_report else f"the end of {out}/report.html"
         raise RunFailed(f"{plural(len(results.failures), 'training')} failed: see {where}")
 
 
 def tune(
     dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
     model: Annotated[str, typer.Option(help="See posrec models.")] = "posrec",
-    trials: Annotated[int, typer.Option(min=1, help="How many in all, those of earlier calls counted.")] = 20,
-    out: Annotated[Path, typer.Option(help="The folder of the search; the same one goes on with it.")] = Path("tuning"),
+    trials: Annotated[int, typer.Option(min=1, help="How many in all, including those of earlier calls.")] = 20,
+    out: Annotated[Path, typer.Option(help="The folder of the search; naming it again continues it.")] = Path("tuning"),
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value: fixed, not searched.")] = None,
     epochs: Annotated[int, typer.Option(min=1, help="At most; stopped early on validation.")] = 15,
     seed: Annotated[int, typer.Option()] = 0,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Search for good settings on the validation part; the test part is not looked at. Needs posrec[tune].
+    """Search for good settings on the validation part; the test part is not used. Needs posrec[tune].
 
     Example: posrec tune shop --model posrec --trials 30
     """
@@ -157,7 +158,7 @@ def tune(
         f"{100 * found.usual:.2f} with the usual settings" if found.usual is not None else "the usual were not tried"
     )
     console.print(
-        f"{found.trials} trials, {found.pruned} cut short, {found.failed} failed. Best mrr@20 on validation: "
+        f"{found.trials} trials, {found.pruned} stopped early, {found.failed} failed. Best mrr@20 on validation: "
         f"{100 * found.value:.2f} ({usual}). Train with it:",
         highlight=False,
     )

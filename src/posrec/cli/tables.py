@@ -9,7 +9,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from posrec.data.dataset import PreparedDataset
-    from posrec.experiments.compare import Pair
+    from posrec.experiments.compare import PairedTest
     from posrec.models.registry import ModelSpec
 
 
@@ -113,8 +113,8 @@ def metrics_table(rows: dict[str, dict[str, float]], ceiling: dict[str, Any] | N
     return table
 
 
-def pairs_table(pairs: "Sequence[Pair]") -> Table:
-    """Differences between models, with their intervals, in percent."""
+def pairs_table(pairs: "Sequence[PairedTest]") -> Table:
+    """The differences between models with their intervals, in percent."""
     table = Table(box=None, pad_edge=False)
     for name in ("pair", "metric", "difference", "95 % interval", "p", "verdict"):
         table.add_column(name, justify="left" if name in ("pair", "metric", "verdict") else "right")
@@ -122,5 +122,5 @@ def pairs_table(pairs: "Sequence[Pair]") -> Table:
         found = pair.comparison
         interval = f"{100 * found.low:+.2f} to {100 * found.high:+.2f}"
         shown = (f"{pair.first} - {pair.second}", pair.metric, f"{100 * found.difference:+.2f}", interval)
-        table.add_row(*shown, pair.p_shown, pair.verdict)
+        table.add_row(*shown, pair.p_text, pair.verdict)
     return table

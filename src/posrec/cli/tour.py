@@ -1,4 +1,4 @@
-"""The main job on the demo shop, told step by step: prepare, train, evaluate, compare, report."""
+"""The tour of `posrec demo`: prepare, train, evaluate, compare and report, step by step on the demo shop."""
 
 import shutil
 from pathlib import Path
@@ -41,8 +41,8 @@ def show_models(data: PreparedDataset, out: Path, console: Console, progress: Pr
     heading(console, "PosRec against what is popular")
     shutil.rmtree(out / "comparison", ignore_errors=True)  # an earlier demo's
     settings = {**SETTINGS, "epochs": epochs or SETTINGS["epochs"]}
-    outcome = compare(data, ["posrec", "pop"], out / "comparison", settings, progress=progress)
-    console.print(metrics_table(outcome.metrics, data.ceiling), "", pairs_table(outcome.pairs), "", sep="\n")
+    result = compare(data, ["posrec", "pop"], out / "comparison", settings, progress=progress)
+    console.print(metrics_table(result.metrics, data.ceiling), "", pairs_table(result.pairs), "", sep="\n")
     console.print(f"A report with plots is in {escape(str(out))}/comparison/report.html.\n")
 
 

@@ -1,1 +1,1 @@
-"""How good a model's rankings are, and how sure we are of it."""
+"""How good a model's rankings are, and whether differences between models are significant."""

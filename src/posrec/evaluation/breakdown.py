@@ -1,4 +1,4 @@
-"""Where a model is good: metrics by the length of the session so far, and by where its first repeat stands."""
+"""Metrics by the length of the session so far, and by the position of its first repeated item."""
 
 import torch
 from torch import Tensor
@@ -11,15 +11,15 @@ FIRST_REPEATS = ((None, None), (2, 2), (3, 3), (4, 5), (6, 10), (11, None))
 
 
 def by_length(ranks: Tensor, lengths: Tensor) -> dict[str, dict[str, float]]:
-    """R@20 and M@20 of the samples whose session had so many clicks before the target."""
-    return grouped(ranks, {name_of(*bounds): within(lengths, *bounds) for bounds in LENGTHS})
+    """R@20 and M@20 by the number of clicks before the target, in groups."""
+    return metrics_by_group(ranks, {range_name(*bounds): within(lengths, *bounds) for bounds in LENGTHS})
 
 
 def by_first_repeat(ranks: Tensor, positions: Tensor) -> dict[str, dict[str, float]]:
-    """The same by the position (counted from 1) of the first click on an item clicked before; 0: no repeat."""
+    """R@20 and M@20 by the position, from 1, of the first click on an item clicked before; 0: no repeat."""
     groups = {"none": positions == 0}
-    groups |= {name_of(*bounds): within(positions, *bounds) for bounds in FIRST_REPEATS[1:]}
-    return grouped(ranks, groups)
+    groups |= {range_name(*bounds): within(positions, *bounds) for bounds in FIRST_REPEATS[1:]}
+    return metrics_by_group(ranks, groups)
 
 
 def first_repeats(samples: SessionDataset, rows: int = 4096) -> Tensor:
@@ -34,11 +34,11 @@ def first_repeats(samples: SessionDataset, rows: int = 4096) -> Tensor:
     return torch.cat(found)
 
 
-def grouped(ranks: Tensor, groups: dict[str, Tensor]) -> dict[str, dict[str, float]]:
+def metrics_by_group(ranks: Tensor, groups: dict[str, Tensor]) -> dict[str, dict[str, float]]:
     found = {name: ranks[chosen] for name, chosen in groups.items() if chosen.any()}
     return {
-        name: {"samples": len(of), "recall@20": float(recall(of, 20)), "mrr@20": float(mrr(of, 20))}
-        for name, of in found.items()
+        name: {"samples": len(some), "recall@20": float(recall(some, 20)), "mrr@20": float(mrr(some, 20))}
+        for name, some in found.items()
     }
 
 
@@ -47,5 +47,5 @@ def within(values: Tensor, low: int | None, high: int | None) -> Tensor:
     return inside if high is None else inside & (values <= high)
 
 
-def name_of(low: int | None, high: int | None) -> str:
+def range_name(low: int | None, high: int | None) -> str:
     return f"{low}+" if high is None else str(low) if low == high else f"{low}-{high}"

@@ -13,12 +13,12 @@ from posrec.progress import Progress, SilentProgress
 
 SCORES_AT_ONCE = 1 << 25  # floats; 128 MB at a time, whatever the catalogue's size
 MOST_ROWS = 2048
-PAIRS = 8  # numbers that a model may hold for every two clicks of a session: edges, distances, attention
+PAIRS = 8  # numbers that a model may store for each pair of clicks of a session: edges, distances, attention
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The metrics, and for every sample the rank of its target and how long its session was."""
+    """The metrics, and for every sample the rank of its target and the length of its session."""
 
     metrics: dict[str, float]
     ranks: Tensor  # [N]
@@ -40,8 +40,8 @@ def evaluate(
     """Rank all `items` for every sample. `popularity [items + 1]` counts training clicks."""
     progress = progress or SilentProgress()
     device = samples.items.device
-    of_a_row = max(items, PAIRS * min(max_length, samples.longest) ** 2)
-    rows = max(1, min(MOST_ROWS, SCORES_AT_ONCE // of_a_row))
+    numbers_a_row = max(items, PAIRS * min(max_length, samples.longest) ** 2)
+    rows = max(1, min(MOST_ROWS, SCORES_AT_ONCE // numbers_a_row))
     ranks = torch.empty(len(samples), dtype=torch.int64, device=device)
     top = torch.empty(len(samples), min(max(CUTOFFS), items), dtype=torch.int64, device=device)
     for start in range(0, len(samples), rows):
@@ -58,5 +58,5 @@ def evaluate(
     metrics[f"coverage@{max(CUTOFFS)}"] = float(coverage(top, items))
     metrics[f"popularity@{max(CUTOFFS)}"] = float(mean_popularity(top, popularity.to(device)))
     all_samples = torch.arange(len(samples), device=device)
-    lengths = samples.clicks_before(all_samples)  # however few of them the model reads
+    lengths = samples.clicks_before(all_samples)  # all clicks, even where the model reads only the latest
     return Evaluation(metrics, ranks.cpu(), lengths.cpu())

@@ -14,8 +14,8 @@ CUTOFFS = (5, 10, 20)
 def ranks_of(scores: Tensor, targets: Tensor) -> Tensor:
     """scores [B, n] (column i is item i + 1), targets [B] -> ranks [B].
 
-    The rank is one more than the number of other items that score as much or more. A target outside 1..n can't be
-    found, nor one whose score is not a number: such a rank is n + 1.
+    The rank is one more than the number of other items that score as much or more. A target outside 1..n, or
+    one whose score is not a finite number, has rank n + 1.
     """
     items = scores.shape[1]
     reachable = (targets >= 1) & (targets <= items)

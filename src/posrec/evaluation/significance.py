@@ -1,16 +1,17 @@
-"""Is one model better than another, or was it luck? Paired, on the same samples, with whole sessions drawn together.
+"""Is one model better than another, or was it chance? Paired tests on the same samples, with sessions as clusters.
 
 The samples of a session are not independent: a session that suits a model suits it at every click. So the bootstrap
-draws sessions, not samples, and takes all samples of each.
+draws whole sessions, and standard errors are estimated over sessions.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from posrec.evaluation.student import two_sided_p
+from posrec.data.dataset import SessionDataset
 
 DRAWS = 2000
 
@@ -37,11 +38,16 @@ def gains(ranks: Tensor, metric: str, k: int) -> Tensor:
     return torch.where(ranks <= k, gain, 0.0)
 
 
-def compare_paired(first: Tensor, second: Tensor, session: Tensor, seed: int = 0, draws: int = DRAWS) -> Comparison:
-    """`first`, `second` [N]: a metric's gains of two models on the same samples; `session [N]`: whose sample each is.
+def session_of_samples(samples: SessionDataset) -> Tensor:
+    """The number of the session that each sample is from, [N]."""
+    return torch.repeat_interleave(torch.arange(samples.sessions), samples.lengths - 1)
 
-    The interval is the bootstrap's; the p-value is that of a paired t-test on sessions, which needs no draws and so
-    can be small. Without draws the interval is the t-test's too: quicker, and on thousands of sessions the same.
+
+def compare_paired(first: Tensor, second: Tensor, session: Tensor, seed: int = 0, draws: int = DRAWS) -> Comparison:
+    """`first`, `second` [N]: gains of two models on the same samples; `session [N]`: the session of each sample.
+
+    The interval is the bootstrap's. The p-value is that of a paired test over sessions, which needs no draws and so
+    can be small. With `draws=0` the interval is the normal one: quicker, and with thousands of sessions the same.
     """
     if first.shape != second.shape or first.shape != session.shape:
         raise ValueError(f"{len(first)}, {len(second)} and {len(session)} samples: a paired test needs the same ones")
@@ -51,7 +57,7 @@ def compare_paired(first: Tensor, second: Tensor, session: Tensor, seed: int = 0
     counts = torch.bincount(number, minlength=sessions).double()
     difference = float(sums.sum() / counts.sum())
     error = clustered_error(sums, counts, difference)
-    p = p_of(difference, error)
+    p = two_sided_p(difference, error)
     if not draws:
         return Comparison(difference, difference - 1.96 * error, difference + 1.96 * error, p, error)
     random = torch.Generator().manual_seed(seed)
@@ -70,11 +76,38 @@ def clustered_error(sums: Tensor, counts: Tensor, difference: float) -> float:
     return math.sqrt(float(residual.square().sum()) * sessions / max(1, sessions - 1)) / float(counts.sum())
 
 
-def p_of(difference: float, error: float, freedom: float = math.inf) -> float:
-    """Two-sided p of a difference with this standard error; thousands of sessions have freedom without end."""
+def two_sided_p(difference: float, error: float, freedom: float = math.inf) -> float:
+    """The chance of a difference at least this large if there were none: Student's t with `freedom` degrees.
+
+    Infinite freedom, the limit for thousands of sessions, is the normal distribution.
+
+    >>> cases = [(12.706, 1), (2.776, 4), (-2.0, 2.5), (1.96, math.inf)]
+    >>> [round(two_sided_p(difference, 1.0, freedom), 4) for difference, freedom in cases]
+    [0.05, 0.05, 0.1574, 0.05]
+    """
     if error == 0:
         return 1.0 if difference == 0 else 0.0
-    return two_sided_p(difference / error, freedom)
+    from scipy.stats import t  # imported here: it takes a second, and training does not need it
+
+    return 2 * float(t.sf(abs(difference / error), freedom))
+
+
+def margin(error: float, freedom: float) -> float:
+    """Half the width of the 95 % interval of a mean with this standard error."""
+    from scipy.stats import t
+
+    return error * float(t.ppf(0.975, freedom)) if error else 0.0
+
+
+def welch(errors: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """(standard error, degrees of freedom) of independent sources -> those of their sum (Welch, 1947).
+
+    scipy has this for two samples only, and given the samples; here a third source is the error over sessions.
+    """
+    variance = sum(error**2 for error, _ in errors)
+    if variance == 0:
+        return 0.0, math.inf
+    return math.sqrt(variance), variance**2 / sum(error**4 / freedom for error, freedom in errors if error)
 
 
 def holm(p_values: list[float]) -> list[float]:

@@ -1,7 +1,7 @@
-"""The figures of section 5.5: encodings of lengths 10 and 20, and how alike their positions are.
+"""The figures of section 5.5: encodings of lengths 10 and 20, and how similar their positions are.
 
-A heatmap shows dot products, scaled in each panel so that the smallest is 0 and the largest is 1. This is the scale
-under which the paper's "0.16 in the lower right corner" comes out (docs/errata.md).
+A heatmap shows dot products, scaled in each panel so that the smallest is 0 and the largest is 1. With this scale the
+paper's "0.16 in the lower right corner" comes out (docs/errata.md).
 """
 
 import textwrap
@@ -14,14 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from posrec.encodings.schemes import make_encoding
-from posrec.experiments.trained_encoding import TrainedEncoding
+from posrec.experiments.encodings import TrainedEncoding
+from posrec.experiments.rendering import new_figure, svg
+from posrec.io import write_text
 from posrec.progress import Progress, SilentProgress
 
 SHORT, LONG = 10, 20
 
 
 def draw(folder: Path, d: int, trained: Sequence[TrainedEncoding] = (), progress: Progress | None = None) -> list[Path]:
-    """Write every figure into `folder` as SVG and PNG; the paths written, in order."""
+    """Write every figure into `folder` as SVG and PNG; return the paths written, in order."""
     progress = progress or SilentProgress()
     folder.mkdir(parents=True, exist_ok=True)
     fixed = {"SPE": make_encoding("spe", d, LONG), "DPE": make_encoding("dpe", d, LONG)}
@@ -40,8 +42,8 @@ def draw(folder: Path, d: int, trained: Sequence[TrainedEncoding] = (), progress
     return written
 
 
-def left_out(trained: Sequence[TrainedEncoding]) -> str | None:
-    """A sentence on the paper's figures that need a trained run which was not given."""
+def missing_figures(trained: Sequence[TrainedEncoding]) -> str | None:
+    """A sentence that names the paper's figures that need a trained run, where none was given."""
     missing = [name.upper() for name in ("lpe", "ldpe") if name not in {one.name for one in trained}]
     return f"left out: {' and '.join(missing)}, drawn from a trained run given with --run RUN" if missing else None
 
@@ -54,7 +56,7 @@ def encode(scheme: nn.Module, length: int) -> Tensor:
     return encoded[0]
 
 
-def alike(scheme: nn.Module, rows: int, columns: int) -> Tensor:
+def similarity(scheme: nn.Module, rows: int, columns: int) -> Tensor:
     """[rows, columns]: dot products between the positions of two lengths, scaled to 0 .. 1."""
     products = encode(scheme, rows) @ encode(scheme, columns).T
     spread = products.max() - products.min()
@@ -83,7 +85,7 @@ def within_figure(schemes: dict[str, nn.Module]) -> Any:
     figure, panels = new_figure(1, 4, (14, 3.9))
     cases = [(name, scheme, length) for name, scheme in schemes.items() for length in (SHORT, LONG)]
     for panel, (name, scheme, length) in zip(panels, cases, strict=True):
-        image = heatmap(panel, alike(scheme, length, length), f"{name}, length {length}", numbers=False)
+        image = heatmap(panel, similarity(scheme, length, length), f"{name}, length {length}", numbers=False)
     figure.colorbar(image, ax=panels, label="dot product, scaled", shrink=0.8)
     caption(
         figure,
@@ -97,7 +99,7 @@ def across_figure(schemes: dict[str, nn.Module]) -> Any:
     figure, panels = new_figure(1, len(schemes), (17, 4.9))
     corners = {}
     for panel, (name, scheme) in zip(panels, schemes.items(), strict=True):
-        values = alike(scheme, SHORT, LONG)
+        values = similarity(scheme, SHORT, LONG)
         corners[name] = float(values[-1, -1])
         image = heatmap(panel, values, f"{name}, length {SHORT} against {LONG}")
     figure.colorbar(image, ax=panels, label="dot product, scaled", shrink=0.8)
@@ -116,7 +118,7 @@ def trained_figure(one: TrainedEncoding) -> Any:
     name = one.name.upper()
     for panel, (rows, columns) in zip(panels, [(SHORT, SHORT), (LONG, LONG), (SHORT, LONG)], strict=True):
         title = f"{name}, length {rows}" + (f" against {columns}" if rows != columns else "")
-        image = heatmap(panel, alike(one.scheme, rows, columns), title, numbers=rows != columns)
+        image = heatmap(panel, similarity(one.scheme, rows, columns), title, numbers=rows != columns)
     figure.colorbar(image, ax=panels, label="dot product, scaled", shrink=0.8)
     short = f" Its table has {one.rows} rows; positions past them share the last." if one.rows < LONG else ""
     caption(
@@ -147,25 +149,14 @@ def heatmap(panel: Any, values: Tensor, title: str, numbers: bool = True) -> Any
     return image
 
 
-def new_figure(rows: int, columns: int, size: tuple[float, float], widths: list[int] | None = None) -> tuple[Any, Any]:
-    # Figure, not pyplot: no window system, no global state.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    return figure, figure.subplots(rows, columns, width_ratios=widths)
-
-
 def caption(figure: Any, words: str) -> None:
     lines = textwrap.fill(words, width=int(figure.get_figwidth() * 11))
     figure.supxlabel(lines, fontsize=10, x=0.01, ha="left")
 
 
 def save(figure: Any, path: Path) -> list[Path]:
-    """The same figure as SVG and PNG; the SVG carries no date, so that the same input gives the same file."""
-    import matplotlib
-
-    svg, png = path.with_suffix(".svg"), path.with_suffix(".png")
-    with matplotlib.rc_context({"svg.hashsalt": "posrec", "svg.fonttype": "none"}):
-        figure.savefig(svg, metadata={"Date": None})
-    figure.savefig(png, dpi=150)
-    return [svg, png]
+    """The same figure as SVG and PNG; the SVG has no date, so that the same input gives the same file."""
+    vector, image = path.with_suffix(".svg"), path.with_suffix(".png")
+    write_text(vector, svg(figure) + "\n")
+    figure.savefig(image, dpi=150)
+    return [vector, image]

@@ -1,7 +1,7 @@
-"""Settings for one's own data: a search on validation, resumable, and cut short where it leads nowhere.
+"""Settings for one's own data: a resumable search on validation, with early stopping of poor trials.
 
-Optuna proposes settings, a model is fitted without the latest tenth of the training sessions, and what it is worth is
-its best `mrr@20` on those. The test part is never looked at. Every trial is kept in `study.db`.
+Optuna proposes settings, a model is fitted without the latest tenth of the training sessions, and the value of the
+trial is its best `mrr@20` on those. The test part is never used. Every trial is kept in `study.db`.
 """
 
 import tempfile
@@ -24,12 +24,12 @@ from posrec.training.loop import CHOSEN_BY, evaluate_on, train
 from posrec.training.settings import Settings
 
 STUDY, SUMMARY = "study.db", "tuning.json"
-STARTING = 4  # trials that are never cut, so that there is a median to cut by
+STARTING = 4  # trials that are never stopped early, so that there is a median to compare with
 
 
 @dataclass(frozen=True)
 class Range:
-    """Any number between, small ones as likely as large ones."""
+    """Any number between `low` and `high`, drawn uniformly on a logarithmic scale."""
 
     low: float
     high: float
@@ -43,7 +43,7 @@ TRAINING: dict[str, Range | Choices] = {
 }
 DROPOUT: Choices = (0.0, 0.1, 0.2, 0.3, 0.5)
 WIDTHS: Choices = (50, 64, 100, 128, 200)
-# Small on purpose: what is known to matter for each model; the defaults are in every one.
+# Small on purpose: the settings known to matter for each model. Every space contains the defaults.
 SEARCH: dict[str, dict[str, Range | Choices]] = {
     "posrec": {**TRAINING, "d": WIDTHS, "dropout": DROPOUT, "encoding": ("ldpe", "dpe", "lrpe", "none"),
                "anchors": (True, False), "lambda2": (0.25, 0.5, 1.0, 2.0)},
@@ -68,11 +68,11 @@ SEARCH: dict[str, dict[str, Range | Choices]] = {
 
 @dataclass(frozen=True)
 class Tuned:
-    """The best settings found, what they and the usual ones are worth on validation, and how many trials there were."""
+    """The best settings found, and how many trials there were, how many were stopped early and how many failed."""
 
     settings: dict[str, Any]
-    value: float
-    usual: float | None
+    value: float  # CHOSEN_BY on validation
+    usual: float | None  # the same with the default settings; None where they were not tried
     trials: int
     pruned: int
     failed: int
@@ -89,16 +89,16 @@ def tune(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Tuned:
-    """Search until the study in `out` has `trials` trials, those of earlier calls counted. `fixed` is not searched."""
+    """Search until the study in `out` has `trials` trials, with those of earlier calls. `fixed` is not searched."""
     optuna = import_optuna()
     progress = progress or SilentProgress()
-    spec, where = known(model), choose_device(device)
+    spec, where = searchable_spec(model), choose_device(device)
     fixed = dict(fixed or {})
     space = {name: values for name, values in SEARCH[model].items() if name not in fixed}
     if not space:
-        raise InputError(f"model {model} has nothing to tune" + (" beside what --set fixes" if fixed else ""))
+        raise InputError(f"model {model} has nothing to tune" + (" except what --set fixes" if fixed else ""))
     usual = asdict(spec.config()) | asdict(Settings(**spec.settings))
-    configs = split_settings(fixed, spec.config(), Settings(**spec.settings))  # refuses what does not fit, before all
+    configs = split_settings(fixed, spec.config(), Settings(**spec.settings))  # refuses bad settings before any work
     configs[1].check()
     out.mkdir(parents=True, exist_ok=True)
     study = optuna.create_study(
@@ -109,29 +109,30 @@ def tune(
         pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTING, n_warmup_steps=1),
     )
     before = len(finished(study))
-    study.sampler = optuna.samplers.TPESampler(seed=seed + before)  # a resumed search must not draw the same again
+    study.sampler = optuna.samplers.TPESampler(seed=seed + before)  # a resumed search must not repeat its draws
     if before == 0:
         study.enqueue_trial({name: usual[name] for name in space}, skip_if_exists=True)
     elif before < trials:
-        progress.message(f"going on after {before} trials in {out / STUDY}")
+        progress.message(f"continuing after {before} trials in {out / STUDY}")
 
     def objective(trial: Any) -> float:
         settings = {**fixed, **{name: suggest(trial, name, values) for name, values in space.items()}}
         progress.update("Trials", len(finished(study)), trials, ", ".join(f"{k}={v}" for k, v in trial.params.items()))
-        return worth(spec, data, {**settings, "seed": seed}, epochs, where, TrialProgress(trial, optuna, progress))
+        reporting = TrialProgress(trial, optuna, progress)
+        return validation_value(spec, data, {**settings, "seed": seed}, epochs, where, reporting)
 
     for _ in range(trials - before):
         study.optimize(objective, n_trials=1, catch=(RunFailed, torch.OutOfMemoryError))
         progress.update("Trials", len(finished(study)), trials)
-    outcome = examine(study, optuna, space, usual)
-    trials_told = [{"settings": one.params, "state": one.state.name.lower(), CHOSEN_BY: one.value}
+    tuned = best_settings(study, optuna, space, usual)
+    all_trials = [{"settings": one.params, "state": one.state.name.lower(), CHOSEN_BY: one.value}
                    for one in finished(study)]  # fmt: skip
-    write_json(out / SUMMARY, {"model": model, "dataset": data.fingerprint, "fixed": fixed, **asdict(outcome),
-                               "all": trials_told})  # fmt: skip
-    return outcome
+    write_json(out / SUMMARY, {"model": model, "dataset": data.fingerprint, "fixed": fixed, **asdict(tuned),
+                               "all": all_trials})  # fmt: skip
+    return tuned
 
 
-def worth(
+def validation_value(
     spec: ModelSpec,
     data: PreparedDataset,
     settings: dict[str, Any],
@@ -139,7 +140,7 @@ def worth(
     device: torch.device,
     progress: Progress,
 ) -> float:
-    """The best epoch's metric on validation of a model fitted without it."""
+    """The best epoch's metric on the validation part of a model fitted without that part."""
     wanted = {"protocol": "early-stop", "epochs": epochs, **settings}
     model_config, training = split_settings(wanted, spec.config(), Settings(**spec.settings))
     training.check()
@@ -155,7 +156,7 @@ def worth(
 
 
 class TrialProgress(Progress):
-    """Tells Optuna of every epoch, which may end the trial; the sentences of single trainings are not passed on."""
+    """Reports every epoch to Optuna, which may end the trial; messages of single trainings are not passed on."""
 
     def __init__(self, trial: Any, optuna: Any, progress: Progress) -> None:
         self.trial, self.optuna, self.progress = trial, optuna, progress
@@ -176,15 +177,15 @@ def suggest(trial: Any, name: str, values: Range | Choices) -> Any:
 
 
 def finished(study: Any) -> list[Any]:
-    """Trials that came to an end, well or not; one that was killed half-way is done again as another."""
+    """Trials that ended, successfully or not; a trial whose process was killed is replaced by another."""
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
 
 
-def examine(study: Any, optuna: Any, space: Mapping[str, Any], usual: Mapping[str, Any]) -> Tuned:
+def best_settings(study: Any, optuna: Any, space: Mapping[str, Any], usual: Mapping[str, Any]) -> Tuned:
     states = [trial.state for trial in finished(study)]
     of = optuna.trial.TrialState
     if of.COMPLETE not in states:
-        raise RunFailed(f"none of {len(states)} trials came to an end; see {STUDY}, or fix smaller settings with --set")
+        raise RunFailed(f"none of {len(states)} trials succeeded; see {STUDY}, or fix smaller settings with --set")
     best = study.best_trial
     settings = {name: rounded(value, space[name]) for name, value in best.params.items()}
     whole = [trial for trial in finished(study) if trial.state == of.COMPLETE]
@@ -194,18 +195,18 @@ def examine(study: Any, optuna: Any, space: Mapping[str, Any], usual: Mapping[st
 
 
 def rounded(value: Any, values: Range | Choices) -> Any:
-    """A number of a range as it was used."""
+    """A number drawn from a range, rounded as it was for the training."""
     return float(f"{value:.3g}") if isinstance(values, Range) else value
 
 
 def train_command(folder: Path, model: str, tuned: Tuned, fixed: Mapping[str, Any], epochs: int) -> str:
-    """What to type to train with the settings found."""
+    """The command that trains with the settings found."""
     protocol = "" if not MODELS[model].is_trained else f" --protocol early-stop --epochs {epochs}"
     chosen = "".join(f" --set {name}={value}" for name, value in {**fixed, **tuned.settings}.items())
     return f"posrec train {folder} --model {model} --out runs/tuned{protocol}{chosen}"
 
 
-def known(model: str) -> ModelSpec:
+def searchable_spec(model: str) -> ModelSpec:
     if model not in SEARCH:
         raise InputError(f"model {model!r} has no search space; choose one of {', '.join(SEARCH)}")
     return MODELS[model]

@@ -1,4 +1,4 @@
-"""Cells: run once, resumed, refused where the data or the defaults changed; failures are kept, not hidden."""
+"""Jobs: run once, resumed, run again where the data or the defaults changed; failures are kept, not hidden."""
 
 import json
 import signal
@@ -15,7 +15,7 @@ from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunStopped
 from posrec.evaluation.metrics import rank_metrics
 from posrec.experiments.reproduce import jobs as module
-from posrec.experiments.reproduce.jobs import WORST, Cell, run_cells, saved, seconds_left
+from posrec.experiments.reproduce.jobs import WORST, Job, load_results, run_jobs, seconds_left
 from posrec.models.registry import MODELS
 
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}
@@ -23,68 +23,68 @@ TINY = {"d": 8, "epochs": 1, "batch_size": 64}
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
-    return chain_shop(tmp_path_factory.mktemp("cells"), seed=1)
+    return chain_shop(tmp_path_factory.mktemp("jobs"), seed=1)
 
 
-def run(shop: PreparedDataset, folder: Path, *cells: Cell, minutes: float | None = None, progress: Any = None):
-    return run_cells(cells, {"shop": shop}, folder, "cpu", minutes, progress)
+def run(shop: PreparedDataset, folder: Path, *jobs: Job, minutes: float | None = None, progress: Any = None):
+    return run_jobs(jobs, {"shop": shop}, folder, "cpu", minutes, progress)
 
 
-def test_a_cell_keeps_metrics_ranks_and_the_learned_encoding(shop: PreparedDataset, tmp_path: Path) -> None:
-    cell = Cell("shop", "posrec", TINY)
-    (outcome,) = run(shop, tmp_path, cell, Cell("shop", "posrec", TINY)).values()
-    ranks = torch.from_numpy(outcome.ranks()).long()
+def test_a_job_keeps_metrics_ranks_and_the_learned_encoding(shop: PreparedDataset, tmp_path: Path) -> None:
+    job = Job("shop", "posrec", TINY)
+    (result,) = run(shop, tmp_path, job, Job("shop", "posrec", TINY)).values()
+    ranks = torch.from_numpy(result.ranks()).long()
     assert len(ranks) == len(shop.test)
     for name, value in rank_metrics(ranks).items():
-        assert outcome.metrics[name] == pytest.approx(100 * float(value), abs=1e-3)
-    table = outcome.encoding()
+        assert result.metrics[name] == pytest.approx(100 * float(value), abs=1e-3)
+    table = result.encoding()
     assert table is not None
     assert table.shape == (20, 8)
-    assert outcome.record["config"]["seed"] == 0
-    assert outcome.record["config"]["d"] == 8
-    assert len(outcome.record["losses"]) == 1
-    assert saved(tmp_path)[cell.name].metrics == outcome.metrics
+    assert result.record["config"]["seed"] == 0
+    assert result.record["config"]["d"] == 8
+    assert len(result.record["losses"]) == 1
+    assert load_results(tmp_path)[job.name].metrics == result.metrics
 
 
-def test_ranks_are_kept_as_far_down_as_any_metric_looks_and_encodings_of_one_seed(
+def test_ranks_are_kept_up_to_the_largest_cutoff_and_encodings_for_seed_0(
     shop: PreparedDataset, tmp_path: Path
 ) -> None:
-    assert module.shortened(torch.tensor([1, 20, 21, 22, 40_000])).tolist() == [1, 20, 21, 21, 21]
-    (outcome,) = run(shop, tmp_path, Cell("shop", "posrec", TINY, seed=3)).values()
-    assert outcome.encoding() is None
-    assert outcome.ranks().max() == WORST
-    kept = outcome.ranks().copy()
-    kept[kept == WORST] = 255  # as cells of earlier versions have it
-    np.savez_compressed(outcome.path.with_suffix(".npz"), ranks=kept)
-    assert outcome.ranks().max() == WORST
+    assert module.clip_ranks(torch.tensor([1, 20, 21, 22, 40_000])).tolist() == [1, 20, 21, 21, 21]
+    (result,) = run(shop, tmp_path, Job("shop", "posrec", TINY, seed=3)).values()
+    assert result.encoding() is None
+    assert result.ranks().max() == WORST
+    kept = result.ranks().copy()
+    kept[kept == WORST] = 255  # as earlier versions saved it
+    np.savez_compressed(result.path.with_suffix(".npz"), ranks=kept)
+    assert result.ranks().max() == WORST
 
 
-def test_hundreds_of_cells_are_small_enough_to_keep(tmp_path: Path) -> None:
+def test_hundreds_of_jobs_are_small_enough_to_keep(tmp_path: Path) -> None:
     """Ranks spread as PosRec's on Diginetica: of 60,858 samples 39 % in the first ten, 52 % in the first twenty."""
     draw = np.random.default_rng(0)
     ranks = torch.from_numpy(np.exp(draw.normal(2.9, 2.2, 60_858)).clip(1, 43_097).round()).long()
-    module.write_arrays(tmp_path / "cell.npz", {"ranks": module.shortened(ranks)})
-    assert (tmp_path / "cell.npz").stat().st_size < 27_000
-    assert listed(tmp_path) == ["cell.npz"]
+    module.write_arrays(tmp_path / "job.npz", {"ranks": module.clip_ranks(ranks)})
+    assert (tmp_path / "job.npz").stat().st_size < 27_000
+    assert listed(tmp_path) == ["job.npz"]
 
 
-def test_a_saved_cell_is_not_run_again(shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pop, spop = Cell("shop", "pop"), Cell("shop", "spop")
+def test_a_saved_job_is_not_run_again(shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pop, spop = Job("shop", "pop"), Job("shop", "spop")
     before = run(shop, tmp_path, pop)
     ran: list[str] = []
-    real = module.run_cell
-    monkeypatch.setattr(module, "run_cell", lambda cell, *rest: ran.append(cell.name) or real(cell, *rest))
+    real = module.run_job
+    monkeypatch.setattr(module, "run_job", lambda job, *rest: ran.append(job.name) or real(job, *rest))
     after = run(shop, tmp_path, pop, spop)
     assert ran == [spop.name]
     assert after[pop.name].record == before[pop.name].record
     assert set(run(shop, tmp_path, spop)) == {spop.name}  # others in the folder are not this experiment's
 
 
-def test_a_cell_without_its_ranks_is_run_again(shop: PreparedDataset, tmp_path: Path) -> None:
-    (outcome,) = run(shop, tmp_path, Cell("shop", "pop")).values()
-    outcome.path.with_suffix(".npz").unlink()
-    assert saved(tmp_path) == {}
-    (again,) = run(shop, tmp_path, Cell("shop", "pop")).values()
+def test_a_job_without_its_ranks_is_run_again(shop: PreparedDataset, tmp_path: Path) -> None:
+    (result,) = run(shop, tmp_path, Job("shop", "pop")).values()
+    result.path.with_suffix(".npz").unlink()
+    assert load_results(tmp_path) == {}
+    (again,) = run(shop, tmp_path, Job("shop", "pop")).values()
     assert len(again.ranks()) == len(shop.test)
 
 
@@ -92,37 +92,37 @@ def test_a_cell_without_its_ranks_is_run_again(shop: PreparedDataset, tmp_path: 
     ("changes", "reason"),
     [({"fingerprint": "0" * 32}, "other data (fingerprint 00000000"), ({"config": {"alpha": 9}}, "alpha=9, which is")],
 )
-def test_outdated_cells_are_named_and_run_again(
+def test_outdated_jobs_are_named_and_run_again(
     shop: PreparedDataset, tmp_path: Path, changes: dict[str, Any], reason: str
 ) -> None:
-    cell = Cell("shop", "itemknn")
-    (outcome,) = run(shop, tmp_path, cell).values()
-    assert outcome.record["config"] == asdict(MODELS["itemknn"].config())  # of training nothing: it only counts
-    outcome.path.write_text(json.dumps(outcome.record | changes))
+    job = Job("shop", "itemknn")
+    (result,) = run(shop, tmp_path, job).values()
+    assert result.record["config"] == asdict(MODELS["itemknn"].config())  # no settings of a training: it only counts
+    result.path.write_text(json.dumps(result.record | changes))
     heard = RecordingProgress()
-    assert run(shop, tmp_path, cell, minutes=0, progress=heard) == {}  # not used for a report either
+    assert run(shop, tmp_path, job, minutes=0, progress=heard) == {}  # not used for a report either
     assert reason in heard.messages[0]
-    (again,) = run(shop, tmp_path, cell).values()
+    (again,) = run(shop, tmp_path, job).values()
     assert again.record["fingerprint"] == shop.fingerprint
-    assert again.record["config"] == outcome.record["config"]
+    assert again.record["config"] == result.record["config"]
 
 
 def test_a_failure_is_kept_and_tried_again(
     shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken, fine = Cell("shop", "posrec", {**TINY, "learning_rate": -1.0}), Cell("shop", "pop")
-    outcomes = run(shop, tmp_path, broken, fine)
-    assert "learning_rate=-1.0 makes no sense" in (outcomes[broken.name].error or "")
-    assert outcomes[broken.name].metrics == {}
-    assert outcomes[fine.name].error is None
+    broken, fine = Job("shop", "posrec", {**TINY, "learning_rate": -1.0}), Job("shop", "pop")
+    results = run(shop, tmp_path, broken, fine)
+    assert "learning_rate=-1.0 makes no sense" in (results[broken.name].error or "")
+    assert results[broken.name].metrics == {}
+    assert results[fine.name].error is None
 
     def surprise(*_: Any, **__: Any) -> None:
         raise TypeError("a bug")
 
     monkeypatch.setattr(module, "fit_run", surprise)
     heard = RecordingProgress()
-    outcomes = run(shop, tmp_path, broken, fine, progress=heard)
-    assert outcomes[broken.name].error == "TypeError: a bug"
+    results = run(shop, tmp_path, broken, fine, progress=heard)
+    assert results[broken.name].error == "TypeError: a bug"
     assert "failed after" in heard.messages[0]
 
 
@@ -133,52 +133,52 @@ def test_a_stop_is_passed_on_and_leaves_no_cell(
         raise RunStopped("stopped in epoch 1; go on with --resume")
 
     monkeypatch.setattr(module, "fit_run", stopped)
-    with pytest.raises(RunStopped, match="stopped in shop pop seed=0; the same command goes on"):
-        run(shop, tmp_path, Cell("shop", "pop"))
-    assert saved(tmp_path) == {}
+    with pytest.raises(RunStopped, match="stopped in shop pop seed=0; the same command continues"):
+        run(shop, tmp_path, Job("shop", "pop"))
+    assert load_results(tmp_path) == {}
 
 
-def test_a_process_killed_in_the_middle_of_a_cell_loses_that_cell_alone(shop: PreparedDataset, tmp_path: Path) -> None:
-    """Killed between the two files of a cell; another process goes on with what is there."""
+def test_a_process_killed_in_the_middle_of_a_job_loses_that_job_alone(shop: PreparedDataset, tmp_path: Path) -> None:
+    """Killed between the two files of a job; another process continues with what is there."""
     code = f"""
 import os, signal, sys
 from pathlib import Path
 from posrec.data.dataset import load
-from posrec.experiments.reproduce import jobs as cells
+from posrec.experiments.reproduce import jobs
 data, folder = load(sys.argv[1]), Path(sys.argv[2])
-cells.run_cells([cells.Cell("shop", "pop")], {{"shop": data}}, folder, "cpu")
-cells.write_json = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-cells.run_cells([cells.Cell("shop", "posrec", {TINY})], {{"shop": data}}, folder, "cpu")
+jobs.run_jobs([jobs.Job("shop", "pop")], {{"shop": data}}, folder, "cpu")
+jobs.write_json = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+jobs.run_jobs([jobs.Job("shop", "posrec", {TINY})], {{"shop": data}}, folder, "cpu")
 """
-    pop, posrec = Cell("shop", "pop"), Cell("shop", "posrec", TINY)
+    pop, posrec = Job("shop", "pop"), Job("shop", "posrec", TINY)
     assert own_process(shop.path, tmp_path, code=code).returncode == -signal.SIGKILL
-    assert set(saved(tmp_path)) == {pop.name}
+    assert set(load_results(tmp_path)) == {pop.name}
     before = (tmp_path / "shop_pop_seed-0.json").read_text()
-    outcomes = run(shop, tmp_path, pop, posrec)
+    results = run(shop, tmp_path, pop, posrec)
     assert (tmp_path / "shop_pop_seed-0.json").read_text() == before
-    assert len(outcomes[posrec.name].ranks()) == len(shop.test)
-    assert [outcome.error for outcome in outcomes.values()] == [None, None]
+    assert len(results[posrec.name].ranks()) == len(shop.test)
+    assert [result.error for result in results.values()] == [None, None]
 
 
-def test_no_cell_is_begun_after_the_time_is_up(shop: PreparedDataset, tmp_path: Path) -> None:
+def test_no_job_is_started_after_the_time_is_up(shop: PreparedDataset, tmp_path: Path) -> None:
     heard = RecordingProgress()
-    assert run(shop, tmp_path, Cell("shop", "pop"), Cell("shop", "spop"), minutes=0, progress=heard) == {}
-    assert heard.messages == ["2 of 2 cells are left; the same command goes on with them"]
+    assert run(shop, tmp_path, Job("shop", "pop"), Job("shop", "spop"), minutes=0, progress=heard) == {}
+    assert heard.messages == ["2 of 2 jobs are left; the same command continues with them"]
 
 
 def test_time_left_goes_by_the_same_model_on_the_same_data(tmp_path: Path) -> None:
-    done = {str(number): module.Outcome(Cell("shop", model), {"total_seconds": seconds}, tmp_path)
+    done = {str(number): module.JobResult(Job("shop", model), {"total_seconds": seconds}, tmp_path)
             for number, (model, seconds) in enumerate([("pop", 2.0), ("posrec", 10.0), ("posrec", 30.0)])}  # fmt: skip
-    assert seconds_left([Cell("shop", "posrec"), Cell("shop", "pop")], done) == 22
-    assert seconds_left([Cell("shop", "narm")], done) == 14
-    assert seconds_left([Cell("shop", "narm")], {}) == 0
+    assert seconds_left([Job("shop", "posrec"), Job("shop", "pop")], done) == 22
+    assert seconds_left([Job("shop", "narm")], done) == 14
+    assert seconds_left([Job("shop", "narm")], {}) == 0
 
 
 def test_damaged_files_are_named(shop: PreparedDataset, tmp_path: Path) -> None:
-    (outcome,) = run(shop, tmp_path, Cell("shop", "pop")).values()
-    outcome.path.with_suffix(".npz").write_bytes(b"PK\x03\x04 half a file")
+    (result,) = run(shop, tmp_path, Job("shop", "pop")).values()
+    result.path.with_suffix(".npz").write_bytes(b"PK\x03\x04 half a file")
     with pytest.raises(InputError, match=r"pop_seed-0\.npz can't be read"):
-        outcome.ranks()
+        result.ranks()
     (tmp_path / "notes.json").write_text("[]")
-    with pytest.raises(InputError, match=r"notes\.json is no cell"):
-        saved(tmp_path)
+    with pytest.raises(InputError, match=r"notes\.json is not the result of a job"):
+        load_results(tmp_path)

@@ -1,4 +1,4 @@
-"""The whole of `posrec reproduce` on a tiny shop: run, gone on with elsewhere, reported, refused."""
+"""The whole of `posrec reproduce` on a tiny shop: run, continued elsewhere, reported, refused."""
 
 import json
 import re
@@ -12,11 +12,12 @@ from tests.helpers import CommandResult, RecordingProgress, chain_shop, command,
 
 from posrec.data.dataset import load
 from posrec.errors import InputError
-from posrec.experiments.reproduce import jobs as cells
-from posrec.experiments.reproduce import sentences as words
+from posrec.experiments.reproduce import jobs, sentences
+from posrec.experiments.reproduce.archive import pack, unpack
 from posrec.experiments.reproduce.grid import ANCHORS
 from posrec.experiments.reproduce.paper import SAMPLES
-from posrec.experiments.reproduce.run import differs, open_all, pack, reproduce, unpack
+from posrec.experiments.reproduce.results import sample_count_warning
+from posrec.experiments.reproduce.run import load_datasets, reproduce
 from posrec.experiments.reproduce.tables import Table
 
 
@@ -24,7 +25,7 @@ from posrec.experiments.reproduce.tables import Table
 def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CommandResult]:
     """Every experiment, end to end."""
     folder = tmp_path_factory.mktemp("reproduce")
-    options = ("--quick", "--quick-sessions", 500, "--device", "cpu", "--archive", folder / "cells.tar.gz")
+    options = ("--quick", "--quick-sessions", 500, "--device", "cpu", "--archive", folder / "jobs.tar.gz")
     return folder, command("reproduce", "all", "--out", folder / "out", *options)
 
 
@@ -41,7 +42,7 @@ def test_everything_runs_and_is_reported(quick: tuple[Path, CommandResult]) -> N
     assert len(overall) == 15
     assert (overall["PosRec"]["seeds"], overall["POP"]["seeds"]) == (2, 1)
     shared = summary["tables"][1]["rows"]["LDPE"]["recall@10"]
-    assert shared == overall["PosRec"]["recall@10"]  # one cell in two tables
+    assert shared == overall["PosRec"]["recall@10"]  # one job in two tables
     assert {one["verdict"] for one in summary["claims"]} <= {"held", "did not hold", "unclear"}
 
 
@@ -97,28 +98,29 @@ def test_the_report_says_in_words_what_held_and_how_sure(quick: tuple[Path, Comm
         assert f"<h2 id={name}>" in page
 
 
-def test_a_machine_that_only_runs_cells_draws_and_tests_nothing(tmp_path: Path) -> None:
+def test_a_machine_that_only_runs_jobs_draws_and_tests_nothing(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     chain_shop(tmp_path / "made", seed=1, sessions=50)
-    code = "import sys; sys.modules.update(matplotlib=None, polars=None); from posrec.cli import main; main()"
+    without = "matplotlib=None, polars=None, scipy=None, jinja2=None"
+    code = f"import sys; sys.modules.update({without}); from posrec.cli import main; main()"
     options = ("--data", tmp_path / "made" / "data", "--out", tmp_path / "out", "--minutes", 0, "--no-report")
-    done = own_process("reproduce", "all", *options, "--archive", tmp_path / "cells.tar.gz", code=code)
+    done = own_process("reproduce", "all", *options, "--archive", tmp_path / "jobs.tar.gz", code=code)
     assert done.returncode == 0, done.stderr
     assert "0 of 127 trainings done" in done.stdout
     assert "report" not in done.stdout
-    assert listed(tmp_path) == ["cells.tar.gz", "made", "out"]
-    assert listed(tmp_path / "out") == ["cells"]
+    assert listed(tmp_path) == ["jobs.tar.gz", "made", "out"]
+    assert listed(tmp_path / "out") == ["jobs"]
 
 
-def test_another_machine_goes_on_with_the_archive(
+def test_another_machine_continues_with_the_archive(
     quick: tuple[Path, CommandResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(quick[0] / "out" / "demo-500", tmp_path / "demo-500")
     archive = tmp_path / "came.tar.gz"
-    shutil.copy(quick[0] / "cells.tar.gz", archive)
-    monkeypatch.setattr(cells, "run_cell", None)  # nothing is left to run
+    shutil.copy(quick[0] / "jobs.tar.gz", archive)
+    monkeypatch.setattr(jobs, "run_job", None)  # nothing is left to run
     results = reproduce("plug-in", [], tmp_path, archive=archive, quick_sessions=500)
-    assert (len(results.cells), len(results.outcomes), results.missing) == (8, 8, 0)
+    assert (len(results.jobs), len(results.job_results), results.missing) == (8, 8, 0)
     summary = json.loads((quick[0] / "out" / "summary.json").read_text())
     again = json.loads((tmp_path / "summary.json").read_text())
     assert again["tables"][0]["rows"] == summary["tables"][2]["rows"]
@@ -131,9 +133,9 @@ def test_failures_are_shown_and_the_exit_code_says_so(
         raise RuntimeError("out of <memory>")
 
     shutil.copytree(quick[0] / "out", tmp_path / "out")
-    for path in (tmp_path / "out" / "cells").glob("demo_stamp_*encoding*"):
+    for path in (tmp_path / "out" / "jobs").glob("demo_stamp_*encoding*"):
         path.unlink()
-    monkeypatch.setattr(cells, "fit_run", fails)
+    monkeypatch.setattr(jobs, "fit_run", fails)
     done = command("reproduce", "plug-in", "--out", tmp_path / "out", "--quick", "--quick-sessions", 500)
     assert done.code == 1
     assert "2 trainings failed" in done.err
@@ -143,9 +145,9 @@ def test_failures_are_shown_and_the_exit_code_says_so(
     assert not re.search(r"LDPE improves STAMP", text)  # nothing to answer it by
 
 
-def test_where_one_machine_failed_anothers_cell_counts(tmp_path: Path) -> None:
-    cell = {"dataset": "shop", "model": "pop", "settings": {}, "seed": 0}
-    for name, record in (("well", cell | {"metrics": {"mrr@10": 1.0}}), ("badly", cell | {"error": "out of memory"})):
+def test_a_result_replaces_a_failure_from_another_machine(tmp_path: Path) -> None:
+    job = {"dataset": "shop", "model": "pop", "settings": {}, "seed": 0}
+    for name, record in (("well", job | {"metrics": {"mrr@10": 1.0}}), ("badly", job | {"error": "out of memory"})):
         (tmp_path / name).mkdir()
         (tmp_path / name / "shop_pop_seed-0.json").write_text(json.dumps(record))
     (tmp_path / "well" / "shop_pop_seed-0.npz").write_bytes(b"ranks")
@@ -154,45 +156,45 @@ def test_where_one_machine_failed_anothers_cell_counts(tmp_path: Path) -> None:
     unpack(tmp_path / "badly.tar.gz", tmp_path / "well")
     unpack(tmp_path / "well.tar.gz", tmp_path / "badly")
     for name in ("well", "badly"):
-        (outcome,) = cells.saved(tmp_path / name).values()
-        assert outcome.metrics == {"mrr@10": 1.0}
-        assert outcome.path.with_suffix(".npz").read_bytes() == b"ranks"
+        (result,) = jobs.load_results(tmp_path / name).values()
+        assert result.metrics == {"mrr@10": 1.0}
+        assert result.path.with_suffix(".npz").read_bytes() == b"ranks"
 
 
-def test_an_archive_brings_cells_and_nothing_else(tmp_path: Path) -> None:
+def test_only_job_files_are_taken_from_an_archive(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{}")
     with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as file:
-        for name in ("cell.json", "../outside.json", "run.sh", "deep/cell.json"):
+        for name in ("job.json", "../outside.json", "run.sh", "deep/job.json"):
             file.add(tmp_path / "a.json", name)
-    (tmp_path / "cells").mkdir()
-    unpack(tmp_path / "evil.tar.gz", tmp_path / "cells")
-    assert [path.name for path in (tmp_path / "cells").iterdir()] == ["cell.json"]
+    (tmp_path / "jobs").mkdir()
+    unpack(tmp_path / "evil.tar.gz", tmp_path / "jobs")
+    assert [path.name for path in (tmp_path / "jobs").iterdir()] == ["job.json"]
     assert not (tmp_path / "outside.json").exists()
     (tmp_path / "half.tar.gz").write_bytes((tmp_path / "evil.tar.gz").read_bytes()[:40])
-    (tmp_path / "cells" / "cell.json").unlink()  # "{}" is no cell
+    (tmp_path / "jobs" / "job.json").unlink()  # "{}" is not the result of a job
     with pytest.raises(InputError, match=r"half\.tar\.gz can't be read"):
-        unpack(tmp_path / "half.tar.gz", tmp_path / "cells")
+        unpack(tmp_path / "half.tar.gz", tmp_path / "jobs")
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_missing_and_ambiguous_datasets_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no dataset"):
-        open_all([])
+        load_datasets([])
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         chain_shop(tmp_path / name, seed=1, sessions=50)
     with pytest.raises(InputError, match="same folder name"):
-        open_all([tmp_path / "a" / "data", tmp_path / "b" / "data"])
+        load_datasets([tmp_path / "a" / "data", tmp_path / "b" / "data"])
     assert command("reproduce", "nothing", "--data", tmp_path / "a" / "data").code == 2
 
 
-def test_a_dataset_that_is_not_the_papers_is_told(tmp_path: Path) -> None:
+def test_a_dataset_with_other_samples_than_the_papers_is_reported(tmp_path: Path) -> None:
     data = chain_shop(tmp_path, seed=1, sessions=50)
-    assert "719,470 and 60,858: its figures don't compare" in (differs("diginetica", data) or "")
-    assert differs("shop", load(data.path)) is None
+    assert "719,470 and 60,858: its figures don't compare" in (sample_count_warning("diginetica", data) or "")
+    assert sample_count_warning("shop", load(data.path)) is None
     assert SAMPLES.keys() == {"yoochoose1_64", "yoochoose1_4", "diginetica"}
 
 
-def test_time_is_up_before_anything(tmp_path: Path) -> None:
+def test_a_report_without_any_result(tmp_path: Path) -> None:
     (tmp_path / "shop").mkdir()
     data = chain_shop(tmp_path / "shop", seed=1, sessions=50)
     heard = RecordingProgress()
@@ -201,7 +203,7 @@ def test_time_is_up_before_anything(tmp_path: Path) -> None:
     assert "not run yet" in (tmp_path / "out" / "report.md").read_text()
 
 
-def test_what_the_paper_does_not_say_is_not_put_in_its_mouth() -> None:
+def test_the_report_says_why_there_are_no_figures_of_the_paper() -> None:
     """Of a shop of one's own it has nothing; of its own datasets only some experiments are without numbers."""
-    for dataset, said in (("shop", words.NOT_THERE), ("diginetica", words.NO_NUMBERS)):
-        assert words.nothing_beside(Table(ANCHORS, dataset, (), ())) == said
+    for dataset, said in (("shop", sentences.NOT_IN_PAPER), ("diginetica", sentences.NO_NUMBERS)):
+        assert sentences.why_no_paper_figures(Table(ANCHORS, dataset, (), ())) == said

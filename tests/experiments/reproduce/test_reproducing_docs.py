@@ -1,6 +1,6 @@
-"""What docs/reproducing.md and docs/protocol.md show runs, as it stands there, on small shops of the names they use.
+"""The commands of docs/reproducing.md and docs/protocol.md run as they are, on small shops of the names they use.
 
-Cells are stubs with drawn ranks, and nothing is drawn into the report: every training and every figure of `all` would
+Jobs are stubs with drawn ranks, and nothing is drawn into the report: every training and every figure of `all` would
 take minutes, and the end-to-end test has them.
 """
 
@@ -18,9 +18,10 @@ from tests.helpers import ROOT, chain_shop, command
 
 from posrec.data.dataset import PreparedDataset
 from posrec.evaluation.metrics import rank_metrics
-from posrec.experiments.reproduce import jobs as cells
+from posrec.experiments.reproduce import jobs
 from posrec.experiments.reproduce import report as reproduce_report
-from posrec.experiments.reproduce.jobs import Cell, Outcome, config_of, path_of, shortened, write_arrays
+from posrec.experiments.reproduce.archive import pack
+from posrec.experiments.reproduce.jobs import Job, JobResult, clip_ranks, config_of, path_of, write_arrays
 from posrec.io import write_json
 
 
@@ -30,19 +31,19 @@ def commands(page: str) -> list[str]:
     return [line for block in blocks for line in block.splitlines()]
 
 
-def drawn_cell(cell: Cell, data: PreparedDataset, folder: Path, *_: Any) -> Outcome:
-    draw = np.random.default_rng([cell.seed, len(cell.row)])
+def drawn_job(job: Job, data: PreparedDataset, folder: Path, *_: Any) -> JobResult:
+    draw = np.random.default_rng([job.seed, len(job.row)])
     ranks = torch.from_numpy(draw.integers(1, 40, len(data.test)))
-    path = path_of(cell, folder)
-    write_arrays(path.with_suffix(".npz"), {"ranks": shortened(ranks)})
+    path = path_of(job, folder)
+    write_arrays(path.with_suffix(".npz"), {"ranks": clip_ranks(ranks)})
     record = {
-        "dataset": cell.dataset, "model": cell.model, "settings": dict(cell.settings), "seed": cell.seed,
+        "dataset": job.dataset, "model": job.model, "settings": dict(job.settings), "seed": job.seed,
         "fingerprint": data.fingerprint, "posrec": "0", "torch": "0", "python": "3", "machine": "none",
-        "config": config_of(cell), "metrics": {name: 100 * float(value) for name, value in rank_metrics(ranks).items()},
+        "config": config_of(job), "metrics": {name: 100 * float(value) for name, value in rank_metrics(ranks).items()},
         "total_seconds": 1,
     }  # fmt: skip
     write_json(path, record)
-    return Outcome(cell, record, path)
+    return JobResult(job, record, path)
 
 
 @pytest.fixture
@@ -53,15 +54,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(reproduce_report, "panels", lambda _: ([], ""))
     monkeypatch.setattr(reproduce_report, "encoding_pictures", lambda _: [])
-    monkeypatch.setattr(cells, "run_cell", drawn_cell)
+    monkeypatch.setattr(jobs, "run_job", drawn_job)
     return tmp_path
 
 
 def test_every_command_runs(folder: Path) -> None:
     pytest.importorskip("optuna")
     shown = commands("reproducing.md") + commands("protocol.md")
-    assert len(shown) == 7
+    assert len(shown) == 8
     for line in shown:
+        if "results/" in line:  # of the repository; here the results of the command above it
+            pack(folder / "reproduction" / "jobs", folder / "results" / "reproduction" / "jobs.npz.xz")
         program, *arguments = shlex.split(line, comments=True)
         if program == "posrec":
             if "--trials" in arguments:
@@ -72,17 +75,19 @@ def test_every_command_runs(folder: Path) -> None:
         else:
             subprocess.run([program, *arguments], check=True)
     summary = json.loads((folder / "reproduction" / "summary.json").read_text())
-    assert (summary["experiment"], summary["cells"]) == ("encodings", {"wanted": 60, "missing": 0})
-    for name in ("report.html", "report.md", "summary.json", "cells"):
+    assert (summary["experiment"], summary["jobs"]) == ("encodings", {"wanted": 60, "missing": 0})
+    rebuilt = json.loads((folder / "rebuilt" / "summary.json").read_text())
+    assert (rebuilt["experiment"], rebuilt["jobs"]) == ("all", {"wanted": 254, "missing": 0})
+    for name in ("report.html", "report.md", "summary.json", "jobs"):
         assert (folder / "quick" / name).exists()
 
 
-def test_the_time_table_counts_the_cells_of_each_round() -> None:
-    from posrec.experiments.reproduce.grid import all_cells, chosen, round_of
+def test_the_time_table_counts_the_jobs_of_each_round() -> None:
+    from posrec.experiments.reproduce.grid import all_jobs, choose_experiments, round_of
 
     text = (ROOT / "docs" / "reproducing.md").read_text(encoding="utf-8")
-    rounds = [round_of(cell.seed) for cell in all_cells(chosen("all"), ["diginetica", "yoochoose1_64"], 5)]
+    rounds = [round_of(job.seed) for job in all_jobs(choose_experiments("all"), ["diginetica", "yoochoose1_64"], 5)]
     shown = re.findall(r"^\| (?:seed|PosRec's seeds)[^|]*\| (\d+) \|", text, re.MULTILINE)
     assert [int(count) for count in shown] == [rounds.count(number) for number in range(3)]
-    assert f"all {len(rounds)} cells" in text
+    assert f"all {len(rounds)} jobs" in text
     assert f"{len(rounds) // 2} trainings a dataset" in text

@@ -1,4 +1,4 @@
-"""Tables and claims from made-up cells whose differences are known."""
+"""Tables and claims from made-up jobs whose differences are known."""
 
 import math
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from tests.helpers import chain_shop
 from posrec.data.dataset import PreparedDataset
 from posrec.evaluation.significance import Comparison
 from posrec.experiments.reproduce import claims
-from posrec.experiments.reproduce.claims import FAILED, HELD, UNCLEAR, Claim, answers, judge, pairs_of
-from posrec.experiments.reproduce.grid import EXPERIMENTS, Experiment, Row, cells_of
-from posrec.experiments.reproduce.jobs import Cell, Outcome
-from posrec.experiments.reproduce.tables import Table, added_up, make_table, seed_error
+from posrec.experiments.reproduce.claims import FAILED, HELD, UNCLEAR, Claim, answer_claims, judge, pairs_of
+from posrec.experiments.reproduce.grid import EXPERIMENTS, Experiment, TableRow, jobs_of
+from posrec.experiments.reproduce.jobs import Job, JobResult
+from posrec.experiments.reproduce.tables import Table, combine_errors, make_table, seed_error
 
-PAIR = Experiment("plug-in", "", "", (Row("A", "posrec"), Row("B", "sasrec"), Row("C", "pop")))
+PAIR = Experiment("plug-in", "", "", (TableRow("A", "posrec"), TableRow("B", "sasrec"), TableRow("C", "pop")))
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +25,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     return chain_shop(tmp_path_factory.mktemp("tables"), seed=2, sessions=900)
 
 
-def outcome(folder: Path, cell: Cell, ranks: np.ndarray, **more: Any) -> Outcome:
+def result(folder: Path, job: Job, ranks: np.ndarray, **more: Any) -> JobResult:
     folder.mkdir(exist_ok=True)
-    path = folder / f"{cell.name}.json".replace(" ", "_")
+    path = folder / f"{job.name}.json".replace(" ", "_")
     np.savez(path.with_suffix(".npz"), ranks=ranks.astype(np.uint8))
     metrics = {f"recall@{k}": 100 * float((ranks <= k).mean()) for k in (5, 10)}
     metrics |= {f"mrr@{k}": 100 * float(np.where(ranks <= k, 1 / ranks, 0).mean()) for k in (5, 10)}
-    return Outcome(cell, {"metrics": metrics, "total_seconds": 1.0, **more}, path)
+    return JobResult(job, {"metrics": metrics, "total_seconds": 1.0, **more}, path)
 
 
 def table(
@@ -39,12 +39,12 @@ def table(
 ) -> Table:
     """Rows with these shares of samples at rank 1, one number a seed; the rest at rank 50, the same order for all."""
     places = np.random.default_rng(0).permutation(len(shop.test)) / len(shop.test)
-    outcomes = {}
+    results = {}
     for row in experiment.rows:
-        for cell, share in zip(cells_of(row, "shop", seeds), hits.get(row.label, ()), strict=False):
-            outcomes[cell.name] = outcome(folder, cell, np.where(places < share, 1, 50))
+        for job, share in zip(jobs_of(row, "shop", seeds), hits.get(row.label, ()), strict=False):
+            results[job.name] = result(folder, job, np.where(places < share, 1, 50))
     pairs = [(a.label, b.label) for a in experiment.rows for b in experiment.rows if a is not b]
-    return make_table(experiment, shop, "shop", outcomes, pairs, seeds)
+    return make_table(experiment, shop, "shop", results, pairs, seeds)
 
 
 def finding(of: Table, first: str, second: str, metric: str = "recall@10"):
@@ -66,17 +66,17 @@ def test_means_deviations_and_differences(shop: PreparedDataset, tmp_path: Path)
 
 def test_a_difference_must_outdo_sessions_and_seeds(shop: PreparedDataset, tmp_path: Path) -> None:
     steady = table(tmp_path / "a", shop, {"A": (0.50, 0.51, 0.52), "B": (0.40, 0.41, 0.42), "C": (0.2,)})
-    assert [finding(steady, "A", other).shown for other in "BC"] == [1, 1]
-    assert finding(steady, "B", "A").shown == -1
+    assert [finding(steady, "A", other).direction for other in "BC"] == [1, 1]
+    assert finding(steady, "B", "A").direction == -1
     wild = table(tmp_path / "b", shop, {"A": (0.35, 0.50, 0.65), "B": (0.25, 0.40, 0.55), "C": (0.45,)})
-    assert finding(wild, "A", "B").shown == 0  # the same sessions, but other seeds might turn it round
+    assert finding(wild, "A", "B").direction == 0  # the same sessions, but other seeds might turn it round
     assert finding(wild, "A", "B").margin > 20
 
 
 def test_one_seed_shows_nothing(shop: PreparedDataset, tmp_path: Path) -> None:
     made = table(tmp_path, shop, {"A": (0.5,), "B": (0.2,), "C": (0.1,)})
     found = finding(made, "A", "B")
-    assert (found.difference > 25, found.margin, found.p, found.shown) == (True, math.inf, 1.0, 0)
+    assert (found.difference > 25, found.margin, found.p, found.direction) == (True, math.inf, 1.0, 0)
 
 
 def test_the_error_of_seeds_by_hand(shop: PreparedDataset, tmp_path: Path) -> None:
@@ -90,12 +90,12 @@ def test_the_error_of_seeds_by_hand(shop: PreparedDataset, tmp_path: Path) -> No
 def test_errors_of_sessions_and_seeds_add_up_by_hand() -> None:
     """Errors of 0.3 points over many sessions and 0.4 over three seeds: 0.5 together; of 2 degrees 0.4^4 / 2 counts."""
     over_sessions = Comparison(0.02, 0.0, 0.0, 0.0, 0.003)
-    points, margin, p = added_up(over_sessions, 10**9, [(0.4, 2), (0.0, math.inf)])
+    points, margin, p = combine_errors(over_sessions, 10**9, [(0.4, 2), (0.0, math.inf)])
     freedom = 0.5**4 / (0.4**4 / 2)  # 4.88, whose 97.5 % quantile is 2.59
     assert freedom == pytest.approx(4.88, abs=0.01)
     assert (points, margin) == pytest.approx((2.0, 2.59 * 0.5), rel=2e-3)
     assert p == pytest.approx(0.0108, abs=5e-4)
-    assert added_up(Comparison(0.0, 0.0, 0.0, 1.0, 0.0), 100, [(0.0, math.inf)]) == (0.0, 0.0, 1.0)
+    assert combine_errors(Comparison(0.0, 0.0, 0.0, 1.0, 0.0), 100, [(0.0, math.inf)]) == (0.0, 0.0, 1.0)
 
 
 def test_comparable_is_within_half_a_point_by_the_whole_interval(shop: PreparedDataset, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_claims_name_rows_that_exist_and_all_are_answered(shop: PreparedDataset,
         assert {label for pair in claim.pairs for label in pair} <= labels
     of = EXPERIMENTS["anchors"]
     hits = {row.label: (0.5, 0.501, 0.502) if row.settings["anchors"] else (0.3, 0.301, 0.302) for row in of.rows}
-    found = answers([table(tmp_path, shop, hits, of)])
+    found = answer_claims([table(tmp_path, shop, hits, of)])
     assert {(one.claim.text, one.metric, one.verdict) for one in found} == {
         ("Anchors improve SR-GNN", "recall@10", HELD),
         ("Anchors improve FGNN", "recall@10", HELD),

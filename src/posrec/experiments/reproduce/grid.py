@@ -1,7 +1,7 @@
-"""The paper's experiments as plain data: the rows of each table, and the cells that fill them.
+"""The paper's experiments as plain data: the rows of each table, and the jobs that fill them.
 
-Settings that a model has anyway are left out of a cell, so that experiments which ask for the same thing share it: the
-PosRec of the overall table is the LDPE of the comparison of encodings, and one of the four points of lambda2.
+Settings equal to a model's defaults are left out of a job, so that experiments which need the same training share it:
+the PosRec of the overall table is the LDPE of the comparison of encodings, and one of the four points of lambda2.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,15 @@ from typing import Any
 
 from posrec.encodings import ENCODINGS
 from posrec.errors import InputError
-from posrec.experiments.reproduce.jobs import Cell
+from posrec.experiments.reproduce.jobs import Job
 from posrec.experiments.reproduce.paper import BEST_LAMBDA2, dataset_of
 from posrec.models.registry import MODELS
 from posrec.training.settings import Settings
 
 WITHOUT_ANCHORS = "PosRec-ANC"  # the paper's name
-OTHERS_SEEDS = 3  # of models that are not PosRec's; counting models have nothing to draw
+OTHERS_SEEDS = 3  # for trained models other than PosRec; counting models have no randomness
 
-# What a model is given on a dataset of the paper beside the row's own settings.
+# Settings of a model on a dataset of the paper, in addition to those of the row.
 BY_DATASET: dict[str, dict[str, dict[str, Any]]] = {
     "posrec": {name: {"lambda2": best} for name, best in BEST_LAMBDA2.items()},
     "stamp": {"diginetica": {"dropout": 0.2}},  # docs/models_sequence.md
@@ -26,8 +26,8 @@ BY_DATASET: dict[str, dict[str, dict[str, Any]]] = {
 
 
 @dataclass(frozen=True)
-class Row:
-    """A line of a table. `extra`: not in the paper, shown beside it."""
+class TableRow:
+    """A row of a table. `extra`: not in the paper, added for comparison."""
 
     label: str
     model: str
@@ -37,12 +37,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Experiment:
-    """`about` says what is asked; rows are the same on every dataset."""
+    """`about` says what is examined; the rows are the same on every dataset."""
 
     name: str
     title: str
     about: str
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
 
 
 OVERALL = Experiment(
@@ -50,28 +50,28 @@ OVERALL = Experiment(
     "Overall performance",
     "Section 5.2: PosRec and the twelve baselines, each with settings of its own (docs/models.md).",
     (
-        Row("POP", "pop"),
-        Row("S-POP", "spop"),
-        Row("Item-KNN", "itemknn"),
-        Row("BPR-MF", "bprmf"),
-        Row("FPMC", "fpmc"),
-        Row("GRU4REC", "gru4rec"),
-        Row("NARM", "narm"),
-        Row("STAMP", "stamp"),
-        Row("SR-GNN", "srgnn"),
-        Row("FGNN", "fgnn"),
-        Row("GC-SAN", "gcsan"),
-        Row("SASRec", "sasrec"),
-        Row("PosRec", "posrec"),
-        Row("VSKNN", "vsknn", extra=True),
-        Row("STAN", "stan", extra=True),
+        TableRow("POP", "pop"),
+        TableRow("S-POP", "spop"),
+        TableRow("Item-KNN", "itemknn"),
+        TableRow("BPR-MF", "bprmf"),
+        TableRow("FPMC", "fpmc"),
+        TableRow("GRU4REC", "gru4rec"),
+        TableRow("NARM", "narm"),
+        TableRow("STAMP", "stamp"),
+        TableRow("SR-GNN", "srgnn"),
+        TableRow("FGNN", "fgnn"),
+        TableRow("GC-SAN", "gcsan"),
+        TableRow("SASRec", "sasrec"),
+        TableRow("PosRec", "posrec"),
+        TableRow("VSKNN", "vsknn", extra=True),
+        TableRow("STAN", "stan", extra=True),
     ),
 )
 ENCODINGS_IN_POSREC = Experiment(
     "encodings",
     "Positional encodings in PosRec",
     "Section 5.3: every encoding in place of LDPE, and none. The paper shows bars without numbers.",
-    tuple(Row(name.upper() if name != "none" else "none", "posrec", {"encoding": name}, extra=name == "rpe")
+    tuple(TableRow(name.upper() if name != "none" else "none", "posrec", {"encoding": name}, extra=name == "rpe")
           for name in ENCODINGS),
 )  # fmt: skip
 PLUG_IN = Experiment(
@@ -79,10 +79,10 @@ PLUG_IN = Experiment(
     "LDPE in other models",
     "Section 5.3: LDPE added to STAMP, which has no encoding, and put in the place of SASRec's LPE.",
     (
-        Row("STAMP", "stamp"),
-        Row("STAMP + LDPE", "stamp", {"encoding": "ldpe"}),
-        Row("SASRec", "sasrec"),
-        Row("SASRec + LDPE", "sasrec", {"encoding": "ldpe"}),
+        TableRow("STAMP", "stamp"),
+        TableRow("STAMP + LDPE", "stamp", {"encoding": "ldpe"}),
+        TableRow("SASRec", "sasrec"),
+        TableRow("SASRec + LDPE", "sasrec", {"encoding": "ldpe"}),
     ),
 )
 ANCHORS = Experiment(
@@ -91,7 +91,7 @@ ANCHORS = Experiment(
     "Section 5.4: the anchor edges of PosRec's graph layer, in it and in other graph models. The paper shows bars "
     "without numbers.",
     tuple(
-        Row(label, model, {"anchors": anchors})
+        TableRow(label, model, {"anchors": anchors})
         for model, *labels in (
             ("srgnn", "SR-GNN", "SR-GNN + anchors"),
             ("fgnn", "FGNN", "FGNN + anchors"),
@@ -105,7 +105,7 @@ SENSITIVITY = Experiment(
     "sensitivity",
     "Weight of the initial intention",
     "Section 5.6: lambda2 in PosRec, with lambda0 = lambda1 = 1. The paper shows curves without numbers.",
-    tuple(Row(f"λ2 = {value:g}", "posrec", {"lambda2": value}) for value in (0.25, 0.5, 1.0, 2.0)),
+    tuple(TableRow(f"λ2 = {value:g}", "posrec", {"lambda2": value}) for value in (0.25, 0.5, 1.0, 2.0)),
 )
 FIGURES = Experiment(
     "figures",
@@ -113,12 +113,12 @@ FIGURES = Experiment(
     "Section 5.5: fixed encodings, and the tables that PosRec learned (seed 0). The paper says of learned ones that "
     "LPE tells positions from the first click alone, most of all the earliest, and LDPE those from both ends, from the "
     "last click more clearly.",
-    (Row("LPE", "posrec", {"encoding": "lpe"}), Row("LDPE", "posrec", {"encoding": "ldpe"})),
+    (TableRow("LPE", "posrec", {"encoding": "lpe"}), TableRow("LDPE", "posrec", {"encoding": "ldpe"})),
 )
 EXPERIMENTS = {one.name: one for one in (OVERALL, ENCODINGS_IN_POSREC, PLUG_IN, ANCHORS, SENSITIVITY, FIGURES)}
 
 
-def chosen(name: str) -> list[Experiment]:
+def choose_experiments(name: str) -> list[Experiment]:
     if name != "all" and name not in EXPERIMENTS:
         raise InputError(f"experiment {name!r} is not known; choose one of {', '.join(EXPERIMENTS)} or all")
     return list(EXPERIMENTS.values()) if name == "all" else [EXPERIMENTS[name]]
@@ -129,34 +129,41 @@ def seeds_of(model: str, seeds: int) -> int:
     return 1 if not MODELS[model].is_trained else seeds if model == "posrec" else min(OTHERS_SEEDS, seeds)
 
 
-def cells_of(row: Row, dataset: str, seeds: int, everywhere: Mapping[str, Any] | None = None) -> list[Cell]:
-    """A row's cells on the dataset of that folder name, a cell a seed; `everywhere`: for every model that has it."""
+def jobs_of(row: TableRow, dataset: str, seeds: int, shared_settings: Mapping[str, Any] | None = None) -> list[Job]:
+    """A row's jobs on the dataset of that folder name, one per seed.
+
+    `shared_settings` are given to every model that has a setting of that name.
+    """
     spec = MODELS[row.model]
-    usual = asdict(spec.config()) | ({} if not spec.is_trained else asdict(Settings(**spec.settings)))
-    shared = {key: value for key, value in (everywhere or {}).items() if key in usual}
+    defaults = asdict(spec.config()) | ({} if not spec.is_trained else asdict(Settings(**spec.settings)))
+    shared = {key: value for key, value in (shared_settings or {}).items() if key in defaults}
     by_dataset = BY_DATASET.get(row.model, {}).get(dataset_of(dataset) or "", {})
     wanted = {**by_dataset, **shared, **row.settings}
-    settings = {key: value for key, value in sorted(wanted.items()) if usual[key] != value}
-    return [Cell(dataset, row.model, settings, seed) for seed in range(seeds_of(row.model, seeds))]
+    settings = {key: value for key, value in sorted(wanted.items()) if defaults[key] != value}
+    return [Job(dataset, row.model, settings, seed) for seed in range(seeds_of(row.model, seeds))]
 
 
-def all_cells(
-    experiments: Sequence[Experiment], datasets: Sequence[str], seeds: int, everywhere: Mapping[str, Any] | None = None
-) -> list[Cell]:
-    """Each cell once: seed 0 of everything, so that a cut run has whole tables early, then what claims need, then more.
+def all_jobs(
+    experiments: Sequence[Experiment],
+    datasets: Sequence[str],
+    seeds: int,
+    shared_settings: Mapping[str, Any] | None = None,
+) -> list[Job]:
+    """Each job once, in rounds: seed 0 of every row, then the seeds that the claims need, then the others.
 
-    Within a round the seeds of a row stand together: on a GPU they share what was compiled for the first.
+    So an interrupted run has whole tables early. Within a round the seeds of a row stand together: on a GPU they share
+    what was compiled for the first.
     """
-    cells = {
-        cell.name: cell
+    jobs = {
+        job.name: job
         for dataset in datasets
         for experiment in experiments
         for row in experiment.rows
-        for cell in cells_of(row, dataset, 1 if experiment is FIGURES else seeds, everywhere)
+        for job in jobs_of(row, dataset, 1 if experiment is FIGURES else seeds, shared_settings)
     }
-    rows = list(dict.fromkeys((cell.dataset, cell.row) for cell in cells.values()))
+    rows = list(dict.fromkeys((job.dataset, job.row) for job in jobs.values()))
     place = {row: number for number, row in enumerate(rows)}
-    return sorted(cells.values(), key=lambda cell: (round_of(cell.seed), place[cell.dataset, cell.row], cell.seed))
+    return sorted(jobs.values(), key=lambda job: (round_of(job.seed), place[job.dataset, job.row], job.seed))
 
 
 def round_of(seed: int) -> int:

@@ -1,10 +1,10 @@
-"""Cells of an experiment: a model with its settings, trained once on a dataset with a seed.
+"""Jobs of an experiment: a model with its settings, trained once on a dataset with a seed.
 
-A cell is saved when it is done, a small JSON file with its metrics and a compressed file with the ranks of the test
-samples (and of seed 0 the learned encoding), and a cell that is saved is not run again. So a cut experiment goes on
-where it stopped, on this machine or on another one with the cells copied over, and experiments that share a cell run it
-once. Processes that run at the same time into the same folder share the work. A cell of other data, or of settings that
-have since changed, is run again.
+The result of a job is saved when it is done: a small JSON file with the metrics, and a compressed file with the ranks
+of the test targets (and for seed 0 the learned encoding). A job with a saved result is not run again. So an interrupted
+experiment continues where it stopped, on this machine or on another one with the files copied over, and experiments
+that need the same job run it once. Processes that run at the same time into the same folder share the jobs. A result
+on other data, or of settings whose defaults have changed since, is not used, and the job is run again.
 """
 
 import json
@@ -13,7 +13,8 @@ import tempfile
 import time
 import traceback
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from filelock import FileLock, Timeout
 from torch import Tensor
 
 import posrec
@@ -31,7 +33,6 @@ from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
 from posrec.errors import InputError, RunStopped
 from posrec.evaluation.metrics import CUTOFFS
-from posrec.experiments.reproduce.locks import taken
 from posrec.fitting import fit_run
 from posrec.io import read_json, whole_file, write_json
 from posrec.models.own import find_spec
@@ -40,12 +41,12 @@ from posrec.run import Run
 from posrec.training.log import LOG
 from posrec.training.settings import Settings
 
-WORST = max(CUTOFFS) + 1  # stands for every rank from there down: no metric looks further, and files are half the size
+WORST = max(CUTOFFS) + 1  # stands for every rank from here on: no metric looks further, and files are half the size
 
 
 @dataclass(frozen=True)
-class Cell:
-    """`dataset` is the name of a prepared folder; `settings` are what differs from the model's own."""
+class Job:
+    """`dataset` is the name of a prepared folder; `settings` are those that differ from the model's defaults."""
 
     dataset: str
     model: str
@@ -54,7 +55,7 @@ class Cell:
 
     @property
     def row(self) -> str:
-        """The cell without its seed and dataset: what a table has a row for."""
+        """The job without its dataset and seed: what a table has a row for."""
         return " ".join([self.model, *(f"{key}={value}" for key, value in sorted(self.settings.items()))])
 
     @property
@@ -63,10 +64,10 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a cell gave; `error` where it failed, and then no metrics."""
+class JobResult:
+    """The saved result of a job: `record` is the JSON file's content. A job that failed has an `error`, no metrics."""
 
-    cell: Cell
+    job: Job
     record: dict[str, Any]
     path: Path
 
@@ -79,12 +80,12 @@ class Outcome:
         return dict(self.record.get("metrics", {}))
 
     def ranks(self) -> npt.NDArray[np.uint8]:
-        """[test samples], WORST for every rank from there down."""
+        """[test samples], WORST for every rank from there on."""
         ranks: npt.NDArray[np.uint8] = self.arrays()["ranks"]
-        return np.minimum(ranks, np.uint8(WORST))  # cells of earlier versions go further down
+        return np.minimum(ranks, np.uint8(WORST))  # earlier versions saved ranks up to 255
 
     def encoding(self) -> npt.NDArray[np.float32] | None:
-        """The learned table of a positional encoding, [rows, d], of seed 0 where the model has one."""
+        """The learned table of a positional encoding, [rows, d], for seed 0 where the model has one."""
         return self.arrays().get("encoding")
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -93,171 +94,193 @@ class Outcome:
             with np.load(path, allow_pickle=False) as file:
                 return dict(file)
         except Exception as error:  # a damaged archive can raise almost anything
-            raise InputError(f"{path} can't be read ({error}); remove it, and the cell is run again") from None
+            raise InputError(f"{path} can't be read ({error}); remove it, and the job is run again") from None
 
 
-def saved(folder: Path) -> dict[str, Outcome]:
-    """Every cell in `folder`, by name. One that did well but came without its ranks is as good as not there."""
-    outcomes = {}
+def load_results(folder: Path) -> dict[str, JobResult]:
+    """Every result in `folder`, by the job's name. A successful one without its ranks counts as missing."""
+    results = {}
     for path in sorted(folder.glob("*.json")):
         record = read_json(path)
         if not isinstance(record, dict) or not {"dataset", "model", "settings", "seed"} <= record.keys():
-            raise InputError(f"{path} is no cell of an experiment; remove it, or name another --out")
-        outcome = Outcome(Cell(record["dataset"], record["model"], record["settings"], record["seed"]), record, path)
-        if outcome.error or path.with_suffix(".npz").exists():
-            outcomes[outcome.cell.name] = outcome
-    return outcomes
+            raise InputError(f"{path} is not the result of a job; remove it, or name another --out")
+        job = Job(record["dataset"], record["model"], record["settings"], record["seed"])
+        result = JobResult(job, record, path)
+        if result.error or path.with_suffix(".npz").exists():
+            results[job.name] = result
+    return results
 
 
-def outdated(outcome: Outcome, data: PreparedDataset) -> str | None:
-    """Why a saved cell is not an answer any more: other data under the same name, or other defaults."""
-    record = outcome.record
+def why_outdated(result: JobResult, data: PreparedDataset) -> str | None:
+    """Why a saved result can't be used: other data under the same name, or other default settings. None: it can."""
+    record = result.record
     if record["fingerprint"] != data.fingerprint:
-        return f"it was run on other data (fingerprint {record['fingerprint'][:8]}, at hand is {data.fingerprint[:8]})"
-    before, now = record.get("config", {}), None if outcome.error else config_of(outcome.cell)
-    for key, value in (now or {}).items():
-        if key in before and before[key] != value:  # a setting that is new since changes nothing where it is off
+        return f"it was run on other data (fingerprint {record['fingerprint'][:8]}, now {data.fingerprint[:8]})"
+    before, now = record.get("config", {}), {} if result.error else config_of(result.job)
+    for key, value in now.items():
+        if key in before and before[key] != value:  # settings added since then are off by default
             return f"it was run with {key}={before[key]}, which is {value} now"
     return None
 
 
-def config_of(cell: Cell) -> dict[str, Any]:
-    """Every setting of a cell, the model's and, where it is trained, its training's."""
-    spec = find_spec(cell.model)
-    model, training = split_settings({**cell.settings, "seed": cell.seed}, spec.config(), Settings(**spec.settings))
+def config_of(job: Job) -> dict[str, Any]:
+    """Every setting of a job: the model's and, where it is trained, those of the training."""
+    spec = find_spec(job.model)
+    model, training = split_settings({**job.settings, "seed": job.seed}, spec.config(), Settings(**spec.settings))
     return asdict(model) if not spec.is_trained else {**asdict(training), **asdict(model)}
 
 
-def run_cells(
-    cells: Iterable[Cell],
+def run_jobs(
+    jobs: Iterable[Job],
     datasets: Mapping[str, PreparedDataset],
     folder: Path,
     device: str = "auto",
     minutes: float | None = None,
     progress: Progress | None = None,
-) -> dict[str, Outcome]:
-    """Run what is not saved yet; gives all of `cells` that are there. After `minutes` no further cell is begun."""
+) -> dict[str, JobResult]:
+    """Run the jobs that have no result yet; return all results. After `minutes` no further job is started."""
     progress = progress or SilentProgress()
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = {cell.name: cell for cell in cells}
-    # Taken first: what another process writes while the cells are read is seen as written since.
-    before = {name: written(path_of(cell, folder)) for name, cell in wanted.items()}
-    done, reasons = valid_results(saved(folder), wanted, datasets)
+    wanted = {job.name: job for job in jobs}
+    # Taken before the results are read: what another process writes meanwhile is then seen as changed.
+    before = {name: modified_at(path_of(job, folder)) for name, job in wanted.items()}
+    done, reasons = valid_results(load_results(folder), wanted, datasets)
     for name, reason in reasons.items():
-        progress.message(f"{name} does not count: {reason}")
-    todo = [cell for name, cell in wanted.items() if name not in done or done[name].error]
+        progress.message(f"the result of {name} is not used: {reason}")
+    todo = [job for name, job in wanted.items() if name not in done or done[name].error]
     elsewhere: list[str] = []
     began = time.monotonic()
-    for number, cell in enumerate(todo):
+    for number, job in enumerate(todo):
         if minutes is not None and time.monotonic() - began >= 60 * minutes:
-            progress.message(
-                f"{len(todo) - number} of {len(wanted)} cells are left; the same command goes on with them"
-            )
+            left = len(todo) - number
+            progress.message(f"{left} of {len(wanted)} jobs are left; the same command continues with them")
             break
-        progress.update("Cells", number, len(todo), cell.name)
-        path = path_of(cell, folder)
-        with taken(path.with_suffix(".lock")) as mine:
-            if not mine or written(path) != before[cell.name]:
-                elsewhere.append(cell.name)  # another process runs it, or did meanwhile
+        progress.update("Jobs", number, len(todo), job.name)
+        path = path_of(job, folder)
+        with lock_job(path.with_suffix(".lock")) as is_ours:
+            if not is_ours or modified_at(path) != before[job.name]:
+                elsewhere.append(job.name)  # another process runs it, or finished it meanwhile
                 continue
-            done[cell.name] = run_cell(cell, datasets[cell.dataset], folder, device)
-        ahead = [cell for cell in todo[number + 1 :] if written(path_of(cell, folder)) == before[cell.name]]
-        left = seconds_left(ahead, done) / (1 + len(list(folder.glob("*.lock"))))  # each is a process that helps
-        progress.message(f"{number + 1} of {len(todo)}: {told(done[cell.name])}; about {minutes_shown(left)} left")
+            done[job.name] = run_job(job, datasets[job.dataset], folder, device)
+        ahead = [one for one in todo[number + 1 :] if modified_at(path_of(one, folder)) == before[one.name]]
+        processes = 1 + len(list(folder.glob("*.lock")))  # this one, and one for each lock that is held
+        time_left = duration_text(seconds_left(ahead, done) / processes)
+        progress.message(f"{number + 1} of {len(todo)}: {result_line(done[job.name])}; about {time_left} left")
     else:
-        progress.update("Cells", len(todo), len(todo))
-    done, _ = valid_results(saved(folder), wanted, datasets)
-    if running := len(set(elsewhere) - done.keys()):
-        progress.message(f"{running} of {len(wanted)} cells were left to other processes")
+        progress.update("Jobs", len(todo), len(todo))
+    done, _ = valid_results(load_results(folder), wanted, datasets)
+    if unfinished := len(set(elsewhere) - done.keys()):
+        progress.message(f"{unfinished} of {len(wanted)} jobs were left to other processes")
     return done
 
 
+@contextmanager
+def lock_job(path: Path) -> Iterator[bool]:
+    """Whether this process holds the lock `path` for the block; False where another process holds it.
+
+    The operating system's lock ends with its process, so a killed process holds nothing.
+    """
+    lock = FileLock(path, blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        path.unlink(missing_ok=True)  # before the release: filelock refuses a lock whose file was removed meanwhile
+        lock.release()
+
+
 def valid_results(
-    outcomes: Mapping[str, Outcome], wanted: Mapping[str, Cell], datasets: Mapping[str, PreparedDataset]
-) -> tuple[dict[str, Outcome], dict[str, str]]:
-    """Of the wanted cells those that are an answer, and for the others why not."""
-    there = {name: outcome for name, outcome in outcomes.items() if name in wanted}
-    reasons = {name: outdated(outcome, datasets[outcome.cell.dataset]) for name, outcome in there.items()}
+    results: Mapping[str, JobResult], wanted: Mapping[str, Job], datasets: Mapping[str, PreparedDataset]
+) -> tuple[dict[str, JobResult], dict[str, str]]:
+    """Of the wanted jobs the results that can be used, and for the other results the reason why not."""
+    found = {name: result for name, result in results.items() if name in wanted}
+    reasons = {name: why_outdated(result, datasets[result.job.dataset]) for name, result in found.items()}
     return (
-        {name: outcome for name, outcome in there.items() if reasons[name] is None},
+        {name: result for name, result in found.items() if reasons[name] is None},
         {name: reason for name, reason in reasons.items() if reason is not None},
     )
 
 
-def path_of(cell: Cell, folder: Path) -> Path:
-    return folder / f"{cell.name.replace(' ', '_').replace('=', '-')}.json"
+def path_of(job: Job, folder: Path) -> Path:
+    return folder / f"{job.name.replace(' ', '_').replace('=', '-')}.json"
 
 
-def written(path: Path) -> int:
-    """When, in nanoseconds; 0 where it is not there."""
+def modified_at(path: Path) -> int:
+    """In nanoseconds; 0 where there is no such file."""
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
-def seconds_left(todo: Sequence[Cell], done: Mapping[str, Outcome]) -> float:
-    """A cell takes as long as the cells of its model on its dataset did, else as long as all did."""
+def seconds_left(todo: Sequence[Job], done: Mapping[str, JobResult]) -> float:
+    """A job takes as long as the jobs of its model on its dataset did, else as long as the mean of all."""
     known: dict[tuple[str, str], list[float]] = {}
-    for outcome in done.values():
-        known.setdefault((outcome.cell.dataset, outcome.cell.model), []).append(outcome.record["total_seconds"])
-    usual = mean([seconds for of in known.values() for seconds in of] or [0.0])
-    return sum(mean(known.get((cell.dataset, cell.model), [usual])) for cell in todo)
+    for result in done.values():
+        known.setdefault((result.job.dataset, result.job.model), []).append(result.record["total_seconds"])
+    usual = mean([seconds for times in known.values() for seconds in times] or [0.0])
+    return sum(mean(known.get((job.dataset, job.model), [usual])) for job in todo)
 
 
-def minutes_shown(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def told(outcome: Outcome) -> str:
-    took = minutes_shown(outcome.record["total_seconds"])
-    if outcome.error:
-        return f"{outcome.cell.name} failed after {took}: {outcome.error}"
-    figures = ", ".join(f"{name} {outcome.metrics[name]:.2f}" for name in ("recall@10", "mrr@10"))
-    return f"{outcome.cell.name}: {figures} in {took}"
+def result_line(result: JobResult) -> str:
+    took = duration_text(result.record["total_seconds"])
+    if result.error:
+        return f"{result.job.name} failed after {took}: {result.error}"
+    figures = ", ".join(f"{name} {result.metrics[name]:.2f}" for name in ("recall@10", "mrr@10"))
+    return f"{result.job.name}: {figures} in {took}"
 
 
-def run_cell(cell: Cell, data: PreparedDataset, folder: Path, device: str = "auto") -> Outcome:
-    """Train and evaluate, and write down what came out, be it an error."""
+def run_job(job: Job, data: PreparedDataset, folder: Path, device: str = "auto") -> JobResult:
+    """Train and evaluate, and save the result, or the error where it fails."""
     began = time.monotonic()
     where = choose_device(device)
     record: dict[str, Any] = {
-        "dataset": cell.dataset, "model": cell.model, "settings": dict(cell.settings), "seed": cell.seed,
+        "dataset": job.dataset, "model": job.model, "settings": dict(job.settings), "seed": job.seed,
         "fingerprint": data.fingerprint, "posrec": posrec.__version__, "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": torch.cuda.get_device_name() if where.type == "cuda" else f"{platform.machine()} CPU",
     }  # fmt: skip
-    path = path_of(cell, folder)
+    path = path_of(job, folder)
     with tempfile.TemporaryDirectory() as scratch:
-        run = Path(scratch) / "run"
+        folder_of_run = Path(scratch) / "run"
         try:
-            record["config"] = config_of(cell)
-            settings = {**cell.settings, "seed": cell.seed}
-            quiet = SilentProgress()
-            opened, outcome = fit_run(data, cell.model, run, settings, device, progress=quiet, resumable=False)
+            record["config"] = config_of(job)
+            settings = {**job.settings, "seed": job.seed}
+            run, evaluation = fit_run(
+                data, job.model, folder_of_run, settings, device, progress=SilentProgress(), resumable=False
+            )
         except RunStopped:
-            raise RunStopped(f"stopped in {cell.name}; the same command goes on with it") from None
-        except Exception as error:  # whatever it is, hours of other cells must not be lost to it
+            raise RunStopped(f"stopped in {job.name}; the same command continues with it") from None
+        except Exception as error:  # hours of other jobs must not be lost to one that fails, whatever the reason
             record["error"] = "".join(traceback.format_exception_only(error)).strip()
         else:
-            log = [json.loads(line) for line in (run / LOG).read_text().splitlines()] if (run / LOG).exists() else []
+            log_file = folder_of_run / LOG
+            log = [json.loads(line) for line in log_file.read_text().splitlines()] if log_file.exists() else []
             record |= {
-                "metrics": {name: round(100 * value, 4) for name, value in outcome.metrics.items()},
+                "metrics": {name: round(100 * value, 4) for name, value in evaluation.metrics.items()},
                 "losses": [round(line["loss"], 4) for line in log if "loss" in line],
                 "epoch_seconds": [line["seconds"] for line in log if "seconds" in line],
             }
-            drawn = learned_encoding(opened) if cell.seed == 0 else {}  # the report's figures are of that seed
-            write_arrays(path.with_suffix(".npz"), {"ranks": shortened(outcome.ranks), **drawn})
+            encoding = learned_encoding(run) if job.seed == 0 else {}  # the report draws those of seed 0
+            write_arrays(path.with_suffix(".npz"), {"ranks": clip_ranks(evaluation.ranks), **encoding})
     record |= {"total_seconds": round(time.monotonic() - began, 1), "finished": datetime.now(UTC).date().isoformat()}
     write_json(path, record)
-    return Outcome(cell, record, path)
+    return JobResult(job, record, path)
 
 
-def shortened(ranks: Tensor) -> npt.NDArray[np.uint8]:
+def clip_ranks(ranks: Tensor) -> npt.NDArray[np.uint8]:
     return ranks.clamp(max=WORST).numpy().astype(np.uint8)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """As numpy.savez_compressed, but by LZMA: ranks take a seventh less, and hundreds of these files are kept."""
+    """As numpy.savez_compressed, but with LZMA: ranks take a seventh less, and hundreds of these files are kept."""
     with whole_file(path, overwrite=True) as unfinished, zipfile.ZipFile(unfinished, "w", zipfile.ZIP_LZMA) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w") as file:

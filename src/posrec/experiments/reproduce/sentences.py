@@ -1,13 +1,13 @@
-"""What a report says in plain sentences, made from the results by rules; the HTML and the Markdown share it."""
+"""The sentences of a report, made from the results by rules; the HTML and the Markdown report share them."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from posrec.experiments.reproduce.claims import FAILED, HELD, SHORT, UNCLEAR, Answer, counted, listed, signed
-from posrec.experiments.reproduce.jobs import minutes_shown
+from posrec.experiments.reproduce.claims import FAILED, HELD, SHORT, UNCLEAR, Answer, joined, seeds_text, signed
+from posrec.experiments.reproduce.jobs import duration_text
 from posrec.experiments.reproduce.paper import METRICS, TITLES, dataset_of
-from posrec.experiments.reproduce.run import Results, differs
+from posrec.experiments.reproduce.results import Results, sample_count_warning
 from posrec.experiments.reproduce.tables import TESTED, Finding, Line, Table
 
 VERDICTS = {HELD: "Held", FAILED: "Did not hold", UNCLEAR: "Unclear"}
@@ -31,60 +31,61 @@ IMPOSSIBLE = (
     "grows by a tenth to a sixth of what Recall does. The paper's row is shown as printed."
 )
 NO_NUMBERS = "The paper shows this as a figure without numbers, so there is nothing to set beside ours but its words."
-ALIKE = "Mean dot products between positions of sessions of 10 and of 20 clicks, scaled to 0 .. 1:"
-NOT_THERE = "The paper has nothing on this dataset to set beside ours."
+SIMILARITIES = "Mean dot products between positions of sessions of 10 and of 20 clicks, scaled to 0 .. 1:"
+NOT_IN_PAPER = "The paper has nothing on this dataset to set beside ours."
 
 
-def nothing_beside(table: Table) -> str:
-    """Why the paper's figures are not beside ours."""
-    return NO_NUMBERS if table.of_paper else NOT_THERE
+def why_no_paper_figures(table: Table) -> str:
+    return NO_NUMBERS if table.paper_dataset else NOT_IN_PAPER
 
 
 def title(results: Results) -> str:
     return "The paper's experiments, run again" + (" (quick run)" if results.quick else "")
 
 
-def lead(results: Results) -> list[str]:
-    """What was run, and what a reader must know before anything else."""
-    names = listed(results.title(name) for name in results.datasets)
-    done = len(results.outcomes) - len(results.failures)
+def introduction(results: Results) -> list[str]:
+    """What was run, and what a reader must know before reading on."""
+    names = joined(results.title(name) for name in results.datasets)
+    done = len(results.job_results) - len(results.failures)
     sentences = [
         f"{'Everything' if results.experiment == 'all' else results.experiment.capitalize()} of section 5 of "
         "“Exploiting Positional Information for Session-based Recommendation” on "
-        f"{names}: {done:,} of {len(results.cells):,} trainings done, up to {counted(results.seeds)} each."
+        f"{names}: {done:,} of {len(results.jobs):,} trainings done, up to {seeds_text(results.seeds)} each."
     ]
     if results.quick:
         sentences.append(
             "This is a quick run: tiny models, one epoch, a small simulated shop. It shows that every experiment runs; "
             "it says nothing about the paper."
         )
-    elif of_paper := {dataset_of(name) for name in results.datasets} - {None}:
-        left = [title for name, title in TITLES.items() if name not in of_paper]
+    elif of_the_paper := {dataset_of(name) for name in results.datasets} - {None}:
+        left = [title for name, title in TITLES.items() if name not in of_the_paper]
         were = "was" if len(left) == 1 else "were"
-        sentences[0] += f" Of the paper's datasets {listed(left)} {were} not run." if left else ""
+        sentences[0] += f" Of the paper's datasets {joined(left)} {were} not run." if left else ""
     if results.failures:
         sentences.append(f"{plural(len(results.failures), 'training')} failed; they are listed at the end.")
     if results.missing:
-        sentences.append(f"{plural(results.missing, 'training')} not run yet; the same command goes on with them.")
-    return sentences + [sentence for name, data in results.datasets.items() if (sentence := differs(name, data))]
+        sentences.append(f"{plural(results.missing, 'training')} not run yet; the same command continues with them.")
+    return sentences + [
+        sentence for name, data in results.datasets.items() if (sentence := sample_count_warning(name, data))
+    ]
 
 
 def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def nearness(results: Results) -> list[str]:
-    """How near the overall table comes to the paper's, a sentence or two a dataset."""
-    said = []
+def distance_to_paper(results: Results) -> list[str]:
+    """How near the overall table comes to the paper's, one or two sentences for each dataset."""
+    sentences = []
     for table in results.tables:
-        lines = [line for line in table.lines if line.paper and line.outcomes]
+        lines = [line for line in table.lines if line.paper and line.results]
         if table.experiment.name != "overall" or not lines:
             continue
         own = [line for line in lines if line.row.label == "PosRec"]
-        shown = [f"{SHORT[metric]} {own[0].mean(metric):.2f} ({signed(own[0].over_paper(metric) or 0.0)})"
+        shown = [f"{SHORT[metric]} {own[0].mean(metric):.2f} ({signed(own[0].above_paper(metric) or 0.0)})"
                  for metric in METRICS if own]  # fmt: skip
         rest = [line for line in lines if line.row.label != "PosRec" and not line.impossible]
-        away = [line.over_paper(metric) or 0.0 for line in rest for metric in METRICS]
+        away = [line.above_paper(metric) or 0.0 for line in rest for metric in METRICS]
         sentence = f"{results.title(table.dataset)}: PosRec has {', '.join(shown)} against the paper's. " if own else ""
         if away:
             above = sum(value > 0 for value in away)
@@ -92,28 +93,28 @@ def nearness(results: Results) -> list[str]:
                 f"Of the baselines' {len(away)} figures that are possible, ours are above the paper's in {above}; the "
                 f"median difference is {signed(median(away))}."
             )
-        said.append(sentence.strip())
-    return said
+        sentences.append(sentence.strip())
+    return sentences
 
 
-def beside(results: Results) -> list[str]:
-    """How what the paper does not have compares, a sentence a table."""
-    said = []
+def extra_rows(results: Results) -> list[str]:
+    """How the rows that are not in the paper compare, a sentence for each table."""
+    sentences = []
     for table in results.tables:
         found: dict[tuple[str, str], list[str]] = {}
         for one in table.findings:
             if table.line(one.second).row.extra:
-                sure = "" if one.shown else " (chance can give that)"
+                sure = "" if one.direction else " (chance can give that)"
                 points = f"{signed(one.difference)} in {SHORT[one.metric]}{sure}"
                 found.setdefault((one.first, one.second), []).append(points)
-        pairs = "; ".join(f"{first} minus {second} is {listed(points)}" for (first, second), points in found.items())
+        pairs = "; ".join(f"{first} minus {second} is {joined(points)}" for (first, second), points in found.items())
         if pairs:
-            said.append(f"{results.title(table.dataset)}, not in the paper: {pairs}.")
-    return said
+            sentences.append(f"{results.title(table.dataset)}, not in the paper: {pairs}.")
+    return sentences
 
 
 def headline(results: Results) -> str:
-    """All answers counted."""
+    """How many answers there are of each verdict."""
     if not results.answers:
         return "No claim can be answered yet."
     counts = {verdict: sum(one.verdict == verdict for one in results.answers) for verdict in VERDICTS}
@@ -123,8 +124,8 @@ def headline(results: Results) -> str:
     )
 
 
-def plainly(results: Results) -> list[tuple[str, list[str]]]:
-    """(what came of them, the claims): each claim once, with where it did so."""
+def claims_by_outcome(results: Results) -> list[tuple[str, list[str]]]:
+    """(outcome, claims): each claim once, with the datasets and metrics where it held or failed if not everywhere."""
     by_claim: dict[str, list[Answer]] = {}
     for one in results.answers:
         by_claim.setdefault(one.claim.text, []).append(one)
@@ -138,42 +139,42 @@ def plainly(results: Results) -> list[tuple[str, list[str]]]:
             else "Held in part" if HELD in verdicts
             else "Did not hold"
         )  # fmt: skip
-        groups[group].append(text if len(verdicts) == 1 else f"{text} ({where(results, found)})")
+        groups[group].append(text if len(verdicts) == 1 else f"{text} ({verdict_places(results, found)})")
     return [(outcome, claims) for outcome, claims in groups.items() if claims]
 
 
-def where(results: Results, found: Sequence[Answer]) -> str:
-    """The places of a claim's verdicts: "on Diginetica R@10 and M@10; elsewhere unclear"."""
+def verdict_places(results: Results, found: Sequence[Answer]) -> str:
+    """Where a claim has which verdict: "on Diginetica R@10 and M@10; elsewhere unclear"."""
     places: dict[str, dict[str, list[str]]] = {}
     for one in found:
         if one.verdict != UNCLEAR:
             places.setdefault(one.verdict, {}).setdefault(results.title(one.dataset), []).append(SHORT[one.metric])
     parts = []
     for verdict in sorted(places, reverse=True):
-        on = listed(f"{dataset} {listed(metrics)}" for dataset, metrics in places[verdict].items())
+        on = joined(f"{dataset} {joined(metrics)}" for dataset, metrics in places[verdict].items())
         parts.append(f"{verdict} on {on}" if len(places) > 1 else f"on {on}")
     return "; ".join([*parts, *(["elsewhere unclear"] if any(one.verdict == UNCLEAR for one in found) else [])])
 
 
-def resolution(results: Results) -> list[str]:
-    """How small a difference could be seen: below, "unclear" is all that these seeds and sessions can say."""
-    said = []
+def smallest_differences(results: Results) -> list[str]:
+    """How small a difference can be shown with these seeds and sessions; smaller ones are unclear."""
+    found = []
     for dataset in results.datasets:
         for metric in TESTED:
-            of = [one for table in results.tables if table.dataset == dataset for one in table.findings
-                  if one.metric == metric and one.margin < float("inf")]  # fmt: skip
-            seen, unseen = ([abs(one.difference) for one in of if bool(one.shown) == shown] for shown in (True, False))
-            if seen and unseen:
+            findings = [one for table in results.tables if table.dataset == dataset for one in table.findings
+                        if one.metric == metric and one.margin < float("inf")]  # fmt: skip
+            shown, not_shown = ([abs(one.difference) for one in findings if bool(one.direction) == is_shown]
+                                for is_shown in (True, False))  # fmt: skip
+            if shown and not_shown:
                 name = f"{results.title(dataset)} {SHORT[metric]}"
-                said.append(f"{name}: {min(seen):.2f} and {max(unseen):.2f}")
-    if not said:
+                found.append(f"{name}: {min(shown):.2f} and {max(not_shown):.2f}")
+    if not found:
         return []
-    return [
-        f"How sure: the smallest difference that was shown, and the largest that was not, in points. {'; '.join(said)}."
-    ]
+    about = "How sure: the smallest difference that was shown, and the largest that was not, in points."
+    return [f"{about} {'; '.join(found)}."]
 
 
-def grouped(results: Results, dataset: str, verdict: str) -> list[tuple[str, list[Answer]]]:
+def claims_with_verdict(results: Results, dataset: str, verdict: str) -> list[tuple[str, list[Answer]]]:
     """The claims with this verdict on a dataset, each with its answers by metric."""
     found: dict[str, list[Answer]] = {}
     for one in results.answers:
@@ -182,33 +183,33 @@ def grouped(results: Results, dataset: str, verdict: str) -> list[tuple[str, lis
     return list(found.items())
 
 
-def matrix(results: Results) -> tuple[list[tuple[str, str]], list[tuple[str, list[Answer | None]]]]:
-    """Columns (dataset, metric), and for each claim the answer in each column or None."""
+def claims_matrix(results: Results) -> tuple[list[tuple[str, str]], list[tuple[str, list[Answer | None]]]]:
+    """The columns (dataset, metric), and for each claim its answer in each column, or None."""
     columns = list(dict.fromkeys((one.dataset, one.metric) for one in results.answers))
     rows: dict[str, dict[tuple[str, str], Answer]] = {}
     for one in results.answers:
         rows.setdefault(one.claim.text, {})[one.dataset, one.metric] = one
-    return columns, [(text, [of.get(column) for column in columns]) for text, of in rows.items()]
+    return columns, [(text, [answers.get(column) for column in columns]) for text, answers in rows.items()]
 
 
-def status(line: Line) -> str:
-    """Why a row has no figures, or fewer seeds than wanted."""
-    if line.failures and not line.outcomes:
+def seeds_status(line: Line) -> str:
+    """How many seeds a row has, or why it has none."""
+    if line.failures and not line.results:
         return "failed"
-    if not line.outcomes:
+    if not line.results:
         return "not run yet"
-    return str(len(line.outcomes)) + (f" of {line.wanted}" if len(line.outcomes) < line.wanted else "")
+    return str(len(line.results)) + (f" of {line.wanted}" if len(line.results) < line.wanted else "")
 
 
-def origin(results: Results) -> list[tuple[str, str]]:
-    """Where the figures come from."""
-    machines = Counter(str(one.record["machine"]) for one in results.outcomes.values())
+def provenance(results: Results) -> list[tuple[str, str]]:
+    """Where the figures come from: (name, text)."""
+    machines = Counter(str(one.record["machine"]) for one in results.job_results.values())
     rows = [
         ("machine", ", ".join(f"{name} ({plural(count, 'training')})" for name, count in machines.items())),
         ("versions", ", ".join(f"{key} {' / '.join(results.records(key))}" for key in ("posrec", "torch", "python"))),
         (
             "time",
-            f"{minutes_shown(results.seconds)} summed over {plural(len(results.outcomes), 'training')}; less went "
+            f"{duration_text(results.seconds)} summed over {plural(len(results.job_results), 'training')}; less went "
             f"by where several ran at once{dates(results)}",
         ),
     ]
@@ -222,8 +223,8 @@ def origin(results: Results) -> list[tuple[str, str]]:
 
 
 def dates(results: Results) -> str:
-    """When they were run, as far as they say."""
-    days = sorted({str(one.record["finished"]) for one in results.outcomes.values() if "finished" in one.record})
+    """The first and the last day of the trainings, where their records have it."""
+    days = sorted({str(one.record["finished"]) for one in results.job_results.values() if "finished" in one.record})
     return f", {days[0]} to {days[-1]}" if len(days) > 1 else f", {days[0]}" if days else ""
 
 
@@ -231,5 +232,6 @@ def has_impossible(tables: Iterable[Table]) -> bool:
     return any(line.impossible for table in tables for line in table.lines)
 
 
-def shown_words(one: Finding) -> str:
-    return {1: f"{one.first} is better", -1: f"{one.second} is better", 0: "no difference shown"}[one.shown]
+def verdict_text(finding: Finding) -> str:
+    better = {1: finding.first, -1: finding.second}.get(finding.direction)
+    return f"{better} is better" if better else "no difference shown"

@@ -1,0 +1,72 @@
+"""Tables of `posrec encodings` for the terminal."""
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from posrec.encodings.theory import PAPER, Statement, differences, verdicts
+from posrec.experiments.encodings import EncodingRow, reason, spans
+
+COLUMNS = {
+    "forward": "forward-\naware",
+    "backward": "backward-\naware",
+    "unique": "unique\n(pos, len)",
+    "unique_within_length": "unique in\na session",
+    "linear": "linear",
+}
+
+
+def encodings_table(rows: list[EncodingRow]) -> Group:
+    table = Table(box=None, padding=(0, 1), header_style="bold")
+    table.add_column("encoding", overflow="fold")
+    for heading in COLUMNS.values():
+        table.add_column(heading, no_wrap=True)
+    table.add_column("A", no_wrap=True)
+    table.add_column("B", no_wrap=True)
+    for row in rows:
+        dimensions = (spans(row.found.forward.dimensions), spans(row.found.backward.dimensions))
+        table.add_row(Text(row.label), *(cell(row, column) for column in COLUMNS), *dimensions)
+    return Group(table, "", *notes(rows))
+
+
+def cell(row: EncodingRow, column: str) -> Text:
+    """What was found and what the paper says: `yes = yes`, `yes ≠ no`, or only `yes` where the paper says nothing."""
+    found, in_paper = verdicts(row.found)[column], getattr(PAPER[row.encoding], column)
+    trivial = column == "linear" and row.found.linear.trivial
+    word = "trivial" if trivial else yes_or_no(found)
+    if in_paper is None:
+        return Text(word)
+    return (
+        Text(f"{word} = {yes_or_no(in_paper)}")
+        if in_paper == found
+        else Text(f"{word} ≠ {yes_or_no(in_paper)}", "bold red")
+    )
+
+
+def yes_or_no(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def notes(rows: list[EncodingRow]) -> list[Text]:
+    lines = [
+        "yes = yes: what was found, and what the paper says; ≠ where they differ; one word where the paper says "
+        f"nothing. Sessions of 1 to {rows[0].found.max_length} clicks, d = {rows[0].found.d}; learned encodings have "
+        "random tables, runs their own. A: dimensions that depend only on the position from the first click; B: only "
+        "on the position from the last click. Trivial: any values would fit. rpe adds nothing to the items; for its "
+        "bias see --theory."
+    ]
+    for row in rows:
+        for column in differences(row.found, PAPER[row.encoding]):
+            lines.append(f"{row.label}: {reason(row, column)} The paper ({PAPER[row.encoding].source}) says otherwise.")
+    return [Text(line) for line in lines]
+
+
+def statements_table(worked: list[Statement]) -> Table:
+    table = Table(box=None, padding=(0, 1), header_style="bold")
+    for heading in ("statement", "holds", "says", "because"):
+        table.add_column(heading)
+    for one in worked:
+        # Text, not str: "P[pos]" must not be read as markup.
+        mark = Text(yes_or_no(one.holds), "" if one.holds else "bold red")
+        table.add_row(Text(one.name), mark, Text(one.says), Text(one.evidence))
+    return table

@@ -1,0 +1,210 @@
+"""Which process manager should `posrec serve --workers N` use? Four of them serve the same application side by side.
+
+    pip install granian
+    python benchmarks/process_managers.py --rounds 5 --seconds 6 --out results/process_managers.json
+
+- `posrec`: `posrec serve --workers N`.
+- `uvicorn`: `uvicorn --workers N`. The workers share one listening socket.
+- `reuseport`: every worker is a plain uvicorn.Server with a SO_REUSEPORT socket of its own; the kernel spreads connections.
+- `granian`: `granian --workers N`.
+
+All servers run at once and are measured in turn, several rounds; the report holds the medians. The last
+measurement kills one worker (kill -9) while clients ask: `dropped` counts the requests that were lost with it.
+"""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from conditions import conditions
+from paced_client import paced
+from posrec.io import write_json
+from posrec.recommend.artifacts import RunCache
+from posrec.run import load_run
+from posrec.server.settings import VARIABLE, ServerSettings
+from serve import make_run, processor_seconds, requests
+
+APP = "posrec.server.app:create"
+VARIANTS = ("posrec", "uvicorn", "reuseport", "granian")
+
+
+def reuseport_worker(port: int) -> None:
+    """One worker of `reuseport`: it listens on its own socket once its run is loaded."""
+    import uvicorn
+
+    own = socket.socket()
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    own.bind(("127.0.0.1", port))
+    config = uvicorn.Config(APP, factory=True, log_config=None, access_log=False, lifespan="on", ws="none")
+    uvicorn.Server(config).run(sockets=[own])
+
+
+def reuseport_parent(port: int, workers: int) -> None:
+    """Start the workers and replace those that die."""
+    line = [sys.executable, __file__, "--reuseport-worker", str(port)]
+    running = [subprocess.Popen(line) for _ in range(workers)]
+    signal.signal(signal.SIGTERM, lambda *_: [one.terminate() for one in running] and sys.exit())
+    while True:
+        time.sleep(0.2)
+        running = [one if one.poll() is None else subprocess.Popen(line) for one in running]
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def command(variant: str, port: int, workers: int, run: Path, cache: Path) -> list[str]:
+    python, listen = sys.executable, ["--port", str(port), "--workers", str(workers)]
+    match variant:
+        case "posrec":
+            return [python, "-m", "posrec", "serve", str(run), *listen, "--cache", str(cache)]
+        case "uvicorn":
+            return [python, "-m", "uvicorn", APP, "--factory", *listen, "--no-access-log", "--lifespan", "on"]
+        case "granian":
+            options = ["--interface", "asgi", "--loop", "uvloop", "--http", "1", "--no-access-log", "--no-ws"]
+            return [python, "-m", "granian", APP, "--factory", *listen, *options, "--respawn-failed-workers"]
+    return [python, __file__, "--reuseport-parent", str(port), "--workers", str(workers)]
+
+
+class Server:
+    """One variant, started; its log tells how many workers have loaded the run."""
+
+    def __init__(self, variant: str, workers: int, run: Path, cache: Path, shared: Path) -> None:
+        self.port, self.loaded = free_port(), 0
+        shared.mkdir()
+        settings = ServerSettings(str(run), cache=str(cache), workers=workers, shared=str(shared))
+        environment = {**os.environ, VARIABLE: msgspec.json.encode(settings).decode(), "OMP_NUM_THREADS": "1",
+                       "PROMETHEUS_MULTIPROC_DIR": str(shared)}  # fmt: skip
+        line = command(variant, self.port, workers, run, cache)
+        self.process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=environment)
+        threading.Thread(target=self.read_log, daemon=True).start()
+        self.wait(workers)
+
+    def read_log(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.loaded += '"message": "serving"' in line
+
+    def wait(self, workers: int) -> None:
+        while self.loaded < workers:
+            if self.process.poll() is not None:
+                sys.exit(f"the server ended: {self.process.args}")
+            time.sleep(0.1)
+        time.sleep(1)
+
+    def workers(self) -> list[int]:
+        """The children that have loaded torch, and not a helper process of multiprocessing."""
+        parent = self.process.pid
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        pages = {int(child): int(Path(f"/proc/{child}/statm").read_text().split()[1]) for child in children}
+        return [child for child, size in pages.items() if size * os.sysconf("SC_PAGE_SIZE") > 100 << 20]
+
+
+def measured(server: Server, bodies: list[bytes], rate: int, seconds: float, connections: int) -> dict[str, float]:
+    workers = server.workers()
+    before = [processor_seconds([worker]) for worker in workers]
+    found = paced(server.port, bodies, rate, seconds, connections)
+    spent = [processor_seconds([worker]) - earlier for worker, earlier in zip(workers, before, strict=True)]
+    kept = {name: found[name] for name in ("per_second", "p50_ms", "p90_ms", "p99_ms", "errors", "dropped")}
+    # Of the workers' processor time: 0.5 is even among two, 1 means that one of them answered everything.
+    return {**kept, "cpu_ms_a_request": 1000 * sum(spent) / found["requests"], "busiest_share": max(spent) / sum(spent)}
+
+
+def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    return {name: round(statistics.median(one[name] for one in rounds), 3) for name in rounds[0]}
+
+
+def installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=43_097)
+    parser.add_argument("--rate", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=6)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--connections", type=int, nargs="+", default=[64, 8])
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS))
+    parser.add_argument("--out", type=Path, default=Path("results/process_managers.json"))
+    parser.add_argument("--reuseport-worker", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--reuseport-parent", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.reuseport_worker:
+        reuseport_worker(arguments.reuseport_worker)
+        return
+    if arguments.reuseport_parent:
+        reuseport_parent(arguments.reuseport_parent, arguments.workers)
+        return
+    bodies = requests(arguments.items)
+    variants: dict[str, Any] = {name: {} for name in arguments.variants}
+    servers: dict[str, Server] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run, cache = folder / "run", folder / "cache"
+        make_run(run, arguments.items)
+        RunCache(str(cache)).make(load_run(run))
+        try:
+            for variant in variants:
+                servers[variant] = Server(variant, arguments.workers, run, cache, folder / variant)
+                measured(servers[variant], bodies, 200, 1, 8)  # warm up
+            for connections in arguments.connections:
+                rounds: dict[str, list[dict[str, float]]] = {variant: [] for variant in variants}
+                for _ in range(arguments.rounds):
+                    for variant, server in servers.items():
+                        one = measured(server, bodies, arguments.rate, arguments.seconds, connections)
+                        rounds[variant].append(one)
+                        print(variant, connections, one, flush=True)
+                for variant, all_rounds in rounds.items():
+                    variants[variant][f"{connections} connections"] = medians(all_rounds)
+            for variant, server in servers.items():
+                victim = server.workers()[0]
+                threading.Timer(arguments.seconds / 3, os.kill, (victim, signal.SIGKILL)).start()
+                began, loaded = time.monotonic(), server.loaded
+                found = paced(server.port, bodies, arguments.rate // 2, 2 * arguments.seconds, 64)
+                server.wait(loaded + 1)
+                replaced = round(time.monotonic() - began - arguments.seconds / 3, 1)
+                kept = {name: found[name] for name in ("p50_ms", "p90_ms", "p99_ms", "errors", "dropped")}
+                variants[variant]["one worker killed"] = {**kept, "replaced_within_seconds": replaced}
+                print(variant, "one worker killed", variants[variant]["one worker killed"], flush=True)
+        finally:
+            for server in servers.values():
+                server.process.terminate()
+                server.process.wait()
+    report = {
+        "command": "python benchmarks/process_managers.py " + " ".join(sys.argv[1:]),
+        "seed": 0,
+        "items": arguments.items,
+        "workers": arguments.workers,
+        "rate": arguments.rate,
+        "rounds": arguments.rounds,
+        "variants": variants,
+        "uvicorn": installed("uvicorn"),
+        "granian": installed("granian"),
+        **conditions(),
+    }
+    write_json(arguments.out, report)
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

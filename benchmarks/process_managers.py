@@ -5,11 +5,12 @@
 
 - `posrec`: `posrec serve --workers N`.
 - `uvicorn`: `uvicorn --workers N`. The workers share one listening socket.
-- `reuseport`: every worker is a plain uvicorn.Server with a SO_REUSEPORT socket of its own; the kernel spreads connections.
+- `reuseport`: every worker is a plain uvicorn.Server on a SO_REUSEPORT socket of its own; the kernel picks the worker.
 - `granian`: `granian --workers N`.
 
-All servers run at once and are measured in turn, several rounds; the report holds the medians. The last
-measurement kills one worker (kill -9) while clients ask: `dropped` counts the requests that were lost with it.
+All servers run at once and are measured in turn, several rounds; the report holds the medians. The last measurement
+kills one worker (kill -9) while clients ask, several times: `dropped` counts the requests that were lost on kept-alive
+connections, `broken_connections` those of clients that opened a new connection for their request.
 """
 
 import argparse
@@ -125,6 +126,34 @@ def measured(server: Server, bodies: list[bytes], rate: int, seconds: float, con
     return {**kept, "cpu_ms_a_request": 1000 * sum(spent) / found["requests"], "busiest_share": max(spent) / sum(spent)}
 
 
+def with_a_kill(server: Server, bodies: list[bytes], rate: int, seconds: float) -> dict[str, float]:
+    """Kill one worker in the middle of the load. New clients keep coming: each opens a connection for one request."""
+    asked, broken, stop = 0, 0, threading.Event()
+
+    def new_clients() -> None:
+        nonlocal asked, broken
+        while not stop.wait(0.005):
+            asked += 1
+            try:
+                with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
+                    client.sendall(bodies[asked % len(bodies)])
+                    broken += not client.recv(65536)
+            except OSError:
+                broken += 1
+
+    clients = threading.Thread(target=new_clients)
+    killing = threading.Timer(seconds / 3, os.kill, (server.workers()[0], signal.SIGKILL))
+    loaded = server.loaded
+    clients.start()
+    killing.start()
+    found = paced(server.port, bodies, rate // 2, seconds, 64)
+    stop.set()
+    clients.join()
+    server.wait(loaded + 1)
+    kept = {name: found[name] for name in ("p50_ms", "p90_ms", "p99_ms", "errors", "dropped")}
+    return {**kept, "new_connections": asked, "broken_connections": broken}
+
+
 def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
     return {name: round(statistics.median(one[name] for one in rounds), 3) for name in rounds[0]}
 
@@ -142,6 +171,7 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=6)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--connections", type=int, nargs="+", default=[64, 8])
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS))
@@ -176,16 +206,14 @@ def main() -> None:
                         print(variant, connections, one, flush=True)
                 for variant, all_rounds in rounds.items():
                     variants[variant][f"{connections} connections"] = medians(all_rounds)
-            for variant, server in servers.items():
-                victim = server.workers()[0]
-                threading.Timer(arguments.seconds / 3, os.kill, (victim, signal.SIGKILL)).start()
-                began, loaded = time.monotonic(), server.loaded
-                found = paced(server.port, bodies, arguments.rate // 2, 2 * arguments.seconds, 64)
-                server.wait(loaded + 1)
-                replaced = round(time.monotonic() - began - arguments.seconds / 3, 1)
-                kept = {name: found[name] for name in ("p50_ms", "p90_ms", "p99_ms", "errors", "dropped")}
-                variants[variant]["one worker killed"] = {**kept, "replaced_within_seconds": replaced}
-                print(variant, "one worker killed", variants[variant]["one worker killed"], flush=True)
+            killed: dict[str, list[dict[str, float]]] = {variant: [] for variant in variants}
+            for _ in range(arguments.kills):
+                for variant, server in servers.items():
+                    killed[variant].append(with_a_kill(server, bodies, arguments.rate, arguments.seconds))
+                    print(variant, "one worker killed", killed[variant][-1], flush=True)
+            for variant, all_kills in killed.items():
+                broken = [one["broken_connections"] for one in all_kills]
+                variants[variant]["one worker killed"] = {**medians(all_kills), "broken_connections_each_time": broken}
         finally:
             for server in servers.values():
                 server.process.terminate()

@@ -2,11 +2,10 @@
 
 import asyncio
 import errno
-import http.client
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 
 from posrec.server import balanced_acceptor as module
 from posrec.server.balanced_acceptor import ABSENT, Door, Share
-from tests.server.server_process import open_files, serving, until
 
 
 @pytest.mark.parametrize(("others", "mine", "ahead"), [
@@ -183,24 +181,3 @@ def test_whoever_is_at_the_door_is_in_before_it_is_closed(tmp_path: Path) -> Non
                 assert entered == ["in"]
 
     asyncio.run(play())
-
-
-def test_kept_connections_are_shared_by_the_workers_of_a_server(trained: Path) -> None:
-    pytest.importorskip("litestar")
-    pytest.importorskip("uvicorn")
-    with serving(trained, "--workers", 2) as server, ExitStack() as stack:
-        pids = until(lambda: len(said := {line["process"] for line in server.said("serving")}) == 2 and sorted(said))
-        if not Path(f"/proc/{pids[0]}/fd").is_dir():
-            pytest.skip("a server's open files can't be counted here")
-        before = [open_files(process) for process in pids]
-
-        def taken() -> list[int]:
-            return [open_files(process) - count for process, count in zip(pids, before, strict=True)]
-
-        for _ in range(200):  # on a busy machine one may oversleep its turn, but not for ever
-            if min(taken()) >= 10:
-                break
-            connection = stack.enter_context(closing(http.client.HTTPConnection(*server.address, timeout=60)))
-            connection.request("GET", "/healthz")
-            assert connection.getresponse().read()
-        assert min(taken()) >= 10

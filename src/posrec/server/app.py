@@ -22,19 +22,19 @@ from posrec.recommend.artifacts import RunCache
 from posrec.recommend.ranker import Found, Query, Ranker
 from posrec.server.batching import Batcher, Overloaded
 from posrec.server.docs_page import docs_page
-from posrec.server.error_handlers import HANDLERS, NoSuchThing, NotReady
-from posrec.server.log import log_as_json, tell
+from posrec.server.error_handlers import HANDLERS, NotFound, NotReady
+from posrec.server.log import log_as_json, log_event
 from posrec.server.metrics import Metrics
-from posrec.server.middleware import Edge
+from posrec.server.middleware import Middleware
 from posrec.server.reload import LiveRun, Loaded
 from posrec.server.schemas import (  # fmt: skip
     ClickRequest,
+    ErrorAnswer,
     ExplainAnswer,
     ExplainedClick,
     ExplainRequest,
     ItemsAnswer,
     Part,
-    Problem,
     RecommendAnswer,
     RecommendRequest,
     RunAnswer,
@@ -46,7 +46,7 @@ DECODER, ENCODER = msgspec.json.Decoder(RecommendRequest), msgspec.json.Encoder(
 PAGE = Path(__file__).parent / "page" / "index.html"
 MOST_EXPLAINING = 16  # at a time; an explanation scores a session once for every click
 PROBLEMS = {
-    status: ResponseSpec(Problem, generate_examples=False, description=about)
+    status: ResponseSpec(ErrorAnswer, generate_examples=False, description=about)
     for status, about in {
         400: "The body is no JSON, or the request makes no sense.", 401: "The API key is missing or wrong.",
         408: "The body did not come in time.", 413: "The body is too large.", 415: "The body is said to be no JSON.",
@@ -54,7 +54,7 @@ PROBLEMS = {
         503: "Too much to do, or not ready; come back after Retry-After seconds.",
     }.items()
 }  # fmt: skip
-NOTHING = ResponseSpec(Problem, generate_examples=False, description="There is no such item, or no session store.")
+NOTHING = ResponseSpec(ErrorAnswer, generate_examples=False, description="There is no such item, or no session store.")
 MISSING = {**PROBLEMS, 404: NOTHING}
 
 
@@ -87,7 +87,7 @@ class Service:
         several = self.settings.workers > 1
         # Where workers share the cores, waiting for company costs more than it saves.
         limits = (self.settings.queue, self.settings.batch, 0.0 if several else self.settings.gather_ms / 1000)
-        self.batcher = Batcher(rank, *limits, self.observe, on_the_spot=several)
+        self.batcher = Batcher(rank, *limits, self.observe, inline=several)
         self.batcher.start()
         self.live.begin()
         watching = asyncio.create_task(self.live.watch())
@@ -97,7 +97,7 @@ class Service:
         await self.batcher.stop()
         if self.store is not None:
             await self.store.close()
-        tell("stopped")
+        log_event("stopped")
 
     def observe(self, size: int) -> None:
         self.metrics.batch(size)
@@ -186,7 +186,7 @@ def routes(service: Service) -> list[Any]:
     async def explain_item(data: ExplainRequest) -> ExplainAnswer:
         loaded = service.loaded()
         if loaded.ranker.recommender.number(str(data.item)) is None:
-            raise NoSuchThing(f"item {str(data.item)[:100]!r} is not known to the model")
+            raise NotFound(f"item {str(data.item)[:100]!r} is not known to the model")
         service.check_length(data.session)
         answer: ExplainAnswer = await service.aside(functools.partial(explain, loaded, data))
         return answer
@@ -229,7 +229,7 @@ def routes(service: Service) -> list[Any]:
     @get("/", media_type=MediaType.HTML, include_in_schema=False)
     async def page() -> Response[bytes]:
         if not PAGE.is_file():
-            raise NoSuchThing("there is no page here; /docs tells what there is")
+            raise NotFound("there is no page here; /docs tells what there is")
         return Response(PAGE.read_bytes(), media_type=MediaType.HTML)
 
     @get("/docs", media_type=MediaType.HTML, include_in_schema=False, sync_to_thread=False)
@@ -241,7 +241,7 @@ def routes(service: Service) -> list[Any]:
 
 def stored(service: Service) -> SessionStore:
     if service.store is None:
-        raise NoSuchThing("no sessions are kept here; start the server with --session-store redis://...")
+        raise NotFound("no sessions are kept here; start the server with --session-store redis://...")
     return service.store
 
 
@@ -252,13 +252,13 @@ def close_requests(app: Litestar) -> None:
             schema.additional_properties = False
 
 
-def create() -> Edge:
+def create() -> Middleware:
     """The application of one worker process, as its environment says."""
     log_as_json()
     return application(ServerSettings.from_environment())
 
 
-def application(settings: ServerSettings) -> Edge:
+def application(settings: ServerSettings) -> Middleware:
     service = Service(settings)
     described = OpenAPIConfig(
         "posrec", posrec.__version__, path="/openapi", render_plugins=[JsonRenderPlugin(path="/openapi.json")]
@@ -274,4 +274,4 @@ def application(settings: ServerSettings) -> Edge:
         logging_config=None,
     )
     close_requests(app)
-    return Edge(app, settings, service.metrics, {"/v1/recommend": service.recommend_quickly})
+    return Middleware(app, settings, service.metrics, {"/v1/recommend": service.recommend_quickly})

@@ -16,7 +16,7 @@ from typing import Any
 
 import uvicorn
 
-from posrec.server.log import tell
+from posrec.server.log import log_event
 
 HESITATION = 0.002  # seconds
 ABSENT = 1 << 62  # more than anybody has
@@ -96,7 +96,7 @@ class Door:
             connection, _ = self.listening.accept()
         except OSError as error:  # most often another worker was quicker, or the client has left
             if error.errno in SCARCE:
-                tell("no connection can be taken for a second", logging.WARNING, reason=str(error))
+                log_event("no connection can be taken for a second", logging.WARNING, reason=str(error))
                 self.turn_away(AFTER_ERROR)
             return
         connection.setblocking(False)

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from posrec.server.balanced_acceptor import Share
-from posrec.server.connections import KEEP_ALIVE, Connections
-from posrec.server.log import log_as_json, tell
+from posrec.server.timeouts import KEEP_ALIVE, ConnectionTimeout
+from posrec.server.log import log_as_json, log_event
 from posrec.server.settings import ServerSettings
 
 BACKLOG = 4096
@@ -27,15 +27,15 @@ def run_worker(listening: socket.socket, place: int | None = None) -> None:
     import uvicorn
 
     settings = ServerSettings.from_environment()
-    connections = Connections(settings.patience)
+    connections = ConnectionTimeout(settings.request_timeout)
 
-    async def look() -> None:
-        connections.look(server.server_state.connections)
+    async def check() -> None:
+        connections.check(server.server_state.connections)
 
     config = uvicorn.Config(
         "posrec.server.app:create", factory=True, log_config=None, access_log=False, server_header=False,
         lifespan="on", timeout_graceful_shutdown=FINISHING, timeout_keep_alive=KEEP_ALIVE, backlog=BACKLOG, ws="none",
-        callback_notify=look, timeout_notify=1,
+        callback_notify=check, timeout_notify=1,
     )  # fmt: skip
     if place is None:
         server = uvicorn.Server(config)
@@ -48,6 +48,8 @@ def run_worker(listening: socket.socket, place: int | None = None) -> None:
 
 def run_workers(listening: socket.socket, number: int) -> None:
     """Keep `number` workers alive until told to stop (SIGTERM, Ctrl-C), then let them finish."""
+    from posrec.server.metrics import forget_queue
+
     stopping = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stopping.set())
@@ -58,8 +60,9 @@ def run_workers(listening: socket.socket, number: int) -> None:
         for place, (worker, began) in enumerate(workers):
             if worker.poll() is None:
                 continue
+            forget_queue(worker.pid, share.parent)
             Share(share, place).leave()
-            tell("a worker died and is replaced", logging.ERROR, worker=worker.pid, code=worker.returncode)
+            log_event("a worker died and is replaced", logging.ERROR, worker=worker.pid, code=worker.returncode)
             if time.monotonic() - began < PAUSE:
                 stopping.wait(PAUSE)
             workers[place] = (start(listening, place), time.monotonic())
@@ -72,7 +75,7 @@ def run_workers(listening: socket.socket, number: int) -> None:
         except subprocess.TimeoutExpired:
             worker.kill()
             worker.wait()
-    tell("all workers stopped")
+    log_event("all workers stopped")
 
 
 def start(listening: socket.socket, place: int) -> subprocess.Popen[bytes]:

@@ -18,7 +18,7 @@ from posrec.recommend.artifacts import NOTHING, Made, RunCache, told_by
 from posrec.recommend.ranker import Ranker
 from posrec.run import Run, load_run
 from posrec.server.item_search import CatalogueSearch
-from posrec.server.log import tell
+from posrec.server.log import log_event
 from posrec.server.metrics import Metrics
 
 POLL = 1.0  # seconds
@@ -69,7 +69,7 @@ class LiveRun:
         unusable = there.beyond(made)
         if problem is not None:
             reason = str(problem) or type(problem).__name__
-            tell(f"{there.without(made)} can't be used; it goes on without", logging.WARNING, reason=reason)
+            log_event(f"{there.without(made)} can't be used; it goes on without", logging.WARNING, reason=reason)
             if not isinstance(problem, NotInstalled | MemoryError):
                 unusable.remove()  # so that the next start makes it again
         return ranker, made, unusable
@@ -95,11 +95,11 @@ class LiveRun:
             self.problem = str(error) or type(error).__name__
             self.metrics.count("failed_reloads")
             kept = "the run loaded before stays" if self.current else "nothing can be recommended yet"
-            tell(f"{self.run} can't be served; {kept}", logging.ERROR, reason=self.problem)
+            log_event(f"{self.run} can't be served; {kept}", logging.ERROR, reason=self.problem)
             return
         self.problem = None
         ranker = self.current.ranker
-        tell(
+        log_event(
             "serving", run=str(self.run), why=why, by="onnx" if ranker.onnx else "torch",
             items=ranker.recommender.items, search=ranker.found_by, recall=round(ranker.recall, 4),
         )  # fmt: skip
@@ -112,7 +112,7 @@ class LiveRun:
             try:
                 await self.look(loop)
             except Exception as error:  # the watcher must outlive whatever happens to the folder
-                tell("could not look after the run", logging.ERROR, reason=str(error))
+                log_event("could not look after the run", logging.ERROR, reason=str(error))
 
     async def look(self, loop: asyncio.AbstractEventLoop) -> None:
         now = await loop.run_in_executor(None, stamp, self.run)
@@ -132,7 +132,8 @@ class LiveRun:
         elif ended and self.making is not None:
             if self.made != self.wanted:  # it is tried again with the next run or start
                 missing = self.wanted.without(self.made)
-                tell(f"{missing} could not be made; it goes on without", logging.WARNING, reason=told_by(self.making))
+                reason = told_by(self.making)
+                log_event(f"{missing} could not be made; it goes on without", logging.WARNING, reason=reason)
             self.stop_making()
 
     def stop_making(self) -> None:

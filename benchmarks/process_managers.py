@@ -1,11 +1,10 @@
-"""Which process manager should `posrec serve --workers N` use? Four of them serve the same application side by side.
+"""Which process manager should `posrec serve --workers N` use? Three of them serve the same application side by side.
 
     pip install granian
     python benchmarks/process_managers.py --rounds 5 --seconds 6 --out results/process_managers.json
 
-- `posrec`: `posrec serve --workers N`.
+- `posrec`: `posrec serve --workers N`. Every worker has a SO_REUSEPORT socket of its own; the kernel picks the worker.
 - `uvicorn`: `uvicorn --workers N`. The workers share one listening socket.
-- `reuseport`: every worker is a plain uvicorn.Server on a SO_REUSEPORT socket of its own; the kernel picks the worker.
 - `granian`: `granian --workers N`.
 
 All servers run at once and are measured in turn, several rounds; the report holds the medians. The last measurement
@@ -39,28 +38,7 @@ from posrec.server.settings import VARIABLE, ServerSettings
 from serve import make_run, processor_seconds, requests
 
 APP = "posrec.server.app:create"
-VARIANTS = ("posrec", "uvicorn", "reuseport", "granian")
-
-
-def reuseport_worker(port: int) -> None:
-    """One worker of `reuseport`: it listens on its own socket once its run is loaded."""
-    import uvicorn
-
-    own = socket.socket()
-    own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    own.bind(("127.0.0.1", port))
-    config = uvicorn.Config(APP, factory=True, log_config=None, access_log=False, lifespan="on", ws="none")
-    uvicorn.Server(config).run(sockets=[own])
-
-
-def reuseport_parent(port: int, workers: int) -> None:
-    """Start the workers and replace those that die."""
-    line = [sys.executable, __file__, "--reuseport-worker", str(port)]
-    running = [subprocess.Popen(line) for _ in range(workers)]
-    signal.signal(signal.SIGTERM, lambda *_: [one.terminate() for one in running] and sys.exit())
-    while True:
-        time.sleep(0.2)
-        running = [one if one.poll() is None else subprocess.Popen(line) for one in running]
+VARIANTS = ("posrec", "uvicorn", "granian")
 
 
 def free_port() -> int:
@@ -79,7 +57,7 @@ def command(variant: str, port: int, workers: int, run: Path, cache: Path) -> li
         case "granian":
             options = ["--interface", "asgi", "--loop", "uvloop", "--http", "1", "--no-access-log", "--no-ws"]
             return [python, "-m", "granian", APP, "--factory", *listen, *options, "--respawn-failed-workers"]
-    return [python, __file__, "--reuseport-parent", str(port), "--workers", str(workers)]
+    raise ValueError(variant)
 
 
 class Server:
@@ -176,15 +154,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, nargs="+", default=[64, 8])
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS))
     parser.add_argument("--out", type=Path, default=Path("results/process_managers.json"))
-    parser.add_argument("--reuseport-worker", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--reuseport-parent", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.reuseport_worker:
-        reuseport_worker(arguments.reuseport_worker)
-        return
-    if arguments.reuseport_parent:
-        reuseport_parent(arguments.reuseport_parent, arguments.workers)
-        return
     bodies = requests(arguments.items)
     variants: dict[str, Any] = {name: {} for name in arguments.variants}
     servers: dict[str, Server] = {}
@@ -205,7 +175,8 @@ def main() -> None:
                         rounds[variant].append(one)
                         print(variant, connections, one, flush=True)
                 for variant, all_rounds in rounds.items():
-                    variants[variant][f"{connections} connections"] = medians(all_rounds)
+                    each = {"p50_ms_each_round": [one["p50_ms"] for one in all_rounds]}
+                    variants[variant][f"{connections} connections"] = medians(all_rounds) | each
             killed: dict[str, list[dict[str, float]]] = {variant: [] for variant in variants}
             for _ in range(arguments.kills):
                 for variant, server in servers.items():

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,6 @@ import torch
 from posrec.data.vocabulary import Vocabulary
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.run import Run, save_run
-from posrec.server.settings import ServerSettings
 from tests.helpers import ROOT, command
 from tests.server.server_process import serving
 
@@ -48,7 +48,7 @@ def test_every_option_is_described() -> None:
 def test_the_request_timeout_has_an_older_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[object, ...], seconds: float
 ) -> None:
-    started: list[ServerSettings] = []
+    started: list[Any] = []
     monkeypatch.setattr("posrec.server.serve.serve", lambda settings, *_: started.append(settings))
     assert command("serve", tmp_path, *options).code == 0
     assert [settings.request_timeout for settings in started] == [seconds]

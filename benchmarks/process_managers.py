@@ -61,7 +61,7 @@ def command(variant: str, port: int, workers: int, run: Path, cache: Path) -> li
 
 
 class Server:
-    """One variant, started; its log tells how many workers have loaded the run."""
+    """One variant, started; `loaded` counts the workers that have logged that they loaded the run."""
 
     def __init__(self, variant: str, workers: int, run: Path, cache: Path, shared: Path) -> None:
         self.port, self.loaded = free_port(), 0

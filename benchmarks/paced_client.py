@@ -1,7 +1,7 @@
-"""So many requests a second over kept connections, each sent when its time has come.
+"""A client that sends a fixed number of requests a second over kept-alive connections.
 
-Latency counts from the moment a request was due, so no wait is hidden, whoever was late. A client must not take the
-processor that it measures: this one writes ready-made bytes and looks at no more of an answer than it needs.
+Latency is counted from the moment a request was due, so that no waiting time is hidden. The client shares the processor
+with the server that it measures, so it sends prepared bytes and parses as little of each answer as it can.
 """
 
 import asyncio
@@ -14,17 +14,18 @@ import uvloop
 
 
 class Connection(asyncio.Protocol):
-    """Hands every answer's status and bytes to `answered`, then is free again."""
+    """One kept-alive connection; it reports the status of every answer to `Load.answered`."""
 
     def __init__(self, load: "Load") -> None:
         self.load, self.received, self.missing = load, bytearray(), -1
         self.due = 0.0
+        self.asked = False  # a request was sent and is not answered yet
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
 
     def ask(self, due: float, request: bytes) -> None:
-        self.due = due
+        self.due, self.asked = due, True
         self.transport.write(request)
 
     def data_received(self, data: bytes) -> None:
@@ -38,7 +39,7 @@ class Connection(asyncio.Protocol):
         if len(self.received) >= self.missing:
             status = int(self.received[9:12])
             del self.received[:]
-            self.missing = -1
+            self.missing, self.asked = -1, False
             self.load.answered(self, status)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -48,18 +49,31 @@ class Connection(asyncio.Protocol):
 class Load:
     def __init__(self, requests: Sequence[bytes], rate: float, seconds: float) -> None:
         self.requests, self.rate, self.total = requests, rate, int(rate * seconds)
-        self.idle: deque[Connection] = deque()  # they take turns, as those of many clients do
-        self.behind: deque[tuple[float, bytes]] = deque()  # due, and no connection free
+        self.idle: deque[Connection] = deque()  # used in turn, as the connections of many clients are
+        self.behind: deque[tuple[float, bytes]] = deque()  # requests that are due while no connection is free
         self.latencies: dict[int, list[float]] = {}  # seconds by status
         self.dropped = self.done = 0
         self.closing = False
+        self.connecting: set[asyncio.Task[None]] = set()
+
+    async def connect(self) -> None:
+        """Open one more connection, and try again while the server refuses it."""
+        while True:
+            try:
+                _, one = await asyncio.get_running_loop().create_connection(
+                    lambda: Connection(self), "127.0.0.1", self.port
+                )
+            except OSError:
+                await asyncio.sleep(0.01)
+                continue
+            self.use(one)
+            return
 
     async def run(self, port: int, connections: int) -> None:
-        loop = asyncio.get_running_loop()
+        self.port = port
         self.finished = asyncio.Event()
         for _ in range(connections):
-            _, one = await loop.create_connection(lambda: Connection(self), "127.0.0.1", port)
-            self.idle.append(one)
+            await self.connect()
         began = time.perf_counter()
         for number in range(self.total):
             due = began + number / self.rate
@@ -74,21 +88,35 @@ class Load:
         await self.finished.wait()
         self.took = time.perf_counter() - began
         self.closing = True
+        for task in self.connecting:
+            task.cancel()
         for one in self.idle:
             one.transport.close()
 
     def answered(self, connection: Connection, status: int) -> None:
         self.latencies.setdefault(status, []).append(time.perf_counter() - connection.due)
+        self.use(connection)
+        self.count()
+
+    def use(self, connection: Connection) -> None:
+        """Send the oldest request that is due, or keep the connection for the next one."""
         if self.behind:
             connection.ask(*self.behind.popleft())
         else:
             self.idle.append(connection)
-        self.count()
 
     def lost(self, connection: Connection) -> None:
-        if not self.closing:
+        """The server closed a connection: another one takes its place. A request that was under way counts as lost."""
+        if self.closing:
+            return
+        if connection.asked:
             self.dropped += 1
             self.count()
+        else:
+            self.idle.remove(connection)
+        task = asyncio.get_running_loop().create_task(self.connect())
+        self.connecting.add(task)
+        task.add_done_callback(self.connecting.discard)
 
     def count(self) -> None:
         self.done += 1
@@ -104,7 +132,7 @@ def percentiles(latencies: Sequence[float]) -> dict[str, float]:
 
 
 def paced(port: int, requests: Sequence[bytes], rate: float, seconds: float, connections: int) -> dict[str, Any]:
-    """What came of it: latencies of the answers with status 200, and how many others there were."""
+    """Send the load; report the latencies of the answers with status 200 and the number of all others."""
     load = Load(requests, rate, seconds)
     uvloop.run(load.run(port, connections))
     statuses = Counter({status: len(times) for status, times in load.latencies.items()})

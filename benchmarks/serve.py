@@ -1,11 +1,10 @@
-"""The server under load: `wrk` on the same cores, a catalogue of Diginetica's size, random sessions of 1 to 10 clicks.
+"""The server under load: a catalogue of Diginetica's size, sessions of 1 to 10 clicks, the client on the same cores.
 
     python benchmarks/serve.py --seconds 60 --out results/serve.json
 
-Speed does not depend on what was learned, so the weights are random. Four loads: one connection (latency alone),
---rate requests a second from a paced client of our own (`wrk` knows no rates), saturation, and overload: three times as
-many requests a second as were answered at saturation, over 2,000 connections. Processor time a request is what a busy
-machine does not blur: latencies measured beside other work are upper bounds.
+Speed does not depend on the weights, so they are random. Four loads: one connection (latency alone), --rate requests a
+second from paced_client.py (`wrk` can't hold a rate), saturation, and overload: three times as many requests a second
+as were answered at saturation, over 2,000 connections. Latencies measured beside other work are upper bounds.
 """
 
 import argparse
@@ -67,12 +66,12 @@ def family(process: int) -> list[int]:
 
 def by_wrk(url: str, script: Path, connections: int, seconds: int) -> dict[str, Any]:
     line = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(script), url]
-    said = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(line, capture_output=True, text=True, check=True).stdout
     units = {"us": 0.001, "ms": 1.0, "s": 1000.0}
-    found = {f"p{p}_ms": float(v) * units[u] for p, v, u in re.findall(r"(50|90|99)%\s+([\d.]+)(us|ms|s)", said)}
-    errors = sum(map(int, re.findall(r"Non-2xx or 3xx responses: (\d+)", said)))
-    errors += sum(map(int, re.findall(r"(?:connect|read|write|timeout) (\d+)", said)))
-    requests = int(re.findall(r"(\d+) requests in", said)[0])
+    found = {f"p{p}_ms": float(v) * units[u] for p, v, u in re.findall(r"(50|90|99)%\s+([\d.]+)(us|ms|s)", printed)}
+    errors = sum(map(int, re.findall(r"Non-2xx or 3xx responses: (\d+)", printed)))
+    errors += sum(map(int, re.findall(r"(?:connect|read|write|timeout) (\d+)", printed)))
+    requests = int(re.findall(r"(\d+) requests in", printed)[0])
     return {"connections": connections, "requests": requests, "per_second": round(requests / seconds), **found,
             "errors": errors}  # fmt: skip
 
@@ -94,7 +93,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--connections", type=int, default=64, help="at saturation")
-    parser.add_argument("--torch", action="store_true", help="no export: for catalogues where that takes long")
+    parser.add_argument("--torch", action="store_true", help="no ONNX export, which takes long for large catalogues")
     parser.add_argument("--out", type=Path, default=Path("results/serve.json"))
     arguments = parser.parse_args()
     if shutil.which("wrk") is None:
@@ -119,7 +118,7 @@ def main() -> None:
             except OSError:
                 time.sleep(0.05)
         ready = time.perf_counter() - began
-        time.sleep(3 if arguments.workers > 1 else 0)  # for every worker
+        time.sleep(3 if arguments.workers > 1 else 0)  # until every worker listens
         loads: dict[str, Any] = {}
         port = int(url.rpartition(":")[2])
         try:

@@ -1,4 +1,4 @@
-"""A real browser before a server with a real run: a corner of the demo shop, PosRec trained on it for some seconds."""
+"""A real browser and a real server. The run: PosRec, trained for some seconds on a part of the demo shop."""
 
 import os
 import shutil
@@ -24,8 +24,8 @@ LAPTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="session")
-def corner(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
-    folder = tmp_path_factory.mktemp("corner")
+def part_of_shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+    folder = tmp_path_factory.mktemp("shop")
     clicks, items = write_log(open_shop(), folder)
     kept = clicks.read_text().splitlines(keepends=True)[: LINES + 1]
     clicks.write_text("".join(kept))
@@ -38,44 +38,44 @@ def trained(data: PreparedDataset, model: str, folder: Path, settings: dict[str,
 
 
 @pytest.fixture(scope="session")
-def run(corner: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(part_of_shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = {"d": 16, "epochs": 1, "learning_rate": 0.01, "batch_size": 200}
-    return trained(corner, "posrec", tmp_path_factory.mktemp("run"), settings)
+    return trained(part_of_shop, "posrec", tmp_path_factory.mktemp("run"), settings)
 
 
 @pytest.fixture(scope="session")
-def counting_run(corner: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(corner, "itemknn", tmp_path_factory.mktemp("run"), {})
+def counting_run(part_of_shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(part_of_shop, "itemknn", tmp_path_factory.mktemp("run"), {})
 
 
 @pytest.fixture(scope="session")
 def recommender(run: Path) -> Recommender:
-    """What the page must agree with."""
+    """The page must show what it recommends."""
     return Recommender.load(run, "cpu")
 
 
 @contextmanager
-def serving(run: Path, port: int = 0, api_key: str | None = None) -> Iterator[str]:
+def serving(run: Path, port: int = 0, api_key: str | None = None, onnx: bool = False) -> Iterator[str]:
     """The address of `posrec serve`, ready."""
     pytest.importorskip("litestar")
     options = ["--cache", run.parent / "cache", "--port", port, *(["--api-key", api_key] if api_key else [])]
-    with server_process.serving(run, *options, onnx=True) as server:
+    with server_process.serving(run, *options, onnx=onnx) as server:
         yield f"http://127.0.0.1:{server.port}/"
 
 
 @pytest.fixture(scope="session")
 def address(run: Path) -> Iterator[str]:
-    with serving(run) as url:
+    with serving(run, onnx=True) as url:
         yield url
 
 
-@pytest.fixture(scope="module")  # its driver keeps an event loop running, and other tests start one of their own
+@pytest.fixture(scope="module")  # its driver keeps an event loop running, and other tests start their own
 def chromium() -> Iterator[Any]:
-    """Debian's chromium; the tests are skipped where it or its driver is absent."""
+    """The installed chromium; the tests are skipped where it or its driver is missing."""
     driver = pytest.importorskip("playwright.sync_api")
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is None:
-        pytest.skip("no chromium here; apt-get install chromium")
+        pytest.skip("chromium is not installed: apt-get install chromium")
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # chromium refuses a sandbox to root
     with driver.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=arguments)
@@ -84,16 +84,16 @@ def chromium() -> Iterator[Any]:
 
 
 @dataclass
-class Visit:
-    """A page, with what went on behind it."""
+class PageVisit:
+    """A page, with the requests it sent and the errors in its console."""
 
     page: Any
     address: str
     requests: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
     def open(self, *items: str, k: int | None = None) -> None:
-        """With a session in the address, and until it is drawn."""
+        """Open the page with a session in the address, and wait until it is drawn."""
         asked = [f"item={item}" for item in items] + ([f"k={k}"] if k else [])
         self.page.goto(self.address + ("?" + "&".join(asked) if asked else ""))
         self.page.locator(".goods").first.wait_for()
@@ -101,7 +101,7 @@ class Visit:
             self.settle()
 
     def settle(self) -> None:
-        """Until every answer is drawn."""
+        """Wait until every answer is drawn."""
         self.page.wait_for_function(
             "!document.querySelector('[aria-busy=true], .ghosts') && document.querySelector('.row, #clicks .blank')"
         )
@@ -111,7 +111,7 @@ class Visit:
         return [cards.nth(place).locator(".id").inner_text() for place in range(cards.count())]
 
     def shown(self) -> list[str]:
-        """The items that are recommended."""
+        """The recommended items."""
         rows = self.page.locator("#recommended .row")
         return rows.evaluate_all("rows => rows.map(row => row.dataset.slide)")
 
@@ -120,20 +120,20 @@ class Visit:
         return [float(text.replace("−", "-")) for text in texts]
 
     def agrees_with(self, answer: Recommendations) -> bool:
-        """Item by item; the server computes in ONNX Runtime, so scores are the same to 1e-4, and three digits shown."""
+        """Compare items and scores. ONNX Runtime computes scores to 1e-4, and the page shows three digits."""
         assert self.shown() == [one.item for one in answer]
         assert self.scores() == pytest.approx([one.score for one in answer], abs=6e-4)
         return True
 
 
 @contextmanager
-def visiting(chromium: Any, address: str, **options: Any) -> Iterator[Visit]:
+def visiting(chromium: Any, address: str, **options: Any) -> Iterator[PageVisit]:
     context = chromium.new_context(**{"viewport": LAPTOP, "reduced_motion": "reduce", **options})
     context.set_default_timeout(20_000)
-    visit = Visit(context.new_page(), address)
+    visit = PageVisit(context.new_page(), address)
     context.on("request", lambda request: visit.requests.append(request.url))
-    visit.page.on("console", lambda said: visit.complaints.append(said.text) if said.type != "log" else None)
-    visit.page.on("pageerror", lambda error: visit.complaints.append(str(error)))
+    visit.page.on("console", lambda message: visit.errors.append(message.text) if message.type != "log" else None)
+    visit.page.on("pageerror", lambda error: visit.errors.append(str(error)))
     try:
         yield visit
     finally:
@@ -141,16 +141,16 @@ def visiting(chromium: Any, address: str, **options: Any) -> Iterator[Visit]:
 
 
 @pytest.fixture
-def visit(chromium: Any, address: str) -> Iterator[Visit]:
-    """On a laptop. Whatever a test does, nothing but the server is asked, and the console stays empty."""
+def visit(chromium: Any, address: str) -> Iterator[PageVisit]:
+    """On a laptop. In every test the page asks nothing but its server, and the console stays empty."""
     with visiting(chromium, address) as visit:
         yield visit
     assert [url for url in visit.requests if not url.startswith((address, "data:"))] == []
-    assert visit.complaints == []
+    assert visit.errors == []
 
 
 @pytest.fixture(scope="session")
 def goods(recommender: Recommender) -> list[str]:
-    """Four items of the shop: sandals, a tent, a stove and a jacket, as far as the corner has them."""
+    """Four items of the shop: sandals, a tent, a stove and a jacket, as far as this part of the shop has them."""
     ids = recommender.vocabulary.ids[: recommender.items]
     return [next(item for item in ids if item.startswith(kind)) for kind in ("SAN", "TEN", "STO", "JAC")]

@@ -1,4 +1,4 @@
-"""The playground, used as a visitor would; what it shows is compared with what the Recommender says itself."""
+"""The playground, used as a visitor would; what it shows is compared with the results of the Recommender."""
 
 import json
 import subprocess
@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from posrec.recommend.recommender import Recommender
-from tests.browser.conftest import Visit, visiting
+from tests.browser.conftest import PageVisit, visiting
 
 
 def number(text: str) -> float:
     return float(text.replace("−", "-"))
 
 
-def test_clicks_build_a_session_and_recommendations_follow(visit: Visit, recommender: Recommender) -> None:
+def test_clicks_build_a_session_and_recommendations_follow(visit: PageVisit, recommender: Recommender) -> None:
     visit.open()
     page = visit.page
     assert page.locator("#recommended .blank").is_visible()
@@ -37,7 +37,7 @@ def test_clicks_build_a_session_and_recommendations_follow(visit: Visit, recomme
     assert "Added" in page.locator("#live").inner_text()
 
 
-def test_catalogue_is_sorted_by_clicks_and_shows_more(visit: Visit, recommender: Recommender) -> None:
+def test_catalogue_is_sorted_by_clicks_and_shows_more(visit: PageVisit, recommender: Recommender) -> None:
     visit.open()
     page = visit.page
     counts = page.locator(".goods .id").all_inner_texts()
@@ -48,7 +48,7 @@ def test_catalogue_is_sorted_by_clicks_and_shows_more(visit: Visit, recommender:
     assert page.locator(".goods").count() == 40
 
 
-def test_reordering_shows_what_position_does(visit: Visit, recommender: Recommender, goods: list[str]) -> None:
+def test_reordering_shows_what_position_does(visit: PageVisit, recommender: Recommender, goods: list[str]) -> None:
     visit.open(*goods)
     assert visit.page.locator(".moved.up, .moved.down, .moved.new").count() == 0
     before = visit.shown()
@@ -74,8 +74,8 @@ def test_reordering_shows_what_position_does(visit: Visit, recommender: Recommen
     assert visit.shown() == before
 
 
-def drag(visit: Visit, card: int, over: int) -> None:
-    """Take a card and hold it over the place of another."""
+def drag(visit: PageVisit, card: int, over: int) -> None:
+    """Pick up a card and hold it over the place of another."""
     cards, mouse = visit.page.locator(".click"), visit.page.mouse
     start, end = cards.nth(card).bounding_box(), cards.nth(over).bounding_box()
     mouse.move(start["x"] + 60, start["y"] + 12)
@@ -83,7 +83,7 @@ def drag(visit: Visit, card: int, over: int) -> None:
     mouse.move(end["x"] + 60, end["y"] + 12, steps=12)
 
 
-def test_cards_are_dragged(visit: Visit, recommender: Recommender, goods: list[str]) -> None:
+def test_cards_are_dragged(visit: PageVisit, recommender: Recommender, goods: list[str]) -> None:
     visit.open(*goods)
     drag(visit, 0, over=2)
     visit.page.mouse.up()
@@ -94,7 +94,7 @@ def test_cards_are_dragged(visit: Visit, recommender: Recommender, goods: list[s
     assert visit.agrees_with(recommender.recommend(dragged))
 
 
-def test_an_abandoned_drag_changes_nothing(visit: Visit, goods: list[str]) -> None:
+def test_an_abandoned_drag_changes_nothing(visit: PageVisit, goods: list[str]) -> None:
     visit.open(*goods)
     drag(visit, 0, over=3)
     visit.page.keyboard.press("Escape")
@@ -103,7 +103,7 @@ def test_an_abandoned_drag_changes_nothing(visit: Visit, goods: list[str]) -> No
     assert visit.page.locator(".dragged").count() == 0
 
 
-def test_removing_clearing_and_undoing(visit: Visit, recommender: Recommender, goods: list[str]) -> None:
+def test_removing_clearing_and_undoing(visit: PageVisit, recommender: Recommender, goods: list[str]) -> None:
     visit.open(*goods)
     visit.page.locator("[aria-label^='Remove']").nth(1).click()
     visit.page.locator(".summary").wait_for()
@@ -122,7 +122,7 @@ def test_removing_clearing_and_undoing(visit: Visit, recommender: Recommender, g
     assert visit.page.get_by_role("button", name="Undo").is_disabled()
 
 
-def test_k_and_seen_items(visit: Visit, recommender: Recommender, goods: list[str]) -> None:
+def test_k_and_seen_items(visit: PageVisit, recommender: Recommender, goods: list[str]) -> None:
     visit.open(*goods)
     for k in (5, 50):
         visit.page.get_by_role("radio", name=str(k), exact=True).check(force=True)
@@ -132,14 +132,14 @@ def test_k_and_seen_items(visit: Visit, recommender: Recommender, goods: list[st
     visit.page.locator(".summary").wait_for()
     visit.settle()
     assert visit.agrees_with(recommender.recommend(goods, 50, exclude_seen=True))
-    visit.page.reload()  # the address holds it all
+    visit.page.reload()  # the address holds the whole state
     visit.page.locator(".row").first.wait_for()
     visit.settle()
     assert visit.session() == goods
     assert visit.agrees_with(recommender.recommend(goods, 50, exclude_seen=True))
 
 
-def test_bars_of_an_explanation_add_up(visit: Visit, recommender: Recommender, goods: list[str]) -> None:
+def test_bars_of_an_explanation_add_up(visit: PageVisit, recommender: Recommender, goods: list[str]) -> None:
     visit.open(*goods)
     for place in (0, 7):
         item = visit.shown()[place]
@@ -152,7 +152,7 @@ def test_bars_of_an_explanation_add_up(visit: Visit, recommender: Recommender, g
         assert [row.split("\n")[0] for row in rows] == [*why.parts, "score"]
         assert values == pytest.approx([*why.parts.values(), why.score], abs=6e-4)
         assert sum(values[:-1]) == pytest.approx(values[-1], abs=0.0021)  # three roundings
-        # As drawn: each bar begins where the one before ended, and the last is as long as they come to.
+        # On the page: each bar begins where the one before ended, and the last one is as long as their sum.
         bars = [bar.bounding_box() for bar in visit.page.locator(".track i").all()]
         unit = bars[-1]["width"] / abs(why.score)
         zero = bars[-1]["x"] if why.score > 0 else bars[-1]["x"] + bars[-1]["width"]
@@ -164,7 +164,7 @@ def test_bars_of_an_explanation_add_up(visit: Visit, recommender: Recommender, g
             place_now += part * unit
 
 
-def test_strip_shows_the_pull_of_each_position(visit: Visit, recommender: Recommender, goods: list[str]) -> None:
+def test_strip_shows_the_pull_of_each_position(visit: PageVisit, recommender: Recommender, goods: list[str]) -> None:
     visit.open(*goods)
     why = recommender.explain(goods, visit.shown()[0])
     columns = visit.page.locator(".pull")
@@ -183,7 +183,7 @@ def test_strip_shows_the_pull_of_each_position(visit: Visit, recommender: Recomm
     assert f"rank {why.clicks[2].rank_without:,}" in visit.page.locator(".detail").inner_text()
 
 
-def test_one_click_can_not_be_left_out(visit: Visit, goods: list[str]) -> None:
+def test_one_click_can_not_be_left_out(visit: PageVisit, goods: list[str]) -> None:
     visit.open(goods[0])
     assert "the only click" in visit.page.locator(".detail").inner_text()
     assert visit.page.locator(".pull i").count() == 0
@@ -212,7 +212,7 @@ def test_copied_curl_gives_the_same_answer(chromium: Any, address: str, goods: l
             page.get_by_role("button", name="Copy", exact=True).wait_for()
 
 
-def test_keyboard_alone(visit: Visit, recommender: Recommender) -> None:
+def test_keyboard_alone(visit: PageVisit, recommender: Recommender) -> None:
     visit.open()
     page, keys = visit.page, visit.page.keyboard
     keys.press("/")
@@ -259,8 +259,8 @@ def test_keyboard_alone(visit: Visit, recommender: Recommender) -> None:
     focus_on(visit, "#copy")
 
 
-def focus_on(visit: Visit, selector: str) -> None:
-    """By Tab alone, as a visitor without a mouse gets there."""
+def focus_on(visit: PageVisit, selector: str) -> None:
+    """Press Tab until the element has the focus."""
     for _ in range(200):
         visit.page.keyboard.press("Tab")
         if visit.page.evaluate("selector => document.activeElement.matches(selector)", selector):

@@ -1,14 +1,14 @@
-"""How it looks and sounds: light and dark, narrow and wide, by finger, to a screen reader."""
+"""Appearance and accessibility: light and dark, narrow and wide, touch, screen readers."""
 
 from importlib.resources import files
 from typing import Any
 
 import pytest
 
-from tests.browser.conftest import PHONE, Visit, visiting
+from tests.browser.conftest import PHONE, PageVisit, visiting
 
 GROUND = "getComputedStyle(document.documentElement).backgroundColor"
-# The widest thing that sticks out of the window, if any does.
+# Whether anything is wider than the window.
 TOO_WIDE = "document.documentElement.scrollWidth > innerWidth"
 
 
@@ -29,7 +29,7 @@ def test_dark_by_the_system_and_by_the_toggle(chromium: Any, address: str) -> No
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1024, 1440])
-def test_nothing_sticks_out(chromium: Any, address: str, goods: list[str], width: int) -> None:
+def test_nothing_is_wider_than_the_window(chromium: Any, address: str, goods: list[str], width: int) -> None:
     with visiting(chromium, address, viewport={"width": width, "height": 800}) as visit:
         visit.open()
         assert not visit.page.evaluate(TOO_WIDE)
@@ -93,7 +93,7 @@ def test_axe_finds_nothing(chromium: Any, address: str, goods: list[str], scheme
             assert violations(visit, rules, tags) == []
 
 
-def violations(visit: Visit, rules: str, tags: list[str]) -> list[str]:
+def violations(visit: PageVisit, rules: str, tags: list[str]) -> list[str]:
     visit.page.evaluate(rules)
     found = visit.page.evaluate("tags => axe.run(document, {runOnly: tags})", tags)
     assert len(found["passes"]) > 20

@@ -1,16 +1,17 @@
-"""When things are missing, slow or refused: unknown items, a server that is gone, busy or asks for a key."""
+"""Unknown items, late answers, and a server that is gone, busy or asks for an API key."""
 
 import json
 import os
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from posrec.recommend.recommender import Recommender
-from tests.browser.conftest import Visit, serving, visiting
+from tests.browser.conftest import PageVisit, serving, visiting
 
 
-def test_unknown_items_are_named_and_skipped(visit: Visit, recommender: Recommender, goods: list[str]) -> None:
+def test_unknown_items_are_named_and_skipped(visit: PageVisit, recommender: Recommender, goods: list[str]) -> None:
     markup = "<img src=x onerror=alert(1)>"
     visit.open(goods[0], "sold last year", goods[1], markup)
     note = visit.page.locator("#clicks .note").inner_text()
@@ -19,13 +20,13 @@ def test_unknown_items_are_named_and_skipped(visit: Visit, recommender: Recommen
     assert visit.page.locator("#clicks img").count() == 0
     assert visit.shown() == [one.item for one in recommender.recommend(goods[:2])]
     assert visit.page.locator(".click.unknown").count() == 2
-    # The strip has the clicks that were read, and knows which cards they are.
+    # The strip shows the clicks that were read, and highlights their cards.
     assert visit.page.locator(".pull b").all_inner_texts() == ["1 first", "3 last"]
     visit.page.locator(".pull").nth(1).hover()
     assert visit.page.locator(".click.pointed .id").inner_text() == goods[1]
 
 
-def test_only_unknown_items_give_popular_ones(visit: Visit, recommender: Recommender) -> None:
+def test_only_unknown_items_give_popular_ones(visit: PageVisit, recommender: Recommender) -> None:
     visit.open()
     visit.page.get_by_label("Search the catalogue").fill("no such thing")
     visit.page.get_by_role("button", name="Click it anyway").click()
@@ -43,14 +44,13 @@ def test_other_models_have_no_parts_but_a_strip(chromium: Any, counting_run: Pat
         assert "not a sum of parts" in visit.page.locator("#explained").inner_text()
         assert visit.page.locator(".pull").count() == 4
         assert visit.page.locator(".heat").count() == 0
-        assert visit.complaints == []
+        assert visit.errors == []
 
 
-def test_a_server_that_goes_and_comes_back(
-    chromium: Any, run: Path, recommender: Recommender, goods: list[str]
+def test_a_network_that_goes_and_comes_back(
+    chromium: Any, address: str, recommender: Recommender, goods: list[str]
 ) -> None:
-    with serving(run) as url, visiting(chromium, url) as visit:
-        port = int(url.rstrip("/").rsplit(":", 1)[1])
+    with visiting(chromium, address) as visit:
         visit.open(*goods[:2])
         before = visit.shown()
         context = visit.page.context
@@ -67,9 +67,16 @@ def test_a_server_that_goes_and_comes_back(
         visit.settle()
         session = visit.session()
         assert visit.shown() == [one.item for one in recommender.recommend(session)]
-    with visiting(chromium, url) as visit:
-        with serving(run, port):
+
+
+def test_a_server_that_goes_and_comes_back(
+    chromium: Any, run: Path, recommender: Recommender, goods: list[str]
+) -> None:
+    with ExitStack() as stack:
+        with serving(run) as url:
+            visit = stack.enter_context(visiting(chromium, url))
             visit.open(*goods[:2])
+        port = int(url.rstrip("/").rsplit(":", 1)[1])
         visit.page.locator("[aria-label^='Remove']").first.click()
         visit.page.locator("#alert").wait_for()
         with serving(run, port):
@@ -79,7 +86,7 @@ def test_a_server_that_goes_and_comes_back(
             assert visit.shown() == [one.item for one in recommender.recommend([goods[1]])]
 
 
-def test_a_busy_server_is_asked_again(visit: Visit, goods: list[str]) -> None:
+def test_a_busy_server_is_asked_again(visit: PageVisit, goods: list[str]) -> None:
     asked = []
 
     def busy_once(route: Any) -> None:
@@ -94,11 +101,11 @@ def test_a_busy_server_is_asked_again(visit: Visit, goods: list[str]) -> None:
     assert len(asked) == 2
     assert len(visit.shown()) == 20
     assert visit.page.locator("#alert").is_hidden()
-    assert ["503" in said for said in visit.complaints] == [True]  # the browser's own remark
-    visit.complaints.clear()
+    assert ["503" in said for said in visit.errors] == [True]  # logged by the browser itself
+    visit.errors.clear()
 
 
-def test_the_servers_own_words_are_shown(visit: Visit, goods: list[str]) -> None:
+def test_the_error_message_of_the_server_is_shown(visit: PageVisit, goods: list[str]) -> None:
     sentence = "a session holds at most 3 clicks here"
     visit.page.route("**/v1/recommend", lambda route: route.fulfill(status=422, json={"error": sentence}))
     visit.page.goto(f"{visit.address}?item={goods[0]}")
@@ -106,10 +113,12 @@ def test_the_servers_own_words_are_shown(visit: Visit, goods: list[str]) -> None
     assert sentence in visit.page.locator("#alert").inner_text()
     visit.page.get_by_role("button", name="Clear").click()
     assert visit.page.locator("#alert").is_hidden()
-    visit.complaints.clear()
+    visit.errors.clear()
 
 
-def test_a_late_answer_does_not_replace_a_newer_one(visit: Visit, recommender: Recommender, goods: list[str]) -> None:
+def test_a_late_answer_does_not_replace_a_newer_one(
+    visit: PageVisit, recommender: Recommender, goods: list[str]
+) -> None:
     visit.open(goods[0])
     held: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""`posrec serve` as a process of its own, and a plain client."""
+"""Starts `posrec serve` as a process, and asks it."""
 
 import http.client
 import json
@@ -59,7 +59,7 @@ class Server:
         return "127.0.0.1", self.port
 
     def open_files(self) -> int:
-        """Its connections among them."""
+        """The number of open files, connections among them."""
         return open_files(self.process.pid)
 
     def metric(self, name: str) -> float:
@@ -67,18 +67,24 @@ class Server:
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and not line.startswith("#"))
 
 
+def children(server: Server) -> list[int]:
+    """The process ids of the workers, or of an export."""
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(server.process.pid)], capture_output=True, check=False)
+    return [int(process) for process in listed.stdout.split()]
+
+
 def open_files(process: int) -> int:
     return len(os.listdir(f"/proc/{process}/fd"))  # noqa: PTH208
 
 
-STARVED = 400  # seconds for what is made at low priority, on a machine with much else to do
+STARVED = 400  # seconds for work at low priority on a busy machine
 
 
 def until(check: Callable[[], Any], seconds: float = 150) -> Any:
-    """What `check` gives once it is true; it is asked again and again, for long: the machine may be busy."""
+    """Call `check` until its value is true, and return that. The limit is long, since the machine may be busy."""
     end = time.monotonic() + seconds
     while not (value := check()):
-        assert time.monotonic() < end, "it did not come to pass"
+        assert time.monotonic() < end, f"not true after {seconds} seconds"
         time.sleep(0.05)
     return value
 

@@ -1,4 +1,4 @@
-"""A real redis-server as a process of its own, on a free port."""
+"""Starts a real redis-server on a free port."""
 
 import shutil
 import signal
@@ -38,7 +38,7 @@ class Store:
 
     @contextmanager
     def hanging(self) -> Iterator[None]:
-        """Alive and connected, but it does nothing."""
+        """The process is stopped: connections stay open, but nothing is answered."""
         self.process.send_signal(signal.SIGSTOP)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Batches: together what comes together, a bound on what waits, and errors to whom they belong."""
+"""Batching: requests that arrive together, the bound on the queue, errors."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ import pytest
 from posrec.server.batching import Batcher, Overloaded
 
 
-def test_what_comes_while_computing_is_computed_together() -> None:
+def test_requests_that_arrive_while_computing_form_the_next_batches() -> None:
     sizes: list[int] = []
     going = threading.Event()
 
@@ -19,7 +19,7 @@ def test_what_comes_while_computing_is_computed_together() -> None:
         return [2 * number for number in numbers]
 
     async def play() -> list[int]:
-        batcher = Batcher(double, most=4, observe=sizes.append)
+        batcher = Batcher(double, max_batch=4, observe=sizes.append)
         batcher.start()
         first = asyncio.create_task(batcher.ask(1))
         await asyncio.sleep(0.05)
@@ -34,7 +34,7 @@ def test_what_comes_while_computing_is_computed_together() -> None:
     assert sizes == [1, 4, 4, 1]
 
 
-def test_more_than_may_wait_are_refused_and_the_rest_answered() -> None:
+def test_a_full_queue_refuses_more_and_answers_the_rest() -> None:
     going = threading.Event()
 
     def slow(numbers: Sequence[int]) -> Sequence[int]:
@@ -42,17 +42,17 @@ def test_more_than_may_wait_are_refused_and_the_rest_answered() -> None:
         return numbers
 
     async def play() -> None:
-        batcher = Batcher(slow, queue=3, most=2)
+        batcher = Batcher(slow, queue=3, max_batch=2)
         batcher.start()
-        taken = [asyncio.create_task(batcher.ask(0))]
+        accepted = [asyncio.create_task(batcher.ask(0))]
         await asyncio.sleep(0.05)
-        taken += [asyncio.create_task(batcher.ask(number)) for number in (1, 2, 3)]
+        accepted += [asyncio.create_task(batcher.ask(number)) for number in (1, 2, 3)]
         await asyncio.sleep(0.05)
         with pytest.raises(Overloaded):
             await batcher.ask(4)
-        taken[2].cancel()  # gave up: is not computed, and is in nobody's way
+        accepted[2].cancel()  # a cancelled request is not computed
         going.set()
-        answers = await asyncio.gather(*taken, return_exceptions=True)
+        answers = await asyncio.gather(*accepted, return_exceptions=True)
         assert [answers[0], answers[1], answers[3]] == [0, 1, 3]
         assert isinstance(answers[2], asyncio.CancelledError)
         await batcher.stop()
@@ -60,7 +60,7 @@ def test_more_than_may_wait_are_refused_and_the_rest_answered() -> None:
     asyncio.run(play())
 
 
-def test_an_error_is_told_and_the_next_batch_goes_on() -> None:
+def test_an_error_is_raised_and_the_next_batch_is_computed() -> None:
     def picky(numbers: Sequence[int]) -> list[float]:
         return [1 / number for number in numbers]
 
@@ -77,7 +77,7 @@ def test_an_error_is_told_and_the_next_batch_goes_on() -> None:
 
 
 class Clock:
-    """Time passes with what is computed and not otherwise, however busy the machine is."""
+    """A clock that only computing moves, so that a busy machine changes nothing."""
 
     def __init__(self) -> None:
         self.now = 1.0
@@ -92,12 +92,12 @@ class Clock:
         return seconds
 
 
-def test_fewer_may_wait_where_they_would_wait_long() -> None:
-    """With 40 ms a request two more are answered within a tenth of a second, though a thousand may wait."""
+def test_the_queue_is_shorter_where_requests_take_long() -> None:
+    """At 40 ms a request only two fit into MAX_WAIT, although the queue has room for a thousand."""
     clock = Clock()
 
     async def play() -> list[Any]:
-        batcher = Batcher(clock.compute, queue=1000, most=1, clock=clock)
+        batcher = Batcher(clock.compute, queue=1000, max_batch=1, clock=clock)
         batcher.start()
         await batcher.ask(0.04)
         asked = [asyncio.create_task(batcher.ask(0.04)) for _ in range(20)]
@@ -110,11 +110,11 @@ def test_fewer_may_wait_where_they_would_wait_long() -> None:
     assert [type(answer) for answer in answers[2:]] == [Overloaded] * 18
 
 
-def test_short_batches_are_computed_on_the_spot_and_long_ones_aside() -> None:
+def test_short_batches_are_computed_inline_and_long_ones_in_the_thread() -> None:
     clock = Clock()
 
     async def play() -> int:
-        batcher = Batcher(clock.compute, on_the_spot=True, clock=clock)
+        batcher = Batcher(clock.compute, inline=True, clock=clock)
         batcher.start()
         for pause in (0.001, 0.001, 0.5, 0.001):
             assert await batcher.ask(pause) == pause
@@ -122,5 +122,5 @@ def test_short_batches_are_computed_on_the_spot_and_long_ones_aside() -> None:
         return threading.get_ident()
 
     here = asyncio.run(play())
-    # The first is not known to be short yet, and after the long one nothing is for a while.
+    # The first is not known to be short yet, and the long one raises the average for a while.
     assert [thread == here for thread in clock.threads] == [False, True, True, False]

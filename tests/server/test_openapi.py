@@ -1,16 +1,14 @@
-"""schemathesis asks a running server whatever its OpenAPI document allows, and much that it forbids."""
+"""schemathesis sends a running server what its OpenAPI document allows, and much that it forbids."""
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.server.server_process import Server, serving
-from tests.server.store_process import PROGRAM, Store
+from tests.server.server_process import Server
+from tests.server.store_process import PROGRAM
 
 pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
@@ -18,23 +16,16 @@ pytest.importorskip("schemathesis")
 
 
 @pytest.fixture(scope="module")
-def server(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """With a session store, where there is one to be had."""
-    with ExitStack() as stack:
-        options: list[str] = []
-        if PROGRAM is not None:
-            store = Store(tmp_path_factory.mktemp("redis"))
-            store.start()
-            stack.callback(store.stop)
-            options = ["--session-store", f"redis://127.0.0.1:{store.port}/0"]
-        yield stack.enter_context(serving(trained, *options))
+def server(request: pytest.FixtureRequest) -> Server:
+    """With a session store, where redis-server is installed."""
+    found: Server = request.getfixturevalue("plain_server" if PROGRAM is None else "store_server")
+    return found
 
 
 def schemathesis(server: Server, folder: Path, *options: object) -> subprocess.CompletedProcess[str]:
-    """No 5xx; documented statuses, content types, headers and schemas; what does not fit is refused.
+    """Checks: no 5xx; documented statuses, content types, headers and schemas; invalid requests are refused.
 
-    That whatever fits is accepted is left out: to JSON Schema 5.0 is a whole number, and it can't know which items are
-    known.
+    `positive_data_acceptance` is left out: JSON Schema takes 5.0 for an integer, and does not know which items exist.
     """
     url = f"http://127.0.0.1:{server.port}/openapi/openapi.json"
     line = [sys.executable, "-m", "schemathesis.cli", "run", url, *map(str, options), "--no-color"]

@@ -1,4 +1,4 @@
-"""What docs/serving.md shows is answered, and the table of options is whole."""
+"""The examples and the table of options in docs/serving.md, the Dockerfile and the systemd unit."""
 
 import json
 import re
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -43,25 +44,35 @@ def test_every_option_is_described() -> None:
     assert options - described - {"--no-onnx"} == set()
 
 
-def test_the_dockerfile_copies_what_there_is_and_starts_the_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("options", "seconds"), [((), 10), (("--request-timeout", 3), 3), (("--patience", 4), 4)])
+def test_the_request_timeout_has_an_older_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[object, ...], seconds: float
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr("posrec.server.serve.serve", lambda settings, *_: started.append(settings))
+    assert command("serve", tmp_path, *options).code == 0
+    assert [settings.request_timeout for settings in started] == [seconds]
+
+
+def test_the_dockerfile_copies_existing_files_and_starts_the_server(tmp_path: Path) -> None:
     lines = (ROOT / "docs" / "Dockerfile").read_text(encoding="utf-8")
     copied = [name for line in re.findall(r"^COPY (.*) \S+$", lines, re.MULTILINE) for name in line.split()]
     assert {"pyproject.toml", "src"} <= set(copied)
     assert all((ROOT / name).exists() for name in copied)
     started = [json.loads(re.findall(rf"^{word} (.*)$", lines, re.MULTILINE)[0]) for word in ("ENTRYPOINT", "CMD")]
     program, *arguments = started[0]
-    outcome = command(*arguments, tmp_path / "nowhere")  # what stands in CMD's place: the run
+    outcome = command(*arguments, tmp_path / "nowhere")  # in the place of CMD: the run
     assert (program, len(started[1])) == ("posrec", 1)
     assert (outcome.code, "is not a run folder" in outcome.err) == (2, True)
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     unit = (ROOT / "docs" / "posrec.service").read_text(encoding="utf-8")
     (line,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
     program, *arguments = line.split()
     here = tmp_path / "posrec.service"
-    here.write_text(unit.replace(program, sys.executable))  # it must be there
+    here.write_text(unit.replace(program, sys.executable))  # the program must exist
     checked = subprocess.run(["systemd-analyze", "verify", here], capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
     arguments[arguments.index("/srv/posrec/run")] = str(tmp_path / "nowhere")

@@ -1,31 +1,19 @@
-"""Sessions kept in a real redis-server: clicks add up, expire, and the store may go and come back."""
-
-from collections.abc import Iterator
-from pathlib import Path
+"""Sessions in a real redis-server: clicks add up and expire, and the store may go down and come back."""
 
 import pytest
 
-from posrec.server.session_store import EXPIRY, KEPT, key
-from tests.server.server_process import Server, serving, until
+from posrec.server.session_store import EXPIRY, MAX_CLICKS, key
+from tests.server.server_process import Server, until
 from tests.server.store_process import PROGRAM, Store
 
 pytest.importorskip("litestar")
 pytest.importorskip("redis")
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="there is no redis-server here")
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed")
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    store = Store(tmp_path_factory.mktemp("redis"))
-    store.start()
-    yield store
-    store.stop()
-
-
-@pytest.fixture(scope="module")
-def server(trained: Path, store: Store) -> Iterator[Server]:
-    with serving(trained, "--session-store", f"redis://127.0.0.1:{store.port}/0") as server:
-        yield server
+@pytest.fixture
+def server(store_server: Server) -> Server:
+    return store_server
 
 
 def click(server: Server, session: str, item: object, **more: object) -> list[str]:
@@ -46,27 +34,27 @@ def test_clicks_add_up(server: Server, store: Store) -> None:
     assert 0 < store.client.ttl(key("anna")) <= EXPIRY == 1800
 
 
-def test_a_kept_session_comes_before_what_is_sent(server: Server) -> None:
+def test_stored_clicks_come_before_those_of_the_request(server: Server) -> None:
     click(server, "carl", "i3")
     assert best(server, "i4", session_id="carl") == best(server, "i3", "i4")
-    assert best(server, "i4", session_id="carl") == best(server, "i3", "i4")  # what is sent is not kept
+    assert best(server, "i4", session_id="carl") == best(server, "i3", "i4")  # the clicks of a request are not stored
     assert server.recommend(session_id="nobody").json()["popular"]
 
 
-def test_an_expired_session_starts_anew(server: Server, store: Store) -> None:
+def test_an_expired_session_starts_empty(server: Server, store: Store) -> None:
     click(server, "dora", "i3")
     store.client.pexpire(key("dora"), 1)
     until(lambda: not store.client.exists(key("dora")))
     assert click(server, "dora", "i4") == best(server, "i4")
 
 
-def test_only_the_latest_clicks_are_kept(server: Server, store: Store) -> None:
-    store.client.rpush(key("long"), *["i1"] * (KEPT + 50))
+def test_only_the_latest_clicks_are_stored(server: Server, store: Store) -> None:
+    store.client.rpush(key("long"), *["i1"] * (MAX_CLICKS + 50))
     click(server, "long", "i4")
-    assert store.client.llen(key("long")) == KEPT
+    assert store.client.llen(key("long")) == MAX_CLICKS
 
 
-def test_the_store_gone_and_back(server: Server, store: Store) -> None:
+def test_the_store_goes_down_and_comes_back(server: Server, store: Store) -> None:
     store.stop()
     try:
         down = server.ask("POST", "/v1/sessions/emil/click", {"item": "i3"})
@@ -82,23 +70,23 @@ def test_the_store_gone_and_back(server: Server, store: Store) -> None:
     assert server.metric("posrec_store_errors_total") >= 2
 
 
-def test_a_store_that_hangs_is_not_waited_for(server: Server, store: Store) -> None:
+def test_a_store_that_hangs_times_out(server: Server, store: Store) -> None:
     assert click(server, "fritz", "i3") == best(server, "i3")
     with store.hanging():
         assert server.ask("POST", "/v1/sessions/fritz/click", {"item": "i4"}).status == 503
         assert server.recommend("i3", session_id="fritz").status == 503
         assert server.recommend("i3").status == 200
     until(lambda: server.recommend("i5", session_id="fritz").status == 200)
-    # The store may have heard the click that it did not answer for.
+    # The store may have received the click that it did not answer.
     assert best(server, "i5", session_id="fritz") in (best(server, "i3", "i5"), best(server, "i3", "i4", "i5"))
 
 
-def test_types_are_as_strict_as_elsewhere(server: Server) -> None:
+def test_types_are_checked_strictly(server: Server) -> None:
     for wrong in ({"item": "i3", "k": "5"}, {"item": "i3", "exclude_seen": 0}, {"item": None}, {"item": "i3", "x": 1}):
         assert server.ask("POST", "/v1/sessions/gerd/click", wrong).status == 422
-    assert server.recommend(session_id="gerd").json()["popular"]  # nothing was kept
+    assert server.recommend(session_id="gerd").json()["popular"]  # nothing was stored
 
 
-def test_a_key_of_another_kind_is_no_crash(server: Server, store: Store) -> None:
+def test_a_key_of_another_redis_type_is_no_crash(server: Server, store: Store) -> None:
     store.client.set(key("odd"), "text")
     assert server.ask("POST", "/v1/sessions/odd/click", {"item": "i3"}).status == 503

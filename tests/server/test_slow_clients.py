@@ -1,4 +1,4 @@
-"""Clients that are slow, silent, gone or many: they are let go in time, and the others are answered meanwhile."""
+"""Clients that are slow, idle, gone or many: the server closes them in time and answers the others meanwhile."""
 
 import http.client
 import json
@@ -18,23 +18,23 @@ from tests.server.server_process import Server, serving, until
 pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 
-PATIENCE = 2.0  # seconds
+TIMEOUT = 2.0  # seconds
 PATHS = ("/v1/recommend", "/v1/explain")
-both = pytest.mark.parametrize("path", PATHS)
+both_paths = pytest.mark.parametrize("path", PATHS)
 BODY = json.dumps({"session": ["i3"]}).encode()
 COUNTABLE = Path("/proc/self/fd").is_dir()
-countable = pytest.mark.skipif(not COUNTABLE, reason="a server's open files can't be counted here")
+countable = pytest.mark.skipif(not COUNTABLE, reason="the open files of a process can't be counted here")
 
 
 @pytest.fixture(scope="module")
 def server(trained: Path) -> Iterator[Server]:
-    with serving(trained, "--patience", PATIENCE, "--log-requests") as server:
+    with serving(trained, "--request-timeout", TIMEOUT, "--log-requests") as server:
         yield server
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quiet(server: Server) -> int:
-    """Files that the server has open before anybody came; later ones may leave it with a few more of its own."""
+def baseline(server: Server) -> int:
+    """The files that the server has open before any client connects; later it may keep a few more open."""
     return server.open_files() if COUNTABLE else 0
 
 
@@ -47,12 +47,12 @@ def connected(server: Server, stack: ExitStack) -> socket.socket:
     return stack.enter_context(socket.create_connection(server.address, timeout=30))
 
 
-def well(server: Server) -> bool:
+def answers(server: Server) -> bool:
     return server.recommend("i3", k=1).status == 200
 
 
 def is_open(client: socket.socket) -> bool:
-    """Whether nothing came, not even the end."""
+    """Whether the server has neither sent anything nor closed the connection."""
     client.setblocking(False)
     try:
         client.recv(1)
@@ -67,31 +67,31 @@ def read_answer(client: socket.socket) -> tuple[int, dict[str, str]]:
     return answer.status, json.loads(answer.read())
 
 
-@both
-def test_a_head_and_then_nothing(server: Server, path: str) -> None:
+@both_paths
+def test_a_body_that_is_never_completed(server: Server, path: str) -> None:
     with ExitStack() as stack:
         waiting = [connected(server, stack) for _ in range(50)]
         for one in waiting:
             one.sendall(head(path, 100) + b'{"session"')
-        assert all(well(server) for _ in range(20))
+        assert all(answers(server) for _ in range(20))
         for one in waiting:
-            assert read_answer(one) == (408, {"error": "the body did not come within 2 seconds"})
+            assert read_answer(one) == (408, {"error": "the body was not received within 2 seconds"})
             assert one.recv(1) == b""  # and the connection is closed
     until(lambda: Counter((line["path"], line["status"]) for line in server.said("request"))[path, 408] == 50)
 
 
-@both
+@both_paths
 def test_a_body_that_comes_byte_by_byte(server: Server, path: str) -> None:
     with ExitStack() as stack:
         client = connected(server, stack)
         client.sendall(head(path, 10_000))
         answer = trickled(client, server)
         assert answer.startswith(b"HTTP/1.1 408 ")
-        assert b"did not come within 2 seconds" in answer
+        assert b"was not received within 2 seconds" in answer
 
 
 def test_a_head_that_comes_byte_by_byte(server: Server) -> None:
-    """Nothing is asked before a head ends, so nothing is answered: the connection is closed."""
+    """There is no request before its head ends, so nothing is answered: the connection is closed."""
     with ExitStack() as stack:
         fresh, used = connected(server, stack), connected(server, stack)
         used.sendall(head("/v1/recommend", len(BODY)) + BODY)
@@ -102,11 +102,11 @@ def test_a_head_that_comes_byte_by_byte(server: Server) -> None:
 
 
 def trickled(client: socket.socket, server: Server) -> bytes:
-    """What comes back to a client that sends a byte now and then, until the server closes; others are answered."""
+    """Send a byte now and then until the server closes; returns its answer. Other clients are answered meanwhile."""
     client.settimeout(0.1)
     answer, end = b"", time.monotonic() + 30
     while time.monotonic() < end:
-        assert well(server)
+        assert answers(server)
         try:
             client.sendall(b"x")
             piece = client.recv(65536)
@@ -117,7 +117,7 @@ def trickled(client: socket.socket, server: Server) -> bytes:
         if not piece:
             return answer
         answer += piece
-    raise AssertionError("it was never closed")
+    raise AssertionError("the connection was never closed")
 
 
 def test_a_slow_body_that_comes_in_time(server: Server) -> None:
@@ -126,13 +126,13 @@ def test_a_slow_body_that_comes_in_time(server: Server) -> None:
         client.sendall(head("/v1/recommend", len(BODY)))
         for place in range(0, len(BODY), 5):
             client.sendall(BODY[place : place + 5])
-            time.sleep(PATIENCE / 20)
+            time.sleep(TIMEOUT / 20)
         assert read_answer(client)[0] == 200
 
 
 @countable
 def test_answers_that_are_never_read(server: Server) -> None:
-    """Far more is answered than the sockets' buffers hold."""
+    """The answers are far larger than the buffers of the sockets."""
     before = server.open_files()
     body = json.dumps({"session": [f"{number:>100}" for number in range(10_000)]}).encode()
     with ExitStack() as stack:
@@ -141,13 +141,13 @@ def test_answers_that_are_never_read(server: Server) -> None:
             client.settimeout(0.3)
             with suppress(TimeoutError):  # the server stops reading
                 client.sendall((head("/v1/recommend", len(body)) + body) * 30)
-        assert all(well(server) for _ in range(20))
+        assert all(answers(server) for _ in range(20))
         until(lambda: server.open_files() <= before)
-    assert well(server)
+    assert answers(server)
 
 
-@both
-def test_clients_that_leave_in_the_middle(server: Server, path: str) -> None:
+@both_paths
+def test_clients_that_disconnect_early(server: Server, path: str) -> None:
     body = json.dumps({"session": [f"i{n % 30}" for n in range(1000)], **({} if "rec" in path else {"item": "i3"})})
     whole = head(path, len(body)) + body.encode()
     logged = len(server.log)
@@ -155,16 +155,16 @@ def test_clients_that_leave_in_the_middle(server: Server, path: str) -> None:
         for abruptly in (False, True):
             with socket.create_connection(server.address) as client:
                 client.sendall(whole[:place])
-                if abruptly:  # a reset rather than a goodbye
+                if abruptly:  # by a reset
                     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    assert all(well(server) for _ in range(20))
-    noted = [line["status"] for line in server.log[logged:] if line["message"] == "request" and line["path"] == path]
-    assert set(noted) <= {200, 499}  # it is nobody's error, and above all not the server's
+    assert all(answers(server) for _ in range(20))
+    statuses = [line["status"] for line in server.log[logged:] if line["message"] == "request" and line["path"] == path]
+    assert set(statuses) <= {200, 499}  # not an error of the server
     assert not [line for line in server.log[logged:] if line["level"] == "error"]
 
 
 @countable
-def test_2000_idle_connections(server: Server, quiet: int) -> None:
+def test_2000_idle_connections(server: Server, baseline: int) -> None:
     many = 2000
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < many + 500:
@@ -174,15 +174,15 @@ def test_2000_idle_connections(server: Server, quiet: int) -> None:
     try:
         with ExitStack() as stack:
             idle = [connected(server, stack) for _ in range(many)]
-            until(lambda: server.open_files() >= quiet + many)
-            assert all(well(server) for _ in range(50))
-            for _ in range(2):  # they are kept for the next request
+            until(lambda: server.open_files() >= baseline + many)
+            assert all(answers(server) for _ in range(50))
+            for _ in range(2):  # they are kept alive for the next request
                 for one in idle[::20]:
                     one.sendall(head("/v1/recommend", len(BODY)) + BODY)
                 assert {read_answer(one)[0] for one in idle[::20]} == {200}
-            time.sleep(PATIENCE + 2)  # silence is borne longer than half a request
+            time.sleep(TIMEOUT + 2)  # an idle connection may stay open for longer than an unfinished request
             assert all(is_open(one) for one in idle)
-        until(lambda: server.open_files() < quiet + 20)
-        assert well(server)
+        until(lambda: server.open_files() < baseline + 20)
+        assert answers(server)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -159,7 +159,10 @@ def serve(
         int, typer.Option(help="Refuse longer sessions; the model reads the latest clicks.", min=1, max=10_000)
     ] = 10_000,
     max_body: Annotated[int, typer.Option(help="Refuse larger requests, in bytes.", min=1024)] = 2 << 20,
-    patience: Annotated[float, typer.Option(help="Timeout in seconds for sending a request.", min=0.1)] = 10.0,
+    request_timeout: Annotated[
+        float, typer.Option("--request-timeout", help="Seconds a client may take to send its request.", min=0.1)
+    ] = 10.0,
+    patience: Annotated[float | None, typer.Option(hidden=True, help="The old name.", min=0.1)] = None,
     queue: Annotated[int, typer.Option(help="How many requests may wait in each worker; more get 503.", min=1)] = 128,
     allow_origin: Annotated[
         list[str] | None, typer.Option(help="Allow web pages of this origin (CORS). Can be repeated.")
@@ -182,8 +185,8 @@ def serve(
     except ImportError:
         raise not_installed("serving", "serve") from None
     settings = ServerSettings(
-        str(run), device, api_key, session_store, max_length, max_body, patience, queue, log_requests=log_requests,
-        onnx=onnx, allow_origin=tuple(allow_origin or ()), cache=str(cache) if cache else "",
+        str(run), device, api_key, session_store, max_length, max_body, patience or request_timeout, queue,
+        log_requests=log_requests, onnx=onnx, allow_origin=tuple(allow_origin or ()), cache=str(cache) if cache else "",
         index=index_settings(index),
     )  # fmt: skip
     run_server(settings, host, port, workers)

@@ -25,17 +25,17 @@ from posrec.recommend.results import Recommendations
 from posrec.recommend.session import EncodedSession
 from posrec.server.batching import Batcher, Overloaded
 from posrec.server.docs_page import docs_page
-from posrec.server.error_handlers import HANDLERS, NoSuchThing, NotReady
-from posrec.server.log import log_as_json, tell
+from posrec.server.error_handlers import HANDLERS, NotFound, NotReady
+from posrec.server.log import log_as_json, log_event
 from posrec.server.metrics import Metrics
-from posrec.server.middleware import Edge
+from posrec.server.middleware import Middleware
 from posrec.server.reload import LoadedRun, RunReloader
 from posrec.server.schemas import (  # fmt: skip
     ClickRequest,
+    ErrorAnswer,
     ExplainAnswer,
     ExplainRequest,
     ItemsAnswer,
-    Problem,
     RecommendRequest,
     RunAnswer,
 )
@@ -46,7 +46,7 @@ DECODER, ENCODER = msgspec.json.Decoder(RecommendRequest), msgspec.json.Encoder(
 PAGE = Path(__file__).parent / "page" / "index.html"
 MOST_EXPLAINING = 16  # explanations at a time; each scores its session once for every click
 PROBLEMS = {
-    status: ResponseSpec(Problem, generate_examples=False, description=about)
+    status: ResponseSpec(ErrorAnswer, generate_examples=False, description=about)
     for status, about in {
         400: "The body is not JSON, or a value in it can't be used.", 401: "The API key is missing or wrong.",
         408: "The body did not arrive in time.", 413: "The body is too large.", 415: "The Content-Type is not JSON.",
@@ -54,7 +54,9 @@ PROBLEMS = {
         503: "Overloaded, or not ready; try again after Retry-After seconds.",
     }.items()
 }  # fmt: skip
-NOT_FOUND = ResponseSpec(Problem, generate_examples=False, description="There is no such item, or no session store.")
+NOT_FOUND = ResponseSpec(
+    ErrorAnswer, generate_examples=False, description="There is no such item, or no session store."
+)
 PROBLEMS_AND_404 = {**PROBLEMS, 404: NOT_FOUND}
 
 
@@ -87,7 +89,7 @@ class Service:
         several = self.settings.workers > 1
         # With several workers on the cores, waiting to fill a batch costs more than it saves.
         limits = (self.settings.queue, self.settings.batch, 0.0 if several else self.settings.gather_ms / 1000)
-        self.batcher = Batcher(rank, *limits, self.observe, on_the_spot=several)
+        self.batcher = Batcher(rank, *limits, self.observe, inline=several)
         self.batcher.start()
         self.reloader.start()
         watching = asyncio.create_task(self.reloader.watch())
@@ -97,7 +99,7 @@ class Service:
         await self.batcher.stop()
         if self.store is not None:
             await self.store.close()
-        tell("stopped")
+        log_event("stopped")
 
     def observe(self, size: int) -> None:
         self.metrics.batch(size)
@@ -180,7 +182,7 @@ def routes(service: Service) -> list[Any]:
     async def explain_item(data: ExplainRequest) -> ExplainAnswer:
         recommender = service.loaded().recommender
         if recommender.number(str(data.item)) is None:
-            raise NoSuchThing(f"item {str(data.item)[:100]!r} is not known to the model")
+            raise NotFound(f"item {str(data.item)[:100]!r} is not known to the model")
         service.check_length(data.session)
         answer: ExplainAnswer = await service.in_thread(functools.partial(explain, recommender, data))
         return answer
@@ -224,7 +226,7 @@ def routes(service: Service) -> list[Any]:
     @get("/", media_type=MediaType.HTML, include_in_schema=False)
     async def page() -> Response[bytes]:
         if not PAGE.is_file():
-            raise NoSuchThing("there is no page here; /docs lists what there is")
+            raise NotFound("there is no page here; /docs lists what there is")
         return Response(PAGE.read_bytes(), media_type=MediaType.HTML)
 
     @get("/docs", media_type=MediaType.HTML, include_in_schema=False, sync_to_thread=False)
@@ -236,7 +238,7 @@ def routes(service: Service) -> list[Any]:
 
 def stored(service: Service) -> SessionStore:
     if service.store is None:
-        raise NoSuchThing("no sessions are stored here; start the server with --session-store redis://...")
+        raise NotFound("no sessions are stored here; start the server with --session-store redis://...")
     return service.store
 
 
@@ -247,13 +249,13 @@ def close_requests(app: Litestar) -> None:
             schema.additional_properties = False
 
 
-def create() -> Edge:
+def create() -> Middleware:
     """The application of one worker process; its settings are in the environment."""
     log_as_json()
     return application(ServerSettings.from_environment())
 
 
-def application(settings: ServerSettings) -> Edge:
+def application(settings: ServerSettings) -> Middleware:
     service = Service(settings)
     described = OpenAPIConfig(
         "posrec", posrec.__version__, path="/openapi", render_plugins=[JsonRenderPlugin(path="/openapi.json")]
@@ -269,4 +271,4 @@ def application(settings: ServerSettings) -> Edge:
         logging_config=None,
     )
     close_requests(app)
-    return Edge(app, settings, service.metrics, {"/v1/recommend": service.recommend_json})
+    return Middleware(app, settings, service.metrics, {"/v1/recommend": service.recommend_json})

@@ -1,11 +1,12 @@
-"""Requests that arrive together are computed together.
+"""Requests that arrive together are computed together, as one batch.
 
-One batch is computed at a time. A request that comes alone starts at once; where the last batch had company more is
-expected, and the first of a batch waits for it, at most `gather` seconds. Beyond a number that may wait a request is
-refused at once rather than answered late: `queue` of them, or fewer where they would wait for longer than LONGEST_WAIT.
+One batch is computed at a time. A request that arrives alone is computed at once. If the last batch held several
+requests, more are expected, and the next batch waits for them, at most `gather` seconds. When the queue is full a
+request is refused at once rather than answered late: at most `queue` requests may wait, or fewer where they would have
+to wait for longer than MAX_WAIT.
 
-Batches are computed in a thread of their own, so that requests are taken meanwhile. Where every core has a worker of
-its own the thread only gets in the way of what reads and answers: then short batches are computed `on_the_spot`.
+Batches are computed in a thread of their own, so that requests are read meanwhile. Where every core has a worker of its
+own, that thread competes with the event loop for the core; there, the event loop computes short batches `inline`.
 """
 
 import asyncio
@@ -15,53 +16,53 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-LONGEST_WAIT = 0.1  # seconds
-SHORT = 0.004  # seconds
-MEMORY = 0.9  # of the pace so far, when a batch adds to it
+MAX_WAIT = 0.1  # seconds
+INLINE_LIMIT = 0.004  # seconds; longer batches are computed in the thread
+SMOOTHING = 0.9  # the weight of the earlier average when a batch is added to it
 
 
 class Overloaded(RuntimeError):
-    """Too many requests wait already."""
+    """The queue is full."""
 
 
 class Batcher:
-    """`compute` takes a list of queries and gives a list of answers; `observe` hears of the size of each batch."""
+    """`compute` turns a list of queries into a list of answers; `observe` is called with the size of each batch."""
 
     def __init__(
         self,
         compute: Callable[[Sequence[Any]], Sequence[Any]],
         queue: int = 128,
-        most: int = 32,
+        max_batch: int = 32,
         gather: float = 0.001,
         observe: Callable[[int], None] = lambda size: None,
-        on_the_spot: bool = False,
+        inline: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.compute, self.queue, self.most, self.gather, self.observe = compute, queue, most, gather, observe
+        self.compute, self.queue, self.max_batch, self.gather, self.observe = compute, queue, max_batch, gather, observe
         self.waiting: deque[tuple[Any, asyncio.Future[Any], float]] = deque()
         self.arrived = asyncio.Event()
         self.full = asyncio.Event()
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-compute")
         self.task: asyncio.Task[None] | None = None
-        self.on_the_spot, self.clock = on_the_spot, clock
-        self.pace = 0.0  # seconds a request takes, of late
-        self.full_pace = 0.0  # and in full batches, where it takes least
-        self.last = 0  # the size of the last batch
-        self.ended = 0.0  # when it was done
+        self.inline, self.clock = inline, clock
+        self.seconds_each = 0.0  # a moving average of the seconds per request
+        self.seconds_each_full = 0.0  # the same in full batches, where it is smallest
+        self.last_size = 0  # of the last batch
+        self.last_end = 0.0  # when it was finished
 
     async def ask(self, query: Any) -> Any:
         self.refuse_more()
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.waiting.append((query, answer, self.clock()))
         self.arrived.set()
-        if len(self.waiting) >= self.most:
+        if len(self.waiting) >= self.max_batch:
             self.full.set()
         return await answer
 
     def refuse_more(self) -> None:
-        """Raises where as many wait as may; to be asked before there is any work with a request."""
-        in_time = int(LONGEST_WAIT / self.full_pace) if self.full_pace else self.queue
-        if len(self.waiting) >= min(self.queue, max(self.most, in_time)):
+        """Raise Overloaded where the queue is full; called before any other work is done for a request."""
+        in_time = int(MAX_WAIT / self.seconds_each_full) if self.seconds_each_full else self.queue
+        if len(self.waiting) >= min(self.queue, max(self.max_batch, in_time)):
             raise Overloaded
 
     def start(self) -> None:
@@ -71,50 +72,50 @@ class Batcher:
         loop = asyncio.get_running_loop()
         while True:
             await self.arrived.wait()
-            await self.gathered()
-            batch = [self.waiting.popleft() for _ in range(min(self.most, len(self.waiting)))]
+            await self.wait_for_more()
+            batch = [self.waiting.popleft() for _ in range(min(self.max_batch, len(self.waiting)))]
             if not self.waiting:
                 self.arrived.clear()
-            batch = [one for one in batch if not one[1].done()]  # whoever gave up meanwhile is not computed for
+            batch = [one for one in batch if not one[1].done()]  # without cancelled requests
             if not batch:
                 continue
-            self.last = len(batch)
+            self.last_size = len(batch)
             self.observe(len(batch))
             began = self.clock()
             try:
                 queries = [query for query, _, _ in batch]
-                if self.on_the_spot and 0 < self.pace * len(batch) < SHORT:
+                if self.inline and 0 < self.seconds_each * len(batch) < INLINE_LIMIT:
                     answers = self.compute(queries)
                 else:
                     answers = await loop.run_in_executor(self.thread, self.compute, queries)
                 for (_, future, _), answer in zip(batch, answers, strict=True):
                     if not future.done():
                         future.set_result(answer)
-            except Exception as error:  # whatever computing raises is the answer of every request in the batch
+            except Exception as error:  # every request of the batch gets the error
                 for _, future, _ in batch:
                     if not future.done():
                         future.set_exception(error)
-            self.ended = self.clock()
-            pace = (self.ended - began) / len(batch)
-            self.pace = smoothed(self.pace, pace)
-            if len(batch) == self.most:
-                self.full_pace = smoothed(self.full_pace, pace)
-            await asyncio.sleep(0)  # what was computed on the spot is answered before the next batch
+            self.last_end = self.clock()
+            seconds = (self.last_end - began) / len(batch)
+            self.seconds_each = smoothed(self.seconds_each, seconds)
+            if len(batch) == self.max_batch:
+                self.seconds_each_full = smoothed(self.seconds_each_full, seconds)
+            await asyncio.sleep(0)  # let inline answers be sent before the next batch
 
-    async def gathered(self) -> None:
-        """Wait for company, where some is expected."""
+    async def wait_for_more(self) -> None:
+        """Wait for more requests where the last batch suggests that they will come."""
         first = self.waiting[0][2]
-        if self.last < 2 or first - self.ended > self.gather or len(self.waiting) >= self.most:
+        if self.last_size < 2 or first - self.last_end > self.gather or len(self.waiting) >= self.max_batch:
             return
         left = first + self.gather - self.clock()
-        if left > 0.0002:  # a shorter sleep costs more than it gathers
+        if left > 0.0002:  # a shorter sleep costs more than it saves
             self.full.clear()
-            alarm = asyncio.get_running_loop().call_later(left, self.full.set)
+            timer = asyncio.get_running_loop().call_later(left, self.full.set)
             await self.full.wait()
-            alarm.cancel()
+            timer.cancel()
 
     async def stop(self) -> None:
-        """Once nothing waits any more."""
+        """Stop after all waiting requests are answered."""
         while self.waiting:
             await asyncio.sleep(0.005)
         if self.task is not None:
@@ -123,4 +124,4 @@ class Batcher:
 
 
 def smoothed(before: float, now: float) -> float:
-    return MEMORY * before + (1 - MEMORY) * now if before else now
+    return SMOOTHING * before + (1 - SMOOTHING) * now if before else now

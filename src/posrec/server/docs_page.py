@@ -1,4 +1,4 @@
-"""/docs: the interface as a page, made from its OpenAPI document, with nothing loaded from elsewhere."""
+"""/docs: a page made from the OpenAPI document. It loads nothing from other servers."""
 
 import json
 from html import escape
@@ -15,23 +15,23 @@ STYLE = (
 
 def docs_page(schema: dict[str, Any]) -> str:
     about = schema["info"]
-    sections = [
+    operations = [
         operation(path, method, one) for path, methods in schema["paths"].items() for method, one in methods.items()
         if isinstance(one, dict)
     ]  # fmt: skip
-    kinds = [
+    schemas = [
         f"<details id='{escape(name)}'><summary><code>{escape(name)}</code></summary>"
-        f"<pre>{escape(json.dumps(kind, indent=2))}</pre></details>"
-        for name, kind in schema.get("components", {}).get("schemas", {}).items()
+        f"<pre>{escape(json.dumps(one, indent=2))}</pre></details>"
+        for name, one in schema.get("components", {}).get("schemas", {}).items()
     ]
     return (
         "<!doctype html><html lang='en'><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<title>{escape(about['title'])} API</title><style>{STYLE}</style>"
         f"<h1>{escape(about['title'])} {escape(about['version'])}</h1>"
-        "<p>The same as <a href='/openapi/openapi.json'>OpenAPI, in JSON</a>. Errors are answered as "
+        "<p>Also available as an <a href='/openapi/openapi.json'>OpenAPI document</a>. Errors are answered as "
         '<code>{"error": "one plain sentence"}</code>.</p>'
-        f"<h2>Requests</h2>{''.join(sections)}<h2>Bodies</h2>{''.join(kinds)}</html>"
+        f"<h2>Requests</h2>{''.join(operations)}<h2>Bodies</h2>{''.join(schemas)}</html>"
     )
 
 
@@ -52,7 +52,7 @@ def operation(path: str, method: str, one: dict[str, Any]) -> str:
 
 
 def reference(holder: dict[str, Any]) -> str:
-    """A link to the body's kind."""
+    """A link to the schema of a body."""
     for content in holder.get("content", {}).values():
         name = str(content.get("schema", {}).get("$ref", "")).rpartition("/")[2]
         if name:

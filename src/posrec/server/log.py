@@ -1,4 +1,4 @@
-"""The server's log: one JSON object a line, on standard error."""
+"""The server's log: one JSON object per line, on standard error."""
 
 import json
 import logging
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 LOG = logging.getLogger("posrec.server")
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
@@ -24,12 +24,12 @@ class JsonLines(logging.Formatter):
 
 def log_as_json() -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonFormatter())
     logging.root.handlers = [handler]
     logging.root.setLevel(logging.WARNING)
     for name in ("posrec.server", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.INFO)
 
 
-def tell(message: str, level: int = logging.INFO, **fields: object) -> None:
+def log_event(message: str, level: int = logging.INFO, **fields: object) -> None:
     LOG.log(level, message, extra={"fields": fields})

@@ -1,108 +1,69 @@
-"""Counts and times in the Prometheus text format, summed over the worker processes.
+"""Counters and histograms for Prometheus, summed over the worker processes.
 
-Every worker keeps its numbers in a file of its own, mapped into memory; whoever is asked adds them all up. The file of
-a worker that died stays, so that no counter ever falls; only what it had waiting is left out.
+prometheus-client's multiprocess mode: every worker keeps its numbers in files of its own, and the worker that answers
+/metrics adds up all of them. The files of a dead worker stay, so that no counter ever falls; only its queue length is
+removed (`forget_queue`). The mode is chosen when prometheus_client is imported: the environment variable
+PROMETHEUS_MULTIPROC_DIR must be set before this module is imported (`ServerSettings.to_environment` does so).
 """
 
-import mmap
-import os
-from bisect import bisect_left
+import re
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 SECONDS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5)
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 PATHS = ("/v1/recommend", "/v1/explain", "/v1/items", "/v1/run", "/v1/sessions", "other")
 CLASSES = ("2xx", "3xx", "4xx", "5xx")
-EVENTS = ("unknown_items", "refused", "reloads", "failed_reloads", "store_errors")
-HELP = {
+EVENTS = {
     "unknown_items": "Clicks on items that the model does not know.",
-    "refused": "Requests answered 503: too many waited, or the run or the session store was not there.",
-    "reloads": "Runs taken over after they were replaced on disk.",
-    "failed_reloads": "Replaced runs that could not be taken over.",
+    "refused": "Requests answered 503: the queue was full, or the run or the session store was not available.",
+    "reloads": "Runs that were replaced on disk and loaded.",
+    "failed_reloads": "Runs that were replaced on disk and could not be loaded.",
     "store_errors": "Requests that the session store did not answer.",
 }
-FIELDS = (
-    [f"seconds {bound}" for bound in (*SECONDS, "+Inf")]
-    + ["seconds sum"]
-    + [f"size {bound}" for bound in (*SIZES, "+Inf")]
-    + ["size sum", "queue"]
-    + [f"{path} {status}" for path in PATHS for status in CLASSES]
-    + list(EVENTS)
-)
-PLACE: dict[Any, int] = {name: place for place, name in enumerate(FIELDS)}
-PLACE |= {(path, int(status[0])): PLACE[f"{path} {status}"] for path in PATHS for status in CLASSES}
 
 
 class Metrics:
+    """What one worker counts. `folder` holds the files of all workers."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.path = folder / f"{os.getpid()}.metrics"
-        self.path.write_bytes(bytes(8 * len(FIELDS)))
-        with self.path.open("r+b") as file:
-            # Not a numpy array: that takes several times as long to add one.
-            self.numbers = memoryview(mmap.mmap(file.fileno(), 0)).cast("d")
+        registry = self.registry = CollectorRegistry()
+        # `labels` costs more than counting does, so each series is looked up once. This also shows all series from 0.
+        requests = Counter("posrec_requests", "Requests by path and status.", ("path", "status"), registry=registry)
+        self.requests = {(path, int(status[0])): requests.labels(path, status) for path in PATHS for status in CLASSES}
+        self.events = {name: Counter(f"posrec_{name}", about, registry=registry) for name, about in EVENTS.items()}
+        self.seconds = Histogram(
+            "posrec_recommend_seconds", "Time to answer /v1/recommend.", buckets=SECONDS, registry=registry
+        )
+        self.sizes = Histogram("posrec_batch_size", "Sessions computed together.", buckets=SIZES, registry=registry)
+        self.queue = Gauge("posrec_queue_length", "Requests that wait.", multiprocess_mode="livesum", registry=registry)
 
     def count(self, event: str, number: int = 1) -> None:
-        self.numbers[PLACE[event]] += number
+        self.events[event].inc(number)
 
     def waiting(self, number: int) -> None:
-        self.numbers[PLACE["queue"]] = number
+        self.queue.set(number)
 
     def batch(self, size: int) -> None:
-        self.numbers[PLACE["size 1"] + bisect_left(SIZES, size)] += 1
-        self.numbers[PLACE["size sum"]] += size
+        self.sizes.observe(size)
 
     def request(self, path: str, status: int, seconds: float) -> None:
         known = path if path in PATHS else "/v1/sessions" if path.startswith("/v1/sessions/") else "other"
-        self.numbers[PLACE[known, status // 100]] += 1
+        self.requests[known, status // 100].inc()
         if known == "/v1/recommend":
-            self.numbers[PLACE["seconds 0.001"] + bisect_left(SECONDS, seconds)] += 1
-            self.numbers[PLACE["seconds sum"]] += seconds
-
-    def totals(self) -> dict[str, float]:
-        total = np.zeros(len(FIELDS))
-        for path in self.folder.glob("*.metrics"):
-            numbers = np.fromfile(path, np.float64)
-            if numbers.shape != total.shape:
-                continue  # of a worker that is just being started
-            if not alive(int(path.stem)):
-                numbers[PLACE["queue"]] = 0
-            total += numbers
-        return dict(zip(FIELDS, total.tolist(), strict=True))
+            self.seconds.observe(seconds)
 
     def text(self) -> str:
-        totals = self.totals()
-        lines = [*histogram("posrec_recommend_seconds", "Time to answer /v1/recommend.", "seconds", SECONDS, totals)]
-        lines += histogram("posrec_batch_size", "Sessions computed together.", "size", SIZES, totals)
-        lines += ["# HELP posrec_queue_length Requests that wait.", "# TYPE posrec_queue_length gauge"]
-        lines += [f"posrec_queue_length {totals['queue']:.0f}"]
-        lines += ["# HELP posrec_requests_total Requests by path and status.", "# TYPE posrec_requests_total counter"]
-        for path in PATHS:
-            for status in CLASSES:
-                number = totals[f"{path} {status}"]
-                lines.append(f'posrec_requests_total{{path="{path}",status="{status}"}} {number:.0f}')
-        for event in EVENTS:
-            name = f"posrec_{event}_total"
-            lines += [f"# HELP {name} {HELP[event]}", f"# TYPE {name} counter", f"{name} {totals[event]:.0f}"]
-        return "\n".join(lines) + "\n"
+        """The sums over all workers, in the Prometheus text format."""
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry, str(self.folder))  # type: ignore[no-untyped-call]
+        # The library writes bounds as le="8.0"; these have always been le="8", which dashboards may ask for.
+        return re.sub(r'(posrec_batch_size_bucket{le="\d+)\.0"', r'\1"', generate_latest(registry).decode())
 
 
-def histogram(name: str, about: str, field: str, bounds: tuple[float, ...], totals: dict[str, float]) -> list[str]:
-    lines, number = [f"# HELP {name} {about}", f"# TYPE {name} histogram"], 0.0
-    for bound in (*bounds, "+Inf"):
-        number += totals[f"{field} {bound}"]
-        lines.append(f'{name}_bucket{{le="{bound}"}} {number:.0f}')
-    return [*lines, f"{name}_sum {totals[f'{field} sum']:.6f}", f"{name}_count {number:.0f}"]
-
-
-def alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
+def forget_queue(process: int, folder: Path) -> None:
+    """A worker has died, so nothing waits in it any more. Its counters stay."""
+    mark_process_dead(process, str(folder))  # type: ignore[no-untyped-call]

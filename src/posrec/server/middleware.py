@@ -1,4 +1,4 @@
-"""What every request passes before its route: the API key, the time a client may take, counts and the log."""
+"""What every request passes before its route: API key, content type, request timeout, metrics and the log."""
 
 import asyncio
 import hmac
@@ -9,122 +9,123 @@ from typing import Any
 
 import msgspec
 
-from posrec.server.error_handlers import TooLarge, said
-from posrec.server.log import tell
+from posrec.server.error_handlers import TooLarge, error_response
+from posrec.server.log import log_event
 from posrec.server.metrics import Metrics
-from posrec.server.request_timeout import Patience
-from posrec.server.schemas import Problem
+from posrec.server.schemas import ErrorAnswer
 from posrec.server.settings import ServerSettings
+from posrec.server.timeouts import RequestTimeout
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
-Quick = Callable[[bytes], Awaitable[bytes]]  # a request's body -> its answer's
+QuickHandler = Callable[[bytes], Awaitable[bytes]]  # the body of a request -> the body of its answer
 
 CLOSE = (b"connection", b"close")
-GONE = 499  # what is noted of a client that left before its answer
-# What a body of JSON may be called. Text and forms as well: fetch and `curl -d` say so unless told otherwise.
-JSON = (b"application/json", b"text/plain", b"application/x-www-form-urlencoded")
-OPEN = ("/", "/healthz", "/readyz", "/docs", "/openapi/openapi.json")  # without a key
+CLIENT_CLOSED = 499  # counted and logged where a client disconnected before its answer
+# Content types that are accepted for JSON. `fetch` and `curl -d` send text and form types by default.
+JSON_TYPES = (b"application/json", b"text/plain", b"application/x-www-form-urlencoded")
+PUBLIC_PATHS = ("/", "/healthz", "/readyz", "/docs", "/openapi/openapi.json")  # need no API key
 
 
-class Visit:
-    """One request on its way: its body's end and its answer's status are noted as they pass."""
+class TrackedRequest:
+    """One request: notices the end of its body and records the status of its answer."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, patience: Patience, metrics: Metrics) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, timeout: RequestTimeout, metrics: Metrics) -> None:
         self.began, self.seconds, self.status = time.perf_counter(), 0.0, 0
-        self.scope, self.receive_, self.send_, self.patience, self.metrics = scope, receive, send, patience, metrics
-        self.ended, self.gone = False, False
+        self.scope, self.receive_, self.send_, self.timeout, self.metrics = scope, receive, send, timeout, metrics
+        self.received, self.disconnected = False, False  # the whole body; the client has left
         task = asyncio.current_task()
         assert task is not None
         self.task = task
-        patience.begin(task)
+        timeout.start(task)
 
     async def receive(self) -> Any:
         message = await self.receive_()
         if not message.get("more_body", False):
-            self.ended, self.gone = True, message["type"] == "http.disconnect"
-            self.patience.end(self.task)
+            self.received, self.disconnected = True, message["type"] == "http.disconnect"
+            self.timeout.stop(self.task)
         return message
 
     async def send(self, message: Any) -> None:
         if message["type"] == "http.response.start":
-            self.patience.end(self.task)
-            self.ended = self.ended or not has_body(self.scope)
-            if not self.gone:  # else nobody is there to be told
-                self.note(message["status"])
-            if not self.ended:
+            self.timeout.stop(self.task)
+            self.received = self.received or not has_body(self.scope)
+            if not self.disconnected:
+                self.record(message["status"])
+            if not self.received:
                 message = {**message, "headers": [*message["headers"], CLOSE]}
-        elif not self.ended and not message.get("more_body", False):
+        elif not self.received and not message.get("more_body", False):
             await self.send_({**message, "more_body": True})
             await self.drain()
             message = {"type": "http.response.body", "body": b""}
         await self.send_(message)
 
-    def note(self, status: int) -> None:
-        """Before the answer leaves: who has it finds it counted, even if this process dies with sending it."""
+    def record(self, status: int) -> None:
+        """Count before sending, so that a crash never loses a count."""
         self.status, self.seconds = status, time.perf_counter() - self.began
         self.metrics.request(self.scope["path"], status, self.seconds)
         if status == 503:
             self.metrics.count("refused")
 
     async def drain(self) -> None:
-        """Read on after a refusal, but not for ever: a client whose sending is cut off does not get to read why."""
-        self.patience.begin(self.task)
+        """Read the rest of a refused body, up to the timeout: a client that is cut off can't read the answer."""
+        self.timeout.start(self.task)
         try:
-            while not self.ended:
+            while not self.received:
                 await self.receive()
         except asyncio.CancelledError:
-            if not self.patience.was_late(self.task):
+            if not self.timeout.has_expired(self.task):
                 raise
-            self.ended = True
+            self.received = True
 
 
-class Edge:
-    """An ASGI application around another."""
+class Middleware:
+    """An ASGI application that wraps another."""
 
-    def __init__(self, app: Any, settings: ServerSettings, metrics: Metrics, quick: dict[str, Quick]) -> None:
+    def __init__(self, app: Any, settings: ServerSettings, metrics: Metrics, quick: dict[str, QuickHandler]) -> None:
         self.app, self.settings, self.metrics = app, settings, metrics
-        # Pages of other origins need the headers that Litestar adds.
+        # With CORS, answers need the headers that Litestar adds.
         self.quick = {} if settings.allow_origin else quick
-        self.patience = Patience(settings.patience)
+        self.timeout = RequestTimeout(settings.request_timeout)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        visit = Visit(scope, receive, send, self.patience, self.metrics)
+        request = TrackedRequest(scope, receive, send, self.timeout, self.metrics)
         try:
-            await self.pass_on(scope, visit)
+            await self.dispatch(scope, request)
         except asyncio.CancelledError:
-            if not self.patience.was_late(visit.task):
+            if not self.timeout.has_expired(request.task):
                 raise
-            visit.note(408)  # and not by visit.send, which would wait for the rest once more
-            await refuse(visit.send_, 408, f"the body did not come within {self.patience.seconds:g} seconds", CLOSE)
+            request.record(408)  # request.send would wait for the rest of the body again, so this uses send_
+            sentence = f"the body was not received within {self.timeout.seconds:g} seconds"
+            await send_error(request.send_, 408, sentence, CLOSE)
         finally:
-            self.patience.end(visit.task)
-            if not visit.status:
-                visit.note(GONE)
+            self.timeout.stop(request.task)
+            if not request.status:
+                request.record(CLIENT_CLOSED)
             if self.settings.log_requests:
-                log(visit)
+                log_request(request)
 
-    async def pass_on(self, scope: Scope, visit: Visit) -> None:
+    async def dispatch(self, scope: Scope, request: TrackedRequest) -> None:
         path = scope["path"]
-        if self.settings.api_key and path not in OPEN and not self.has_key(scope):
-            await refuse(visit.send, 401, "an API key is needed: Authorization: Bearer KEY, or X-API-Key: KEY")
-        elif scope["method"] == "POST" and path.startswith("/v1/") and (kind := other_kind(scope)):
-            await refuse(visit.send, 415, f"the body must be JSON (application/json), not {kind[:100]}")
+        if self.settings.api_key and path not in PUBLIC_PATHS and not self.has_key(scope):
+            await send_error(request.send, 401, "an API key is needed: Authorization: Bearer KEY, or X-API-Key: KEY")
+        elif scope["method"] == "POST" and path.startswith("/v1/") and (kind := wrong_content_type(scope)):
+            await send_error(request.send, 415, f"the body must be JSON (application/json), not {kind[:100]}")
         elif path in self.quick and scope["method"] == "POST":
-            await self.answer(self.quick[path], visit)
+            await self.answer(self.quick[path], request)
         else:
-            await self.app(scope, visit.receive, visit.send)
+            await self.app(scope, request.receive, request.send)
 
-    async def answer(self, quick: Quick, visit: Visit) -> None:
-        """The road of most requests, without routing and what else a framework does for each."""
+    async def answer(self, quick: QuickHandler, request: TrackedRequest) -> None:
+        """Most requests take this path, without the cost of the framework's routing."""
         try:
             body, more = b"", True
             while more:
-                message = await visit.receive()
+                message = await request.receive()
                 if message["type"] == "http.disconnect":
                     return
                 body += message.get("body", b"")
@@ -132,12 +133,12 @@ class Edge:
                 if len(body) > self.settings.max_body:
                     raise TooLarge
             content = await quick(body)
-        except Exception as error:  # all errors are answered in one way
-            status, sentence, retry_after = said(error)
+        except Exception as error:  # all errors are answered in the same way
+            status, sentence, retry_after = error_response(error)
             later = [] if retry_after is None else [(b"retry-after", b"%d" % retry_after)]
-            await refuse(visit.send, status, sentence, *later)
+            await send_error(request.send, status, sentence, *later)
             return
-        await respond(visit.send, 200, content)
+        await send_json(request.send, 200, content)
 
     def has_key(self, scope: Scope) -> bool:
         assert self.settings.api_key is not None
@@ -149,32 +150,32 @@ class Edge:
         return False
 
 
-def log(visit: Visit) -> None:
-    level = logging.WARNING if visit.status >= 500 else logging.INFO
-    method, path, milliseconds = visit.scope["method"], visit.scope["path"], round(1000 * visit.seconds, 2)
-    tell("request", level, method=method, path=path, status=visit.status, ms=milliseconds)
+def log_request(request: TrackedRequest) -> None:
+    level = logging.WARNING if request.status >= 500 else logging.INFO
+    method, path, milliseconds = request.scope["method"], request.scope["path"], round(1000 * request.seconds, 2)
+    log_event("request", level, method=method, path=path, status=request.status, ms=milliseconds)
 
 
 def has_body(scope: Scope) -> bool:
-    """Whether the request's head tells of a body."""
-    heads = scope["headers"]
-    return any(name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in heads)
+    """Whether the headers announce a body."""
+    headers = scope["headers"]
+    return any(name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers)
 
 
-def other_kind(scope: Scope) -> str | None:
-    """What the body is said to be, where that is not JSON."""
+def wrong_content_type(scope: Scope) -> str | None:
+    """The Content-Type header, where it is not one for JSON."""
     for name, value in scope["headers"]:
         if name == b"content-type":
             kind: bytes = value.partition(b";")[0].strip().lower()
-            return None if kind in JSON or kind.endswith(b"+json") or not kind else kind.decode("latin-1")
+            return None if kind in JSON_TYPES or kind.endswith(b"+json") or not kind else kind.decode("latin-1")
     return None
 
 
-async def refuse(send: Send, status: int, sentence: str, *more: tuple[bytes, bytes]) -> None:
-    await respond(send, status, msgspec.json.encode(Problem(sentence)), *more)
+async def send_error(send: Send, status: int, sentence: str, *more: tuple[bytes, bytes]) -> None:
+    await send_json(send, status, msgspec.json.encode(ErrorAnswer(sentence)), *more)
 
 
-async def respond(send: Send, status: int, content: bytes, *more: tuple[bytes, bytes]) -> None:
+async def send_json(send: Send, status: int, content: bytes, *more: tuple[bytes, bytes]) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content)), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content})

@@ -1,4 +1,8 @@
-"""Several worker processes on one listening socket: started, replaced when they die, stopped together."""
+"""Several worker processes on one port: started, replaced when they die, stopped together.
+
+Every worker listens on a socket of its own with SO_REUSEPORT, and Linux spreads new connections over these sockets. A
+worker starts to listen once its run is loaded, so a worker that is being started gets no connections yet.
+"""
 
 import logging
 import os
@@ -10,93 +14,94 @@ import threading
 import time
 from pathlib import Path
 
-from posrec.server.balanced_acceptor import Share
-from posrec.server.connections import KEEP_ALIVE, Connections
-from posrec.server.log import log_as_json, tell
+from posrec.server.log import log_as_json, log_event
 from posrec.server.settings import ServerSettings
+from posrec.server.timeouts import KEEP_ALIVE, ConnectionTimeout
 
 BACKLOG = 4096
-FINISHING = 20  # seconds that requests under way have when the server is stopped
-SOCKET, PLACE = "POSREC_SERVER_SOCKET", "POSREC_SERVER_PLACE"
-SHARE = "connections"  # a file in the folder that the workers share
-PAUSE = 1.0  # seconds before a worker that died at once is started again
+GRACE_PERIOD = 20  # seconds to finish open requests when the server is stopped
+RESTART_PAUSE = 1.0  # seconds before a worker that died right after its start is started again
 
 
-def run_worker(listening: socket.socket, place: int | None = None) -> None:
-    """This process answers until it is told to stop; `place` is its number among those that share the socket."""
+def bind(host: str, port: int, shared: bool) -> socket.socket:
+    """A socket that does not listen yet; where `shared`, other sockets may be bound to the same address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if family == socket.AF_INET6:
+        bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    bound.bind((host, port))
+    return bound
+
+
+def run_worker(bound: socket.socket) -> None:
+    """Serve in this process until SIGTERM or Ctrl-C."""
     import uvicorn
 
-    settings = ServerSettings.from_environment()
-    connections = Connections(settings.patience)
+    timeout = ConnectionTimeout(ServerSettings.from_environment().request_timeout)
 
-    async def look() -> None:
-        connections.look(server.server_state.connections)
+    async def check_connections() -> None:
+        timeout.check(server.server_state.connections)
 
     config = uvicorn.Config(
         "posrec.server.app:create", factory=True, log_config=None, access_log=False, server_header=False,
-        lifespan="on", timeout_graceful_shutdown=FINISHING, timeout_keep_alive=KEEP_ALIVE, backlog=BACKLOG, ws="none",
-        callback_notify=look, timeout_notify=1,
+        lifespan="on", timeout_graceful_shutdown=GRACE_PERIOD, timeout_keep_alive=KEEP_ALIVE, backlog=BACKLOG,
+        ws="none", callback_notify=check_connections, timeout_notify=1,
     )  # fmt: skip
-    if place is None:
-        server = uvicorn.Server(config)
-    else:
-        from posrec.server.balanced_acceptor import SharingServer
-
-        server = SharingServer(config, Share(Path(settings.shared) / SHARE, place))
-    server.run(sockets=[listening])
+    server = uvicorn.Server(config)
+    server.run(sockets=[bound])
 
 
-def run_workers(listening: socket.socket, number: int) -> None:
-    """Keep `number` workers alive until told to stop (SIGTERM, Ctrl-C), then let them finish."""
+def run_workers(host: str, port: int, number: int) -> None:
+    """Keep `number` workers alive until SIGTERM or Ctrl-C, then let them finish their requests."""
+    from posrec.server.metrics import forget_queue
+
+    shared = Path(ServerSettings.from_environment().shared)
     stopping = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stopping.set())
-    share = Path(ServerSettings.from_environment().shared) / SHARE
-    Share.make(share, number)
-    workers = [(start(listening, place), time.monotonic()) for place in range(number)]
+    workers = [(start_worker(host, port), time.monotonic()) for _ in range(number)]
     while not stopping.wait(0.2):
-        for place, (worker, began) in enumerate(workers):
+        for place, (worker, started) in enumerate(workers):
             if worker.poll() is None:
                 continue
-            Share(share, place).leave()
-            tell("a worker died and is replaced", logging.ERROR, worker=worker.pid, code=worker.returncode)
-            if time.monotonic() - began < PAUSE:
-                stopping.wait(PAUSE)
-            workers[place] = (start(listening, place), time.monotonic())
+            forget_queue(worker.pid, shared)
+            log_event("a worker died and is replaced", logging.ERROR, worker=worker.pid, code=worker.returncode)
+            if time.monotonic() - started < RESTART_PAUSE:
+                stopping.wait(RESTART_PAUSE)
+            workers[place] = (start_worker(host, port), time.monotonic())
     for worker, _ in workers:
         worker.terminate()
-    end = time.monotonic() + FINISHING + 5
+    end = time.monotonic() + GRACE_PERIOD + 5
     for worker, _ in workers:
         try:
             worker.wait(max(0.1, end - time.monotonic()))
         except subprocess.TimeoutExpired:
             worker.kill()
             worker.wait()
-    tell("all workers stopped")
+    log_event("all workers stopped")
 
 
-def start(listening: socket.socket, place: int) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, SOCKET: str(listening.fileno()), PLACE: str(place)}
-    # A group of its own: Ctrl-C reaches the parent alone, and that tells the workers.
-    return subprocess.Popen(
-        [sys.executable, "-m", "posrec.server.processes"], pass_fds=[listening.fileno()], env=environment,
-        process_group=0,
-    )  # fmt: skip
+def start_worker(host: str, port: int) -> subprocess.Popen[bytes]:
+    # In a process group of its own, so that Ctrl-C reaches the parent alone, which then stops the workers.
+    return subprocess.Popen([sys.executable, "-m", "posrec.server.processes", host, str(port)], process_group=0)
 
 
 def follow_parent() -> None:
-    """A worker whose parent is gone stops as well: nobody would look after it."""
+    """Stop this worker when its parent is gone: nothing would stop or replace it any more."""
     parent = os.getppid()
 
-    def looking() -> None:
+    def watch() -> None:
         while os.getppid() == parent:
             time.sleep(1)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=looking, daemon=True).start()
+    threading.Thread(target=watch, daemon=True).start()
 
 
 if __name__ == "__main__":
     log_as_json()
     follow_parent()
-    run_worker(socket.socket(fileno=int(os.environ[SOCKET])), int(os.environ[PLACE]))
+    run_worker(bind(sys.argv[1], int(sys.argv[2]), shared=True))

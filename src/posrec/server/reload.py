@@ -18,7 +18,7 @@ from posrec.recommend.artifacts import NO_ARTIFACTS, ArtifactCache, Artifacts, f
 from posrec.recommend.recommender import Recommender
 from posrec.run import Run, load_run
 from posrec.server.item_search import ItemSearch
-from posrec.server.log import tell
+from posrec.server.log import log_event
 from posrec.server.metrics import Metrics
 
 POLL = 1.0  # seconds
@@ -70,7 +70,7 @@ class RunReloader:
         unusable = existing.minus(used)
         if problem is not None:
             reason = str(problem) or type(problem).__name__
-            tell(f"serving without the {unusable}, which can't be used", logging.WARNING, reason=reason)
+            log_event(f"serving without the {unusable}, which can't be used", logging.WARNING, reason=reason)
             if not isinstance(problem, NotInstalled | MemoryError):
                 unusable.remove()  # so that the next start builds it again
         return recommender, used, unusable
@@ -96,11 +96,11 @@ class RunReloader:
             self.problem = str(error) or type(error).__name__
             self.metrics.count("failed_reloads")
             kept = "the run loaded before stays" if self.current else "nothing can be recommended yet"
-            tell(f"{self.run} can't be served; {kept}", logging.ERROR, reason=self.problem)
+            log_event(f"{self.run} can't be served; {kept}", logging.ERROR, reason=self.problem)
             return
         self.problem = None
         ranker = self.current.recommender.ranker
-        tell(
+        log_event(
             "serving", run=str(self.run), why=why, by="onnx" if self.used.onnx else "torch",
             items=ranker.items, search=ranker.search_kind, recall=round(ranker.recall, 4),
         )  # fmt: skip
@@ -113,7 +113,7 @@ class RunReloader:
             try:
                 await self.check(loop)
             except Exception as error:  # the watcher must survive whatever happens to the folder
-                tell("could not check whether the run has changed", logging.ERROR, reason=str(error))
+                log_event("could not check whether the run has changed", logging.ERROR, reason=str(error))
 
     async def check(self, loop: asyncio.AbstractEventLoop) -> None:
         now = await loop.run_in_executor(None, stamp, self.run)
@@ -137,7 +137,7 @@ class RunReloader:
             if self.used != self.wanted:  # the next run, or the next start, tries again
                 missing = self.wanted.minus(self.used)
                 reason = failure(self.build)
-                tell(f"serving without the {missing}, which could not be built", logging.WARNING, reason=reason)
+                log_event(f"serving without the {missing}, which could not be built", logging.WARNING, reason=reason)
             self.stop_build()
 
     def stop_build(self) -> None:

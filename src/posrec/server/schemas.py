@@ -103,5 +103,5 @@ class RunAnswer(Struct):
     recall: float  # of the search, against the exact best 20
 
 
-class Problem(Struct):
+class ErrorAnswer(Struct):
     error: str

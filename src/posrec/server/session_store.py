@@ -1,4 +1,4 @@
-"""Sessions kept in Redis or Valkey: the latest clicks under a session id, forgotten after half an hour without one."""
+"""Sessions stored in Redis or Valkey: the latest clicks of each session, deleted after 30 minutes without a click."""
 
 import hashlib
 from collections.abc import Callable
@@ -7,11 +7,11 @@ from typing import Any
 from posrec.errors import InputError, not_installed
 
 EXPIRY = 30 * 60  # seconds
-KEPT = 200  # clicks; no model reads as many
-PATIENCE = 0.5  # seconds for the store to answer
+MAX_CLICKS = 200  # of a session; no model reads as many
+TIMEOUT = 0.5  # seconds for the store to answer
 
 
-class StoreDown(RuntimeError):
+class StoreUnavailable(RuntimeError):
     """The store did not answer."""
 
 
@@ -28,23 +28,23 @@ class SessionStore:
         self.errors = (redis.RedisError, OSError, TimeoutError)
         try:
             self.client: Any = redis.asyncio.Redis.from_url(
-                url, socket_timeout=PATIENCE, socket_connect_timeout=PATIENCE, decode_responses=True,
+                url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, decode_responses=True,
                 max_connections=64,
             )  # fmt: skip
         except ValueError as error:
             raise InputError(f"--session-store {url}: {error}") from None
 
     async def add(self, session: str, item: str) -> list[str]:
-        """The session's clicks with this one."""
+        """Add a click; returns all stored clicks of the session, the new one last."""
         name = key(session)
         try:
             async with self.client.pipeline(transaction=True) as pipe:
-                pipe.rpush(name, item).ltrim(name, -KEPT, -1).expire(name, EXPIRY).lrange(name, 0, -1)
+                pipe.rpush(name, item).ltrim(name, -MAX_CLICKS, -1).expire(name, EXPIRY).lrange(name, 0, -1)
                 clicks: list[str] = (await pipe.execute())[-1]
                 return clicks
         except self.errors as error:
             self.on_error()
-            raise StoreDown(str(error)) from None
+            raise StoreUnavailable(str(error)) from None
 
     async def clicks(self, session: str) -> list[str]:
         try:
@@ -52,12 +52,12 @@ class SessionStore:
             return clicks
         except self.errors as error:
             self.on_error()
-            raise StoreDown(str(error)) from None
+            raise StoreUnavailable(str(error)) from None
 
     async def close(self) -> None:
         await self.client.aclose()
 
 
 def key(session: str) -> str:
-    """A session id may hold anything and be of any length; its key is short and plain."""
+    """A session id may have any characters and any length, so the key is a hash of it."""
     return "posrec:session:" + hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""What `posrec serve` was asked for, handed to the worker processes as JSON in their environment."""
+"""The options of `posrec serve`, passed to the worker processes as JSON in their environment."""
 
 import os
 from pathlib import Path
@@ -16,22 +16,23 @@ class ServerSettings(msgspec.Struct, frozen=True):
     device: str = "cpu"
     api_key: str | None = None
     session_store: str | None = None
-    max_length: int = MOST_CLICKS  # clicks in a session that are accepted; the model reads the latest of them
+    max_length: int = MOST_CLICKS  # longer sessions are refused; the model reads the latest clicks
     max_body: int = 2 << 20  # bytes
-    patience: float = 10.0  # seconds that a client may take to send its request
-    queue: int = 128  # requests that may wait; more get 503
+    request_timeout: float = 10.0  # seconds that a client may take to send its request
+    queue: int = 128  # requests that may wait in a worker; more are answered 503
     batch: int = 32
-    gather_ms: float = 1.0  # with one worker
-    allow_origin: tuple[str, ...] = ()  # CORS is off unless origins are named
+    gather_ms: float = 1.0  # how long a single worker waits for more requests before it computes a batch
+    allow_origin: tuple[str, ...] = ()  # CORS is off unless origins are given
     log_requests: bool = False
-    onnx: bool = True  # compute by ONNX Runtime where the model can be exported
+    onnx: bool = True  # compute with ONNX Runtime where the model can be exported
     index: IndexSettings = IndexSettings()
-    cache: str = ""  # where is kept what is made of runs
+    cache: str = ""  # the folder for exported models and indexes
     workers: int = 1
-    shared: str = ""  # where the workers keep their counts
+    shared: str = ""  # the folder for the files that the workers share
 
     def to_environment(self) -> None:
         os.environ[VARIABLE] = msgspec.json.encode(self).decode()
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = self.shared  # prometheus_client reads it when it is imported
 
     @classmethod
     def from_environment(cls) -> "ServerSettings":

@@ -1,0 +1,33 @@
+"""Servers that several modules ask: starting one takes seconds."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.server_process import Server, serving
+from tests.server.store_process import PROGRAM, Store
+
+
+@pytest.fixture(scope="session")
+def plain_server(trained: Path) -> Iterator[Server]:
+    """`posrec serve` with its defaults."""
+    with serving(trained) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    if PROGRAM is None:
+        pytest.skip("redis-server is not installed")
+    store = Store(tmp_path_factory.mktemp("redis"))
+    store.start()
+    yield store
+    store.stop()
+
+
+@pytest.fixture(scope="session")
+def store_server(trained: Path, store: Store) -> Iterator[Server]:
+    """A server with a session store."""
+    with serving(trained, "--session-store", f"redis://127.0.0.1:{store.port}/0") as server:
+        yield server

@@ -29,7 +29,7 @@ from posrec.data.dataset import SessionDataset
 from posrec.evaluation.evaluate import evaluate
 from posrec.io import read_json, write_json
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.training.engine import Steps, make_optimizer, matmul_precision
+from posrec.training.epoch import EpochRunner, make_optimizer, matmul_precision
 from posrec.training.settings import Settings
 
 BASE = {"items": 10_000, "length": 10, "sessions": 10_000}
@@ -76,16 +76,16 @@ def measure(kind: str, sizes: dict[str, int], device: torch.device, batch: int, 
 def time_steps(
     model: PosRec, samples: SessionDataset, sizes: dict[str, int], device: torch.device, batch: int, steps: int
 ) -> list[float]:
-    """Seconds a step, by the engine that trains; the first ones, which compile and allot, are not counted."""
+    """Seconds for a training step; the first steps, which compile and allocate memory, are not counted."""
     settings, taken = Settings(batch_size=batch), []
     model.train()
     with matmul_precision(settings, device):
         optimizer = make_optimizer(model, settings, device)
-        engine = Steps(model, optimizer, samples, settings, device, sizes["items"], sizes["length"])
-        order, at = engine.shuffled(0), 0
+        runner = EpochRunner(model, optimizer, samples, settings, device, sizes["items"], sizes["length"])
+        order, at = runner.shuffle(0), 0
         for turn in range(steps + 1):
             began = clock(device)
-            done = len(engine.run(order, at))
+            done = len(runner.run(order, at))
             if turn:
                 taken.append((clock(device) - began) / done)
             at += done

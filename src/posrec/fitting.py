@@ -18,7 +18,7 @@ from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation
 from posrec.io import RUN, WEIGHTS, save_tensors, write_json
 from posrec.models.base import CountingModel, SessionModel
-from posrec.models.own import find_spec, model_name
+from posrec.models.lookup import find_spec, model_name
 from posrec.models.registry import ModelSpec
 from posrec.progress import Progress
 from posrec.recommend.recommender import Recommender

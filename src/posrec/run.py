@@ -37,7 +37,7 @@ from posrec.io import (
     write_text,
 )
 from posrec.models.base import CountingModel, Model
-from posrec.models.own import find_spec
+from posrec.models.lookup import find_spec
 from posrec.models.registry import MODELS, ModelSpec
 
 METRICS, RANKS, POPULARITY = "metrics.json", "ranks.npy", "popularity.npy"

@@ -52,7 +52,7 @@ def test_tables_are_one_or_two() -> None:
     tied, untied = make(), make(tied=False)
     assert tied.item_vectors().data_ptr() == tied.embedding.weight.data_ptr()
     assert untied.item_vectors().data_ptr() == untied.out.weight.data_ptr() != untied.embedding.weight.data_ptr()
-    with pytest.raises(ValueError, match=r"hidden=4: with one table \(tied=true\) it must be d=6"):
+    with pytest.raises(ValueError, match=r"hidden must be d=6 with one item table \(tied=true\), not 4"):
         make(hidden=4)
     with pytest.raises(ValueError, match="layers=0"):
         make(layers=0)

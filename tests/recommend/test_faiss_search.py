@@ -121,7 +121,7 @@ def test_likely_sessions_follow_the_clicks(trained: Path) -> None:
     (["--set", "recall=2"], "recall=2.0 must be above 0"),
     (["--set", "probes=-1"], "neither can be negative"),
     (["--set", "lists=31"], "more than the 30 items"),
-    (["--set", "nlist=3"], "there is no setting 'nlist'; there are index, lists, probes, recall"),
+    (["--set", "nlist=3"], "there is no setting 'nlist'; choose one of index, lists, probes, recall"),
 ])  # fmt: skip
 def test_what_is_wrong_with_the_settings_is_told(trained: Path, tmp_path: Path, options: list[str], said: str) -> None:
     done = command("export", trained, "--index", tmp_path / "x.faiss", *options)

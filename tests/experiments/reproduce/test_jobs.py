@@ -112,7 +112,7 @@ def test_a_failure_is_kept_and_tried_again(
 ) -> None:
     broken, fine = Cell("shop", "posrec", {**TINY, "learning_rate": -1.0}), Cell("shop", "pop")
     outcomes = run(shop, tmp_path, broken, fine)
-    assert "learning_rate=-1.0 makes no sense" in (outcomes[broken.name].error or "")
+    assert "learning_rate must be above 0, not -1.0" in (outcomes[broken.name].error or "")
     assert outcomes[broken.name].metrics == {}
     assert outcomes[fine.name].error is None
 

@@ -34,7 +34,7 @@ from posrec.evaluation.metrics import CUTOFFS
 from posrec.experiments.reproduce.locks import taken
 from posrec.fitting import fit_run
 from posrec.io import read_json, whole_file, write_json
-from posrec.models.own import find_spec
+from posrec.models.lookup import find_spec
 from posrec.progress import Progress, SilentProgress
 from posrec.run import Run
 from posrec.training.log import LOG

@@ -174,7 +174,7 @@ def test_repeated_item_takes_its_earliest_and_latest_position() -> None:
 
 
 def test_heads_must_divide_d() -> None:
-    with pytest.raises(ValueError, match="heads=3 does not divide d=8"):
+    with pytest.raises(ValueError, match="heads=3 must divide d=8"):
         make(heads=3)
 
 

@@ -111,5 +111,5 @@ def test_dropout_is_for_training_alone() -> None:
 
 
 def test_heads_must_divide_d() -> None:
-    with pytest.raises(ValueError, match="heads=3 does not divide d=8"):
+    with pytest.raises(ValueError, match="heads=3 must divide d=8"):
         make(heads=3)

@@ -221,7 +221,7 @@ def test_other_losses_train_too(small: PreparedDataset, tmp_path: Path, loss: st
         ({"loss": "hinge"}, "loss must be one of auto, full, chunked, sampled, bpr, .*, not 'hinge'"),
         ({"protocol": "best"}, "protocol must be one of paper, early-stop, not 'best'"),
         ({"in_batch": False, "negatives": 0}, "negatives must be at least 1 without in_batch, not 0"),
-        ({"heads": 3}, "heads=3 does not divide"),
+        ({"heads": 3}, "heads=3 must divide"),
         ({"encoding": "abc"}, "encoding='abc' is not known"),
     ],
 )

@@ -35,7 +35,7 @@ class Model(nn.Module):
         return {}
 
     def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
-        """The attention weights of the clicks, [B, L], by the name of the term that they belong to, if there are any."""
+        """The attention weights of the clicks, [B, L], by the name of the term that they belong to, if any."""
         return {}
 
 

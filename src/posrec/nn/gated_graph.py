@@ -20,7 +20,7 @@ if torch.cuda.is_available():
 
 
 def message_graph(batch: SessionBatch, anchors: bool, normalize: bool) -> SessionGraph:
-    """The session graphs of a batch with the message weights A_in and A_out of Eq. (7), with or without anchor edges."""
+    """The session graphs of a batch with the message weights A_in and A_out of Eq. (7)."""
     graph = batch.build_graph(with_distances=anchors)
     last = graph.last(batch.lengths)
     return replace(graph, weights=message_weights(graph.edges, graph.distances, graph.repeated, last, normalize))

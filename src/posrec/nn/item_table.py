@@ -1,4 +1,4 @@
-"""The item vectors X, used twice by a model: as inputs for the clicks, and as outputs that the scores are products with.
+"""The item vectors X, used twice by a model: as inputs for the clicks, and as outputs for the scores.
 
 Both uses give the table a gradient. `look_up_and_table` adds the two in place, so that no second table of zeros is
 created and added at every step. The number of rows is rounded up to a multiple of eight, because products of odd sizes

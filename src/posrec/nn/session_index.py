@@ -1,8 +1,8 @@
 """SessionIndex: finds training sessions that share items with a session. It holds the items of each session, and the
 sessions of each item.
 
-Sessions are numbered from the newest, 0, so sorted lists of sessions begin with the newest. A session is a set of items,
-each at the position of its latest click.
+Sessions are numbered from the newest, 0, so sorted lists of sessions begin with the newest. A session is a set of
+items, each at the position of its latest click.
 """
 
 from collections.abc import Callable

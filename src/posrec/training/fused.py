@@ -51,7 +51,8 @@ class FusedStep:
         with torch.no_grad():
             self.update_others()
             adam(
-                self.table, self.table.grad, state, self.options, self.items, vectors, batch.targets, shares, result.logs
+                self.table, self.table.grad, state, self.options, self.items, vectors, batch.targets, shares,
+                result.logs,
             )  # fmt: skip
         return result.losses
 

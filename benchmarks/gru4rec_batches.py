@@ -1,4 +1,4 @@
-"""GRU4Rec trained on prefixes, as the engine does, against the session-parallel batches of its first paper.
+"""GRU4Rec trained on prefixes, as posrec does, against the session-parallel batches of its first paper.
 
     python benchmarks/gru4rec_batches.py --data posrec-demo/data --out results/gru4rec_batches.json
 
@@ -49,7 +49,7 @@ def parallel_epoch(model: GRU4Rec, adam: torch.optim.Optimizer, data: PreparedDa
 
 
 def walks(sessions: SessionDataset, rows: int, seed: int):
-    """(clicked, next, True where a session begins), [rows] each, until no session is left to go on with."""
+    """(item, next item, True where a session begins), [rows] each, until no session is left to fill a row."""
     order = torch.randperm(sessions.sessions, generator=torch.Generator().manual_seed(seed)).tolist()
     waiting = iter(order[rows:])
     at: Tensor = sessions.offsets[torch.tensor(order[:rows])].clone()

@@ -42,7 +42,7 @@ def fit(
         data: the dataset, from `posrec.prepare` or `posrec.load`.
         model: a name of `posrec models`, or a model of your own as `"my_model.py:MY_SPEC"`.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
-        progress: reports progress; by default nothing is shown.
+        progress: where to report progress; by default messages are printed to standard error.
         **settings: settings of the model and of its training, as in `posrec train --set` (docs/training.md).
 
     Returns:
@@ -85,7 +85,7 @@ def fit_run(
         settings: settings of the model and of its training by name; values may be text, as in `--set key=value`.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
         resume: continue the run in `out` from its latest checkpoint; the dataset and all settings must be the same.
-        progress: reports progress; by default nothing is shown.
+        progress: where to report progress; by default messages are printed to standard error.
         track: write the folder `tensorboard` too.
         resumable: save checkpoints.
 
@@ -151,7 +151,7 @@ def evaluate_run(run: Run, data: PreparedDataset, device: str = "auto", progress
         run: the run, from `load_run`.
         data: a dataset with the same items as the one that the run was trained on.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
-        progress: reports progress; by default nothing is shown.
+        progress: where to report progress; by default messages are printed to standard error.
 
     Returns:
         The metrics, and the rank of every test target.

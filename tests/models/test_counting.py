@@ -31,7 +31,7 @@ def make(name: str, log: list[list[int]] = LOG):
     return fitted(MODELS[name].build, MODELS[name].config(), log)
 
 
-def test_they_are_here() -> None:
+def test_these_models_count() -> None:
     assert COUNTING == ["pop", "spop", "itemknn", "vsknn", "stan"]
 
 

@@ -111,18 +111,6 @@ def test_any_batch_agrees_with_the_equations(
     assert torch.allclose(fast, torch.stack([slowly(model, session) for session in batch]), atol=close)
 
 
-@given(st.lists(sessions, min_size=1, max_size=4), st.integers(1, 6), st.integers(0, 40))
-def test_neither_padding_nor_capacity_changes_a_score(batch: list[list[int]], padding: int, spare: int) -> None:
-    model, made = make(), SessionBatch.of(batch)
-    padded = SessionBatch(torch.nn.functional.pad(made.items, (0, padding)), made.lengths)
-    roomy = replace(made, capacity=sum(map(len, batch)) + spare)
-    expected = model.scores(made)
-    assert torch.allclose(model.scores(padded), expected, atol=1e-12)
-    assert torch.allclose(model.scores(roomy), expected, atol=1e-12)
-    alone = torch.cat([model.scores(SessionBatch.of([session])) for session in batch])
-    assert torch.allclose(alone, expected, atol=1e-12)
-
-
 def test_capacity_changes_no_gradient() -> None:
     model, made = make(), SessionBatch.of([[1, 2, 1], [3], [4, 5]])
     gradients = []

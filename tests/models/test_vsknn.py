@@ -79,7 +79,7 @@ def test_any_log_agrees_with_the_equations(
 
 
 def test_an_unknown_weighting_is_refused() -> None:
-    with pytest.raises(ValueError, match="decay must be one of same, linear, .*, not 'steep'"):
+    with pytest.raises(ValueError, match=r"decay must be one of same, linear, .*, not 'steep'"):
         VSKNN(5, VSKNNConfig(decay="steep"))
 
 

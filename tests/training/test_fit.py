@@ -225,9 +225,7 @@ def test_other_losses_train_too(small: PreparedDataset, tmp_path: Path, loss: st
         ({"encoding": "abc"}, "encoding='abc' is not known"),
     ],
 )
-def test_settings_that_are_not_allowed_are_refused(
-    small: PreparedDataset, tmp_path: Path, settings: dict, message: str
-) -> None:
+def test_wrong_settings_are_refused(small: PreparedDataset, tmp_path: Path, settings: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         fit_run(small, "posrec", tmp_path / "run", settings, "cpu", progress=SilentProgress())
     assert not (tmp_path / "run" / WEIGHTS).exists()

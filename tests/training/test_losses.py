@@ -64,7 +64,7 @@ def test_a_drawn_target_is_no_negative() -> None:
 
 def test_the_loss_follows_the_catalogue_or_the_name() -> None:
     assert [loss_for(items) for items in (1000, 1_000_000, 5_000_000)] == ["full", "chunked", "sampled"]
-    with pytest.raises(ValueError, match="loss must be one of auto, .*, not 'hinge'"):
+    with pytest.raises(ValueError, match=r"loss must be one of auto, .*, not 'hinge'"):
         choose_loss("hinge", 10, torch.tensor([1, 2]))
 
 

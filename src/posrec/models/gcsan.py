@@ -61,7 +61,7 @@ class GCSAN(SessionModel):
     def __init__(self, items: int, config: GCSANConfig) -> None:
         super().__init__(items, config)
         if not 0 <= config.weight <= 1:
-            raise ValueError(f"weight={config.weight} must be between 0 and 1")
+            raise ValueError(f"weight must be between 0 and 1, not {config.weight}")
         self.embedding = ItemTable(items, config.d)
         self.graph = GatedGraph(config.d)
         self.attention = nn.ModuleList(SelfAttentionLayer(config.d, config.dropout) for _ in range(config.layers))

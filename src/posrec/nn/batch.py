@@ -23,9 +23,7 @@ class SessionBatch:
     lengths: Tensor
     targets: Tensor | None = None
     graph: SessionGraph | None = None  # if it is built already; training builds those of many batches at once
-    packing: Packing | None = (
-        None  # of the graph's nodes, or of the clicks if there is no graph; if it is built already
-    )
+    packing: Packing | None = None  # of the graph's nodes, or of the clicks if there is no graph; likewise
     capacity: int | None = None  # an upper bound on the clicks of all sessions, where shapes must not depend on data
     longest: int | None = None  # an upper bound on the clicks of a session, where L is not known (ONNX export)
 

@@ -9,7 +9,6 @@
 Each check is a function of a ModelSpec that raises an AssertionError. The package's own models pass all of them.
 """
 
-import json
 import random
 import tempfile
 from collections.abc import Callable, Sequence
@@ -17,13 +16,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from posrec.data.dataset import PreparedDataset, fingerprint, load
-from posrec.data.vocabulary import Vocabulary
+from posrec.data.dataset import PreparedDataset
 from posrec.fitting import evaluate_run, fit_run
 from posrec.io import WEIGHTS, load_tensors
 from posrec.models.base import CountingModel, Model, SessionModel
@@ -32,7 +29,10 @@ from posrec.nn.batch import SessionBatch
 from posrec.nn.item_table import MULTIPLE
 from posrec.progress import SilentProgress
 from posrec.run import load_run
+from posrec.testing.datasets import small_dataset, write_dataset
 from posrec.training.settings import Settings
+
+__all__ = ["check_model", "small_dataset", "write_dataset"]
 
 ITEMS = 37  # a prime, so that no other side of a tensor has as many
 SMALL = {"d": 16, "hidden": 16}  # for models that have such settings
@@ -259,50 +259,3 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 def random_sessions(count: int = 60, longest: int = 9) -> list[list[int]]:
     draw = random.Random(1)
     return [[draw.randint(1, ITEMS) for _ in range(draw.randint(1, longest))] for _ in range(count)]
-
-
-def small_dataset(
-    folder: Path, seed: int = 0, items: int = 30, sessions: int = 120, new_items: int = 3, prefix: str = ""
-) -> PreparedDataset:
-    """A prepared dataset with something to learn: item i is mostly followed by item i + 1.
-
-    The test part, a fifth of the training part, has `new_items` that training never saw. `prefix` begins every id.
-    """
-    draw = random.Random(seed)
-    parts: list[list[list[str]]] = []
-    for count, last in ((sessions, items), (sessions // 5, items + new_items)):
-        part = []
-        for _ in range(count):
-            session = [draw.randrange(last)]
-            for _ in range(draw.randrange(1, 7)):
-                session.append((session[-1] + 1) % last if draw.random() < 0.8 else draw.randrange(last))
-            part.append([f"{prefix}{item}" for item in session])
-        parts.append(part)
-    return write_dataset(folder, *parts)
-
-
-def write_dataset(folder: Path, train: list[list[str]], test: list[list[str]]) -> PreparedDataset:
-    """A prepared dataset of sessions in hand, as `posrec prepare` would write it, without polars."""
-    numbers: dict[str, int] = {}
-    for item in (item for session in [*train, *test] for item in session):
-        numbers.setdefault(item, len(numbers) + 1)
-    folder.mkdir(parents=True)
-    for name, sessions in (("train", train), ("test", test)):
-        flat = [numbers[item] for session in sessions for item in session]
-        np.save(folder / f"{name}_items.npy", np.array(flat, dtype=np.int32))
-        np.save(folder / f"{name}_offsets.npy", np.cumsum([0, *map(len, sessions)], dtype=np.int64))
-        np.save(folder / f"{name}_times.npy", np.arange(len(sessions), dtype=np.int64))
-    (folder / "vocabulary.json").write_text(Vocabulary(list(numbers)).to_json(), encoding="utf-8")
-    validation_start = len(train) - max(1, round(0.1 * len(train)))
-    counts: dict[str, int] = {
-        "clicks": sum(map(len, [*train, *test])), "items": len(numbers),
-        "train_items": len({item for session in train for item in session}),
-        "train_sessions": len(train), "test_sessions": len(test),
-        "train_samples": sum(map(len, train)) - len(train), "test_samples": sum(map(len, test)) - len(test),
-    }  # fmt: skip
-    manifest = {
-        "schema": 1, "validation_start": validation_start, "counts": counts, "steps": [],
-        "fingerprint": fingerprint(folder, validation_start),
-    }  # fmt: skip
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    return load(folder)

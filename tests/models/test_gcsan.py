@@ -31,9 +31,9 @@ def slowly(model: GCSAN, session: list[int]) -> Tensor:
         for node in hidden:
             logits = [(w_query @ hidden[node]) @ (w_key @ hidden[other]) / math.sqrt(8) for other in hidden]
             shares = [logit.exp() / sum(one.exp() for one in logits) for logit in logits]
-            heard = sum(share * (w_value @ hidden[other]) for share, other in zip(shares, hidden, strict=True))
-            inner = (layer.first.weight @ heard + layer.first.bias).clamp(min=0)
-            seen[node] = layer.second.weight @ inner + layer.second.bias + heard
+            attended = sum(share * (w_value @ hidden[other]) for share, other in zip(shares, hidden, strict=True))
+            inner = (layer.first.weight @ attended + layer.first.bias).clamp(min=0)
+            seen[node] = layer.second.weight @ inner + layer.second.bias + attended
         hidden = seen
     last, weight = session[-1], model.config.weight
     return weight * hidden[last] + (1 - weight) * nodes[last]

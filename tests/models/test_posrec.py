@@ -54,11 +54,11 @@ def slowly(model: PosRec, session: list[int]) -> Tensor:
             for weights in (incoming, outgoing):
                 total = max(sum(weights.values()), 1)
                 weights.update({other: value / total for other, value in weights.items()})
-        heard = torch.cat([
+        message = torch.cat([
             sum(incoming[other] * (w_in @ embedding[other] + b_in) for other in nodes),
             sum(outgoing[other] * (w_out @ embedding[other] + b_out) for other in nodes),
         ])  # fmt: skip
-        from_message = model.graph.from_message.weight @ heard + model.graph.from_message.bias
+        from_message = model.graph.from_message.weight @ message + model.graph.from_message.bias
         from_node = w_gates @ embedding[node] + b_gates
         reset, update = ((from_message + from_node)[part * d : (part + 1) * d].sigmoid() for part in (0, 1))
         new = (from_message[2 * d :] + reset * from_node[2 * d :]).tanh()

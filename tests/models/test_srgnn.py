@@ -28,8 +28,8 @@ def slowly(model: SRGNN, session: list[int]) -> Tensor:
     whole = torch.zeros_like(last)
     for item in session:
         (w_1, w_2), (c_1, c_2) = model.ask.weight.chunk(2), model.ask.bias.chunk(2)
-        asked = w_1 @ last + c_1 + w_2 @ nodes[item] + c_2
-        whole = whole + (model.weigh @ asked.sigmoid()) * nodes[item]
+        match = w_1 @ last + c_1 + w_2 @ nodes[item] + c_2
+        whole = whole + (model.weigh @ match.sigmoid()) * nodes[item]
     return model.join.weight @ torch.cat([last, whole]) + model.join.bias
 
 

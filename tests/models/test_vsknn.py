@@ -41,8 +41,8 @@ def slowly(log: list[list[int]], session: list[int], config: VSKNNConfig) -> lis
         latest = min(backward[item] for item in set(held) & set(session))
         for item in set(held):
             rare = math.log(len(log) / sum(item in other for other in log))
-            said = similarity * weight(config.decay, latest, len(session)) * (1 + config.idf * rare)
-            found[item] = found.get(item, 0) + said
+            value = similarity * weight(config.decay, latest, len(session)) * (1 + config.idf * rare)
+            found[item] = found.get(item, 0) + value
     return with_rest(found, log)
 
 

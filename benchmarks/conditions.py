@@ -1,4 +1,4 @@
-"""What every result says about where it was measured."""
+"""The machine and versions that every result records."""
 
 import os
 import platform

@@ -29,7 +29,7 @@ from posrec.data.dataset import SessionDataset
 from posrec.evaluation.evaluate import evaluate
 from posrec.io import read_json, write_json
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.training.engine import Steps, make_optimizer, matmul_precision
+from posrec.training.epoch import EpochRunner, make_optimizer, matmul_precision
 from posrec.training.settings import Settings
 
 BASE = {"items": 10_000, "length": 10, "sessions": 10_000}
@@ -51,7 +51,7 @@ WHY = {
 
 
 def make_sessions(sizes: dict[str, int]) -> SessionDataset:
-    """Sessions of `length` clicks and one more to predict, items drawn alike."""
+    """Sessions of `length` clicks and one more to predict; items are drawn uniformly."""
     random = torch.Generator().manual_seed(0)
     count, clicks = sizes["sessions"], sizes["length"] + 1
     items = torch.randint(1, sizes["items"] + 1, (count * clicks,), generator=random, dtype=torch.int32)
@@ -59,7 +59,7 @@ def make_sessions(sizes: dict[str, int]) -> SessionDataset:
 
 
 def measure(kind: str, sizes: dict[str, int], device: torch.device, batch: int, steps: int) -> dict[str, float]:
-    """Run in a process of its own: the milliseconds and the peak of one measure."""
+    """The milliseconds and the peak memory of one measurement; run in a process of its own."""
     torch.manual_seed(0)
     before = resident_mb()
     samples = make_sessions(sizes).to(device)
@@ -76,16 +76,16 @@ def measure(kind: str, sizes: dict[str, int], device: torch.device, batch: int, 
 def time_steps(
     model: PosRec, samples: SessionDataset, sizes: dict[str, int], device: torch.device, batch: int, steps: int
 ) -> list[float]:
-    """Seconds a step, by the engine that trains; the first ones, which compile and allot, are not counted."""
+    """Seconds for a training step; the first steps, which compile and allocate memory, are not counted."""
     settings, taken = Settings(batch_size=batch), []
     model.train()
     with matmul_precision(settings, device):
         optimizer = make_optimizer(model, settings, device)
-        engine = Steps(model, optimizer, samples, settings, device, sizes["items"], sizes["length"])
-        order, at = engine.shuffled(0), 0
+        runner = EpochRunner(model, optimizer, samples, settings, device, sizes["items"], sizes["length"])
+        order, at = runner.shuffle(0), 0
         for turn in range(steps + 1):
             began = clock(device)
-            done = len(engine.run(order, at))
+            done = len(runner.run(order, at))
             if turn:
                 taken.append((clock(device) - began) / done)
             at += done
@@ -93,7 +93,7 @@ def time_steps(
 
 
 def time_evaluation(model: PosRec, samples: SessionDataset, sizes: dict[str, int], device: torch.device) -> float:
-    """Seconds for EVALUATED samples, ranked against every item."""
+    """Seconds to rank all items for EVALUATED samples."""
     wanted = -(-EVALUATED // sizes["length"])
     clicks = torch.ones(sizes["items"] + 1)
     model.eval()
@@ -105,7 +105,7 @@ def time_evaluation(model: PosRec, samples: SessionDataset, sizes: dict[str, int
 
 
 def clock(device: torch.device) -> float:
-    """Seconds: of work on a CPU, of waiting for a GPU."""
+    """The time in seconds: CPU time on a CPU; on a GPU the time after all its work is done."""
     if device.type == "cpu":
         return time.process_time()
     torch.cuda.synchronize()
@@ -113,7 +113,7 @@ def clock(device: torch.device) -> float:
 
 
 def resident_mb() -> float:
-    """The most this process has had in memory so far."""
+    """The peak memory of this process so far, in megabytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # kilobytes on Linux
 
 
@@ -126,7 +126,7 @@ def name_of(sizes: dict[str, int]) -> str:
 
 
 def run_all(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Every cell that is not yet in the results, each written when it is done."""
+    """Measure everything that is not in the results yet, and write each result as soon as it is there."""
     report: dict[str, Any] = read_json(arguments.out) if arguments.out.exists() else {}
     kept = report.setdefault(arguments.device, {})
     about = {
@@ -167,7 +167,7 @@ def run_all(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def course(found: dict[str, Any], axis: str, measure: str) -> tuple[list[float], list[float]]:
-    """The sizes of an axis, and a measure at each."""
+    """The sizes of an axis, and the measurement at each."""
     values = [(value, found[name_of(sizes)][measure]) for name, value, sizes in cells() if name == axis]
     return [float(size) for size, _ in values], [float(measured) for _, measured in values]
 

@@ -1,4 +1,4 @@
-"""GRU4Rec trained on prefixes, as the engine does, against the session-parallel batches of its first paper.
+"""GRU4Rec trained on prefixes, as posrec does, against the session-parallel batches of its first paper.
 
     python benchmarks/gru4rec_batches.py --data posrec-demo/data --out results/gru4rec_batches.json
 
@@ -21,7 +21,7 @@ from posrec.data.dataset import PreparedDataset, SessionDataset, load
 from posrec.evaluation.evaluate import evaluate
 from posrec.io import write_json
 from posrec.models.gru4rec import GRU4Rec, GRU4RecConfig
-from posrec.training.engine import Steps, make_optimizer
+from posrec.training.epoch import EpochRunner, make_optimizer
 from posrec.training.losses import choose_loss
 from posrec.training.settings import Settings
 
@@ -29,8 +29,8 @@ CPU = torch.device("cpu")
 
 
 def prefix_epoch(model: GRU4Rec, adam: torch.optim.Optimizer, data: PreparedDataset, settings: Settings) -> None:
-    steps = Steps(model, adam, data.train, settings, CPU, data.train_items, model.config.max_length)
-    order = steps.shuffled(0)
+    steps = EpochRunner(model, adam, data.train, settings, CPU, data.train_items, model.config.max_length)
+    order = steps.shuffle(0)
     for step in range(order.steps):
         steps.run(order, step)
 
@@ -49,7 +49,7 @@ def parallel_epoch(model: GRU4Rec, adam: torch.optim.Optimizer, data: PreparedDa
 
 
 def walks(sessions: SessionDataset, rows: int, seed: int):
-    """(clicked, next, True where a session begins), [rows] each, until no session is left to go on with."""
+    """(item, next item, True where a session begins), [rows] each, until no session is left to fill a row."""
     order = torch.randperm(sessions.sessions, generator=torch.Generator().manual_seed(seed)).tolist()
     waiting = iter(order[rows:])
     at: Tensor = sessions.offsets[torch.tensor(order[:rows])].clone()

@@ -33,7 +33,7 @@ WARM_UP = 10
 
 
 class Floor:
-    """Hands out the same scores every time: what is left is evaluation itself."""
+    """Returns the same scores every time, so that only the evaluation itself is measured."""
 
     def __init__(self, items: int) -> None:
         self.table = torch.rand(2048, items)
@@ -55,7 +55,7 @@ def rank_all(model: Model, data: PreparedDataset, max_length: int) -> dict[str, 
 
 @torch.inference_mode()
 def one_by_one(model: Model, data: PreparedDataset, max_length: int, sessions: int) -> dict[str, float]:
-    """Milliseconds for one session, over samples from all of the test part."""
+    """Milliseconds for one session, over samples spread over the whole test part."""
     chosen = torch.linspace(0, len(data.test) - 1, sessions).long()
     batches = [collate(data.test, sample[None], max_length).trimmed() for sample in chosen]
     wall, cpu = [], []

@@ -82,7 +82,7 @@ def test_the_table_of_models(rows: dict[tuple[str, str], dict[str, Any]], second
 
 
 def test_posrecs_own_figures(rows: dict[tuple[str, str], dict[str, Any]], seconds: dict[tuple[str, str], str]) -> None:
-    shown = table(ROOT / "docs" / "training.md", "PosRec under the paper's protocol")
+    shown = table(ROOT / "docs" / "performance.md", "PosRec under the paper's protocol")
     for dataset, title in zip(DATASETS, ("Diginetica", "Yoochoose 1/64"), strict=True):
         figures = [spread(rows["overall", dataset]["PosRec"][metric]) for metric in METRICS]
         assert shown[title] == [*figures, seconds[dataset, "posrec"]]
@@ -90,7 +90,7 @@ def test_posrecs_own_figures(rows: dict[tuple[str, str], dict[str, Any]], second
 
 def test_what_choices_are_worth(rows: dict[tuple[str, str], dict[str, Any]]) -> None:
     """Single seeds from the records of their jobs, rows with ± from the report."""
-    text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     records = json.loads((RESULTS / "accuracy.json").read_text(encoding="utf-8"))["records"]
     usual = ("lambda2", 0.5)  # of PosRec on Yoochoose
     found = {

@@ -1,4 +1,4 @@
-"""Settings as key=value pairs: parsed, checked and laid over the dataclasses that hold them."""
+"""Settings given as key=value: parsed, and put into the dataclasses that hold them."""
 
 from dataclasses import fields, replace
 from typing import Any, get_args
@@ -7,36 +7,40 @@ from posrec.errors import InputError
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, Any]:
-    """["encoding=dpe"] -> {"encoding": "dpe"}."""
+    """Split `--set` options at their equals sign.
+
+    >>> parse_pairs(["encoding=dpe"])
+    {'encoding': 'dpe'}
+    """
     for pair in pairs:
         if pair.partition("=")[0] in ("", pair):
             raise InputError(f"--set {pair}: write key=value, e.g. --set encoding=dpe")
     return {pair.partition("=")[0]: pair.partition("=")[2] for pair in pairs}
 
 
-def split_settings(wanted: dict[str, str | Any], *defaults: Any) -> list[Any]:
-    """Lay `key=value` over several configs; each key goes to every config that has it, and must fit its type.
+def split_settings(settings: dict[str, str | Any], *defaults: Any) -> list[Any]:
+    """Copies of the configs `defaults` with `settings` in them; a setting goes to every config that has its name.
 
     >>> from posrec.training.settings import Settings
     >>> split_settings({"epochs": "2"}, Settings())[0].epochs
     2
     """
     known = {field.name for config in defaults for field in fields(config)}
-    for key in wanted:
+    for key in settings:
         if key not in known:
-            raise InputError(f"there is no setting {key!r}; there are {', '.join(sorted(known))}")
+            raise InputError(f"there is no setting {key!r}; choose one of {', '.join(sorted(known))}")
     return [
         replace(config, **{
-            field.name: parse(field.name, wanted[field.name], field.type)
+            field.name: parse(field.name, settings[field.name], field.type)
             for field in fields(config)
-            if field.name in wanted
+            if field.name in settings
         })
         for config in defaults
     ]  # fmt: skip
 
 
 def parse(key: str, value: Any, kind: Any) -> Any:
-    """A setting's text as its type; a value that is no text is taken as it is."""
+    """The text of a setting as a value of its type; a value that is not text is returned as it is."""
     if not isinstance(value, str):
         return value
     kinds = [kind, *get_args(kind)]
@@ -47,5 +51,5 @@ def parse(key: str, value: Any, kind: Any) -> Any:
             return None
         return int(value) if int in kinds else float(value) if float in kinds else value
     except (KeyError, ValueError):
-        wanted = "true or false" if bool in kinds else "a whole number" if int in kinds else "a number"
-        raise InputError(f"{key}={value} does not fit: it must be {wanted}") from None
+        allowed = "true or false" if bool in kinds else "a whole number" if int in kinds else "a number"
+        raise InputError(f"{key} must be {allowed}, not {value!r}") from None

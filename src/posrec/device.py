@@ -1,6 +1,6 @@
-"""Where the work is done: the device, the threads of a CPU, and what to do when memory does not suffice.
+"""The device to compute on, the threads of a CPU, and hints for runs that do not fit into memory.
 
-Nothing here imports torch before it is needed: the settings for threads must be made before torch is loaded.
+torch is imported inside functions, because the environment variables for threads must be set before it is loaded.
 """
 
 import math
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CGROUP = Path("/sys/fs/cgroup")
 THREADS = "OMP_NUM_THREADS"
-# How torch says on a CPU that memory is exhausted: as a RuntimeError like any other, but for its words.
+# On a CPU torch raises a plain RuntimeError if memory is exhausted; only these words in its message show it.
 OUT_OF_MEMORY = ("DefaultCPUAllocator", "allocate memory", "bad_alloc")
 
 
@@ -33,11 +33,11 @@ def choose_device(name: str) -> "torch.device":
 
 
 def share_cores() -> None:
-    """Settings for computing on cores that others use too; to be made before torch is loaded.
+    """Set environment variables for sharing cores with other processes; call it before torch is loaded.
 
-    Threads of OpenMP wait by spinning unless told otherwise: with two trainings on the same cores each burns the time
-    that the other needs. And OpenMP starts a thread for every core that it sees, also where a container's quota allows
-    fewer. Environment variables that are set already are respected.
+    By default OpenMP's threads spin while they wait, so that two trainings on the same cores slow each other down. And
+    OpenMP starts a thread for every core that it sees, even if a container's quota allows fewer. Variables that are set
+    already keep their values.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("KMP_BLOCKTIME", "0")  # the same for Intel's OpenMP
@@ -67,7 +67,7 @@ def affinity() -> set[int]:
 
 
 def cpu_quota(cgroup: Path = CGROUP) -> float:
-    """Cores' worth of time that the control group allows; infinite where there is no limit."""
+    """The CPU time that the control group allows, in cores; infinite if there is no limit."""
     try:  # version 2
         quota, period = (cgroup / "cpu.max").read_text().split()
         return math.inf if quota == "max" else int(quota) / int(period)

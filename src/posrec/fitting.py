@@ -1,4 +1,4 @@
-"""From a prepared dataset to a run: build the model, train or count, evaluate, write everything down."""
+"""From a prepared dataset to a run: build the model, train it or count, evaluate it, and write the run folder."""
 
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation
 from posrec.io import RUN, WEIGHTS, replace_array, save_tensors, write_json
 from posrec.models.base import CountingModel, SessionModel
-from posrec.models.own import find_spec, model_name
+from posrec.models.lookup import find_spec, model_name
 from posrec.models.registry import ModelSpec
 from posrec.progress import Progress
 from posrec.recommend.recommender import Recommender
@@ -35,9 +35,29 @@ def fit(
     progress: Progress | None = None,
     **settings: Any,
 ) -> Recommender:
-    """Train `model` on `data` and give what recommends with it; `Recommender.save` keeps it.
+    """Train a model on a prepared dataset.
 
-    `settings` are those of `posrec train --set`: fields of the model's config and of training.settings.Settings.
+    Args:
+        data: the dataset, from `posrec.prepare` or `posrec.load`.
+        model: a name of `posrec models`, or a model of your own as `"my_model.py:MY_SPEC"`.
+        device: "cpu", "cuda", or "auto": a GPU if there is one.
+        progress: where to report progress; by default messages are printed to standard error.
+        **settings: settings of the model and of its training, as in `posrec train --set` (docs/training.md).
+
+    Returns:
+        A Recommender with the trained model. Its `save(folder)` writes a run; without that nothing is kept on disk.
+
+    Raises:
+        InputError: if the model, the device or a setting is unknown, or a value is outside its range.
+
+    >>> import posrec, tempfile
+    >>> from pathlib import Path
+    >>> from posrec.testing import small_dataset
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     data = small_dataset(Path(folder) / "shop")
+    >>> recommender = posrec.fit(data, model="itemknn", neighbours=20)
+    >>> len(recommender.recommend(["1", "2"], k=3))
+    3
     """
     with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
         run, outcome = fit_run(data, model, Path(folder) / "run", settings, device, progress=progress, resumable=False)
@@ -55,14 +75,29 @@ def fit_run(
     track: bool = False,
     resumable: bool = True,
 ) -> tuple[Run, Evaluation]:
-    """Train `model` on `data` into the folder `out` and evaluate it on the test part.
+    """Train a model, evaluate it on the test part, and write everything into a run folder.
 
-    `model` is a name of the catalog, `my_model.py:MY_SPEC`, or a ModelSpec (docs/own_model.md).
-    `settings` are fields of the model's config and of training.settings.Settings, as text or as values.
-    With `track` the course of training is written for TensorBoard too. Unless `resumable` no checkpoints are written.
+    Args:
+        data: the dataset, from `posrec.prepare` or `posrec.load`.
+        model: a name of `posrec models`, `"my_model.py:MY_SPEC"`, or a ModelSpec (docs/own_model.md).
+        out: the run folder to create, or to continue with `resume`.
+        settings: settings of the model and of its training by name; values may be text, as in `--set key=value`.
+        device: "cpu", "cuda", or "auto": a GPU if there is one.
+        resume: continue the run in `out` from its latest checkpoint; the dataset and all settings must be the same.
+        progress: where to report progress; by default messages are printed to standard error.
+        track: write the folder `tensorboard` too.
+        resumable: save checkpoints.
+
+    Returns:
+        The run, and its evaluation on the test part.
+
+    Raises:
+        InputError: if an argument is not valid, or if `out` exists and can't be resumed.
+        RunStopped: if SIGINT or SIGTERM stopped the training; a checkpoint was saved.
+        RunFailed: if the loss was not a number.
     """
     progress = progress or Progress()
-    spec, where, path = find_spec(model), choose_device(device), Path(out)
+    spec, torch_device, path = find_spec(model), choose_device(device), Path(out)
     model_config, training = split_settings(settings or {}, spec.config(), Settings(**spec.settings))
     training.check()
     if track:
@@ -73,34 +108,34 @@ def fit_run(
             network = spec.build(data.train_items, model_config)
         except ValueError as error:
             raise InputError(str(error)) from None
-        goes_on = (path / RUN).exists()
+        exists = (path / RUN).exists()
         begin_run(path, model_name(model), model_config, training, data, resume)
-        with nullcontext() if goes_on else remove_run_that_never_started(path):
+        with nullcontext() if exists else remove_run_that_never_started(path):
             if isinstance(network, CountingModel):
                 network.count(data.train.items, data.train.offsets)
                 save_tensors(path / WEIGHTS, network.state_dict(), {})
             elif isinstance(network, SessionModel):
-                train(network, data, training, path, where, progress, resume, track, resumable)
+                train(network, data, training, path, torch_device, progress, resume, track, resumable)
         run = load_run(path, spec)
         return run, evaluate_run(run, data, device, progress)
 
 
 @contextmanager
 def remove_run_that_never_started(path: Path) -> Iterator[None]:
-    """A run that fails before anything of it was saved frees its folder: the next try has other settings."""
+    """Remove the run's folder if training fails before its first checkpoint, so that a new run can use it."""
     try:
         yield
     except Exception:
         if not any((path / name).exists() for name in (STATE, WEIGHTS)):
             for name in (RUN, VOCABULARY, POPULARITY, LOG):
                 (path / name).unlink(missing_ok=True)
-            with suppress(OSError):  # there is more in it, which is not ours
+            with suppress(OSError):  # the folder holds other files, which are not the run's
                 path.rmdir()
         raise
 
 
 def advice(spec: ModelSpec, model_config: Any, training: Settings) -> str:
-    """What to do about a run that does not fit in memory."""
+    """What a user can do if the run does not fit into memory."""
     if not spec.is_trained:
         return "train on less: posrec prepare --fraction keeps the most recent part"
     sizes = {**asdict(training), **asdict(model_config)}
@@ -109,7 +144,20 @@ def advice(spec: ModelSpec, model_config: Any, training: Settings) -> str:
 
 
 def evaluate_run(run: Run, data: PreparedDataset, device: str = "auto", progress: Progress | None = None) -> Evaluation:
-    """Rank the test part and write metrics.json and ranks.npy into the run."""
+    """Evaluate a run on the test part of a dataset, and write metrics.json and ranks.npy into its folder.
+
+    Args:
+        run: the run, from `load_run`.
+        data: a dataset with the same items as the one that the run was trained on.
+        device: "cpu", "cuda", or "auto": a GPU if there is one.
+        progress: where to report progress; by default messages are printed to standard error.
+
+    Returns:
+        The metrics, and the rank of every test target.
+
+    Raises:
+        InputError: if the dataset has other items than the run.
+    """
     if run.config["dataset"] != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
         raise InputError(f"{run.path} was trained on other items than {data.path} has; evaluate it on its own dataset")
     outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress or Progress())

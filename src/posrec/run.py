@@ -1,13 +1,13 @@
-"""A run: the folder that training writes and everything after it reads.
+"""A run: the folder that training writes, and that evaluation, recommending and serving read.
 
 config.json         the model, its settings, how it was trained, on what (fingerprint), with which versions
 model.safetensors   the weights
 vocabulary.json     the items
-popularity.npy      the training clicks of each item, for sessions of which nothing is known
+popularity.npy      the training clicks of each item, for sessions without known items
 metrics.json        the evaluation on the test part
 ranks.npy           the rank of every test target, for significance tests
 log.jsonl           a line for each epoch
-state.safetensors   what --resume needs
+state.safetensors   the latest checkpoint, for --resume
 """
 
 import platform
@@ -38,27 +38,36 @@ from posrec.io import (
     write_text,
 )
 from posrec.models.base import CountingModel, Model
-from posrec.models.own import find_spec
+from posrec.models.lookup import find_spec
 from posrec.models.registry import MODELS, ModelSpec
 
 METRICS, RANKS, POPULARITY = "metrics.json", "ranks.npy", "popularity.npy"
-RENAMED = {"start": "initialization"}  # settings of runs that were written before they got their present name
+RENAMED = {"start": "initialization"}  # old names of settings in config.json, and their present names
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run, opened."""
+    """A finished run, loaded into memory; `load_run` opens one.
+
+    Attributes:
+        path: the run folder.
+        model: the trained model, on the CPU and in evaluation mode.
+        vocabulary: the ids of the items, with their titles and other columns.
+        config: the contents of config.json: the model's name, its settings, versions.
+        popularity: [n] training clicks of items 1..n; None in runs of versions that did not write them.
+        metrics: the metrics of the last evaluation, if there was one.
+    """
 
     path: Path
     model: Model
     vocabulary: Vocabulary
     config: dict[str, Any]
-    popularity: Tensor | None = None  # [n] training clicks of items 1..n; None in runs of before it was written
-    metrics: dict[str, float] | None = None  # of the last evaluation
+    popularity: Tensor | None = None
+    metrics: dict[str, float] | None = None
 
 
 def begin_run(path: Path, name: str, model_config: Any, settings: Any, data: PreparedDataset, resume: bool) -> None:
-    """Make the folder and write what the run is; with `resume`, check that it is the same one."""
+    """Create the run folder and write its config; with `resume`, check that the config is the same."""
     config = {
         "model": name,
         "items": data.train_items,
@@ -71,7 +80,7 @@ def begin_run(path: Path, name: str, model_config: Any, settings: Any, data: Pre
     }
     if (path / RUN).exists():
         if not resume:
-            raise InputError(f"{path} holds a run already; name another folder, or pass --resume to go on with it")
+            raise InputError(f"{path} holds a run already; name another folder, or pass --resume to continue it")
         refuse_other(path, with_present_names(read_json(path / RUN)), config)
         return
     if path.exists() and any(path.iterdir()):
@@ -83,16 +92,16 @@ def begin_run(path: Path, name: str, model_config: Any, settings: Any, data: Pre
 
 
 def write_popularity(path: Path, data: PreparedDataset) -> None:
-    """How often each item was clicked in training."""
+    """Write the number of training clicks of each item."""
     clicks = np.bincount(data.train.items.numpy(), minlength=data.train_items + 1)[1 : data.train_items + 1]
     replace_array(path / POPULARITY, clicks.astype(np.int64))
 
 
 def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Resuming goes on with the same model, settings and data; versions may have changed."""
+    """Raise an error if the model, a setting or the dataset is not that of the run; versions may differ."""
     before, now = ({**config, **config["training"]} for config in (before, now))
-    passing = ("posrec", "torch", "python", "training")
-    differing = [key for key in sorted({*before, *now} - {*passing}) if before.get(key) != now.get(key)]
+    ignored = {"posrec", "torch", "python", "training"}
+    differing = [key for key in sorted({*before, *now} - ignored) if before.get(key) != now.get(key)]
     if differing:
         shown = "; ".join(f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in differing)
         raise InputError(f"{path} can't be resumed with another setting: {shown}")
@@ -103,9 +112,9 @@ def read_config(path: Path) -> dict[str, Any]:
     require_folder(path, RUN)
     config = read_json(path / RUN)
     if not isinstance(config, dict) or "model" not in config:
-        raise InputError(f"{path / RUN} names no model; it is damaged or written by something else")
+        raise InputError(f"{path / RUN} names no model; it is damaged, or another program wrote it")
     if not (path / WEIGHTS).is_file():
-        raise InputError(f"{path} is unfinished (it has no {WEIGHTS}); go on with posrec train --resume")
+        raise InputError(f"{path} is unfinished (it has no {WEIGHTS}); continue it with posrec train --resume")
     return with_present_names(config)
 
 
@@ -114,16 +123,34 @@ def with_present_names(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_run(folder: str | Path, spec: str | ModelSpec | None = None) -> Run:
-    """Open a finished run. One of a model of your own needs its spec: itself, or a name such as my_model.py:MY_SPEC.
+    """Open a finished run.
 
-    The name in config.json is not followed, since that would run whatever code a folder from elsewhere names.
+    Args:
+        folder: the run folder.
+        spec: needed for a run of a model of your own: its ModelSpec, or its name such as `"my_model.py:MY_SPEC"`. The
+            name in config.json is not used, because opening a run from an unknown source must not run code.
+
+    Returns:
+        The run, with its model on the CPU.
+
+    Raises:
+        InputError: if the folder is not a finished run, is damaged, or needs a spec.
+
+    >>> import tempfile
+    >>> from posrec.fitting import fit_run
+    >>> from posrec.testing import small_dataset
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = fit_run(small_dataset(Path(folder) / "shop"), "pop", Path(folder) / "run")
+    ...     run = load_run(Path(folder) / "run")
+    >>> run.config["model"], run.model.items
+    ('pop', 30)
     """
     path = Path(folder)
     config = read_config(path)
     if spec is None and config["model"] not in MODELS:
         raise InputError(
             f"{path} holds a model that is not posrec's own, {config['model']}; if you trust that code, name it: "
-            "--model FILE.py:SPEC, or load_run(folder, SPEC)"
+            "--model FILE.py:SPEC on the command line, or load_run(folder, SPEC) in Python"
         )
     spec = find_spec(spec or config["model"])
     settings = {name: config[name] for name in spec.config.__dataclass_fields__ if name in config}  # type: ignore[attr-defined]
@@ -131,7 +158,7 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None) -> Run:
     tensors, _ = load_tensors(path / WEIGHTS)
     for buffer_name, buffer in model.named_buffers():
         if isinstance(model, CountingModel) and buffer.numel() == 0 and buffer_name in tensors:
-            buffer.resize_(tensors[buffer_name].shape)  # how much there is of it only counting can tell
+            buffer.resize_(tensors[buffer_name].shape)  # its size depends on the sessions that were counted
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
@@ -147,17 +174,19 @@ def load_popularity(path: Path, items: int) -> Tensor | None:
         clicks = np.load(path / POPULARITY, allow_pickle=False)
     except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
         raise InputError(
-            f"{path / POPULARITY} can't be read ({error}); remove it, and evaluate the run again"
+            f"{path / POPULARITY} can't be read ({error}); remove the file and evaluate the run again"
         ) from None
     if clicks.shape != (items,):
-        raise InputError(f"{path / POPULARITY} does not fit the run's {items} items; remove it, and evaluate it again")
+        raise InputError(
+            f"{path / POPULARITY} does not fit the run's {items} items; remove the file and evaluate the run again"
+        )
     return torch.from_numpy(clicks)
 
 
 def save_run(run: Run, folder: Path, overwrite: bool = False) -> Run:
-    """Write an opened run elsewhere, whole or not at all: what using it needs, not what resuming it would."""
+    """Write a run to another folder, completely or not at all; without its checkpoint, so it can't be resumed."""
     if folder.exists() and not overwrite:
-        raise InputError(f"{folder} exists already; name another folder, or say overwrite=True")
+        raise InputError(f"{folder} exists already; name another folder, or pass overwrite=True")
     with whole_folder(folder, overwrite, marker=RUN) as unfinished:
         write_text(unfinished / VOCABULARY_FILE, run.vocabulary.to_json())
         if run.popularity is not None:

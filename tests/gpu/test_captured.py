@@ -1,4 +1,4 @@
-"""On a GPU: captured and compiled steps do what eager steps do, for every trained model. Skipped where is none."""
+"""Captured and compiled steps do what eager steps do, for every trained model. Skipped without a GPU."""
 
 from dataclasses import fields, replace
 
@@ -15,7 +15,7 @@ from posrec.training.step import STEPS_AT_ONCE, CapturedStepper, Stepper
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 ITEMS, BATCH, LONGEST = 30, 20, 6
-RATE = 0.003  # at 0.01 GC-SAN and SASRec carry a change of the tenth bit to a hundredth of the loss within 30 steps
+RATE = 0.003  # at 0.01, a change of the tenth bit grows to 1 % of GC-SAN's and SASRec's loss within 30 steps
 TRAINED = [name for name, spec in MODELS.items() if spec.is_trained]
 
 
@@ -41,7 +41,7 @@ def stepper(kind: type[Stepper], name: str, loss: Loss, softmax_items: int | Non
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("name", TRAINED)
 def test_captured_steps_are_the_eager_ones(name: str, fused: bool) -> None:
-    """With the table's own kernels, and without."""
+    """With the fused kernels for the item table, and without."""
     torch.set_float32_matmul_precision("high" if fused else "highest")
     loss, over = full_softmax(ITEMS), ITEMS if fused else None
     eager, captured = (stepper(kind, name, loss, over) for kind in (Stepper, CapturedStepper))
@@ -54,17 +54,18 @@ def test_captured_steps_are_the_eager_ones(name: str, fused: bool) -> None:
     cut = STEPS_AT_ONCE * BATCH
     for part in (slice(0, cut), slice(cut, None)):
         expected = eager.run(ids[part], weights[part])
-        assert torch.allclose(captured.replay(ids[part], weights[part]), expected, rtol=2e-2 if fused else 5e-3)
-    way, other_way = weights_of(eager) - first, weights_of(captured) - first
-    assert (way - other_way).norm() < 0.3 * way.norm()  # rounding to ten bits alone gives up to 0.08
+        assert torch.allclose(captured.run(ids[part], weights[part]), expected, rtol=2e-2 if fused else 5e-3)
+    change, captured_change = weights_of(eager) - first, weights_of(captured) - first
+    # Rounding products to ten bits alone makes them differ by up to 0.08.
+    assert (change - captured_change).norm() < 0.3 * change.norm()
 
 
 def weights_of(stepper: Stepper) -> torch.Tensor:
-    """All weights in one vector, but for the rows that fill an item table up to a multiple of eight.
+    """All weights in one vector, without the rows that fill an item table up to a multiple of eight.
 
-    Nothing reads those rows. torch's Adam shrinks them by the l2 term, a whole step each time since Adam divides by the
-    gradient's size; the table's own kernel leaves them alone. In a model that is little more than a table they would
-    be most of the difference.
+    Nothing reads those rows. torch's Adam shrinks them by the l2 term, by a whole learning rate each step since Adam
+    divides by the gradient's size; the fused kernel does not change them. In a model that is little more than a table
+    they would be most of the difference.
     """
     tables = {id(module.weight) for module in stepper.model.modules() if isinstance(module, ItemTable)}
     parts = (one.detach()[:ITEMS] if id(one) in tables else one.detach() for one in stepper.model.parameters())
@@ -72,15 +73,15 @@ def weights_of(stepper: Stepper) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", RANKING_LOSSES)
-def test_a_captured_step_draws_anew(name: str) -> None:
-    """The same batch without learning: what changes from replay to replay is the draw."""
+def test_each_replay_draws_other_negatives(name: str) -> None:
+    """The batch and the weights stay the same, so that losses differ by the drawn negatives alone."""
     loss = choose_loss(name, ITEMS, sessions().items.cuda(), Negatives(drawn=8))
     captured = stepper(CapturedStepper, "gru4rec", loss)
     assert isinstance(captured, CapturedStepper)
     captured.capture(capacity=128)
     captured.optimizer.param_groups[0]["lr"].zero_()
     ids, weights = torch.arange(BATCH, device="cuda"), torch.ones(BATCH, device="cuda")
-    first, second = captured.replay(ids, weights), captured.replay(ids, weights)
+    first, second = captured.run(ids, weights), captured.run(ids, weights)
     assert first.isfinite().all()
     assert not torch.equal(first, second)
 

@@ -1,4 +1,4 @@
-"""What several models' tests share: slow re-statements of pieces their papers have in common, and common demands."""
+"""Shared by the tests of graph and attention models: slow re-statements of common equations, and common checks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from posrec.nn.batch import SessionBatch
 ITEMS = 12
 SESSIONS = [[1, 2, 3], [4], [5, 5, 5], [1, 2, 1, 3, 2, 9, 1], [7, 8, 7, 8], [3, 3, 6, 11, 12, 10, 2, 6, 4]]
 sessions = st.lists(st.integers(1, ITEMS), min_size=1, max_size=9)
-Weights = dict[tuple[int, int], float]  # (who receives, who sends) -> weight
+Weights = dict[tuple[int, int], float]  # (receiver, sender) -> weight
 
 
 def count_edges(session: Sequence[int]) -> tuple[Weights, Weights]:
@@ -67,11 +67,11 @@ def gated_graph_slowly(layer: Any, vectors: dict[int, Tensor], edges: tuple[Weig
     incoming, outgoing = edges
     updated = {}
     for node, vector in vectors.items():
-        heard = torch.cat([
+        message = torch.cat([
             sum(incoming[node, other] * (w_in @ vectors[other] + b_in) for other in vectors),
             sum(outgoing[node, other] * (w_out @ vectors[other] + b_out) for other in vectors),
         ])  # fmt: skip
-        of_message = (layer.from_message.weight @ heard + layer.from_message.bias).split(d)
+        of_message = (layer.from_message.weight @ message + layer.from_message.bias).split(d)
         of_node = (w_gates @ vector + b_gates).split(d)
         reset, update = ((of_message[part] + of_node[part]).sigmoid() for part in (0, 1))
         new = (of_message[2] + reset * of_node[2]).tanh()
@@ -102,8 +102,8 @@ def assert_padding_changes_nothing(model: Any, batch: list[list[int]], padding: 
     assert torch.allclose(alone, expected, atol=1e-11)
 
 
-def assert_every_weight_learns(model: Any) -> None:
-    """The loss the engine trains on has a gradient for every parameter, the same whatever the capacity."""
+def assert_every_weight_has_a_gradient(model: Any) -> None:
+    """The training loss has a gradient for every parameter, and a capacity does not change it."""
     made, gradients = SessionBatch.of(SESSIONS), []
     for batch in (made, replace(made, capacity=sum(map(len, SESSIONS)) + 7)):
         model.zero_grad()
@@ -117,7 +117,7 @@ def assert_every_weight_learns(model: Any) -> None:
 
 
 def assert_extremes_are_finite(model: Any) -> None:
-    """One click, one item 200 times, 200 clicks (far more than max_length), and items that are not known."""
+    """One click, one item 200 times, 200 clicks (far more than max_length), and unknown items."""
     extremes = [[1], [2] * 200, [1 + i % ITEMS for i in range(200)], [50], [50, 60, 50], [1, 50, 2]]
     for session in extremes:
         assert model.scores(SessionBatch.of([session])).isfinite().all(), session
@@ -126,7 +126,7 @@ def assert_extremes_are_finite(model: Any) -> None:
     assert torch.allclose(kept, model.scores(SessionBatch.of([long[-model.config.max_length :]])), atol=1e-11)
 
 
-def assert_unknown_items_look_alike(model: Any) -> None:
+def assert_unknown_items_score_alike(model: Any) -> None:
     scores = model.scores(SessionBatch.of([[1, 50, 2], [1, 60, 2], [1, 3, 2]]))
     assert torch.allclose(scores[0], scores[1], atol=1e-11)
     assert not torch.allclose(scores[0], scores[2])

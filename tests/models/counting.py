@@ -21,8 +21,8 @@ def fitted(build: Any, config: Any, log: list[list[int]], items: int = ITEMS) ->
     return model.eval()
 
 
-def scores(model: Any, *asked: list[int]) -> list[list[float]]:
-    return model.scores(SessionBatch.of(list(asked))).tolist()
+def scores(model: Any, *sessions: list[int]) -> list[list[float]]:
+    return model.scores(SessionBatch.of(list(sessions))).tolist()
 
 
 def with_rest(found: dict[int, float], log: list[list[int]], items: int = ITEMS) -> list[float]:

@@ -1,4 +1,4 @@
-"""What every model of vectors is held to, for the tests of the single models; and a GRU in plain loops."""
+"""Shared by the tests of factor and sequence models: checks of the contract, and a GRU in plain loops."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ def agrees_with(model: nn.Module, slowly: Callable[[list[int]], Tensor]) -> None
     assert model.scores(batch()).shape == (len(SESSIONS), ITEMS)
 
 
-def is_indifferent_to_company_and_padding(model: nn.Module) -> None:
+def ignores_padding_and_other_sessions(model: nn.Module) -> None:
     expected = model.scores(batch())
     padded = SessionBatch(pad(batch().items, (0, 5)), batch().lengths)
     assert torch.allclose(model.scores(padded), expected, atol=1e-12)
@@ -38,14 +38,14 @@ def scores_extremes_finitely(model: nn.Module) -> None:
         assert model.scores(SessionBatch.of([session])).isfinite().all()
 
 
-def knows_no_difference_between_unknown_items(model: nn.Module) -> None:
+def scores_unknown_items_alike(model: nn.Module) -> None:
     scores = model.scores(SessionBatch.of([[1, 50], [1, 60], [1, 3]]))
     assert torch.allclose(scores[0], scores[1], atol=1e-6)
     assert not torch.allclose(scores[0], scores[2])
 
 
 def gives_every_weight_a_gradient(model: nn.Module) -> None:
-    """Through `vectors` and the loss, as the engine trains; the same as through the two separate calls."""
+    """Through `vectors` and the loss, as in training; the same as through the two separate calls."""
     targets = torch.arange(1, len(SESSIONS) + 1)
     gradients = []
     for together in (True, False):

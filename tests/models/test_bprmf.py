@@ -30,8 +30,8 @@ def test_any_session_is_the_mean_of_its_items() -> None:
     checks.agrees_with(model, slowly)
 
 
-def test_what_every_model_is_held_to() -> None:
-    checks.is_indifferent_to_company_and_padding(make())
+def test_it_keeps_the_contract() -> None:
+    checks.ignores_padding_and_other_sessions(make())
     checks.scores_extremes_finitely(make())
-    checks.knows_no_difference_between_unknown_items(make())
+    checks.scores_unknown_items_alike(make())
     checks.gives_every_weight_a_gradient(make())

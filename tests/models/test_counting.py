@@ -31,7 +31,7 @@ def make(name: str, log: list[list[int]] = LOG):
     return fitted(MODELS[name].build, MODELS[name].config(), log)
 
 
-def test_they_are_here() -> None:
+def test_these_models_count() -> None:
     assert COUNTING == ["pop", "spop", "itemknn", "vsknn", "stan"]
 
 
@@ -74,8 +74,8 @@ def test_a_part_of_a_dataset_counts_as_its_own_sessions(name: str) -> None:
     part = SessionDataset(clicks, offsets, torch.arange(len(LOG))).part(1, 4)
     model = MODELS[name].build(ITEMS, MODELS[name].config())
     model.count(part.items, part.offsets)
-    asked = SessionBatch.of([[1, 2], [3], [7]])
-    assert torch.equal(model.scores(asked), make(name, LOG[1:4]).scores(asked))
+    batch = SessionBatch.of([[1, 2], [3], [7]])
+    assert torch.equal(model.scores(batch), make(name, LOG[1:4]).scores(batch))
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +89,8 @@ def test_a_run_gives_back_what_was_counted(name: str, shop: PreparedDataset, tmp
     run, outcome = fit_run(shop, name, tmp_path / "run", device="cpu", progress=SilentProgress())
     counted = MODELS[name].build(shop.train_items, MODELS[name].config())
     counted.count(shop.train.items, shop.train.offsets)
-    asked = SessionBatch.of([[1, 2], [3], [4, 4, 1]])
-    assert torch.equal(load_run(tmp_path / "run").model.scores(asked), counted.scores(asked))
+    batch = SessionBatch.of([[1, 2], [3], [4, 4, 1]])
+    assert torch.equal(load_run(tmp_path / "run").model.scores(batch), counted.scores(batch))
     assert evaluate_run(run, shop, "cpu", SilentProgress()).metrics == outcome.metrics
 
 

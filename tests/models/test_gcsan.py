@@ -31,9 +31,9 @@ def slowly(model: GCSAN, session: list[int]) -> Tensor:
         for node in hidden:
             logits = [(w_query @ hidden[node]) @ (w_key @ hidden[other]) / math.sqrt(8) for other in hidden]
             shares = [logit.exp() / sum(one.exp() for one in logits) for logit in logits]
-            heard = sum(share * (w_value @ hidden[other]) for share, other in zip(shares, hidden, strict=True))
-            inner = (layer.first.weight @ heard + layer.first.bias).clamp(min=0)
-            seen[node] = layer.second.weight @ inner + layer.second.bias + heard
+            attended = sum(share * (w_value @ hidden[other]) for share, other in zip(shares, hidden, strict=True))
+            inner = (layer.first.weight @ attended + layer.first.bias).clamp(min=0)
+            seen[node] = layer.second.weight @ inner + layer.second.bias + attended
         hidden = seen
     last, weight = session[-1], model.config.weight
     return weight * hidden[last] + (1 - weight) * nodes[last]
@@ -51,19 +51,16 @@ def test_any_batch_agrees_with_the_equations(batch: list[list[int]], anchors: bo
     checks.assert_agrees(make(anchors=anchors, layers=2), slowly, batch)
 
 
-@given(st.lists(sessions, min_size=1, max_size=4), st.integers(1, 6), st.integers(0, 40), st.booleans())
-def test_padding_changes_nothing(batch: list[list[int]], padding: int, spare: int, anchors: bool) -> None:
-    checks.assert_padding_changes_nothing(make(anchors=anchors), batch, padding, spare)
-
-
 @pytest.mark.parametrize("anchors", [False, True])
-def test_common_demands(anchors: bool) -> None:
-    checks.assert_every_weight_learns(make(anchors=anchors, layers=2))
+def test_anchors_keep_the_contract(anchors: bool) -> None:
+    """The contract suite checks the default settings only."""
+    checks.assert_padding_changes_nothing(make(anchors=anchors), SESSIONS, padding=3, spare=7)
+    checks.assert_every_weight_has_a_gradient(make(anchors=anchors, layers=2))
     checks.assert_extremes_are_finite(make(anchors=anchors))
-    checks.assert_unknown_items_look_alike(make(anchors=anchors))
+    checks.assert_unknown_items_score_alike(make(anchors=anchors))
 
 
-def test_dropout_is_for_training_alone() -> None:
+def test_dropout_is_applied_in_training_only() -> None:
     model, batch = make(dropout=0.5), SessionBatch.of(SESSIONS)
     assert torch.equal(model.scores(batch), make().scores(batch))
     model.train()
@@ -71,5 +68,5 @@ def test_dropout_is_for_training_alone() -> None:
 
 
 def test_the_weight_is_a_share() -> None:
-    with pytest.raises(ValueError, match=r"weight=1.5 must be between 0 and 1"):
+    with pytest.raises(ValueError, match=r"weight must be between 0 and 1, not 1.5"):
         make(weight=1.5)

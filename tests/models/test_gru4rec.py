@@ -40,21 +40,21 @@ def test_the_session_is_the_last_state(changes: dict) -> None:
 
 
 @pytest.mark.parametrize("changes", VARIANTS, ids=str)
-def test_what_every_model_is_held_to(changes: dict) -> None:
+def test_it_keeps_the_contract(changes: dict) -> None:
     model = make(**changes)
-    checks.is_indifferent_to_company_and_padding(model)
+    checks.ignores_padding_and_other_sessions(model)
     checks.scores_extremes_finitely(model)
-    checks.knows_no_difference_between_unknown_items(model)
+    checks.scores_unknown_items_alike(model)
     checks.gives_every_weight_a_gradient(model)
 
 
-def test_tables_are_one_or_two() -> None:
+def test_tied_models_have_one_table_and_others_two() -> None:
     tied, untied = make(), make(tied=False)
     assert tied.item_vectors().data_ptr() == tied.embedding.weight.data_ptr()
     assert untied.item_vectors().data_ptr() == untied.out.weight.data_ptr() != untied.embedding.weight.data_ptr()
-    with pytest.raises(ValueError, match=r"hidden=4: with one table \(tied=true\) it must be d=6"):
+    with pytest.raises(ValueError, match=r"hidden must be d=6 with one item table \(tied=true\), not 4"):
         make(hidden=4)
-    with pytest.raises(ValueError, match="layers=0"):
+    with pytest.raises(ValueError, match="layers must be at least 1, not 0"):
         make(layers=0)
 
 
@@ -67,7 +67,7 @@ def test_a_truncated_gradient_ends_at_the_last_click(truncated: bool) -> None:
 
 
 @pytest.mark.parametrize("where", ["dropout", "embedding_dropout"])
-def test_dropout_is_for_training_alone(where: str) -> None:
+def test_dropout_is_applied_in_training_only(where: str) -> None:
     model = make(**{"dropout": 0.0, where: 0.5})
     still = model.scores(checks.batch())
     assert torch.equal(model.scores(checks.batch()), still)

@@ -38,11 +38,11 @@ def test_any_session_agrees_with_the_equations(softmax: bool) -> None:
 
 
 @pytest.mark.parametrize("softmax", [True, False])
-def test_what_every_model_is_held_to(softmax: bool) -> None:
+def test_it_keeps_the_contract(softmax: bool) -> None:
     model = make(softmax=softmax)
-    checks.is_indifferent_to_company_and_padding(model)
+    checks.ignores_padding_and_other_sessions(model)
     checks.scores_extremes_finitely(model)
-    checks.knows_no_difference_between_unknown_items(model)
+    checks.scores_unknown_items_alike(model)
     checks.gives_every_weight_a_gradient(model)
 
 
@@ -56,7 +56,7 @@ def test_the_weights_of_a_session_sum_to_one_over_its_clicks() -> None:
 
 
 @pytest.mark.parametrize("where", ["dropout", "embedding_dropout"])
-def test_dropout_is_for_training_alone(where: str) -> None:
+def test_dropout_is_applied_in_training_only(where: str) -> None:
     model = make(**{"dropout": 0.0, "embedding_dropout": 0.0, where: 0.5})
     assert torch.equal(model.scores(checks.batch()), model.scores(checks.batch()))
     model.train()

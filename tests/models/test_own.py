@@ -1,4 +1,4 @@
-"""A model of one's own: the documentation's page as it stands, and code that must not be run unasked."""
+"""Users' own models: the page docs/own_model.md runs, and opening a run never runs code that the user did not name."""
 
 import json
 import re
@@ -46,13 +46,13 @@ def test_the_page_runs(here: Path) -> None:
     assert config["model"] == f"{here / 'recency.py'}:RECENCY"
     assert (here / "comparison-with-mine" / "RECENCY" / "metrics.json").exists()
     assert "RECENCY" in (here / "comparison-with-mine" / "report.html").read_text(encoding="utf-8")
-    _, in_python = blocks("python")
-    done = own_process(code=f"import sys; sys.path.insert(0, '')\n{in_python}", cwd=here)
+    _, test, in_python = blocks("python")
+    done = own_process(code=f"import sys; sys.path.insert(0, '')\n{test}\ntest_recency()\n{in_python}", cwd=here)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) > 0
 
 
-def test_resuming_takes_the_model_from_any_folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_can_be_resumed_from_another_working_directory(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert command("train", "shop", "--model", "recency.py:RECENCY", "--out", "run", *QUICK).code == 0
     (here / "below").mkdir()
     monkeypatch.chdir(here / "below")
@@ -62,15 +62,15 @@ def test_resuming_takes_the_model_from_any_folder(here: Path, monkeypatch: pytes
     assert (other.code, "model was" in other.err) == (2, True)
 
 
-def test_a_module_that_python_finds_is_a_name_too(here: Path) -> None:
+def test_a_model_can_be_named_by_its_module(here: Path) -> None:
     words = ("train", "shop", "--model", "recency:RECENCY", "--out", "run", *QUICK)
     done = own_process(*words, cwd=here)  # python -m puts the working directory on the path
     assert done.returncode == 0, done.stderr
     assert json.loads((here / "run" / "config.json").read_text())["model"] == "recency:RECENCY"
 
 
-def test_a_run_never_starts_the_code_it_names(here: Path) -> None:
-    """A folder from elsewhere whose config.json names code: opening it says so and runs nothing."""
+def test_opening_a_run_never_runs_the_code_in_its_config(here: Path) -> None:
+    """Without --model the command names the model that the run needs, and stops."""
     assert command("train", "shop", "--model", "recency.py:RECENCY", "--out", "run", *QUICK).code == 0
     (here / "recency.py").write_text(f"from pathlib import Path\nPath('ran').touch()\n{page_model()}")
     refused = command("evaluate", "run", "shop")
@@ -93,7 +93,7 @@ def test_a_run_never_starts_the_code_it_names(here: Path) -> None:
         ("mine.py", "", "model 'mine.py' is not known; choose one of .* my_model.py:MY_SPEC"),
     ],
 )
-def test_what_cannot_be_loaded_is_told(here: Path, model: str, text: str | None, message: str) -> None:
+def test_the_error_says_why_a_model_cannot_be_loaded(here: Path, model: str, text: str | None, message: str) -> None:
     if text is not None:
         (here / "mine.py").write_text(text)
     done = command("train", "shop", "--model", model, "--out", "run")
@@ -103,7 +103,7 @@ def test_what_cannot_be_loaded_is_told(here: Path, model: str, text: str | None,
     assert not (here / "run").exists()
 
 
-def test_the_line_of_a_fault_is_named(here: Path) -> None:
+def test_the_error_names_file_and_line(here: Path) -> None:
     (here / "mine.py").write_text("import torch\n\nnonsense\n")
     assert f"({here / 'mine.py'}, line 3)" in command("train", "shop", "--model", "mine.py:MINE", "--out", "run").err
 
@@ -113,7 +113,7 @@ def data(tmp_path: Path) -> PreparedDataset:
     return chain_shop(tmp_path, seed=0, sessions=60)
 
 
-def test_a_spec_is_given_and_asked_for_again(data: PreparedDataset, tmp_path: Path) -> None:
+def test_a_run_of_a_spec_needs_the_spec_to_be_opened(data: PreparedDataset, tmp_path: Path) -> None:
     own = own_spec()
     run, _ = fit_run(data, own, tmp_path / "run", {"d": 16, "epochs": 1}, "cpu", progress=SilentProgress())
     assert run.config["model"].endswith(".RecencyConfig")
@@ -124,7 +124,7 @@ def test_a_spec_is_given_and_asked_for_again(data: PreparedDataset, tmp_path: Pa
         load_run(tmp_path / "run", "posrec")
 
 
-def test_a_spec_of_the_catalog_goes_by_its_name(data: PreparedDataset, tmp_path: Path) -> None:
+def test_a_spec_of_the_registry_is_saved_by_its_name(data: PreparedDataset, tmp_path: Path) -> None:
     run, _ = fit_run(data, MODELS["pop"], tmp_path / "run", {}, "cpu", progress=SilentProgress())
     assert run.config["model"] == "pop"
     assert load_run(tmp_path / "run").config == run.config

@@ -43,17 +43,17 @@ def slowly(model: STAMP, session: list[int]) -> Tensor:
 def test_every_encoding_agrees_with_the_equations(encoding: str) -> None:
     model = make(encoding=encoding)
     checks.agrees_with(model, lambda session: slowly(model, session))
-    checks.is_indifferent_to_company_and_padding(model)
+    checks.ignores_padding_and_other_sessions(model)
     checks.gives_every_weight_a_gradient(model)
 
 
 @pytest.mark.parametrize("changes", [{}, {"add_mean": True}, {"encoding": "ldpe"}], ids=str)
-def test_what_every_model_is_held_to(changes: dict) -> None:
+def test_it_keeps_the_contract(changes: dict) -> None:
     model = make(**changes)
     checks.agrees_with(model, lambda session: slowly(model, session))
-    checks.is_indifferent_to_company_and_padding(model)
+    checks.ignores_padding_and_other_sessions(model)
     checks.scores_extremes_finitely(model)
-    checks.knows_no_difference_between_unknown_items(model)
+    checks.scores_unknown_items_alike(model)
     checks.gives_every_weight_a_gradient(model)
 
 
@@ -65,13 +65,13 @@ def test_without_an_encoding_only_the_last_place_is_known() -> None:
         assert torch.allclose(scores[0], scores[1]) is same
 
 
-def test_dropout_is_for_training_alone() -> None:
+def test_dropout_is_applied_in_training_only() -> None:
     model = make(dropout=0.5)
     assert torch.equal(model.scores(checks.batch()), model.scores(checks.batch()))
     model.train()
     assert not torch.equal(model.scores(checks.batch()), model.scores(checks.batch()))
 
 
-def test_an_unknown_encoding_is_told() -> None:
+def test_an_unknown_encoding_is_refused() -> None:
     with pytest.raises(ValueError, match="encoding='abc' is not known"):
         make(encoding="abc")

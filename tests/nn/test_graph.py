@@ -54,7 +54,7 @@ def test_a_path_of_the_greatest_length_is_found_by_doubling(length: int) -> None
     assert batch.build_graph().distances[0, 0].tolist() == list(range(length))
 
 
-@settings(max_examples=500)
+@settings(max_examples=150)
 @given(batches, st.integers(0, 3))
 def test_graph_agrees_with_networkx(batch: list[list[int]], padding: int) -> None:
     made = SessionBatch.of(batch)

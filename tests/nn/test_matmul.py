@@ -1,4 +1,4 @@
-"""Many small products are what torch's own product says, whichever way they are computed."""
+"""Batches of small products agree with torch's own product."""
 
 from collections.abc import Callable
 
@@ -31,6 +31,6 @@ def test_it_keeps_the_dtype(way: Callable[[Tensor, Tensor], Tensor], dtype: torc
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 5), (3, 0, 5), (3, 4, 0)])
-def test_nothing_at_all(shape: tuple[int, int, int]) -> None:
+def test_empty_matrices(shape: tuple[int, int, int]) -> None:
     a, b = torch.randn(shape), torch.randn(shape[0], shape[2], 2)
     assert torch.equal(Product.apply(a, b), a @ b)

@@ -1,4 +1,4 @@
-"""Packing: rows and slots hold the same things, and gradients go where they belong."""
+"""Packing: rows and slots hold the same values, and gradients reach the filled slots only."""
 
 import torch
 from hypothesis import given
@@ -12,7 +12,7 @@ masks = st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, ma
 
 
 @given(masks, st.one_of(st.none(), st.integers(0, 7)))
-def test_there_and_back(mask: list[list[bool]], spare: int | None) -> None:
+def test_rows_and_slots_convert_into_each_other(mask: list[list[bool]], spare: int | None) -> None:
     filled = torch.tensor(mask)
     capacity = None if spare is None else int(filled.sum()) + spare
     packing = pack(filled, capacity)
@@ -24,7 +24,7 @@ def test_there_and_back(mask: list[list[bool]], spare: int | None) -> None:
 
 
 @given(masks, st.one_of(st.none(), st.integers(0, 7)))
-def test_gradients_of_filled_slots_and_of_nothing_else(mask: list[list[bool]], spare: int | None) -> None:
+def test_only_filled_slots_have_a_gradient(mask: list[list[bool]], spare: int | None) -> None:
     filled = torch.tensor(mask)
     count = int(filled.sum())
     packing = pack(filled, None if spare is None else count + spare)

@@ -1,4 +1,4 @@
-"""A stack of layers asked for some rows gives what it gives for them when asked for all."""
+"""The last layer computes only the rows that are read, and they are the same as when it computes all."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from posrec.nn.transformer import TransformerLayer, apply_layers
 
 
 @pytest.mark.parametrize("layers", [0, 1, 3])
-def test_of_the_last_layer_only_the_rows_that_are_read(layers: int) -> None:
+def test_the_rows_that_are_read_are_those_of_the_whole_layer(layers: int) -> None:
     torch.manual_seed(0)
     stack = nn.ModuleList(TransformerLayer(8, 2, 16) for _ in range(layers)).double()
     packing = pack(torch.tensor([[True, True, True], [True, False, False], [True, True, False]]))

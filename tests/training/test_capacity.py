@@ -1,4 +1,4 @@
-"""How many rows a captured step must have room for."""
+"""The capacity of captured steps: how many rows are reserved for a batch."""
 
 from pathlib import Path
 
@@ -8,29 +8,29 @@ from hypothesis import strategies as st
 from tests.helpers import chain_shop
 
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.training.engine import Steps, make_optimizer
+from posrec.training.epoch import EpochRunner, make_optimizer
 from posrec.training.settings import Settings
 from posrec.training.step import ROWS_APART, capacity_for, most_clicks
 
 
-def test_the_fullest_batch_decides() -> None:
+def test_the_most_clicks_are_those_of_the_fullest_batch() -> None:
     assert most_clicks(torch.tensor([1, 2, 9, 1, 3, 4]), batch_size=2) == 10
     assert most_clicks(torch.tensor([1, 2, 9, 1, 3, 4]), batch_size=3) == 12
 
 
 @given(st.integers(1, 100_000))
-def test_there_is_room_for_a_little_more(clicks: int) -> None:
+def test_the_capacity_has_ten_percent_of_headroom(clicks: int) -> None:
     capacity = capacity_for(clicks)
     assert capacity % ROWS_APART == 0
     assert 1.1 * clicks <= capacity < 1.1 * clicks + ROWS_APART + 1
 
 
-def test_what_fills_the_last_batch_makes_it_no_fuller(tmp_path: Path) -> None:
-    """A long session repeated a hundred times would set every step's size, and another one with every seed."""
+def test_the_last_batch_is_filled_up_with_samples_of_one_click(tmp_path: Path) -> None:
+    """A long session repeated a hundred times would set the capacity of every step."""
     data, settings, cpu = chain_shop(tmp_path, seed=1), Settings(batch_size=128), torch.device("cpu")
     model = PosRec(data.train_items, PosRecConfig(d=8))
-    steps = Steps(model, make_optimizer(model, settings, cpu), data.train, settings, cpu, data.train_items, 20)
-    order, count = steps.shuffled(0), len(data.train)
+    runner = EpochRunner(model, make_optimizer(model, settings, cpu), data.train, settings, cpu, data.train_items, 20)
+    order, count = runner.shuffle(0), len(data.train)
     assert sorted(order.ids[:count].tolist()) == list(range(count))
     assert len(order.ids) == 128 * order.steps > count
     assert order.weights.tolist() == [1.0] * count + [0.0] * (len(order.ids) - count)

@@ -1,4 +1,4 @@
-"""Whole runs: learning, bit-identical repeats, stopping and resuming, faults."""
+"""Whole training runs: learning, bit-identical repeats, stopping and resuming, errors."""
 
 import json
 import signal
@@ -18,12 +18,20 @@ from posrec.io import WEIGHTS, load_tensors
 from posrec.progress import SilentProgress
 from posrec.run import load_run
 from posrec.training.checkpoint import STATE
+from posrec.training.epoch import EpochRunner
 
 QUICK = {"d": 16, "epochs": 3, "batch_size": 32, "learning_rate": 0.01, "max_length": 10, "dropout": 0.1}
 
 
 def fit(data: PreparedDataset, out: Path, **changes):
     return fit_run(data, "posrec", out, {**QUICK, **changes}, "cpu", progress=SilentProgress())
+
+
+@pytest.fixture(scope="module")
+def whole(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was never stopped; for reading only."""
+    run, _ = fit(small, tmp_path_factory.mktemp("whole") / "run")
+    return run.path
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -48,7 +56,7 @@ def test_a_seed_fixes_every_bit_and_another_does_not(small: PreparedDataset, tmp
     assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
 
 
-def test_a_run_holds_what_it_says(small: PreparedDataset, tmp_path: Path) -> None:
+def test_the_files_of_a_run_agree_with_its_evaluation(small: PreparedDataset, tmp_path: Path) -> None:
     _, outcome = fit(small, tmp_path / "run")
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     ranks = torch.from_numpy(np.load(tmp_path / "run" / "ranks.npy", allow_pickle=False))
@@ -63,7 +71,7 @@ def test_a_run_holds_what_it_says(small: PreparedDataset, tmp_path: Path) -> Non
     assert not opened.model.training
 
 
-def test_the_learning_rate_falls_by_ten_every_three_epochs(small: PreparedDataset, tmp_path: Path) -> None:
+def test_the_learning_rate_is_divided_by_ten_after_three_epochs(small: PreparedDataset, tmp_path: Path) -> None:
     fit(small, tmp_path / "run", epochs=4)
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert log[3]["learning_rate"] == pytest.approx(0.001)
@@ -71,21 +79,21 @@ def test_the_learning_rate_falls_by_ten_every_three_epochs(small: PreparedDatase
 
 COMMAND = """
 import sys, time
-import posrec.training.engine as engine
 from posrec.cli import main
+from posrec.training.epoch import EpochRunner
 
-run = engine.Steps.run
+run = EpochRunner.run
 def slowly(self, order, step):
     time.sleep(0.01)
     print("step", flush=True)
     return run(self, order, step)
-engine.Steps.run = slowly
+EpochRunner.run = slowly
 main()
 """
 
 
 def start(data: PreparedDataset, out: Path, *more: str) -> subprocess.Popen[str]:
-    """The real command, slowed down a little, telling each step."""
+    """The real command, slowed down a little, printing a line for each step."""
     settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
     words = ["train", str(data.path), "--out", str(out), "--device", "cpu", *settings, *more]
     pipe = subprocess.PIPE
@@ -98,62 +106,58 @@ def wait_for_steps(process: subprocess.Popen[str], steps: int) -> None:
         assert process.stdout.readline() == "step\n"
 
 
-@pytest.mark.parametrize(("number", "steps"), [(signal.SIGINT, 5), (signal.SIGTERM, 50), (signal.SIGKILL, 60)])
-def test_resumed_run_ends_with_the_same_weights(
-    small: PreparedDataset, tmp_path: Path, number: signal.Signals, steps: int
+def test_a_run_stopped_three_times_ends_with_the_weights_of_a_whole_one(
+    small: PreparedDataset, whole: Path, tmp_path: Path
 ) -> None:
-    fit(small, tmp_path / "whole")
-    process = start(small, tmp_path / "cut")
-    wait_for_steps(process, steps)
-    process.send_signal(number)
-    _, complaint = process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert not (tmp_path / "cut" / WEIGHTS).exists()
-    assert (tmp_path / "cut" / STATE).exists()
-    if number != signal.SIGKILL:
-        assert "--resume" in complaint
-        assert "Traceback" not in complaint
+    """Ctrl-C and SIGTERM save a checkpoint; after a kill the run is resumed from its latest one."""
+    stops = [(signal.SIGINT, 5), (signal.SIGTERM, 20), (signal.SIGKILL, 30)]
+    for number, steps in stops:
+        process = start(small, tmp_path / "cut", *(() if number == signal.SIGINT else ("--resume",)))
+        wait_for_steps(process, steps)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode != 0
+        assert not (tmp_path / "cut" / WEIGHTS).exists()
+        assert (tmp_path / "cut" / STATE).exists()
+        if number != signal.SIGKILL:
+            assert "--resume" in errors
+            assert "Traceback" not in errors
     resumed = start(small, tmp_path / "cut", "--resume")
-    _, complaint = resumed.communicate(timeout=120)
-    assert resumed.returncode == 0, complaint
-    assert same(weights(tmp_path / "whole"), weights(tmp_path / "cut"))
+    _, errors = resumed.communicate(timeout=120)
+    assert resumed.returncode == 0, errors
+    assert same(weights(whole), weights(tmp_path / "cut"))
 
 
-def test_a_run_that_nobody_resumes_writes_no_checkpoints_and_is_the_same(
-    small: PreparedDataset, tmp_path: Path
+def test_without_checkpoints_a_run_has_the_same_files_and_weights(
+    small: PreparedDataset, whole: Path, tmp_path: Path
 ) -> None:
-    fit(small, tmp_path / "kept")
-    fit_run(small, "posrec", tmp_path / "gone", QUICK, "cpu", progress=SilentProgress(), resumable=False)
-    assert {path.name for path in (tmp_path / "kept").iterdir()} - {STATE} == {
-        path.name for path in (tmp_path / "gone").iterdir()
-    }
-    assert same(weights(tmp_path / "kept"), weights(tmp_path / "gone"))
+    run = tmp_path / "run"
+    fit_run(small, "posrec", run, QUICK, "cpu", progress=SilentProgress(), resumable=False)
+    assert {path.name for path in whole.iterdir()} - {STATE} == {path.name for path in run.iterdir()}
+    assert same(weights(whole), weights(run))
 
 
 def test_resume_is_refused_with_another_setting_or_dataset(
-    small: PreparedDataset, other: PreparedDataset, tmp_path: Path
+    small: PreparedDataset, other: PreparedDataset, whole: Path
 ) -> None:
-    fit(small, tmp_path / "run")
     with pytest.raises(InputError, match=r"can't be resumed.*lambda2 was 1.0, is 0.5"):
-        fit_run(small, "posrec", tmp_path / "run", {**QUICK, "lambda2": 0.5}, "cpu", True, SilentProgress())
+        fit_run(small, "posrec", whole, {**QUICK, "lambda2": 0.5}, "cpu", True, SilentProgress())
     with pytest.raises(InputError, match="dataset was"):
-        fit_run(other, "posrec", tmp_path / "run", QUICK, "cpu", True, SilentProgress())
+        fit_run(other, "posrec", whole, QUICK, "cpu", True, SilentProgress())
     with pytest.raises(InputError, match="holds a run already"):
-        fit(small, tmp_path / "run")
+        fit(small, whole)
 
 
-def test_a_loss_that_is_no_number_stops_the_run_and_names_the_step(
+def test_a_loss_that_is_not_a_number_stops_the_run_and_names_the_step(
     small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from posrec.training.engine import Steps
+    run, calls = EpochRunner.run, []
 
-    run, calls = Steps.run, []
-
-    def poisoned(self: Steps, order, step: int):
+    def poisoned(self: EpochRunner, order, step: int):
         calls.append(step)
         return run(self, order, step) * (float("nan") if len(calls) == order.steps + 4 else 1)
 
-    monkeypatch.setattr(Steps, "run", poisoned)
+    monkeypatch.setattr(EpochRunner, "run", poisoned)
     with pytest.raises(RunFailed, match="not a number at step 4 of epoch 2"):
         fit(small, tmp_path / "run")
     kept, progress = load_tensors(tmp_path / "run" / STATE)
@@ -161,7 +165,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_the_step(
     assert all(tensor.double().isfinite().all() for tensor in kept.values())
 
 
-def test_a_run_of_which_nothing_was_saved_frees_its_folder(
+def test_a_run_that_fails_before_its_first_checkpoint_removes_its_folder(
     small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
@@ -181,7 +185,7 @@ def test_a_run_of_which_nothing_was_saved_frees_its_folder(
     monkeypatch.setattr("posrec.fitting.train", fails)
     with pytest.raises(RunFailed):
         fit_run(small, "posrec", tmp_path / "run", QUICK, "cpu", resume=True, progress=SilentProgress())
-    assert (tmp_path / "run" / "config.json").exists()  # what was there before this call is not its to remove
+    assert (tmp_path / "run" / "config.json").exists()  # a run that was there before the call is never removed
 
 
 def test_early_stop_chooses_on_validation_and_keeps_the_best(small: PreparedDataset, tmp_path: Path) -> None:
@@ -208,14 +212,20 @@ def test_other_losses_train_too(small: PreparedDataset, tmp_path: Path, loss: st
     ("settings", "message"),
     [
         ({"lamda2": "1"}, "no setting 'lamda2'"),
-        ({"epochs": "many"}, "epochs=many does not fit: it must be a whole number"),
-        ({"anchors": "perhaps"}, "anchors=perhaps does not fit: it must be true or false"),
-        ({"epochs": 0}, "epochs=0 makes no sense"),
-        ({"heads": 3}, "heads=3 does not divide"),
+        ({"epochs": "many"}, "epochs must be a whole number, not .many."),
+        ({"anchors": "perhaps"}, "anchors must be true or false, not .perhaps."),
+        ({"epochs": 0}, "epochs must be at least 1, not 0"),
+        ({"learning_rate": 0}, "learning_rate must be above 0, not 0"),
+        ({"decay": 1.5}, "decay must be above 0 and at most 1, not 1.5"),
+        ({"decay": "nan"}, "decay must be above 0 and at most 1, not nan"),
+        ({"loss": "hinge"}, "loss must be one of auto, full, chunked, sampled, bpr, .*, not 'hinge'"),
+        ({"protocol": "best"}, "protocol must be one of paper, early-stop, not 'best'"),
+        ({"in_batch": False, "negatives": 0}, "negatives must be at least 1 without in_batch, not 0"),
+        ({"heads": 3}, "heads=3 must divide"),
         ({"encoding": "abc"}, "encoding='abc' is not known"),
     ],
 )
-def test_bad_settings_are_told(small: PreparedDataset, tmp_path: Path, settings: dict, message: str) -> None:
+def test_wrong_settings_are_refused(small: PreparedDataset, tmp_path: Path, settings: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         fit_run(small, "posrec", tmp_path / "run", settings, "cpu", progress=SilentProgress())
     assert not (tmp_path / "run" / WEIGHTS).exists()

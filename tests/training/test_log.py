@@ -1,4 +1,4 @@
-"""What a run tells as it goes, read back from TensorBoard's own files."""
+"""The training log, and the same figures in TensorBoard's files."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ def points(run: Path) -> dict[str, list[tuple[int, float]]]:
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
-def test_tensorboard_is_told_what_the_log_says(small: PreparedDataset, tmp_path: Path) -> None:
+def test_tensorboard_has_the_figures_of_the_log(small: PreparedDataset, tmp_path: Path) -> None:
     settings = {**QUICK, "protocol": "early-stop", "patience": 9}
     fit_run(small, "posrec", tmp_path / "run", settings, "cpu", progress=SilentProgress(), track=True)
     log = [json.loads(line) for line in (tmp_path / "run" / LOG).read_text().splitlines()]
@@ -38,7 +38,7 @@ def test_tensorboard_is_told_what_the_log_says(small: PreparedDataset, tmp_path:
     assert sum(first_epoch) / steps == pytest.approx(trained[0]["loss"], rel=1e-5)
 
 
-def test_nothing_is_tracked_unless_asked(small: PreparedDataset, tmp_path: Path) -> None:
+def test_nothing_is_tracked_by_default(small: PreparedDataset, tmp_path: Path) -> None:
     fit_run(small, "posrec", tmp_path / "run", {**QUICK, "epochs": 1}, "cpu", progress=SilentProgress())
     assert not (tmp_path / "run" / EVENTS).exists()
 

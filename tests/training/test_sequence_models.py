@@ -1,4 +1,4 @@
-"""Recurrent and attentive models as the engine has them: compiled, in bfloat16, and learning from every loss."""
+"""Recurrent and attention models in training: compiled, in bfloat16, and with every loss."""
 
 from pathlib import Path
 

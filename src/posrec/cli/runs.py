@@ -1,4 +1,4 @@
-"""From a prepared dataset to a run: models, train, evaluate."""
+"""The commands from a prepared dataset to a run: models, train, evaluate."""
 
 from pathlib import Path
 from typing import Annotated
@@ -21,15 +21,15 @@ def models(as_json: Json = False) -> None:
 
 def train(
     dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
-    out: Annotated[Path, typer.Option(help="The run's folder to make.")],
+    out: Annotated[Path, typer.Option(help="The run folder to create.")],
     model: Annotated[str, typer.Option(help="See posrec models; or your own, as my_model.py:MY_SPEC.")] = "posrec",
-    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be given often.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be repeated.")] = None,
     protocol: Annotated[str | None, typer.Option(help="paper (a fixed number of epochs) or early-stop.")] = None,
-    epochs: Annotated[int | None, typer.Option()] = None,
-    seed: Annotated[int | None, typer.Option()] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of weights, shuffling and dropout.")] = None,
     device: Device = "auto",
     threads: Threads = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out from its checkpoint.")] = False,
     track: Annotated[bool, typer.Option("--track", help="Write RUN/tensorboard too; needs posrec[track].")] = False,
 ) -> None:
     """Train a model and evaluate it on the test part.
@@ -42,25 +42,25 @@ def train(
     from posrec.fitting import fit_run
     from posrec.progress import TerminalProgress
 
-    wanted = parse_pairs(settings or [])
-    named = {"protocol": protocol, "epochs": epochs, "seed": seed}
-    wanted.update({key: value for key, value in named.items() if value is not None})
+    chosen = parse_pairs(settings or [])
+    options = {"protocol": protocol, "epochs": epochs, "seed": seed}
+    chosen.update({key: value for key, value in options.items() if value is not None})
     data = load(dataset)
     with TerminalProgress() as progress:
-        run, outcome = fit_run(data, model, out, wanted, device, resume, progress, track)
-    console.print(metrics_table({model: outcome.metrics}, data.ceiling))
+        run, evaluation = fit_run(data, model, out, chosen, device, resume, progress, track)
+    console.print(metrics_table({model: evaluation.metrics}, data.ceiling))
     console.print(f"The run is in [bold]{run.path}[/].", highlight=False)
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run.")],
-    dataset: Annotated[Path, typer.Argument(help="The prepared dataset to test on.")],
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    dataset: Annotated[Path, typer.Argument(help="The prepared dataset whose test part is ranked.")],
     model: Annotated[str | None, typer.Option(help="my_model.py:MY_SPEC, for a run of a model of your own.")] = None,
     device: Device = "auto",
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Rank every item for every test sample: recall, mrr, ndcg, coverage, popularity.
+    """Rank all items for every test sample: recall, mrr, ndcg, coverage, popularity.
 
     Example: posrec evaluate runs/first shop
     """
@@ -72,5 +72,5 @@ def evaluate(
 
     opened, data = load_run(run, model), load(dataset)
     with TerminalProgress() as progress:
-        outcome = evaluate_run(opened, data, device, progress)
-    show(outcome.as_json(), metrics_table({opened.config["model"]: outcome.metrics}, data.ceiling), as_json)
+        evaluation = evaluate_run(opened, data, device, progress)
+    show(evaluation.as_json(), metrics_table({opened.config["model"]: evaluation.metrics}, data.ceiling), as_json)

@@ -13,7 +13,7 @@ from posrec.evaluation.significance import Comparison, compare_paired, gains, ho
 from posrec.experiments.rendering import new_figure, render, svg
 from posrec.fitting import fit_run
 from posrec.io import write_json, write_text
-from posrec.models.own import find_spec
+from posrec.models.lookup import find_spec
 from posrec.progress import Progress
 
 TESTED = (("recall", 20), ("mrr", 20))

@@ -3,8 +3,8 @@
     A = softmax(Q K^T / sqrt(d_head)) V,  over the rows of the session
 
 The rows of session b are `begins[b] .. begins[b + 1] - 1` of `rows [T, 3 d]`, which holds Q, K and V side by side, each
-with its heads side by side. A program takes one head of one session, so a session's attention never leaves the chip.
-Rows past the last session belong to nobody and become zeros.
+with its heads side by side. A program computes one head of one session, so its attention weights stay on the chip. Rows
+after the last session are unused; their results are zeros.
 """
 
 import torch
@@ -22,14 +22,14 @@ def load_heads(rows, row, column, of, inside, d: tl.constexpr, HEAD: tl.constexp
 
 @triton.jit
 def attend(q, k, there, scale, causal, PRECISION: tl.constexpr, L: tl.constexpr):
-    """softmax over the rows that are there, [L, L]."""
+    """Attention weights: the softmax over the session's rows, [L, L]."""
     logits = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
     seen = there[None, :]
     if causal:
         place = tl.arange(0, L)
         seen = seen & (place[None, :] <= place[:, None])
     logits = tl.where(seen, logits, -float("inf"))
-    # A row that is not there sees something all the same, so that nothing becomes 0/0; its result is dropped.
+    # Unused rows get logits of 0, so that their softmax is not 0/0; their results are not stored.
     logits = tl.where(there[:, None], logits, 0.0)
     weights = tl.exp(logits - tl.max(logits, 1)[:, None])
     return weights / tl.sum(weights, 1)[:, None]
@@ -37,7 +37,7 @@ def attend(q, k, there, scale, causal, PRECISION: tl.constexpr, L: tl.constexpr)
 
 @triton.jit
 def kept(seed, session, head, dropout, L: tl.constexpr):
-    """What dropout multiplies the weights with: the same numbers for the same seed, forward and backward."""
+    """The factors of dropout; the same seed gives the same factors in the forward and the backward pass."""
     place = tl.arange(0, L)
     number = ((session * tl.num_programs(1) + head) * L + place[:, None]) * L + place[None, :]
     return (tl.rand(tl.load(seed), number) >= dropout).to(tl.float32) / (1 - dropout)
@@ -53,7 +53,7 @@ def forward_kernel(
     place, column = tl.arange(0, L), tl.arange(0, HEAD)
     in_head = column[None, :] < head_width
     column = head * head_width + column
-    if session == sessions:  # what is left of the capacity
+    if session == sessions:  # the unused rows
         for start in range(begin, capacity, L):
             row = start + place
             where = attended + row[:, None] * d + column[None, :]
@@ -123,7 +123,7 @@ def sizes(rows: Tensor, heads: int, longest: int) -> tuple[int, int, int, int]:
 def attention(
     rows: Tensor, begins: Tensor, seed: Tensor, heads: int, longest: int, causal: bool, dropout: float
 ) -> Tensor:
-    """rows [T, 3 d], begins [B + 1], a whole number `seed`, sessions of at most `longest` rows -> [T, d]."""
+    """rows [T, 3 d], begins [B + 1], an integer `seed`, sessions of at most `longest` rows -> [T, d]."""
     d, width, wide, long = sizes(rows, heads, longest)
     attended = rows.new_empty(len(rows), d)
     sessions = len(begins) - 1

@@ -1,10 +1,10 @@
-"""A linear layer whose whole backward pass is one kernel.
+"""A linear layer whose backward pass is a single kernel.
 
     y = x W^T + b        x [T, in], W [out, in], b [out]
     dx = dy W,   dW = dy^T x,   db = the sum of dy's rows
 
-The three are independent, and each alone is too small to fill a large GPU: some of the kernel's programs compute tiles
-of dx, the others tiles of dW, and those at W's left edge db as well.
+The three are independent, and each alone is too small to occupy a large GPU. So some of the kernel's programs compute
+tiles of dx, the others tiles of dW, and those at W's left edge db too.
 """
 
 import torch
@@ -20,14 +20,14 @@ TILE, STEP = 32, 128  # a program computes [TILE, TILE] numbers, summing over ST
 
 @triton.jit
 def load_block(matrix, row, column, rows, columns: tl.constexpr):
-    """Some rows and columns of a matrix; zeros past its edge."""
+    """Some rows and columns of a matrix; zeros outside of it."""
     inside = (row[:, None] < rows) & (column[None, :] < columns)
     return tl.load(matrix + row[:, None] * columns + column[None, :], mask=inside, other=0.0)
 
 
 @triton.jit
 def product(a, b, HALF: tl.constexpr):
-    if HALF:  # of the two half precisions the one with the range of gradients
+    if HALF:  # bfloat16, because gradients need its range
         return tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16))
     else:
         return tl.dot(a, b, input_precision="ieee")
@@ -44,7 +44,7 @@ def backward_kernel(
     term = tl.arange(0, STEP)
     column = (program % across) * TILE + tl.arange(0, TILE)
     tile = tl.zeros([TILE, TILE], tl.float32)
-    # The next blocks are asked for while the product of these is computed.
+    # The next blocks are loaded while the product of these is computed.
     if program < for_dx:
         row = (program // across) * TILE + tl.arange(0, TILE)
         a = load_block(dy, row, term, rows, out)  # [TILE, STEP]

@@ -2,9 +2,9 @@
 
     m_t = sum_{t'} A_in[t, t'] s_in[t']  ||  sum_{t'} A_out[t, t'] s_out[t']          Eq. (7)
 
-`sent [T, 2 d]` holds what nodes send in either direction side by side; the weights [B, 2, L, L] are indexed by slots,
-and `slot_of_row [T]` says which slot of which session (b L + slot) a row is. Session b has the rows
-`begins[b] .. begins[b + 1] - 1`. The gradient is the same sum with the weights transposed, so one kernel does both.
+`sent [T, 2 d]` holds the messages of nodes in both directions side by side; the weights [B, 2, L, L] are indexed by
+slots, and `slot_of_row [T]` is the slot and session of a row (b L + slot). Session b has the rows
+`begins[b] .. begins[b + 1] - 1`. The gradient is the same sum with the weights transposed, so one kernel computes both.
 """
 
 import torch
@@ -25,7 +25,7 @@ def kernel(
     place, column = tl.arange(0, L), tl.arange(0, D)
     in_width = column[None, :] < d
     column = direction * d + column
-    if session == sessions:  # what is left of the capacity
+    if session == sessions:  # the unused rows
         for start in range(begin, capacity, L):
             row = start + place
             where = received + row[:, None] * (2 * d) + column[None, :]
@@ -46,7 +46,7 @@ def kernel(
 @torch.library.custom_op("posrec::messages", mutates_args=())
 def messages(sent: Tensor, weights: Tensor, begins: Tensor, slot_of_row: Tensor, transposed: bool = False) -> Tensor:
     """sent [T, 2 d], weights [B, 2, L, L] -> [T, 2 d]."""
-    sent = sent if sent.stride(1) == 1 else sent.contiguous()  # it may be some columns of a wider tensor
+    sent = sent if sent.stride(1) == 1 else sent.contiguous()  # `sent` may be a view of some columns of a tensor
     weights = weights.contiguous()
     received = sent.new_empty(sent.shape)
     sessions, longest, d = len(weights), weights.shape[-1], sent.shape[1] // 2

@@ -1,16 +1,16 @@
-"""Softmax over all items and Adam for the item table, in three kernels that never hold the scores of all items.
+"""Softmax over all items and Adam for the item table, in three kernels that never store the scores of all items.
 
-With scores s_bi = h_b . x_i, share w_b of each sample in the step's loss, and p_bi = exp(s_bi - log_b):
+With scores s_bi = h_b . x_i, the weight w_b of each sample in the step's loss, and p_bi = exp(s_bi - log_b):
 
     log_b      = log sum_i exp(s_bi)
     loss       = sum_b w_b (log_b - h_b . x_target)              Eq. (11), (12)
     dloss/dh_b = w_b (sum_i p_bi x_i - x_target)
     dloss/dx_i = sum_b w_b (p_bi - [i is b's target]) h_b
 
-The gradient of h is attention of the sessions over the items, so `parts_of_softmax` goes through the table once, as
-attention kernels do: a part of the items each, with running maxima. `join_parts` puts the parts together. When the
-encoder's backward pass has left its own share of the table's gradient, `update_table` computes the scores anew, item by
-item, and applies Adam at once: the gradient of the softmax is never written to memory.
+The gradient of h is attention of the sessions over the items, so `parts_of_softmax` reads the table once, as attention
+kernels do: each program takes a part of the items and keeps a running maximum. `join_parts` combines the parts. After
+the encoder's backward pass, which computes the encoder's share of the table's gradient, `update_table` computes the
+scores again, block by block, and applies Adam directly: the gradient of the softmax is never written to memory.
 """
 
 from dataclasses import dataclass
@@ -23,16 +23,16 @@ from torch import Tensor
 
 from posrec.kernels import precision
 
-ROWS = 128  # sessions of a batch in one block, half as many where vectors are wider than 128
-PARTS = 128  # of the items; about one for each of a large GPU's processors
+ROWS = 128  # sessions of a batch in one block; half as many if vectors are wider than 128
+PARTS = 128  # of the items; about one for each multiprocessor of a large GPU
 ITEMS = 64  # in one block
-UPDATERS, UPDATED = 264, 16  # programs that update the table, and items that each takes at a time
-SCALE = 32768.0  # keeps what is multiplied in half precision, at most 1, well inside its range
+UPDATERS, UPDATED = 264, 16  # programs that update the table, and the items of a block of theirs
+SCALE = 32768.0  # brings factors of at most 1 into the middle of the range of half precision
 
 
 @triton.jit
 def product(a, b, HALF: tl.constexpr):
-    """a @ b. Half precision has the ten bits of TF32 and is quicker here; its range holds what is multiplied."""
+    """a @ b. Half precision has the ten bits of TF32 and is faster here; all factors are inside its range."""
     if HALF:
         return tl.dot(a.to(tl.float16), b.to(tl.float16))
     else:
@@ -52,7 +52,7 @@ def parts_of_softmax(
     sessions, table, best, total, mean, batch, items,
     d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
-    """Of one part of the items: the highest score, the sum of exp(score - highest), and that sum over their vectors."""
+    """For one part of the items: the highest score, the sum of exp(score - highest), and of exp(..) times vectors."""
     part, parts = tl.program_id(0), tl.num_programs(0)
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     h = load_block(sessions, row, batch, d, D)  # [ROWS, D]
@@ -66,7 +66,7 @@ def parts_of_softmax(
     for start in range(first, items, parts * ITEMS):
         now = x.to(tl.float16) if HALF else x
         item = start + tl.arange(0, ITEMS)
-        x = load_block(table, item + parts * ITEMS, items, d, D)  # the next block, while this one is worked on
+        x = load_block(table, item + parts * ITEMS, items, d, D)  # load the next block while this one is used
         scores = product(h, tl.trans(now), HALF)  # [ROWS, ITEMS]
         scores = tl.where(item[None, :] < items, scores, -float("inf"))
         higher = tl.maximum(highest, tl.max(scores, 1))
@@ -86,7 +86,7 @@ def join_parts(
     sessions, table, targets, shares, best, total, mean, losses, logs, gradient, step, batch, parts,
     d: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """One sample: its loss, its log-sum, the gradient of its vector. Counts Adam's step for the update to come."""
+    """For one sample: its loss, its log-sum and the gradient of its vector. Also adds one to Adam's step count."""
     row = tl.program_id(0)
     if row == 0:
         tl.store(step, tl.load(step) + 1)
@@ -114,9 +114,9 @@ def join_parts(
 @triton.jit
 def gradient_of_items(x, item, h, log, share, target, SCALE: tl.constexpr, HALF: tl.constexpr):
     """sum_b w_b (p_bi - [i is b's target]) h_b of a block of items, [ITEMS, D]."""
-    chance = tl.exp(product(x, tl.trans(h), HALF) - log[None, :])  # [ITEMS, ROWS]
-    wanted = (item[:, None] == target[None, :]).to(tl.float32)
-    return product((chance - wanted) * (share * SCALE)[None, :], h, HALF) / SCALE
+    probability = tl.exp(product(x, tl.trans(h), HALF) - log[None, :])  # [ITEMS, ROWS]
+    is_target = (item[:, None] == target[None, :]).to(tl.float32)
+    return product((probability - is_target) * (share * SCALE)[None, :], h, HALF) / SCALE
 
 
 @triton.jit
@@ -125,9 +125,9 @@ def update_table(
     batch, items, d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, ONE: tl.constexpr,
     OWN: tl.constexpr, SCALE: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of items, and their Adam update (Kingma and Ba, 2015; l2 added to the gradient).
+    """The gradient of the items, and their Adam update (Kingma and Ba, 2015; l2 is added to the gradient).
 
-    ONE: the batch fits in one block of ROWS, which is then loaded once.
+    ONE: the batch fits into one block of ROWS, which is then loaded only once.
     """
     steps = tl.load(step)
     rate_now = tl.load(rate) / (1 - tl.exp(steps * tl.log(beta1)))
@@ -147,7 +147,7 @@ def update_table(
         there = (item[:, None] < items) & (column[None, :] < d)
         where = item[:, None].to(tl.int64) * d + column[None, :]
         x = next_x  # [ITEMS, D]
-        # All of memory is asked for before the work that can do without it, the next block's vectors too.
+        # All loads, those of the next block too, are issued before the computation that does not need them.
         m = tl.load(first + where, mask=there, other=0.0)
         v = tl.load(second + where, mask=there, other=0.0)
         own = tl.load(own_gradient + where, mask=there & OWN, other=0.0)
@@ -170,14 +170,14 @@ def update_table(
 
 
 def blocks(batch: int, d: int) -> tuple[int, int]:
-    """Powers of two: columns that hold d, and rows of sessions, few enough for a processor's memory."""
+    """Block sizes, powers of two: columns for d dimensions, and rows that fit into a multiprocessor's memory."""
     wide = max(16, triton.next_power_of_2(d))
     return wide, min(ROWS if wide <= 128 else ROWS // 2, max(16, triton.next_power_of_2(batch)))
 
 
 @dataclass(frozen=True)
 class Softmax:
-    """What a step needs of the softmax: the samples' losses, their log-sums, and the gradient of their vectors."""
+    """The softmax of a step: the losses of the samples, their log-sums, and the gradient of their vectors."""
 
     losses: Tensor  # [B]
     logs: Tensor  # [B]
@@ -207,7 +207,7 @@ def adam(
     table: Tensor, own_gradient: Tensor | None, state: dict[str, Tensor], options: dict[str, Any], items: int,
     sessions: Tensor, targets: Tensor, shares: Tensor, logs: Tensor,
 ) -> None:  # fmt: skip
-    """One update of the table; `state` and `options` are torch.optim.Adam's, `own_gradient` what the encoder gave."""
+    """One update of the table; `state` and `options` are torch.optim.Adam's, `own_gradient` is the encoder's share."""
     batch, d = sessions.shape
     beta1, beta2 = options["betas"]
     wide, rows = blocks(batch, d)

@@ -1,11 +1,11 @@
-"""What a model gives, and what it gets for that.
+"""The base classes of all models: what a model implements, and what the base class derives from it.
 
-A trained model is a `SessionModel`: it gives a vector for each session and a vector for each item, and its scores are
-their products. Losses, ranking, nearest-neighbour search and the ONNX export all stand on these two. A model that is
-not trained but counted is a `CountingModel`: it gives scores alone.
+A trained model is a `SessionModel`: it computes a vector for each session and a vector for each item, and its scores
+are their inner products. Losses, ranking, nearest-neighbour search and the ONNX export need nothing else. A model that
+counts the training sessions instead of being trained is a `CountingModel`: it computes scores alone.
 
-Both are built as `Model(items, config)`: items are numbered 1..items, any other number is an item that the model does
-not know, and `config.max_length` says how many of the latest clicks the model reads.
+Both are built as `Model(items, config)`. Items are numbered 1..items; any other number is an item that is unknown to
+the model. The model reads the latest `config.max_length` clicks of a session.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from posrec.nn.packing import Packing, pack
 
 
 class Model(nn.Module):
-    """What both kinds have in common: scores of all items for a batch of sessions."""
+    """The base class of both kinds of models: it scores all items for a batch of sessions."""
 
     def __init__(self, items: int, config: Any) -> None:
         super().__init__()
@@ -27,23 +27,24 @@ class Model(nn.Module):
         self.config = config
 
     def scores(self, batch: SessionBatch) -> Tensor:
-        """[B, n]: column i is item i + 1."""
+        """The scores of all items, [B, n]: column i is item i + 1."""
         raise NotImplementedError
 
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
-        """Vectors [B, d] by name that add up to the session's vector, where it is such a sum; they explain a score."""
+        """The terms of the session vector by name, [B, d] each, if it is a sum; `explain` splits a score by them."""
         return {}
 
     def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
-        """How much each of some parts reads each click, [B, L] by the part's name, where a model can say so."""
+        """The attention weights of the clicks, [B, L], by the name of the term that they belong to, if any."""
         return {}
 
 
 class SessionModel(Model):
-    """A model that is trained. It implements `session_vectors`, or `vectors` in its place.
+    """The base class of models that are trained. A subclass implements `session_vectors`, or `vectors` instead.
 
-    A model whose items are read at both ends, looked up for the clicks and multiplied with the session's vector, keeps
-    them in `self.embedding` and implements `vectors`, so that the table gets one gradient and not the sum of two.
+    A model that uses one table of item vectors twice, as inputs for the clicks and as outputs for the scores, keeps it
+    in `self.embedding` and implements `vectors`: the table's gradient is then computed in one tensor instead of two
+    that have to be added.
     """
 
     embedding: ItemTable
@@ -54,27 +55,30 @@ class SessionModel(Model):
             raise TypeError(f"{cls.__name__} must define session_vectors(batch), or vectors(batch) in its place")
 
     def session_vectors(self, batch: SessionBatch) -> Tensor:
-        """[B, d]."""
+        """The vectors of the sessions, [B, d]."""
         return self.vectors(batch)[0]
 
     def item_vectors(self) -> Tensor:
-        """[n, d]: row i is item i + 1."""
+        """The vectors of the items, [n, d]: row i is item i + 1."""
         return self.embedding.vectors()
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """Session vectors [B, d], and item vectors [n, d] or a table with a few rows more; what training reads."""
+        """Session vectors [B, d] and item vectors, as training reads them: [n, d], or a table with some unused rows at
+        its end."""
         return self.session_vectors(batch), self.item_vectors()
 
     def scores(self, batch: SessionBatch) -> Tensor:
         return self.session_vectors(batch) @ self.item_vectors().T
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph | None:
-        """What a model that reads session graphs computes without its weights; training does it for many batches at
-        once."""
+        """The session graphs of a batch, if the model reads graphs.
+
+        They do not depend on the weights, so training builds them for many batches at once.
+        """
         return None
 
     def graph_and_packing(self, batch: SessionBatch) -> tuple[SessionGraph, Packing]:
-        """The batch's graphs and the packing of their nodes; built here unless the batch carries them."""
+        """The batch's session graphs and the packing of their nodes; built here unless the batch has them already."""
         graph = batch.graph or self.build_graph(batch)
         if graph is None:
             raise TypeError(f"{type(self).__name__} reads graphs and must define build_graph(batch)")
@@ -82,11 +86,15 @@ class SessionModel(Model):
 
 
 class CountingModel(Model):
-    """A model that is counted from the training sessions in one pass. It implements `count` and `scores`."""
+    """The base class of models that count the training sessions in one pass. A subclass implements `count`, which keeps
+    its counts in buffers, and `scores`."""
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        """`items [N]`: every training click; `offsets [S + 1]`: where in them each session begins, oldest first.
+        """Count the training sessions, oldest first: session s is `items[offsets[s] : offsets[s + 1]]`.
 
-        A part of a dataset shares the clicks of the whole: only `items[offsets[0] : offsets[-1]]` are its own.
+        Args:
+            items: [N] clicks. A part of a dataset shares this array with the whole dataset, so it may hold clicks
+                before `offsets[0]` and after `offsets[-1]`; they are not part of the training sessions.
+            offsets: [S + 1] where each session begins.
         """
         raise NotImplementedError

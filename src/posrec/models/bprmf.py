@@ -1,8 +1,8 @@
 """BPR-MF (Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback", UAI 2009) for sessions.
 
 Matrix factorisation scores item i for user u by the product of their latent vectors, x_ui = w_u h_i (section 4.3.1),
-and is fitted so that clicked items are scored above others (BPR-Opt, section 4.1; `training/ranking_losses.py`). A
-session has no user, so w_u is the mean of its items' latent vectors, as the field has it since Hidasi et al. (2016).
+and is trained so that clicked items are scored above others (BPR-Opt, section 4.1; `training/ranking_losses.py`). A
+session has no user, so w_u is the mean of its items' latent vectors, as is usual since Hidasi et al. (2016).
 """
 
 from dataclasses import dataclass
@@ -21,11 +21,13 @@ class BPRMFConfig:
 
 
 class BPRMF(SessionModel):
+    """Matrix factorisation whose user vector is the mean of the session's item vectors."""
+
     def __init__(self, items: int, config: BPRMFConfig) -> None:
         super().__init__(items, config)
         self.embedding = ItemTable(items, config.d)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """w [B, d] and the item table, whose first n rows are H; for training, where both get a gradient."""
+        """w [B, d] and the item table, whose first n rows are H."""
         x, table = self.embedding.look_up_and_table(batch.items)  # [B, L, d], zeros where there is no click
         return x.sum(1) / batch.lengths[:, None], table

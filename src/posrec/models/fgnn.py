@@ -1,9 +1,9 @@
 """FGNN (Qiu et al., "Rethinking the Item Order in Session-based Recommendation with Graph Neural Networks", CIKM 2019).
 
-Weighted graph attention (WGAT): every node attends to itself and to the nodes clicked right before it, and how often
-that happened, the edge's weight, is part of the attention's logit. The readout, Set2Set with a GRU, asks the nodes
-repeatedly what matters, knowing each time what it heard so far. A linear map makes the session's vector of it;
-items are scored by their product with it. Each block below states its equations.
+Weighted graph attention (WGAT): every node attends to itself and to the nodes clicked right before it; the weight of an
+edge, how often that happened, is an input of the attention's logit. The readout, Set2Set with a GRU, attends to the
+nodes several times, each time with a query that depends on the results so far. A linear map of its output is the
+session's vector; items are scored by their product with it. Each block below states its equations.
 
     B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items, K heads.
 """
@@ -29,17 +29,17 @@ SLOPE = 0.2  # of LeakyReLU below zero
 class FGNNConfig:
     d: int = 100
     anchors: bool = False  # the anchor edges of PosRec's paper
-    layers: int = 1  # of graph attention; the paper has 3 (docs say why)
+    layers: int = 1  # of graph attention; the paper has 3 (docs/models_graph.md has the reason)
     heads: int = 8  # each d wide
     steps: int = 3  # of the readout
-    from_last: bool = True  # the readout begins with the last click's node, and not with zeros (docs say why)
+    from_last: bool = True  # the first query is the last click's node, not zeros (docs/models_graph.md)
     max_length: int = 20  # the latest clicks that are read
 
 
 class WeightedAttention(nn.Module):
     """WGAT, with the mean of K heads so that every layer is d wide; x [T, d], weights [B, L, L] -> [T, d].
 
-    e_ij = LeakyReLU(a^T [W x_i || W x_j || w_ij]),  j among those with w_ij > 0
+    e_ij = LeakyReLU(a^T [W x_i || W x_j || w_ij])   for all j with w_ij > 0
     x'_i = mean over heads of sum_j softmax_j(e_ij) W x_j
     """
 
@@ -52,20 +52,20 @@ class WeightedAttention(nn.Module):
 
     def forward(self, x: Tensor, weights: Tensor, packing: Packing) -> Tensor:
         d = x.shape[1]
-        # a^T (W x) = (a^T W) x, and sum_j s_j (W x_j) = W sum_j s_j x_j: nothing K times as wide goes through slots.
-        asking = torch.einsum("pko,oki->pki", self.of_nodes, self.values.weight.view(d, self.heads, d))
-        logits = packing.to_slots(x @ asking.flatten(0, 1).T)  # [B, L, 2K]
+        # a^T (W x) = (a^T W) x and sum_j s_j (W x_j) = W sum_j s_j x_j, so no tensor of K d columns is put into slots.
+        logit_vectors = torch.einsum("pko,oki->pki", self.of_nodes, self.values.weight.view(d, self.heads, d))
+        logits = packing.to_slots(x @ logit_vectors.flatten(0, 1).T)  # [B, L, 2K]
         receiver, sender = logits.transpose(1, 2).chunk(2, dim=1)  # [B, K, L] each
         edge = self.of_weight[:, None, None] * weights[:, None]  # [B, K, L, L]
         logits = functional.leaky_relu(receiver[..., None] + sender[:, :, None] + edge, SLOPE)
         attention = logits.masked_fill((weights == 0)[:, None], -math.inf).softmax(-1)
-        heard = batched_product(attention.flatten(1, 2), packing.to_slots(x))  # [B, K L, d]
-        heard = heard.view(weights.shape[0], self.heads, -1, d).transpose(1, 2).flatten(2)  # [B, L, K d]
-        return linear(self.values, packing.to_rows(heard) / self.heads)
+        attended = batched_product(attention.flatten(1, 2), packing.to_slots(x))  # [B, K L, d]
+        attended = attended.view(weights.shape[0], self.heads, -1, d).transpose(1, 2).flatten(2)  # [B, L, K d]
+        return linear(self.values, packing.to_rows(attended) / self.heads)
 
 
 class Readout(nn.Module):
-    """Set2Set with a GRU: nodes [B, L, d], the query to begin with q_0 [B, d] -> [B, 2d].
+    """Set2Set with a GRU: nodes [B, L, d], the first query q_0 [B, d] -> [B, 2d].
 
     q*_0 = q_0 || 0
     q_t = GRU(q*_{t-1}),  r_t = sum_i softmax_i(x_i^T q_t) x_i,  q*_t = q_t || r_t
@@ -77,16 +77,18 @@ class Readout(nn.Module):
         self.cell = nn.GRUCell(2 * d, d)
 
     def forward(self, nodes: Tensor, filled: Tensor, query: Tensor) -> Tensor:
-        heard = torch.zeros_like(query)
+        attended = torch.zeros_like(query)
         for _ in range(self.steps):
-            query = self.cell(torch.cat([query, heard], dim=1), query)
+            query = self.cell(torch.cat([query, attended], dim=1), query)
             logits = (nodes * query[:, None]).sum(2)  # [B, L]
             attention = logits.masked_fill(~filled, -math.inf).softmax(1)
-            heard = (attention[..., None] * nodes).sum(1)
-        return torch.cat([query, heard], dim=1)
+            attended = (attention[..., None] * nodes).sum(1)
+        return torch.cat([query, attended], dim=1)
 
 
 class FGNN(SessionModel):
+    """Weighted graph attention over the session graph, read out by Set2Set."""
+
     def __init__(self, items: int, config: FGNNConfig) -> None:
         super().__init__(items, config)
         d = config.d
@@ -97,7 +99,7 @@ class FGNN(SessionModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Gaussian of deviation 0.1, the GRU's matrices orthogonal, as the paper says."""
+        """Normal with standard deviation 0.1, the GRU's matrices orthogonal, as in the paper."""
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.1)
         for matrix in (self.readout.cell.weight_ih, self.readout.cell.weight_hh):
@@ -119,9 +121,9 @@ class FGNN(SessionModel):
         return linear(self.out, self.readout(packing.to_slots(nodes), graph.nodes, query)), table
 
     def weights(self, graph: SessionGraph, last: Tensor) -> Tensor:
-        """[B, L, L], row: who attends. A node that doesn't follow itself has a loop of weight 1.
+        """[B, L, L], row: the node that attends. A node that does not follow itself has a loop of weight 1.
 
-        A node has one neighbourhood here, not one for each direction, so it takes in the anchors of both.
+        A node has one neighbourhood here, not one for each direction, so it holds the anchors of both directions.
         """
         incoming, _ = neighbours(graph.edges)
         if self.config.anchors:

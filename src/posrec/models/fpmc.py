@@ -1,8 +1,9 @@
-"""FPMC (Rendle et al., "Factorizing Personalized Markov Chains for Next-Basket Recommendation", WWW 2010), no user.
+"""FPMC (Rendle et al., "Factorizing Personalized Markov Chains for Next-Basket Recommendation", WWW 2010), without
+users.
 
-The tensor of transitions l -> i of user u is factorised pair by pair; of the three pairs a session without a user
-leaves one, from the last item to the next: x_{l,i} = <v_i^{I,L}, v_l^{L,I}>. An item has a vector for being left and
-another for being reached. Fitted by S-BPR, the pairwise loss over sequences (`training/ranking_losses.py`).
+The tensor of transitions l -> i of user u is factorised into three pairs of vectors. Without a user one pair is left,
+that of the last item and the next one: x_{l,i} = <v_i^{I,L}, v_l^{L,I}>. An item has one vector as the last item and
+another as the next. Trained with S-BPR, the pairwise loss over sequences (`training/ranking_losses.py`).
 """
 
 from dataclasses import dataclass
@@ -17,10 +18,12 @@ from posrec.nn.item_table import ItemTable
 @dataclass(frozen=True)
 class FPMCConfig:
     d: int = 100
-    max_length: int = 1  # the last click is all it reads
+    max_length: int = 1  # only the last click is read
 
 
 class FPMC(SessionModel):
+    """A factorised Markov chain: the last item's vector times the vectors of the next items."""
+
     def __init__(self, items: int, config: FPMCConfig) -> None:
         super().__init__(items, config)
         self.left = ItemTable(items, config.d)  # v^{L,I}
@@ -32,7 +35,7 @@ class FPMC(SessionModel):
         return self.left.look_up(last)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """Session vectors [B, d] and the table of items to be reached, whose first n rows are items."""
+        """Session vectors [B, d] and the table of the next items, whose first n rows are items."""
         return self.session_vectors(batch), self.reached.weight
 
     def item_vectors(self) -> Tensor:

@@ -1,8 +1,8 @@
 """GC-SAN (Xu et al., "Graph Contextualized Self-Attention Network for Session-based Recommendation", IJCAI 2019).
 
 SR-GNN's gated graph layer, Eq. (1)-(2); then self-attention among the nodes of the session with a feed-forward, Eq.
-(3)-(4), stacked, Eq. (5)-(6). The session's vector weighs the last item after attention with the last item before it,
-Eq. (7); items are scored by their product with it, Eq. (8).
+(3)-(4), stacked, Eq. (5)-(6). The session's vector is a weighted mean of the last item's vectors after and before
+attention, Eq. (7); items are scored by their product with it, Eq. (8).
 
     B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items.
 """
@@ -26,9 +26,9 @@ from posrec.nn.transformer import apply_layers, self_attention
 @dataclass(frozen=True)
 class GCSANConfig:
     d: int = 100
-    anchors: bool = False  # the anchor edges of PosRec's paper, counted into the sums that edges are divided by
+    anchors: bool = False  # add the anchor edges of PosRec's paper before edge weights are normalised
     layers: int = 1  # of self-attention
-    weight: float = 0.6  # of the attention's last item; the graph's has the rest
+    weight: float = 0.6  # of the last item's vector after attention; 1 - weight is that of its vector before
     dropout: float = 0.0
     max_length: int = 20  # the latest clicks that are read
 
@@ -36,8 +36,8 @@ class GCSANConfig:
 class SelfAttentionLayer(nn.Module):
     """F = softmax(Q K^T / sqrt(d)) V, Eq. (3); E = W_2 relu(W_1 F) + F, Eq. (4). x [T, d] -> [T, d].
 
-    One head, no sum around the attention and no layer norms: not a Transformer's layer. With `rows [R]` only these are
-    computed past the attention, [R, d].
+    Unlike a Transformer layer it has one head, no residual connection around the attention and no layer norms. With
+    `rows [R]` only these rows are computed after the attention, [R, d].
     """
 
     def __init__(self, d: int, dropout: float) -> None:
@@ -56,17 +56,19 @@ class SelfAttentionLayer(nn.Module):
 
 
 class GCSAN(SessionModel):
+    """SR-GNN's gated graph layer, then self-attention among the nodes."""
+
     def __init__(self, items: int, config: GCSANConfig) -> None:
         super().__init__(items, config)
         if not 0 <= config.weight <= 1:
-            raise ValueError(f"weight={config.weight} must be between 0 and 1")
+            raise ValueError(f"weight must be between 0 and 1, not {config.weight}")
         self.embedding = ItemTable(items, config.d)
         self.graph = GatedGraph(config.d)
         self.attention = nn.ModuleList(SelfAttentionLayer(config.d, config.dropout) for _ in range(config.layers))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Uniform in +-1/sqrt(d), the field's custom."""
+        """Uniform in +-1/sqrt(d), as in SR-GNN's code."""
         bound = 1 / math.sqrt(self.config.d)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)

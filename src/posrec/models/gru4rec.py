@@ -2,8 +2,8 @@
 Karatzoglou, "Recurrent Neural Networks with Top-k Gains for Session-based Recommendations", CIKM 2018).
 
 Gated recurrent layers read the clicks, 2016 Eq. (2)-(5); the last state is the session's vector, and items are scored
-by their product with it. The losses of both papers are in `training/ranking_losses.py`. The items' vectors on the way
-in and on the way out are one table (`tied`, the constrained embedding of 2018) or two (2016).
+by their product with it. The losses of both papers are in `training/ranking_losses.py`. The input and output vectors of
+the items are one table (`tied`, the constrained embedding of 2018) or two (2016).
 """
 
 import math
@@ -24,18 +24,20 @@ class GRU4RecConfig:
     d: int = 100  # of item vectors
     hidden: int = 100  # of the recurrent layers
     layers: int = 1
-    tied: bool = True  # one table of item vectors, which asks for hidden = d
-    truncated: bool = True  # the gradient goes through the last click's step alone, as in both papers
+    tied: bool = True  # one table of item vectors, which requires hidden = d
+    truncated: bool = True  # backpropagate through the last click's step only, as in both papers
     embedding_dropout: float = 0.0
     dropout: float = 0.2  # of the states
     max_length: int = 20  # the latest clicks that are read
 
 
 class GRU4Rec(SessionModel):
+    """Gated recurrent layers over the clicks; the last state is the session's vector."""
+
     def __init__(self, items: int, config: GRU4RecConfig) -> None:
         super().__init__(items, config)
         if config.tied and config.hidden != config.d:
-            raise ValueError(f"hidden={config.hidden}: with one table (tied=true) it must be d={config.d}")
+            raise ValueError(f"hidden must be d={config.d} with one item table (tied=true), not {config.hidden}")
         self.embedding = ItemTable(items, config.d)
         self.recurrent = Recurrent(config.d, config.hidden, config.layers, config.dropout)
         self.out = None if config.tied else ItemTable(items, config.hidden)
@@ -44,13 +46,13 @@ class GRU4Rec(SessionModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Uniform in +-1/sqrt(hidden), the field's custom."""
+        """Uniform in +-1/sqrt(hidden), PyTorch's default for recurrent layers."""
         bound = 1 / math.sqrt(self.config.hidden)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """h_t [B, hidden] and the item table to score with, whose first n rows are items."""
+        """h_t [B, hidden] and the output table, whose first n rows are items."""
         x, table = self.embedding.look_up_and_table(batch.items)  # [B, L, d]
         x = self.embedding_dropout(x)
         if self.config.truncated:

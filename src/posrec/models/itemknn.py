@@ -4,10 +4,10 @@ Recommendation System, 2010; in this form a baseline of Hidasi et al., 2016).
     similarity(i, j) = S_ij / ((S_i + regularization)^alpha * (S_j + regularization)^(1 - alpha))
 
 S_i counts the training sessions with item i, S_ij those with both. With alpha = 0.5 and no regularisation it is the
-cosine of the items' vectors over sessions; regularisation keeps two rare items that met once from looking alike. An
-item is no neighbour of its own, and keeps the `neighbours` most similar. Scored from the latest click on a known item;
-with `all_items` the similarities to all clicks of the session are summed. Items that are no neighbours follow by
-popularity.
+cosine of the items' vectors over sessions; regularisation lowers the similarity of two rare items that share a single
+session. An item is not its own neighbour, and keeps the `neighbours` most similar items. The score of an item is its
+similarity to the latest click on a known item; with `all_items`, the sum of its similarities to all clicks of the
+session. Items that are not neighbours are ranked below, by popularity.
 """
 
 from dataclasses import dataclass
@@ -33,21 +33,24 @@ class ItemKNNConfig:
 
 
 class ItemKNN(CountingModel):
-    """The neighbours of item i are `similar[offsets[i] : offsets[i + 1]]`; there are none before `count`."""
+    """Nearest neighbours of the last item by co-occurrence in training sessions.
+
+    The neighbours of item i are `similar[offsets[i] : offsets[i + 1]]`; all lists are empty before `count`.
+    """
 
     offsets: Tensor  # [items + 2] int64
     similar: Tensor  # [E] int32
     similarity: Tensor  # [E]
-    rest: Tensor  # [n] below 0, by popularity
+    rest: Tensor  # [n] scores below 0 for items that are not neighbours, in the order of popularity
 
     def __init__(self, items: int, config: ItemKNNConfig) -> None:
         super().__init__(items, config)
         if config.neighbours < 1:
-            raise ValueError(f"neighbours={config.neighbours} must be at least 1")
-        if config.regularization < 0 or not 0 <= config.alpha <= 1:
-            raise ValueError(
-                f"regularization={config.regularization} must not be negative, alpha={config.alpha} from 0 to 1"
-            )
+            raise ValueError(f"neighbours must be at least 1, not {config.neighbours}")
+        if config.regularization < 0:
+            raise ValueError(f"regularization must be at least 0, not {config.regularization}")
+        if not 0 <= config.alpha <= 1:
+            raise ValueError(f"alpha must be between 0 and 1, not {config.alpha}")
         self.register_buffer("offsets", torch.empty(0, dtype=torch.int64))
         self.register_buffer("similar", torch.empty(0, dtype=torch.int32))
         self.register_buffer("similarity", torch.empty(0))
@@ -57,31 +60,32 @@ class ItemKNN(CountingModel):
         index = SessionIndex(self.items)
         index.count(items, offsets)
         sizes = index.session_offsets.diff()  # [S]
-        met = torch.cat([sizes.new_zeros(1), sizes[index.item_sessions].cumsum(0)])  # items met, up to each entry
-        met = met[index.item_offsets]  # [items + 2] up to each item
+        pairs = torch.cat([sizes.new_zeros(1), sizes[index.item_sessions].cumsum(0)])  # pairs before each entry
+        pairs = pairs[index.item_offsets]  # [items + 2] pairs before each item
         blocks, start = [], 1
         while start <= self.items:
-            end = int(torch.searchsorted(met, met[start] + PAIRS_AT_ONCE, right=True)) - 1
+            end = int(torch.searchsorted(pairs, pairs[start] + PAIRS_AT_ONCE, right=True)) - 1
             end = min(max(end, start + 1), self.items + 1)
-            blocks.append(self.neighbours_of(index, torch.arange(start, end, device=met.device)))
+            blocks.append(self.neighbours_of(index, torch.arange(start, end, device=pairs.device)))
             start = end
         item, similar, similarity = (torch.cat(parts) for parts in zip(*blocks, strict=True))
         self.offsets, self.similar, self.similarity = offsets_of(item, self.items + 1), similar.int(), similarity
         self.rest.copy_(rest_by_popularity(items[offsets[0] : offsets[-1]], self.items))
 
     def neighbours_of(self, index: SessionIndex, items: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """items [I], in order -> item, neighbour and similarity, each [E], by item and the most similar first."""
+        """items [I], in order -> item, neighbour and similarity, [E] each, by item and then the most similar first."""
         item, visit = spread(index.item_offsets, items)
         session, place = spread(index.session_offsets, index.item_sessions[visit].long())
         pair = items[item[session]] * (self.items + 1) + index.session_items[place]
         pair, together = torch.unique(pair, return_counts=True)
         one, other = pair // (self.items + 1), pair % (self.items + 1)
         support = index.item_offsets.diff() + self.config.regularization
-        alike = (together / (support[one] ** self.config.alpha * support[other] ** (1 - self.config.alpha))).float()
-        two = one != other
-        one, other, alike = one[two], other[two], alike[two]
-        best = nearest(one, alike, self.config.neighbours)
-        return one[best], other[best], alike[best]
+        norm = support[one] ** self.config.alpha * support[other] ** (1 - self.config.alpha)
+        similarity = (together / norm).float()
+        distinct = one != other
+        one, other, similarity = one[distinct], other[distinct], similarity[distinct]
+        best = nearest(one, similarity, self.config.neighbours)
+        return one[best], other[best], similarity[best]
 
     def scores(self, batch: SessionBatch) -> Tensor:
         known = batch.mask & (batch.items >= 1) & (batch.items <= self.items)  # [B, L]

@@ -1,9 +1,9 @@
 """NARM (Li et al., "Neural Attentive Session-based Recommendation", CIKM 2017).
 
-A recurrent layer reads the clicks, Eq. (1)-(4). Its last state is the global view of the session, Eq. (5); the local
-view is the sum of all states, Eq. (6), weighed by how the last state matches them, Eq. (7) and (8). Both together,
-Eq. (9), are brought to the items' dimensions by a bilinear map, Eq. (10): S_i = emb_i B c, so the session's vector is
-B c.
+A recurrent layer reads the clicks, Eq. (1)-(4). Its last state is the global encoding of the session, Eq. (5); the
+local encoding is an attention-weighted sum of all states, Eq. (6), with the last state as the query, Eq. (7) and (8).
+Both are concatenated, Eq. (9), and a bilinear map scores the items, Eq. (10): S_i = emb_i B c, so the session's vector
+is B c.
 """
 
 import math
@@ -24,13 +24,15 @@ class NARMConfig:
 
     d: int = 50  # of item vectors
     hidden: int = 100  # of the recurrent layer
-    softmax: bool = True  # the weights of a session sum to one, as in the authors' code; the paper writes no softmax
+    softmax: bool = True  # normalise the attention weights, as in the authors' code; the paper has no softmax
     embedding_dropout: float = 0.25
     dropout: float = 0.5  # before the bilinear map
     max_length: int = 20  # the latest clicks that are read; the authors' code reads 19
 
 
 class NARM(SessionModel):
+    """A recurrent layer over the clicks, with attention from its last state to all states."""
+
     def __init__(self, items: int, config: NARMConfig) -> None:
         super().__init__(items, config)
         hidden = config.hidden
@@ -44,7 +46,7 @@ class NARM(SessionModel):
         self.dropout = nn.Dropout(config.dropout)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """B c [B, d] and the item table, whose first n rows are emb; for training, where both get a gradient."""
+        """B c [B, d] and the item table, whose first n rows are emb."""
         x, table = self.embedding.look_up_and_table(batch.items)  # [B, L, d]
         states = self.recurrent(self.embedding_dropout(x))  # [B, L, hidden]
         last = at_last_click(states, batch.lengths)  # Eq. (5)
@@ -54,7 +56,7 @@ class NARM(SessionModel):
         return self.bilinear(self.dropout(both)), table
 
     def weights(self, states: Tensor, last: Tensor, mask: Tensor) -> Tensor:
-        """alpha [B, L], Eq. (7) and (8)."""
+        """The attention weights alpha [B, L], Eq. (7) and (8)."""
         matching: Tensor = self.match(torch.sigmoid(self.of_last(last)[:, None] + self.of_each(states)))[:, :, 0]
         if self.config.softmax:
             return matching.masked_fill(~mask, -math.inf).softmax(1)

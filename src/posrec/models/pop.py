@@ -1,4 +1,4 @@
-"""POP: the most clicked items of the training sessions, for everyone."""
+"""POP: the most clicked items of the training sessions, the same for every session."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class PopConfig:
 
 
 class Pop(CountingModel):
-    """Scores are counts of training clicks; the session does not matter."""
+    """Popularity: an item's score is the number of its training clicks, whatever the session."""
 
     clicks: Tensor
 
@@ -24,7 +24,7 @@ class Pop(CountingModel):
         self.register_buffer("clicks", torch.zeros(items))
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        counted = items[offsets[0] : offsets[-1]].long()  # a part of a dataset shares the clicks of the whole
+        counted = items[offsets[0] : offsets[-1]].long()  # `items` may hold the clicks of the whole dataset
         self.clicks.copy_(torch.bincount(counted, minlength=self.items + 1)[1:])
 
     def scores(self, batch: SessionBatch) -> Tensor:

@@ -1,9 +1,9 @@
 """PosRec (Qiu et al., "Exploiting Positional Information for Session-based Recommendation", TOIS 2021), section 4.3.
 
-A session becomes a graph of its items (`nn/graph.py`). The position-aware gated graph layer lets every node hear its
-neighbours and the anchors, Eq. (7)-(8); a bidirectional Transformer reads the nodes with their positional encoding,
-Eq. (9); the session's vector joins the last item, the latest and the initial intention, Eq. (10); items are scored by
-their product with it, Eq. (11).
+A session becomes a graph of its items (`nn/graph.py`). In the position-aware gated graph layer every node receives
+messages from its neighbours and from the anchors, Eq. (7)-(8); a bidirectional Transformer reads the nodes with their
+positional encoding, Eq. (9); the session's vector is the sum of the last item, the latest and the initial intention,
+Eq. (10); items are scored by their product with it, Eq. (11).
 
     B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items.
 """
@@ -29,17 +29,17 @@ PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
 
 @dataclass(frozen=True)
 class PosRecConfig:
-    """The paper's settings; where it is silent, what measures best (docs/training.md)."""
+    """The paper's settings; those that it does not give are the best ones measured (docs/performance.md)."""
 
     d: int = 100
     encoding: str = "ldpe"
     anchors: bool = True
-    normalize: bool = False  # divide each node's incoming and outgoing weights by their sum
+    normalize: bool = False  # divide the weights of each node's incoming and of its outgoing edges by their sum
     layers: int = 1  # Transformer layers
     heads: int = 2
     feed_forward: int = 4  # width of the Transformer's feed-forward, in d
     dropout: float = 0.0
-    initialization: str = "uniform"  # uniform in +-1/sqrt(d), the field's custom, or normal of deviation 0.1
+    initialization: str = "uniform"  # uniform in +-1/sqrt(d), as is usual, or normal with standard deviation 0.1
     lambda0: float = 1.0  # weight of the last item's updated vector
     lambda1: float = 1.0  # weight of the latest intention
     lambda2: float = 1.0  # weight of the initial intention
@@ -47,10 +47,12 @@ class PosRecConfig:
 
 
 class PosRec(SessionModel):
+    """A gated graph layer with anchors, then a Transformer with a positional encoding counted from both ends."""
+
     def __init__(self, items: int, config: PosRecConfig) -> None:
         super().__init__(items, config)
         if config.initialization not in ("uniform", "normal"):
-            raise ValueError(f"initialization={config.initialization!r} is not known; choose uniform or normal")
+            raise ValueError(f"initialization must be uniform or normal, not {config.initialization!r}")
         d = config.d
         self.embedding = ItemTable(items, d)
         self.graph = GatedGraph(d)
@@ -62,7 +64,7 @@ class PosRec(SessionModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As the setting `initialization` says; layer norms start as the identity."""
+        """Draw the weights as the setting `initialization` says; layer norms start as the identity."""
         bound = 1 / math.sqrt(self.config.d)
         for module in self.modules():
             if not isinstance(module, nn.LayerNorm):
@@ -73,11 +75,10 @@ class PosRec(SessionModel):
                         nn.init.uniform_(parameter, -bound, bound)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
-        """What of a batch does not depend on the weights; the engine may do it for many batches at once."""
         return message_graph(batch, self.config.anchors, self.config.normalize)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """h [B, d] and the item table, whose first n rows are X; for training, where both get a gradient."""
+        """h [B, d] and the item table, whose first n rows are X."""
         graph, packing = self.graph_and_packing(batch)
         x, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))
         last_item, latest, initial = self.intentions(batch, graph, packing, x)
@@ -99,7 +100,8 @@ class PosRec(SessionModel):
     def updated(
         self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """X' [T, d], Eq. (7), (8); X' with its positions, as the Transformer reads it; and its attention's bias."""
+        """X' [T, d], Eq. (7), (8); X' plus its positional encoding, the Transformer's input; and the attention's
+        bias."""
         assert graph.weights is not None
         updated = self.graph(x, graph.weights, packing)
         slot = torch.arange(batch.items.shape[1], device=batch.items.device)
@@ -117,9 +119,9 @@ class PosRec(SessionModel):
         return {name: weight * vector for name, weight, vector in zip(PARTS, weights, vectors, strict=True)}
 
     def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
-        """How much each intention reads each click's node in the last Transformer layer, the mean over heads, [B, L].
+        """The attention weights of each intention in the last Transformer layer, the mean over heads, [B, L] each.
 
-        Clicks on the same item share a node, and are given the node's weight each.
+        Clicks on the same item share a node, and each of them has the node's weight.
         """
         graph, packing = self.graph_and_packing(batch)
         x = self.embedding.look_up(packing.to_rows(batch.items))

@@ -1,4 +1,4 @@
-"""Every model by name: a literal dict."""
+"""ModelSpec, and the registry: every model of the package by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,15 +24,15 @@ from posrec.models.vsknn import VSKNN, VSKNNConfig
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model, its settings, and a line that says what it is.
+    """A model class, the dataclass of its settings, and a line that describes it.
 
     Args:
         model: a subclass of SessionModel (trained) or CountingModel (counted), called as `model(items, config)`.
         config: the dataclass of its settings; it has a field `max_length`, and every field has a default.
-        about: a line for `posrec models`.
-        settings: what its authors or the field train it with, where that is not what PosRec's paper says.
+        about: one line for `posrec models`.
+        settings: settings of training, where the model's own defaults differ from those of `posrec train`.
 
-    >>> ModelSpec(Pop, PopConfig, "the most clicked items, for everyone").is_trained
+    >>> ModelSpec(Pop, PopConfig, "the most clicked items").is_trained
     False
     """
 
@@ -43,34 +43,35 @@ class ModelSpec:
 
     @property
     def is_trained(self) -> bool:
+        """Whether the model is trained by gradient steps; a CountingModel is not."""
         return not issubclass(self.model, CountingModel)
 
     def build(self, items: int, config: Any) -> Model:
-        """The model for items 1..items, not yet trained or counted."""
+        """A new model of items 1..items, before training or counting."""
         return self.model(items, config)
 
 
-# Pairs of items, as both papers train; no l2, which Adam would take out on items that were not drawn.
+# The pairwise loss of both papers; no l2, because Adam would shrink the items that were not drawn.
 PAIRWISE = {"loss": "bpr", "sample_alpha": 0.5, "l2": 0.0}
-# NARM's code: batches of 512; a larger rate and more epochs go with them, and a GPU is busy in each of the few steps.
+# NARM's code has batches of 512, which use a GPU well; they need a higher learning rate and more epochs.
 RECURRENT = {"batch_size": 512, "learning_rate": 0.002, "epochs": 10, "decay_every": 7}
-# The authors' code: batches of 512 at 0.003 for up to 10 epochs.
+# STAMP's code has batches of 512, a learning rate of 0.003 and up to 10 epochs.
 MEMORY = {"batch_size": 512, "learning_rate": 0.003, "epochs": 8, "decay_every": 5}
 
 MODELS: dict[str, ModelSpec] = {
     "posrec": ModelSpec(PosRec, PosRecConfig, "graph, anchors, Transformer, dual positional encoding"),
-    "pop": ModelSpec(Pop, PopConfig, "the most clicked items, for everyone"),
+    "pop": ModelSpec(Pop, PopConfig, "the most clicked items, the same for every session"),
     "spop": ModelSpec(SPop, SPopConfig, "the most clicked items of the session, then the popular ones"),
     "itemknn": ModelSpec(ItemKNN, ItemKNNConfig, "items often seen in the same sessions as the last one"),
     "bprmf": ModelSpec(BPRMF, BPRMFConfig, "matrix factorisation; a session is the mean of its items", PAIRWISE),
     "fpmc": ModelSpec(FPMC, FPMCConfig, "a factorised Markov chain from the last item", PAIRWISE),
     "gru4rec": ModelSpec(GRU4Rec, GRU4RecConfig, "recurrent layers; ranking losses or cross entropy", RECURRENT),
-    "narm": ModelSpec(NARM, NARMConfig, "a recurrent layer and attention from its last state", RECURRENT),
+    "narm": ModelSpec(NARM, NARMConfig, "a recurrent layer, attention from its last state", RECURRENT),
     "stamp": ModelSpec(STAMP, STAMPConfig, "attention from the last item and the mean", MEMORY),
-    "srgnn": ModelSpec(SRGNN, SRGNNConfig, "gated graph, attention of the last item"),
-    "fgnn": ModelSpec(FGNN, FGNNConfig, "weighted graph attention, a readout that asks in steps"),
+    "srgnn": ModelSpec(SRGNN, SRGNNConfig, "gated graph, attention from the last item"),
+    "fgnn": ModelSpec(FGNN, FGNNConfig, "weighted graph attention, Set2Set readout"),
     "gcsan": ModelSpec(GCSAN, GCSANConfig, "gated graph, self-attention among the nodes"),
     "sasrec": ModelSpec(SASRec, SASRecConfig, "causal Transformer over the clicks", {"batch_size": 128}),
-    "vsknn": ModelSpec(VSKNN, VSKNNConfig, "what sessions like this one held; late clicks and rare items count"),
-    "stan": ModelSpec(STAN, STANConfig, "what sessions like this one held; recent ones count, near clicks too"),
+    "vsknn": ModelSpec(VSKNN, VSKNNConfig, "nearest sessions; late clicks and rare items weigh more"),
+    "stan": ModelSpec(STAN, STANConfig, "nearest sessions; late clicks, recent sessions and near items weigh more"),
 }

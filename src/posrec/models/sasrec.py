@@ -1,10 +1,10 @@
 """SASRec (Kang and McAuley, "Self-Attentive Sequential Recommendation", ICDM 2018).
 
-Clicks with their positions, Eq. (1), go through Transformer layers in which every click sees itself and those before
-it, Eq. (2)-(5), each part as x + dropout(part(LayerNorm(x))). The last click's vector, normed once more, is the
-session's; items are scored by their product with it, Eq. (6), from the same table that the clicks are looked up in.
+Clicks with their positions, Eq. (1), go through Transformer layers in which every click attends to itself and to those
+before it, Eq. (2)-(5); each sublayer is x + dropout(sublayer(LayerNorm(x))). The last click's vector after a final
+layer norm is the session's; items are scored by its product with the item vectors, the table of the clicks, Eq. (6).
 
-Trained here like every model, with the cross entropy over all items, not its authors' one sampled item at a time.
+Like every model here it is trained with the cross entropy over all items; its authors use one sampled negative.
 
     B sessions of L clicks, T clicks in all, d dimensions, n items.
 """
@@ -41,13 +41,13 @@ class SelfAttentionBlock(nn.Module):
     S = x + dropout(softmax(Q K^T / sqrt(d_head) + bias) V),  Q, K, V of LayerNorm(x), Eq. (3)
     F = S + dropout(W_2 relu(W_1 LayerNorm(S))), Eq. (4)
 
-    With `rows [R]` only these are computed past the attention, [R, d].
+    With `rows [R]` only these rows are computed after the attention, [R, d].
     """
 
     def __init__(self, d: int, heads: int, dropout: float) -> None:
         super().__init__()
         if d % heads:
-            raise ValueError(f"heads={heads} does not divide d={d}")
+            raise ValueError(f"heads={heads} must divide d={d}")
         self.heads = heads
         self.attention_norm = nn.LayerNorm(d)
         self.queries_keys_values = nn.Linear(d, 3 * d, bias=False)
@@ -68,6 +68,8 @@ class SelfAttentionBlock(nn.Module):
 
 
 class SASRec(SessionModel):
+    """A causal Transformer over the clicks; the last click's output is the session's vector."""
+
     def __init__(self, items: int, config: SASRecConfig) -> None:
         super().__init__(items, config)
         d = config.d
@@ -80,7 +82,7 @@ class SASRec(SessionModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Uniform in +-1/sqrt(d), the field's custom; layer norms start as the identity."""
+        """Uniform in +-1/sqrt(d), as is usual; layer norms start as the identity."""
         bound = 1 / math.sqrt(self.config.d)
         for module in self.modules():
             if not isinstance(module, nn.LayerNorm):

@@ -2,8 +2,8 @@
 
     score(i) = clicks on i in the session * (places + 1) + place(i)
 
-where place(i) orders items by their training clicks and `places` is the last place: an item clicked once more in the
-session is above whatever is more popular. Whole numbers, exact in float32.
+where place(i) is the rank of item i by training clicks, 0 for the least popular, and `places` is the highest rank. So
+one more click in the session always counts more than popularity. Scores are whole numbers, exact in float32.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class SPopConfig:
 
 
 class SPop(CountingModel):
-    """Scores are clicks in the session, then clicks in training."""
+    """Popularity within the session: items are ranked by clicks in the session, then by clicks in training."""
 
     place: Tensor
 

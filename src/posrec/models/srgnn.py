@@ -1,9 +1,9 @@
 """SR-GNN (Wu et al., "Session-based Recommendation with Graph Neural Networks", AAAI 2019).
 
-A session becomes a graph of its items; edges out of a node, and edges into it, are divided by how many there are. A
-gated graph layer lets every node hear both sides, Eq. (1)-(5). The last item asks all clicks what they weigh, and their
-weighted sum is the session's global vector, Eq. (6); joined with the last item's own it is the session's vector,
-Eq. (7); items are scored by their product with it, Eq. (8).
+A session becomes a graph of its items; the weights of a node's outgoing edges, and of its incoming edges, are divided
+by their sum. A gated graph layer sends messages along the edges in both directions, Eq. (1)-(5). Attention with the
+last item as the query weighs the clicks, and their weighted sum is the session's global vector, Eq. (6); a linear map
+of it and the last item's vector is the session's vector, Eq. (7); items are scored by their product with it, Eq. (8).
 
     B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items.
 """
@@ -25,12 +25,14 @@ from posrec.nn.matmul import linear
 @dataclass(frozen=True)
 class SRGNNConfig:
     d: int = 100
-    anchors: bool = False  # the anchor edges of PosRec's paper, counted into the sums that edges are divided by
+    anchors: bool = False  # add the anchor edges of PosRec's paper before edge weights are normalised
     steps: int = 1  # how often the graph layer is applied
     max_length: int = 20  # the latest clicks that are read
 
 
 class SRGNN(SessionModel):
+    """A gated graph layer over the session graph, with attention from the last item to all clicks."""
+
     def __init__(self, items: int, config: SRGNNConfig) -> None:
         super().__init__(items, config)
         d = config.d
@@ -42,7 +44,7 @@ class SRGNN(SessionModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Uniform in +-1/sqrt(d), as its authors' program has it."""
+        """Uniform in +-1/sqrt(d), as in the authors' code."""
         bound = 1 / math.sqrt(self.config.d)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
@@ -61,17 +63,18 @@ class SRGNN(SessionModel):
 
         last_row = packing.row_at(last)
         last_item = nodes[last_row]  # s_l [B, d]
-        of_last, of_node = linear(self.ask, nodes).chunk(2, dim=1)  # [T, d] each
-        asked = torch.sigmoid(packing.to_slots(of_node) + of_last[last_row][:, None])  # [B, L, d]
-        weight = (asked * self.weigh).sum(2) * clicks(graph, last)  # [B, L]
+        query, key = linear(self.ask, nodes).chunk(2, dim=1)  # [T, d] each
+        match = torch.sigmoid(packing.to_slots(key) + query[last_row][:, None])  # [B, L, d]
+        weight = (match * self.weigh).sum(2) * clicks(graph, last)  # [B, L]
         session = (weight[..., None] * packing.to_slots(nodes)).sum(1)  # s_g [B, d], Eq. (6)
         return linear(self.join, torch.cat([last_item, session], dim=1)), table
 
 
 def clicks(graph: SessionGraph, last: Tensor) -> Tensor:
-    """[B, L] how often each node was clicked, 0 in empty slots: Eq. (6) sums over clicks, and a node's are all alike.
+    """[B, L] how often each node was clicked, 0 in empty slots.
 
-    Every click but the session's last leads to another.
+    Eq. (6) is a sum over clicks, and all clicks on a node have the same term. Every click except the session's last has
+    one outgoing edge.
     """
     slot = torch.arange(graph.edges.shape[1], device=last.device)
     return graph.edges.sum(2) + (slot == last[:, None])

@@ -1,12 +1,12 @@
 """STAMP (Liu et al., "STAMP: Short-Term Attention/Memory Priority Model for Session-based Recommendation", KDD 2018).
 
-The mean of the clicks' vectors, m_s, Eq. (2), and the last one, x_t, ask every click how much it matters, Eq. (7); the
-weighed sum m_a, Eq. (8), and x_t each go through a small network, Eq. (3); an item is scored by the trilinear product
-of both with it, Eq. (1) and (4): <h_s, h_t, x_i> = (h_s * h_t) x_i, so the session's vector is h_s * h_t. The sigmoid
-that Eq. (4) has around it changes no rank, and the authors' code trains without it.
+The attention weight of a click depends on its vector x_i, the last click's x_t, and the mean m_s of all, Eq. (2), (7).
+The weighted sum m_a, Eq. (8), and x_t each go through a small network, Eq. (3); an item is scored by the trilinear
+product of both with it, Eq. (1) and (4): <h_s, h_t, x_i> = (h_s * h_t) x_i, so the session's vector is h_s * h_t. The
+sigmoid of Eq. (4) changes no rank, and the authors' code trains without it.
 
-With an `encoding` the positional encoding of every click is added to its vector, PosRec's section 5.3; the relative one
-adds to the weights of Eq. (7) instead.
+With an `encoding` the positional encoding of every click is added to its vector, PosRec's section 5.3; the relative
+encoding is added to the weights of Eq. (7) instead.
 """
 
 from dataclasses import dataclass
@@ -22,18 +22,20 @@ from posrec.nn.item_table import ItemTable
 
 @dataclass(frozen=True)
 class STAMPConfig:
-    """The paper's sizes; where its code or a measurement says otherwise, docs/models_sequence.md has why."""
+    """The paper's settings; docs/models_sequence.md has the reasons for those that differ."""
 
     d: int = 100
     encoding: str = "none"
-    add_mean: bool = False  # m_a + m_s where the paper has m_a, as in the authors' code
-    item_spread: float = 0.05  # standard deviation of the item vectors at first; the paper has 0.002
-    weight_spread: float = 0.05  # and of the weights
+    add_mean: bool = False  # use m_a + m_s in place of m_a, as in the authors' code
+    item_spread: float = 0.05  # initial standard deviation of the item vectors; the paper has 0.002
+    weight_spread: float = 0.05  # initial standard deviation of the weights
     dropout: float = 0.0  # of the clicks' vectors
     max_length: int = 20  # the latest clicks that are read, and the rows of a learned encoding's table
 
 
 class STAMP(SessionModel):
+    """Attention from the last click and the mean of all; the session's vector is h_s * h_t."""
+
     def __init__(self, items: int, config: STAMPConfig) -> None:
         super().__init__(items, config)
         d = config.d
@@ -49,7 +51,7 @@ class STAMP(SessionModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Normal; what is added to the item vectors starts as large as they are. Biases are zero."""
+        """Normal; a learned encoding has the same standard deviation as the item vectors. Biases are zero."""
         nn.init.normal_(self.embedding.weight, std=self.config.item_spread)
         for parameter in self.encoding.parameters():
             nn.init.normal_(parameter, std=self.config.item_spread)
@@ -60,7 +62,7 @@ class STAMP(SessionModel):
                     nn.init.zeros_(module.bias)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """h_s * h_t [B, d] and the item table, whose first n rows are X; for training, where both get a gradient."""
+        """h_s * h_t [B, d] and the item table, whose first n rows are X."""
         x, table = self.embedding.look_up_and_table(batch.items)  # [B, L, d]
         forward = torch.arange(batch.items.shape[1], device=batch.items.device).expand_as(batch.items)
         backward = batch.lengths[:, None] - 1 - forward
@@ -72,11 +74,11 @@ class STAMP(SessionModel):
         return self.compose(self.dropout(x), batch, of_last), table
 
     def compose(self, x: Tensor, batch: SessionBatch, bias: Tensor | None) -> Tensor:
-        """The clicks' vectors x [B, L, d], zeros where there is no click -> h_s * h_t [B, d]."""
+        """The clicks' vectors x [B, L, d], zeros for padding -> h_s * h_t [B, d]."""
         last = at_last_click(x, batch.lengths)
         mean = x.sum(1) / batch.lengths[:, None]  # Eq. (2)
-        asked = self.of_each(x) + (self.of_last(last) + self.of_mean(mean))[:, None]
-        weights = self.weight(torch.sigmoid(asked))[:, :, 0]  # Eq. (7), [B, L]; not normalised
+        match = self.of_each(x) + (self.of_last(last) + self.of_mean(mean))[:, None]
+        weights = self.weight(torch.sigmoid(match))[:, :, 0]  # Eq. (7), [B, L]; not normalised
         if bias is not None:
             weights = weights + bias
         attended = (weights[:, :, None] * x).sum(1)  # Eq. (8); padding is zeros in x

@@ -5,9 +5,9 @@
     score(i) = sum over the k most similar n that hold i of
                similarity(s, n) * exp(-|position(i, n) - position(i*, n)| / lambda3)                near in n
 
-where i* is the latest item of s that n holds too. Time here is the order of sessions: age(n) is the share of training
-sessions that began after n, and a session that is asked about is newer than all of them. Public splits carry no more
-than that order, and a live session has no other time than now. Items that no neighbour holds follow by popularity.
+where i* is the latest item of s that is in n too. Time is the order of sessions: age(n) is the share of training
+sessions that began after n, and the session s is newer than all of them. The public splits have this order but no
+times. Items that are in no neighbour are ranked below, by popularity.
 """
 
 from dataclasses import dataclass
@@ -25,23 +25,25 @@ from posrec.nn.session_index import SessionIndex, in_parts, nearest
 class STANConfig:
     k: int = 500
     sample_size: int = 2500
-    lambda1: float = 1.0  # clicks
-    lambda2: float = 1.0  # the whole training part is 1
-    lambda3: float = 4.0  # clicks
+    lambda1: float = 1.0  # in clicks
+    lambda2: float = 1.0  # as a share of the training sessions
+    lambda3: float = 4.0  # in clicks
     max_length: int = 50
 
 
 class STAN(CountingModel):
-    rest: Tensor  # [n] below 0, by popularity
+    """Nearest training sessions, weighted by how recent clicks and sessions are and how near items stand."""
+
+    rest: Tensor  # [n] scores below 0 for items that are in no neighbour, in the order of popularity
 
     def __init__(self, items: int, config: STANConfig) -> None:
         super().__init__(items, config)
         for name in ("lambda1", "lambda2", "lambda3"):
             if getattr(config, name) <= 0:
-                raise ValueError(f"{name}={getattr(config, name)} must be above 0")
+                raise ValueError(f"{name} must be above 0, not {getattr(config, name)}")
         for name in ("k", "sample_size"):
             if getattr(config, name) < 1:
-                raise ValueError(f"{name}={getattr(config, name)} must be at least 1")
+                raise ValueError(f"{name} must be at least 1, not {getattr(config, name)}")
         self.index = SessionIndex(items)
         self.register_buffer("rest", torch.zeros(items))
 
@@ -53,7 +55,7 @@ class STAN(CountingModel):
         return in_parts(self.rest, batch, self.add_scores)
 
     def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
-        """Put what the neighbours say into `scores [B, n]`."""
+        """Write the scores of the items in neighbours into `scores [B, n]`."""
         config, index = self.config, self.index
         column = torch.arange(batch.items.shape[1], device=scores.device)
         backward = (batch.lengths[:, None] - 1 - column).clamp(min=0)  # [B, L]
@@ -66,7 +68,7 @@ class STAN(CountingModel):
         neighbour, place = spread(index.session_offsets, found.session)  # [E]
         item, position = index.session_items[place].long(), index.positions[place]
         shared = batch.items[found.row, batch.lengths[found.row] - 1 - found.backward]  # [G] i*
-        at = position[item == shared[neighbour]]  # [G]: each neighbour holds its i* once
-        distance = (position - at[neighbour]).abs()
+        shared_position = position[item == shared[neighbour]]  # [G]: i* is in each neighbour exactly once
+        distance = (position - shared_position[neighbour]).abs()
         value = similarity[neighbour] * torch.exp(-distance / config.lambda3)
         add_up(scores, found.row[neighbour] * self.items + item - 1, value)

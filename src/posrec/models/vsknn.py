@@ -6,8 +6,8 @@
 
 The later an item of the current session s, the higher its weight. Neighbours n come from the `sample_size` newest
 training sessions that share an item with s. `decay` falls with the distance of the latest shared item from the end of
-s. S counts training sessions, S_i those with item i: rare items are lifted. Items that no neighbour holds follow by
-popularity.
+s. S counts training sessions, S_i those with item i, so rare items have higher scores. Items that are in no neighbour
+are ranked below, by popularity.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import add_up, rest_by_popularity, spread
 from posrec.nn.session_index import SessionIndex, in_parts, nearest
 
-# How much a click counts, by its distance from the session's end (0 for the last click) and the session's length.
+# The weight of a click by its distance from the session's end (0 for the last click) and the session's length.
 WEIGHTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "same": lambda backward, length: torch.ones_like(backward / length),
     "linear": lambda backward, length: (1 - 0.1 * backward).clamp(min=0),
@@ -43,41 +43,43 @@ class VSKNNConfig:
 
 
 class VSKNN(CountingModel):
+    """Nearest training sessions, where late clicks and rare items have higher weights."""
+
     lift: Tensor  # [n] 1 + idf * log(S / S_i)
-    rest: Tensor  # [n] below 0, by popularity
+    rest: Tensor  # [n] scores below 0 for items that are in no neighbour, in the order of popularity
 
     def __init__(self, items: int, config: VSKNNConfig) -> None:
         super().__init__(items, config)
-        for name in (config.weighting, config.decay):
-            if name not in WEIGHTS:
-                raise ValueError(f"weighting {name!r} is not known; choose one of {', '.join(WEIGHTS)}")
+        for name in ("weighting", "decay"):
+            if getattr(config, name) not in WEIGHTS:
+                raise ValueError(f"{name} must be one of {', '.join(WEIGHTS)}, not {getattr(config, name)!r}")
         for name in ("k", "sample_size"):
             if getattr(config, name) < 1:
-                raise ValueError(f"{name}={getattr(config, name)} must be at least 1")
+                raise ValueError(f"{name} must be at least 1, not {getattr(config, name)}")
         if config.idf < 0:
-            raise ValueError(f"idf={config.idf} must not be negative")
+            raise ValueError(f"idf must be at least 0, not {config.idf}")
         self.index = SessionIndex(items)
         self.register_buffer("lift", torch.ones(items))
         self.register_buffer("rest", torch.zeros(items))
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
         self.index.count(items, offsets)
-        holding = self.index.item_offsets.diff()[1:].clamp(min=1)  # [n]
-        self.lift.copy_(1 + self.config.idf * torch.log(self.index.sessions / holding))
+        with_item = self.index.item_offsets.diff()[1:].clamp(min=1)  # [n] S_i
+        self.lift.copy_(1 + self.config.idf * torch.log(self.index.sessions / with_item))
         self.rest.copy_(rest_by_popularity(items[offsets[0] : offsets[-1]], self.items))
 
     def scores(self, batch: SessionBatch) -> Tensor:
         return in_parts(self.rest, batch, self.add_scores)
 
     def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
-        """Put what the neighbours say into `scores [B, n]`."""
+        """Write the scores of the items in neighbours into `scores [B, n]`."""
         length = batch.lengths[:, None]
         backward = (length - 1 - torch.arange(batch.items.shape[1], device=length.device)).clamp(min=0)  # [B, L]
         weights = WEIGHTS[self.config.weighting](backward, length)
         found = self.index.candidates(batch.items, batch.lengths, weights, self.config.sample_size)
         found = found.only(nearest(found.row, found.overlap, self.config.k))
-        said = found.overlap * WEIGHTS[self.config.decay](found.backward, batch.lengths[found.row])  # [G]
+        weight = found.overlap * WEIGHTS[self.config.decay](found.backward, batch.lengths[found.row])  # [G]
         neighbour, place = spread(self.index.session_offsets, found.session)  # [E]
         column = self.index.session_items[place].long() - 1
-        value = said[neighbour] * self.lift[column]
+        value = weight[neighbour] * self.lift[column]
         add_up(scores, found.row[neighbour] * self.items + column, value)

@@ -1,1 +1,1 @@
-"""What models are made of: the batch and graph of sessions, and blocks that two or more models share. torch alone."""
+"""Building blocks of models: SessionBatch, SessionGraph, and layers that two or more models share. Needs only torch."""

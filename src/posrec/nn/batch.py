@@ -1,4 +1,4 @@
-"""SessionBatch: the sessions that a model reads at once."""
+"""SessionBatch: the sessions that a model reads together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,22 +14,22 @@ PADDING = 0
 
 @dataclass(frozen=True)
 class SessionBatch:
-    """`items [B, L]` int64, padded with 0 on the right; `lengths [B]`; `targets [B]`, or None when asking for the next.
+    """`items [B, L]` int64, padded with 0 on the right; `lengths [B]`; `targets [B]`, the next items if they are known.
 
-    Positions come from `lengths`, never from the array's edge: adding padding changes no score.
+    Models compute positions from `lengths`, never from the width of the array, so padding changes no score.
     """
 
     items: Tensor
     lengths: Tensor
     targets: Tensor | None = None
-    graph: SessionGraph | None = None  # where it was built already, for many batches at once
-    packing: Packing | None = None  # of the graph's nodes, or of the clicks where there is no graph; likewise
-    capacity: int | None = None  # an upper bound on the clicks in all sessions, where shapes must not follow the data
-    longest: int | None = None  # an upper bound on the clicks in a session, where L is not known beforehand (export)
+    graph: SessionGraph | None = None  # if it is built already; training builds those of many batches at once
+    packing: Packing | None = None  # of the graph's nodes, or of the clicks if there is no graph; likewise
+    capacity: int | None = None  # an upper bound on the clicks of all sessions, where shapes must not depend on data
+    longest: int | None = None  # an upper bound on the clicks of a session, where L is not known (ONNX export)
 
     @classmethod
     def of(cls, sessions: Sequence[Sequence[int]], max_length: int | None = None) -> "SessionBatch":
-        """A batch of sessions in hand; of each the latest `max_length` clicks.
+        """A batch of the given sessions, with the latest `max_length` clicks of each.
 
         >>> SessionBatch.of([[5, 3], [7]]).items.tolist()
         [[5, 3], [7, 0]]
@@ -47,15 +47,15 @@ class SessionBatch:
         return torch.arange(self.items.shape[1], device=self.items.device) < self.lengths[:, None]
 
     def build_graph(self, with_distances: bool = True) -> SessionGraph:
-        """The session graphs of this batch; the distances between nodes cost most of it, and only anchors need them."""
+        """The session graphs of this batch. Distances take most of the time; only anchor edges need them."""
         return build_graph(self.items, self.lengths, with_distances, self.longest)
 
     def trimmed(self) -> "SessionBatch":
-        """Without the columns past the longest session. Reads a value back, so it is for the CPU."""
+        """Without the columns after the longest session. Use it on a CPU only: on a GPU it has to wait for a value."""
         return SessionBatch(self.items[:, : int(self.lengths.max())], self.lengths, self.targets)
 
     def rows(self, start: int, end: int) -> "SessionBatch":
-        """Sessions start..end-1; views."""
+        """The sessions start..end-1, as views."""
         targets = None if self.targets is None else self.targets[start:end]
         graph = None if self.graph is None else self.graph.rows(start, end)
         of_rows = (self.items[start:end], self.lengths[start:end], targets, graph)
@@ -67,6 +67,6 @@ class SessionBatch:
 
 
 def at_last_click(states: Tensor, lengths: Tensor) -> Tensor:
-    """[B, L, d] -> [B, d]: of each session what stands at its last click."""
+    """[B, L, d] -> [B, d]: the vector at each session's last click."""
     last = (lengths - 1)[:, None, None].expand(-1, 1, states.shape[2])
     return states.gather(1, last)[:, 0]

@@ -1,4 +1,4 @@
-"""What counting models share: the order of items by popularity, and lists of different lengths in one flat array.
+"""Functions that counting models share: popularity, and lists of different lengths in one flat array.
 
 List i of such an array is `values[offsets[i] : offsets[i + 1]]`.
 """
@@ -10,7 +10,7 @@ from torch import Tensor
 def popularity_order(items: Tensor, number: int) -> Tensor:
     """items [N], every training click -> [number] 0 for the least clicked items, 1 for the next, and so on.
 
-    Items clicked equally often share a place. Places are few, so that they stay exact in float32 beside other scores.
+    Items with the same number of clicks share a place. There are few places, so they are exact in float32.
 
     >>> popularity_order(torch.tensor([1, 3, 3, 3]), 4).tolist()
     [1.0, 0.0, 2.0, 0.0]
@@ -21,7 +21,7 @@ def popularity_order(items: Tensor, number: int) -> Tensor:
 
 
 def rest_by_popularity(items: Tensor, number: int) -> Tensor:
-    """The same as scores [number] below 0, for items that a model has nothing better to say about.
+    """Scores [number] below 0 in the order of popularity, for items that get no other score from a model.
 
     >>> rest_by_popularity(torch.tensor([1, 3, 3, 3]), 4)
     tensor([-0.6667, -1.0000, -0.3333, -1.0000])
@@ -41,9 +41,9 @@ def offsets_of(owners: Tensor, lists: int) -> Tensor:
 
 
 def spread(offsets: Tensor, lists: Tensor, most: int | None = None) -> tuple[Tensor, Tensor]:
-    """All entries of `lists [R]`, one list after the other; of each at most the first `most`.
+    """All entries of `lists [R]`, one list after the other, and at most the first `most` of each.
 
-    Gives `owner [E]`, which of the R an entry came from, and `place [E]`, where in the flat array it is.
+    Returns `owner [E]`, which of the R lists an entry is from, and `place [E]`, its place in the flat array.
 
     >>> spread(torch.tensor([0, 2, 2, 5]), torch.tensor([2, 0]))
     (tensor([0, 0, 0, 1, 1]), tensor([2, 3, 4, 0, 1]))
@@ -53,7 +53,7 @@ def spread(offsets: Tensor, lists: Tensor, most: int | None = None) -> tuple[Ten
     if most is not None:
         sizes = sizes.clamp(max=most)
     owner = torch.repeat_interleave(sizes)
-    before = sizes.cumsum(0) - sizes  # [R] entries of the lists before each
+    before = sizes.cumsum(0) - sizes  # [R] the number of entries in the lists before each list
     return owner, torch.arange(len(owner), device=owner.device) + (starts - before)[owner]
 
 
@@ -64,13 +64,13 @@ def first_in_list(owners: Tensor, most: int) -> Tensor:
     [True, True, False, True]
     """
     _, number, sizes = torch.unique_consecutive(owners, return_inverse=True, return_counts=True)
-    before = sizes.cumsum(0) - sizes  # entries of the lists before each
+    before = sizes.cumsum(0) - sizes  # the number of entries in the lists before each list
     place: Tensor = torch.arange(len(owners), device=owners.device) - before[number]
     return place < most
 
 
 def add_up(table: Tensor, places: Tensor, values: Tensor) -> None:
-    """Give each of `places [E]` of a flattened `table` the sum of its values [E], whatever was there before.
+    """Set each of `places [E]` in a flattened `table` to the sum of its `values [E]`; old values are overwritten.
 
     >>> table = torch.full((2, 2), -1.0)
     >>> add_up(table, torch.tensor([1, 3, 1]), torch.tensor([2.0, 3.0, 4.0]))
@@ -78,5 +78,5 @@ def add_up(table: Tensor, places: Tensor, values: Tensor) -> None:
     [[-1.0, 6.0], [-1.0, 3.0]]
     """
     flat = table.view(-1)
-    flat[places] = 0  # a few places, rather than a pass over the whole table
+    flat[places] = 0  # only these places, which is faster than a pass over the whole table
     flat.index_add_(0, places, values)

@@ -1,4 +1,4 @@
-"""Gated graph layer: Eq. (7) and (8), the message from both directions and the gated update.
+"""The gated graph layer of PosRec, SR-GNN and GC-SAN: messages in both directions, Eq. (7), and a GRU update, Eq. (8).
 
 m_t  = sum_{t'} A_in[t, t'] x_{t'} W_in  ||  sum_{t'} A_out[t, t'] x_{t'} W_out
 x'_t = GRU(x_t, m_t)
@@ -20,14 +20,14 @@ if torch.cuda.is_available():
 
 
 def message_graph(batch: SessionBatch, anchors: bool, normalize: bool) -> SessionGraph:
-    """The session graphs of a batch with the weights of N_in' and N_out' in Eq. (7); with or without anchor edges."""
+    """The session graphs of a batch with the message weights A_in and A_out of Eq. (7)."""
     graph = batch.build_graph(with_distances=anchors)
     last = graph.last(batch.lengths)
     return replace(graph, weights=message_weights(graph.edges, graph.distances, graph.repeated, last, normalize))
 
 
 class GatedGraph(nn.Module):
-    """x [T, d], weights [B, 2, L, L] (incoming and outgoing; row: who receives, column: who sends) -> x' [T, d]."""
+    """x [T, d], weights [B, 2, L, L] (incoming and outgoing; row: receiver, column: sender) -> x' [T, d]."""
 
     def __init__(self, d: int) -> None:
         super().__init__()
@@ -46,7 +46,8 @@ class GatedGraph(nn.Module):
 
 
 def messages(sent: Tensor, weights: Tensor, packing: Packing) -> Tensor:
-    """sent [T, 2d]: what each node sends forward and backward; weights [B, 2, L, L] (row: who receives) -> [T, 2d]."""
+    """Sum the messages along the edges: sent [T, 2d], each node's messages along outgoing and incoming edges; weights
+    [B, 2, L, L] (row: receiver) -> received [T, 2d]."""
     if kernels.serve(sent) and weights.shape[-1] <= kernels.LONGEST:
         received: Tensor = fused_messages(sent, weights, packing.begins, packing.slot_of_row)
         return received

@@ -1,13 +1,13 @@
-"""SessionGraph: the session graphs of a whole batch, by tensor operations on the batch's device; and anchor edges.
+"""SessionGraph: the session graphs of a whole batch, built by tensor operations on the batch's device; anchor edges.
 
-A node is a distinct item of a session. It lives in the slot of its first click, so slots and positions are the same
-numbers and nothing has to be renumbered: in the session a b a c the nodes stand in slots 0 (a), 1 (b) and 3 (c), and
-slot 2 is empty. Everything here is [B, L] or [B, L, L]; there is no loop over sessions, and no value is read back.
+A node is a distinct item of a session. Its slot is the position of its first click, so items need no renumbering: in
+the session a b a c the nodes are in slots 0 (a), 1 (b) and 3 (c), and slot 2 is empty. All tensors are [B, L] or
+[B, L, L]; there is no loop over sessions, and the CPU never waits for a value from the device.
 
-Anchor edges (section 4.3.2): every node v_t receives from the first item, N_in'(v_t) = N_in(v_t) + v_0 + v_*, and from
-the last, N_out'(v_t) = N_out(v_t) + v_{l-1} + v_*, where v_* are the items clicked more than once. The weight of an
-anchor edge is the distance between the two nodes on the undirected, unweighted graph. It adds to an edge that is there
-already.
+Anchor edges (section 4.3.2): every node v_t receives messages from the first item, N_in'(v_t) = N_in(v_t) + v_0 + v_*,
+and from the last, N_out'(v_t) = N_out(v_t) + v_{l-1} + v_*, where v_* are the items clicked more than once. The weight
+of an anchor edge is the distance between the two nodes on the undirected, unweighted graph; it is added to the weight
+of an existing edge.
 """
 
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ class SessionGraph:
     latest: Tensor  # [B, L] the position of a node's latest click; its first click is the slot itself
     repeated: Tensor  # [B, L] True for nodes clicked more than once
     edges: Tensor  # [B, L, L] edges[b, i, j]: how often j was clicked right after i
-    distances: Tensor | None  # [B, L, L] steps between nodes, edges taken undirected and unweighted; 0 where not nodes
-    # [B, 2, L, L] the weights of messages, as a model computes them: (incoming, outgoing); row: who receives
+    distances: Tensor | None  # [B, L, L] on the undirected, unweighted graph; 0 for empty slots
+    # [B, 2, L, L] the weights of messages, incoming and outgoing, if the model computes them; row: receiver
     weights: Tensor | None = None
 
     def last(self, lengths: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ class SessionGraph:
         return self.alias.gather(1, (lengths - 1)[:, None])[:, 0]
 
     def rows(self, start: int, end: int) -> "SessionGraph":
-        """The graphs of sessions start..end-1; views."""
+        """The graphs of sessions start..end-1, as views."""
         parts = {name: None if value is None else value[start:end] for name, value in vars(self).items()}
         return SessionGraph(**parts)  # type: ignore[arg-type]
 
@@ -42,7 +42,7 @@ class SessionGraph:
 def build_graph(
     items: Tensor, lengths: Tensor, with_distances: bool = True, longest: int | None = None
 ) -> SessionGraph:
-    """`items [B, L]` padded on the right, `lengths [B]`; `longest` bounds the lengths where L is not known (export)."""
+    """`items [B, L]` padded on the right, `lengths [B]`; `longest` bounds the lengths if L is not known (export)."""
     width = items.shape[1]
     position = torch.arange(width, device=items.device)
     mask = position < lengths[:, None]
@@ -51,7 +51,7 @@ def build_graph(
     nodes = (alias == position) & mask
     latest = torch.where(same, position, 0).amax(2)
     repeated = nodes & (latest > position)
-    # One edge for each pair of neighbouring clicks; where a session has ended the edge counts nothing.
+    # One edge for each pair of neighbouring clicks; pairs after the session's end have weight 0.
     follows = mask[:, 1:].float()
     pair = alias[:, :-1] * width + alias[:, 1:]
     edges = torch.zeros(mask.shape[0], width * width, device=mask.device).scatter_add(1, pair, follows)
@@ -61,11 +61,11 @@ def build_graph(
 
 
 def all_distances(edges: Tensor, nodes: Tensor, longest: int | None = None) -> Tensor:
-    """Shortest paths between all nodes, for all sessions at once: by Floyd and Warshall, node by node.
+    """Shortest paths between all nodes of all sessions, by the Floyd-Warshall algorithm.
 
-    The first click reaches every node of its session, so all distances are finite and below L. Where L is not known
-    beforehand the steps can't be counted by it: then paths of twice the length are found each time, of up to `longest`
-    clicks. That takes few operations but L times the memory, so it is for exported models.
+    Every node can be reached from the first click, so all distances are finite and below L. An exported model does not
+    know L, so it can't loop over the slots: with `longest` set, the length of the paths is doubled in each of a fixed
+    number of iterations instead. That takes fewer operations but L times the memory.
     """
     width = edges.shape[1]
     linked = (edges + edges.transpose(1, 2)) > 0
@@ -82,14 +82,14 @@ def all_distances(edges: Tensor, nodes: Tensor, longest: int | None = None) -> T
 
 
 def neighbours(edges: Tensor) -> tuple[Tensor, Tensor]:
-    """(incoming, outgoing) [B, L, L], row: who receives. `edges[b, i, j]` leads from i to j."""
+    """(incoming, outgoing) [B, L, L], row: the node that receives messages. `edges[b, i, j]` leads from i to j."""
     return edges.transpose(1, 2), edges
 
 
 def add_anchors(
     incoming: Tensor, outgoing: Tensor, distances: Tensor, repeated: Tensor, last: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`repeated` [B, L] marks v_*, `last` [B] is the slot of the last click's node; the first click's is slot 0."""
+    """Add anchor edges. `repeated` [B, L] marks v_*, `last` [B] is the last click's slot; the first click's is 0."""
     slot = torch.arange(repeated.shape[1], device=repeated.device)
     first_or_repeated = (slot == 0) | repeated  # [B, L]
     last_or_repeated = (slot == last[:, None]) | repeated
@@ -97,10 +97,9 @@ def add_anchors(
 
 
 def message_weights(edges: Tensor, distances: Tensor | None, repeated: Tensor, last: Tensor, normalize: bool) -> Tensor:
-    """A gated graph layer's weights, incoming and outgoing, [B, 2, L, L]; with anchors where `distances` are given.
+    """A gated graph layer's weights, incoming and outgoing, [B, 2, L, L]; with anchors if `distances` are given.
 
-    Anchors are added to the counts of the edges, and only then is anything divided: what a node hears from each side
-    still adds up to one.
+    Anchors are added before weights are normalised, so the weights of a node's messages still sum to one.
     """
     incoming, outgoing = neighbours(edges)
     if distances is not None:
@@ -110,5 +109,5 @@ def message_weights(edges: Tensor, distances: Tensor | None, repeated: Tensor, l
 
 
 def normalised(weights: Tensor) -> Tensor:
-    """Each row divided by its sum; a row of zeros stays one."""
+    """Divide each row by its sum; a row of zeros stays as it is."""
     return weights / weights.sum(-1, keepdim=True).clamp(min=1)

@@ -1,8 +1,8 @@
-"""The item vectors X, read at both ends of a model: looked up for the clicks, and multiplied with the session's vector.
+"""The item vectors X, used twice by a model: as inputs for the clicks, and as outputs for the scores.
 
-Both ends give the table a gradient. `look_up_and_table` adds the two up in one place, so that no second table of zeros
-is made and added at every step. The table has a few rows more than there are items, to a multiple of eight, because
-products of odd sizes are slow on GPUs; what reads the whole table leaves those rows out.
+Both uses give the table a gradient. `look_up_and_table` adds the two in place, so that no second table of zeros is
+created and added at every step. The number of rows is rounded up to a multiple of eight, because products of odd sizes
+are slow on GPUs; code that reads the whole table ignores the rows after the last item.
 """
 
 import math
@@ -15,7 +15,7 @@ MULTIPLE = 8
 
 
 class ItemTable(nn.Module):
-    """Vectors of items 1..items. Any other number is an item that is not known, and looks like zeros."""
+    """Vectors of items 1..items. Any other number is an unknown item, whose vector is zeros."""
 
     def __init__(self, items: int, d: int) -> None:
         super().__init__()

@@ -1,9 +1,8 @@
-"""Products of matrices where torch's own are slow: linear layers over packed rows, and many small products at once.
+"""Matrix products where torch's own are slow: linear layers over packed rows, and batches of small products.
 
-`linear` has a backward pass of one kernel on a GPU. `batched_product` is for CPUs without MKL: there torch calls its
-product of two matrices once for each pair, and the calls take longer than the sums; a matrix transposed in place, which
-is what attention's Q K^T and the gradient of every product ask for, is slower still. NumPy does all
-of them in one call.
+`linear` has a backward pass of one kernel on a GPU. `batched_product` is for CPUs without MKL: there torch calls a
+matrix product once for each pair, and the calls take longer than the arithmetic. Transposed views, as in attention's
+Q K^T and in the gradient of every product, are slower still. NumPy computes the whole batch in one call.
 """
 
 from typing import Any

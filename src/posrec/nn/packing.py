@@ -1,11 +1,12 @@
-"""Packing: work on the slots that hold something, and on no others.
+"""Packing: compute only on the filled slots of a padded batch.
 
-Sessions of a batch differ in length: of [B, L] slots most are empty. Linear layers run over `rows [T, d]`, the filled
-slots one after the other; what mixes the slots of a session (attention, graph messages) runs over `slots [B, L, d]`.
-Going either way is a gather, and so is its gradient, because every filled slot has exactly one row.
+Sessions of a batch differ in length, so most of the [B, L] slots are empty. Linear layers run over `rows [T, d]`, the
+filled slots one after the other; attention and graph messages, which combine the slots of a session, run over
+`slots [B, L, d]`. Both conversions are gathers, and so are their gradients, because every filled slot has exactly one
+row.
 
-On a GPU that replays a captured step shapes can't follow the data, so T may be given as a `capacity`; rows past the
-last filled slot then hold numbers that nothing reads and that give no gradient.
+Shapes of a captured GPU step can't depend on the data, so T may be set to a `capacity`. The values of rows after the
+last filled slot are then arbitrary; nothing reads them, and they have no gradient.
 """
 
 from dataclasses import dataclass
@@ -18,12 +19,12 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class Packing:
-    """Where each filled slot's row is, and where each row's slot is."""
+    """The row of each filled slot, and the slot of each row."""
 
-    row_of_slot: Tensor  # [B, L]; any row for an empty slot
-    slot_of_row: Tensor  # [T], into B x L flattened; any slot for a row past the last
-    filled: Tensor  # [B, L] True where a slot holds something
-    used: Tensor | None  # [T] True where a row is a slot's; None where all are
+    row_of_slot: Tensor  # [B, L]; arbitrary for an empty slot
+    slot_of_row: Tensor  # [T], into B x L flattened; arbitrary for a row without a slot
+    filled: Tensor  # [B, L] True for filled slots
+    used: Tensor | None  # [T] True for rows that have a slot; None if all have
     begins: Tensor  # [B + 1] session b has the rows begins[b] .. begins[b + 1] - 1
 
     @property
@@ -37,20 +38,20 @@ class Packing:
         return rows
 
     def to_slots(self, rows: Tensor) -> Tensor:
-        """[T, ...] -> [B, L, ...]; an empty slot gets some other slot's numbers, to be masked by whoever reads it."""
+        """[T, ...] -> [B, L, ...]; the values of empty slots are arbitrary, and the caller has to mask them."""
         slots: Tensor = ToSlots.apply(rows, self.row_of_slot, self.slot_of_row, self.used)  # type: ignore[no-untyped-call]
         return slots
 
     def row_at(self, slot: Tensor) -> Tensor:
-        """[B] a slot of each session -> [B] its row."""
+        """slot [B], one of each session -> [B] its row."""
         return self.row_of_slot.gather(1, slot[:, None])[:, 0]
 
 
 def pack(filled: Tensor, capacity: int | None = None) -> Packing:
-    """`filled [B, L]` -> Packing, of exactly as many rows as there are filled slots, or of `capacity` rows."""
+    """`filled [B, L]` -> Packing with as many rows as there are filled slots, or with `capacity` rows."""
     if capacity is not None:
         return pack_many(filled, capacity, len(filled))[0]
-    through = filled.flatten().cumsum(0)  # [B L] filled slots up to and with each
+    through = filled.flatten().cumsum(0)  # [B L] the number of filled slots up to and including each slot
     begins = functional.pad(through.view_as(filled)[:, -1], (1, 0))
     row_of_slot = torch.where(filled, through.view_as(filled) - 1, 0)
     return Packing(row_of_slot, filled.flatten().nonzero()[:, 0], filled, None, begins)
@@ -59,8 +60,8 @@ def pack(filled: Tensor, capacity: int | None = None) -> Packing:
 def pack_many(filled: Tensor, capacity: int, sessions: int) -> list[Packing]:
     """`filled [S x sessions, L]` -> the packings of S batches, of `capacity` rows each."""
     batches = filled.view(-1, sessions, filled.shape[1])  # [S, B, L]
-    through = batches.flatten(1).cumsum(1)  # [S, B L] filled slots up to and with each
-    # An even number of columns: every batch's part then begins at a multiple of 16 bytes, as compiled code expects.
+    through = batches.flatten(1).cumsum(1)  # [S, B L] the number of filled slots up to and including each slot
+    # The number of columns is even, so that every batch's part is aligned to 16 bytes, as compiled code expects.
     begins = functional.pad(through.view_as(batches)[:, :, -1], (1, 1 + sessions % 2))[:, : sessions + 1]  # [S, B + 1]
     row_of_slot = torch.where(batches, through.view_as(batches) - 1, 0)
     row = torch.arange(capacity, device=filled.device).expand(len(batches), -1)  # [S, T]

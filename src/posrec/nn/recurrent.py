@@ -4,10 +4,10 @@ r_t  = sigmoid(W_r x_t + U_r h_{t-1}),  z_t = sigmoid(W_z x_t + U_z h_{t-1})
 c_t  = tanh(W x_t + r_t * (U h_{t-1}))
 h_t  = (1 - z_t) * c_t + z_t * h_{t-1}
 
-torch's layer, each product with a bias of its own. It applies the reset gate after the product with U where the papers
-apply it before, and calls 1 - z what they call z; that is what GPUs have a kernel for. Sessions are padded on the
-right, so a state never depends on padding: the states past a session's end are computed too, and nobody reads them.
-Packing the sessions instead would have to read their lengths on the CPU.
+This is torch's layer, in which each product has a bias. It applies the reset gate after the product with U, where the
+papers apply it before, and its z is their 1 - z; GPUs have a kernel for this variant. Sessions are padded on the right,
+so a state never depends on padding; the states after a session's end are computed but not read. Packing the sessions
+instead would need their lengths on the CPU.
 """
 
 import torch
@@ -23,7 +23,7 @@ class Recurrent(nn.Module):
     def __init__(self, d: int, hidden: int, layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
         if layers < 1:
-            raise ValueError(f"layers={layers}: there must be at least one")
+            raise ValueError(f"layers must be at least 1, not {layers}")
         self.layers = nn.ModuleList(
             nn.GRU(d if layer == 0 else hidden, hidden, batch_first=True) for layer in range(layers)
         )
@@ -40,7 +40,7 @@ class Recurrent(nn.Module):
         return states
 
     def last_step(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """The top layer's state at the last click, [B, hidden], with a gradient through that click's step alone."""
+        """The top layer's state at the last click, [B, hidden], with a gradient through the step of that click only."""
         with torch.no_grad():
             before = [at_last_click(pad(states, (0, 0, 1, 0)), lengths) for states in self.every_layer(x)]
         step = at_last_click(x, lengths)[:, None]  # [B, 1, d]

@@ -1,6 +1,7 @@
-"""Training sessions as an index for nearest neighbours: the items of a session, and the sessions of an item.
+"""SessionIndex: finds training sessions that share items with a session. It holds the items of each session, and the
+sessions of each item.
 
-Sessions are numbered from the newest, 0, so the newest of any list of sessions are its first. A session is a set of
+Sessions are numbered from the newest, 0, so sorted lists of sessions begin with the newest. A session is a set of
 items, each at the position of its latest click.
 """
 
@@ -18,24 +19,24 @@ ROWS_AT_ONCE = 128  # bounds the memory for candidates, and keeps them in the ca
 
 @dataclass(frozen=True)
 class Candidates:
-    """Pairs of a session asked about and a training session that shares an item with it, by row, newest first."""
+    """Pairs of a session of the batch and a training session that shares an item with it, by row, newest first."""
 
     row: Tensor  # [G] which session of the batch
     session: Tensor  # [G] which training session
-    overlap: Tensor  # [G] the summed weights of the items they share
-    backward: Tensor  # [G] how far the latest click on a shared item is from the end of the batch's session
+    overlap: Tensor  # [G] the sum of the weights of the shared items
+    backward: Tensor  # [G] the distance of the latest click on a shared item from the end of the batch's session
 
     def only(self, kept: Tensor) -> "Candidates":
         return Candidates(self.row[kept], self.session[kept], self.overlap[kept], self.backward[kept])
 
 
 class SessionIndex(nn.Module):
-    """Buffers are empty until `count` has seen the sessions."""
+    """The index; its buffers are empty before `count`."""
 
     session_offsets: Tensor  # [S + 1] int64
     session_items: Tensor  # [E] int32, distinct within a session
     positions: Tensor  # [E] int32, of the item's latest click in the session, from 0
-    item_offsets: Tensor  # [items + 2] int64; list 0 stays empty, items begin with 1
+    item_offsets: Tensor  # [items + 2] int64; list 0 is empty, since items begin with 1
     item_sessions: Tensor  # [E] int32, newest first
 
     def __init__(self, items: int) -> None:
@@ -51,13 +52,13 @@ class SessionIndex(nn.Module):
         return len(self.session_offsets) - 1
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        """`items [N]`: every training click; `offsets [S + 1]`: where in them each session begins, oldest first."""
+        """Build the index from the training sessions, oldest first; the arguments are those of CountingModel.count."""
         items, offsets = items[offsets[0] : offsets[-1]].long(), offsets - offsets[0]
         number = torch.arange(len(offsets) - 1, device=items.device)
         session = torch.repeat_interleave(number.flip(0), offsets.diff())  # [N]
         position = torch.arange(len(items), device=items.device) - torch.repeat_interleave(offsets[:-1], offsets.diff())
         pair, order = (session * (self.items + 1) + items).sort(stable=True)
-        latest = torch.ones_like(pair, dtype=torch.bool)  # of several clicks on an item in a session, the last
+        latest = torch.ones_like(pair, dtype=torch.bool)  # True for the latest of a session's clicks on an item
         latest[:-1] = pair[1:] != pair[:-1]
         session, item = pair[latest] // (self.items + 1), pair[latest] % (self.items + 1)
         self.session_offsets = offsets_of(session, len(offsets) - 1)
@@ -75,18 +76,18 @@ class SessionIndex(nn.Module):
     def candidates(self, items: Tensor, lengths: Tensor, weights: Tensor, sample_size: int) -> Candidates:
         """The `sample_size` newest training sessions that share an item with each session.
 
-        `items [B, L]` padded on the right, `lengths [B]`, `weights [B, L]` of the clicks; an item clicked several
-        times has the weight of its latest click.
+        `items [B, L]` padded on the right, `lengths [B]`, `weights [B, L]` of the clicks. An item that was clicked
+        several times has the weight of its latest click.
         """
         row, column = self.latest_clicks(items, lengths).nonzero(as_tuple=True)  # [C]
-        # No session past an item's own newest can be among the newest of all items together.
+        # Only the newest sessions of a single item can be among the newest sessions of all items.
         click, place = spread(self.item_offsets, items[row, column], sample_size)
         width = items.shape[1]
         backward = (lengths[row] - 1 - column)[click]
         key = (row[click] * self.sessions + self.item_sessions[place]) * width + backward
         key, order = key.sort()
         pair = key // width
-        first = torch.ones_like(pair, dtype=torch.bool)  # of a pair, the latest click comes first
+        first = torch.ones_like(pair, dtype=torch.bool)  # True for the first entry of a pair, that of the latest click
         first[1:] = pair[1:] != pair[:-1]
         weight = weights[row, column][click[order]]
         group = first.cumsum(0) - 1
@@ -97,17 +98,17 @@ class SessionIndex(nn.Module):
 
 
 def nearest(row: Tensor, similarity: Tensor, k: int) -> Tensor:
-    """Which of the pairs are among the `k` most similar of their row; of equals those that come first.
+    """The indices of the `k` most similar pairs of each row, sorted by row; of equal ones those that come first.
 
-    `row [G]` is sorted, `similarity [G]` is float32 and not negative. Gives indices, by row.
+    `row [G]` is sorted, `similarity [G]` is float32 and not negative.
     """
-    # The bits of such floats, read as whole numbers, are in the floats' order: one sort does for both keys.
+    # The bits of such floats, read as integers, have the same order as the floats, so one sort orders by both keys.
     order = ((row << 32) - similarity.view(torch.int32)).sort(stable=True).indices
     return order[first_in_list(row, k)]
 
 
 def in_parts(rest: Tensor, batch: Any, add_scores: Callable[[Any, Tensor], None]) -> Tensor:
-    """The scores [B, n] of a SessionBatch: `rest [n]`, and what `add_scores` adds to a few rows at a time."""
+    """The scores [B, n] of a SessionBatch: `rest [n]`, overwritten by `add_scores` for a few rows at a time."""
     scores = rest.repeat(len(batch.lengths), 1)
     for start in range(0, len(scores), ROWS_AT_ONCE):
         end = start + ROWS_AT_ONCE

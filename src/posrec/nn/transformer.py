@@ -23,13 +23,13 @@ if torch.cuda.is_available():
 class TransformerLayer(nn.Module):
     """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits.
 
-    With `rows [R]` only these are computed past the attention, [R, d].
+    With `rows [R]` only these rows are computed after the attention, [R, d].
     """
 
     def __init__(self, d: int, heads: int, width: int, dropout: float = 0.0) -> None:
         super().__init__()
         if d % heads:
-            raise ValueError(f"heads={heads} does not divide d={d}")
+            raise ValueError(f"heads={heads} must divide d={d}")
         self.heads = heads
         self.queries_keys_values = nn.Linear(d, 3 * d)
         self.out = nn.Linear(d, d)
@@ -49,15 +49,15 @@ class TransformerLayer(nn.Module):
         return x
 
     def attention(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
-        """The weights with which slots read one another, for who wants to look; [B, heads, L, L], row: who reads."""
+        """The attention weights, for explanations; [B, heads, L, L], row: the query's slot."""
         queries, keys, _ = split_heads(linear(self.queries_keys_values, x), self.heads, packing)
         return attention_weights(queries, keys, packing, bias)
 
 
 def apply_layers(layers: nn.ModuleList, x: Tensor, rows: Tensor, *mixing: Any) -> Tensor:
-    """x [T, d] through one layer after the other -> its `rows` [R, d]: of the last layer nothing else is computed.
+    """Apply the layers to x [T, d] and return its `rows` [R, d]; the last layer computes only these.
 
-    A readout reads one or two clicks of a session, and what follows the attention is most of a layer's work.
+    A readout reads one or two clicks of a session, and most of a layer's work comes after the attention.
     """
     if not layers:
         return x[rows]
@@ -75,7 +75,7 @@ def self_attention(
     dropout: nn.Dropout | None = None,
     causal: bool = False,
 ) -> Tensor:
-    """Q || K || V [T, 3d] -> A [T, d]; `dropout` is applied to the weights; `causal`: no row sees those after it."""
+    """Q || K || V [T, 3d] -> A [T, d]; `dropout` is applied to the weights; `causal`: no attention to later rows."""
     if bias is None and kernels.serve(rows) and packing.longest <= kernels.LONGEST:
         share = dropout.p if dropout is not None and dropout.training else 0.0
         seed = torch.randint(1 << 31, (1,), device=rows.device) if share else packing.begins[:1]

@@ -1,1 +1,1 @@
-"""The engine: protocols, steps, checkpoints."""
+"""Training: the loop over epochs, steps on a CPU and a GPU, losses, settings, checkpoints."""

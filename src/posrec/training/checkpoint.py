@@ -1,4 +1,4 @@
-"""Everything a run needs to go on as if nothing had happened, in one safetensors file, written whole."""
+"""Checkpoints: everything that a resumed run needs to end with the same weights, in one safetensors file."""
 
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,15 @@ def save_state(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, pr
 
 
 def load_state(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Put model, optimiser and random numbers back where they were; gives the progress that was saved."""
+    """Restore the model, the optimiser and the random generator; returns the progress that was saved."""
     tensors, progress = load_tensors(run / STATE)
     model.load_state_dict({n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")})
     for name, parameter in model.named_parameters():
         device = parameter.device
-        kept = {key: tensors.get(f"optimizer.{key}.{name}") for key in ("step", "exp_avg", "exp_avg_sq")}
-        for key, value in kept.items():
+        saved = {key: tensors.get(f"optimizer.{key}.{name}") for key in ("step", "exp_avg", "exp_avg_sq")}
+        for key, value in saved.items():
             if value is not None:
-                # Fused Adam keeps its step count beside the weights.
+                # Fused Adam keeps its step count on the device of the weights.
                 optimizer.state[parameter][key] = value.to(device)
     torch.set_rng_state(tensors["random"])
     return progress

@@ -1,8 +1,8 @@
-"""A training step on a GPU in which the item table has kernels of its own: softmax and Adam, `kernels/table.py`.
+"""A training step on a GPU that computes softmax and Adam of the item table by fused kernels, `kernels/table.py`.
 
-The table holds nearly all the weights, and its gradient is dense: written out by the softmax and read again by the
-optimiser it would be most of a step's work. Here only the encoder goes through autograd, and its weights are updated
-by one compiled kernel. The optimiser's state stays where torch.optim.Adam keeps it, so a checkpoint is the same.
+The table holds nearly all the weights, and its gradient is dense: writing it in the softmax and reading it in the
+optimiser would be most of a step's work. Here only the encoder goes through autograd, and its weights are updated by
+one compiled kernel. The optimiser's state stays where torch.optim.Adam keeps it, so checkpoints are the same.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from posrec.nn.batch import SessionBatch
 
 
 class FusedStep:
-    """`encode` gives the session vectors [B, d] of a batch; `table` is the parameter they are scored against."""
+    """`encode` computes the session vectors [B, d] of a batch; `table` is the parameter with the item vectors."""
 
     def __init__(
         self,
@@ -39,21 +39,22 @@ class FusedStep:
         self.adam_of_many = torch.compile(adam_of_many, dynamic=False)
 
     def __call__(self, batch: SessionBatch, shares: Tensor) -> Tensor:
-        """One step; the loss of each sample, [B]."""
+        """Run one step; returns the loss of each sample, [B]."""
         self.optimizer.zero_grad(set_to_none=True)
         sessions = self.encode(batch)
         assert batch.targets is not None
         state = self.optimizer.state[self.table]
         with torch.no_grad():
-            given = sessions.detach().contiguous()
-            outcome = softmax(given, self.table, self.items, batch.targets, shares, state["step"])
-        torch.autograd.backward(sessions, outcome.gradient)
+            vectors = sessions.detach().contiguous()
+            result = softmax(vectors, self.table, self.items, batch.targets, shares, state["step"])
+        torch.autograd.backward(sessions, result.gradient)
         with torch.no_grad():
             self.update_others()
             adam(
-                self.table, self.table.grad, state, self.options, self.items, given, batch.targets, shares, outcome.logs
+                self.table, self.table.grad, state, self.options, self.items, vectors, batch.targets, shares,
+                result.logs,
             )  # fmt: skip
-        return outcome.losses
+        return result.losses
 
     def update_others(self) -> None:
         trained = [parameter for parameter in self.others if parameter.grad is not None]

@@ -1,4 +1,4 @@
-"""What a run tells as it goes: `log.jsonl`, a line an epoch, and the same for TensorBoard where that is asked for."""
+"""The log of a training run: a line of `log.jsonl` for each epoch, and with `--track` the same for TensorBoard."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ LOG, EVENTS = "log.jsonl", "tensorboard"
 
 
 def check_tracking() -> None:
-    """Say before the work, not after it, that TensorBoard is missing."""
+    """Raise an error before training starts if TensorBoard is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter  # noqa: F401
     except ImportError:
@@ -19,7 +19,7 @@ def check_tracking() -> None:
 
 
 class Log:
-    """Writes into the folder `run`. With `track`, scalars go into its folder `tensorboard` too."""
+    """Writes into the folder `run`. With `track`, it writes scalars into the folder `tensorboard` there too."""
 
     def __init__(self, run: Path, track: bool = False) -> None:
         self.path = run / LOG
@@ -37,7 +37,7 @@ class Log:
             self.events.close()
 
     def epoch(self, epoch: int, **entry: Any) -> None:
-        """A line, and a point for each number in it; the numbers of a dictionary stand under its name."""
+        """Write a line, and a TensorBoard point for each number in it; those of a dictionary are `name/key`."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"epoch": epoch, **entry}) + "\n")
         for name, value in entry.items():
@@ -45,6 +45,6 @@ class Log:
                 self.point(f"{name}/{part}" if part else name, number, epoch)
 
     def point(self, name: str, value: float, at: int) -> None:
-        """For TensorBoard alone."""
+        """Write a point for TensorBoard; it is not in `log.jsonl`."""
         if self.events is not None:
             self.events.add_scalar(name, value, at)

@@ -1,4 +1,4 @@
-"""The training loop: epochs of shuffled samples, checkpoints, early stopping, and an orderly stop on a signal."""
+"""The training loop: epochs of shuffled samples, checkpoints, early stopping, and a clean stop on a signal."""
 
 import math
 import signal
@@ -19,18 +19,18 @@ from posrec.io import WEIGHTS, save_tensors
 from posrec.models.base import Model, SessionModel
 from posrec.progress import Progress
 from posrec.training.checkpoint import STATE, load_state, save_state
-from posrec.training.engine import Steps, make_optimizer, matmul_precision, set_learning_rate
+from posrec.training.epoch import EpochRunner, make_optimizer, matmul_precision, set_learning_rate
 from posrec.training.log import Log
 from posrec.training.settings import Settings
 
 CHECKPOINT_SECONDS = 600
-LOOK_SECONDS = 0.5  # how often losses are read back from a GPU
+READ_SECONDS = 0.5  # how often losses are copied from a GPU, which makes the CPU wait for it
 CHOSEN_BY = "mrr@20"
 
 
 @dataclass
 class TrainingState:
-    """Where a run stands; kept in every checkpoint."""
+    """The progress of a training run; saved in every checkpoint."""
 
     epoch: int = 0
     step: int = 0
@@ -41,28 +41,29 @@ class TrainingState:
 
 
 class StopSignals:
-    """While inside `with`, remembers that a signal asked to stop; a second Ctrl-C stops at once."""
+    """Inside `with`, SIGINT and SIGTERM set `received`, and training stops after the step; a second Ctrl-C stops at
+    once."""
 
     def __init__(self) -> None:
-        self.asked = False
-        self.before: dict[int, Any] = {}
+        self.received = False
+        self.handlers: dict[int, Any] = {}  # those that were set before
 
     def __enter__(self) -> Self:
         for number in (signal.SIGINT, signal.SIGTERM):
             try:
-                self.before[number] = signal.signal(number, self.ask)
+                self.handlers[number] = signal.signal(number, self.receive)
             except ValueError:  # not the main thread: the caller handles signals
                 return self
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for number, handler in self.before.items():
+        for number, handler in self.handlers.items():
             signal.signal(number, handler)
 
-    def ask(self, number: int, frame: FrameType | None) -> None:
-        if self.asked and number == signal.SIGINT:
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        if self.received and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.asked = True
+        self.received = True
 
 
 def train(
@@ -76,10 +77,10 @@ def train(
     track: bool = False,
     resumable: bool = True,
 ) -> TrainingState:
-    """Train `model` in place, on `device`, leaving `model.safetensors` and a log in the folder `run`.
+    """Train `model` in place, on `device`, and write `model.safetensors` and a log into the folder `run`.
 
-    Unless `resumable` no checkpoints are written: three times the weights an epoch, for nothing where the run's folder
-    goes when it ends.
+    With `resumable=False` no checkpoints are saved. Each is three times as large as the weights, and useless if the
+    run's folder is deleted after training.
     """
     samples = (data.train if settings.protocol == "paper" else data.fitting).to(device)
     model.to(device).train()
@@ -89,56 +90,56 @@ def train(
         state = TrainingState(**load_state(run, model, optimizer))
         progress.message(f"resuming after epoch {state.epoch}, step {state.step}")
 
-    def keep() -> None:
+    def checkpoint() -> None:
         if resumable:
             save_state(run, model, optimizer, vars(state))
 
     with matmul_precision(settings, device), StopSignals() as signals, Log(run, track) as log:
-        steps = Steps(model, optimizer, samples, settings, device, data.train_items, model.config.max_length)
+        runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, model.config.max_length)
         while state.epoch < settings.epochs and state.epochs_without_gain < settings.patience:
-            train_epoch(steps, state, settings, keep, progress, signals, log)
+            train_epoch(runner, state, settings, checkpoint, progress, signals, log)
             if settings.protocol == "early-stop":
-                choose(model, data, state, run, device, progress, log)
-            keep()
+                keep_if_best(model, data, state, run, device, progress, log)
+            checkpoint()
     if settings.protocol == "paper":
         save_tensors(run / WEIGHTS, model.state_dict(), {})
     return state
 
 
 def train_epoch(
-    steps: Steps,
+    runner: EpochRunner,
     state: TrainingState,
     settings: Settings,
-    keep: Callable[[], None],
+    checkpoint: Callable[[], None],
     progress: Progress,
     signals: StopSignals,
     log: Log,
 ) -> None:
-    """One epoch, or what is left of it; `keep` writes a checkpoint."""
+    """Train for one epoch, or for the rest of it after a resume; `checkpoint` saves a checkpoint."""
     rate = settings.learning_rate * settings.decay ** (state.epoch // settings.decay_every)
-    set_learning_rate(steps.optimizer, rate)
-    order = steps.shuffled(state.epoch)
-    began = looked = saved = time.monotonic()
+    set_learning_rate(runner.optimizer, rate)
+    order = runner.shuffle(state.epoch)
+    began = last_read = saved = time.monotonic()
     first_step, unread = state.step, []
     while state.step < order.steps:
-        losses = steps.run(order, state.step)
+        losses = runner.run(order, state.step)
         unread.append(losses)
         state.step += len(losses)
         now = time.monotonic()
-        if steps.device.type == "cuda" and now - looked < LOOK_SECONDS and state.step < order.steps:
+        if runner.device.type == "cuda" and now - last_read < READ_SECONDS and state.step < order.steps:
             continue
-        looked = now
-        latest = read(unread, state)
+        last_read = now
+        latest = read_losses(unread, state)
         log.point("loss/step", latest, state.epoch * order.steps + state.step)
         name = f"Epoch {state.epoch + 1} of {settings.epochs}"
-        rate_now = (state.step - first_step) * settings.batch_size / (now - began)
+        speed = (state.step - first_step) * settings.batch_size / (now - began)
         average = state.loss_so_far / state.step
-        progress.update(name, state.step, order.steps, f"loss {average:.3f}, {rate_now:,.0f} samples/s")
-        if signals.asked or now - saved > CHECKPOINT_SECONDS:
-            keep()
+        progress.update(name, state.step, order.steps, f"loss {average:.3f}, {speed:,.0f} samples/s")
+        if signals.received or now - saved > CHECKPOINT_SECONDS:
+            checkpoint()
             saved = now
-        if signals.asked:
-            raise RunStopped(f"stopped in epoch {state.epoch + 1}, step {state.step}; go on with --resume")
+        if signals.received:
+            raise RunStopped(f"stopped in epoch {state.epoch + 1}, step {state.step}; continue with --resume")
     seconds = time.monotonic() - began
     state.losses.append(state.loss_so_far / order.steps)
     state.epoch, state.step, state.loss_so_far = state.epoch + 1, 0, 0.0
@@ -146,21 +147,21 @@ def train_epoch(
               samples_per_second=round((order.steps - first_step) * settings.batch_size / seconds))  # fmt: skip
 
 
-def read(unread: list[Tensor], state: TrainingState) -> float:
-    """Take losses over from the device and give their mean; stop if one is not a number, before anything is saved."""
+def read_losses(unread: list[Tensor], state: TrainingState) -> float:
+    """Copy losses from the device and return their mean. A loss that is not finite raises, before anything is saved."""
     losses = torch.cat(unread).double().cpu()
     unread.clear()
     if not losses.isfinite().all():
         bad = state.step - len(losses) + int((~losses.isfinite()).nonzero()[0]) + 1
         raise RunFailed(
-            f"the loss is not a number at step {bad} of epoch {state.epoch + 1}; what was saved before is kept. "
-            "Lower learning_rate, or use precision=fp32"
+            f"the loss is not a number at step {bad} of epoch {state.epoch + 1}; the last checkpoint is kept. "
+            "Lower learning_rate, or set precision=fp32"
         )
     state.loss_so_far += float(losses.sum())
     return float(losses.mean())
 
 
-def choose(
+def keep_if_best(
     model: SessionModel,
     data: PreparedDataset,
     state: TrainingState,
@@ -169,7 +170,7 @@ def choose(
     progress: Progress,
     log: Log,
 ) -> None:
-    """Keep this epoch's weights if they predict the validation sessions better than any before."""
+    """Save this epoch's weights if they rank the validation sessions better than those of all epochs before."""
     metrics = evaluate_on(model, data, data.validation, device, progress).metrics
     if metrics[CHOSEN_BY] > state.best:
         state.best, state.epochs_without_gain = metrics[CHOSEN_BY], 0
@@ -184,7 +185,7 @@ def choose(
 def evaluate_on(
     model: Model, data: PreparedDataset, samples: SessionDataset, device: torch.device, progress: Progress
 ) -> Evaluation:
-    """Full ranking of `samples` by a model of `data`'s items."""
+    """Rank all of `data`'s training items for each of `samples`."""
     was_training = model.training
     model.to(device).eval()
     clicks = torch.bincount(data.train.items.long(), minlength=data.train_items + 1)

@@ -1,11 +1,11 @@
-"""Losses over session vectors and item vectors, one number a sample. Targets are item numbers 1..n.
+"""Losses of session vectors and item vectors, one number for each sample. Targets are item numbers 1..n.
 
-Eq. (11) and (12), the cross entropy of a softmax over all items, three ways: at once, in chunks that never hold all
-scores, and against a sample of the items. Losses that compare pairs of items are in `ranking_losses.py`.
+Eq. (11) and (12), the cross entropy of a softmax over all items, is computed in three ways: at once, in chunks that
+never store all scores, and over a sample of the items. Losses that compare pairs of items are in `ranking_losses.py`.
 
-On a CPU going through the scores of all items takes as long as computing them. There exp(score - top) is taken once and
-in place, and never divided by its sum: sums and the samples' shares go into the small factors of the backward pass's
-products. In chunks, the table's gradient is written part by part into its place.
+On a CPU a pass over the scores of all items takes as long as computing them. So exp(score - top) is computed once, in
+place, and never divided by its sum: the backward pass puts the sums and the weights of the samples into the smaller
+factors of its products. In chunks, each part of the table's gradient is written directly to its place.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ LOSSES = ("auto", "full", "chunked", "sampled", *RANKING_LOSSES)
 
 
 def full_softmax(items: int) -> Loss:
-    """The table's first `items` rows are items; the others are kept out by a score of minus infinity."""
+    """The table's first `items` rows are items; the rows after them get a score of minus infinity."""
 
     def loss(sessions: Tensor, table: Tensor, targets: Tensor) -> Tensor:
         if served_by_cpu(sessions):
@@ -60,10 +60,11 @@ def chunked_softmax(items: int, chunk: int = CHUNK) -> Loss:
 
 
 def sampled_softmax(clicks: Tensor, negatives: int = NEGATIVES) -> Loss:
-    """Softmax against items drawn as often as they are clicked, with the logQ correction (Bengio and Senecal, 2008).
+    """Softmax over items sampled in proportion to their clicks, with the logQ correction (Bengio and Senecal, 2008).
 
-    `clicks [N]` are the training clicks: one drawn at random is an item drawn by popularity. The score of a drawn item
-    is lowered by log(expected number of draws), so that the sum over the drawn estimates the sum over all without bias.
+    `clicks [N]` are the training clicks: a random click is an item sampled by popularity. The score of a sampled item
+    is lowered by log(expected number of draws), so that the sum over the sample is an unbiased estimate of the sum over
+    all items.
     """
     counts = torch.bincount(clicks.long()).clamp(min=1)
     log_draws = (counts.double() * negatives / len(clicks)).log().float()  # [n + 1]
@@ -71,15 +72,15 @@ def sampled_softmax(clicks: Tensor, negatives: int = NEGATIVES) -> Loss:
     def loss(sessions: Tensor, table: Tensor, targets: Tensor) -> Tensor:
         drawn = clicks[torch.randint(len(clicks), (negatives,), device=clicks.device)].long()
         of_drawn = (sessions @ table[drawn - 1].T).float() - log_draws[drawn]
-        of_drawn = of_drawn.masked_fill(drawn == targets[:, None], -torch.inf)  # a hit is no negative
-        of_target = (sessions * table[targets - 1]).sum(1).float()  # always there, so nothing to correct
+        of_drawn = of_drawn.masked_fill(drawn == targets[:, None], -torch.inf)  # the target is not a negative
+        of_target = (sessions * table[targets - 1]).sum(1).float()  # the target is not sampled: no correction
         return torch.cat([of_target[:, None], of_drawn], 1).logsumexp(1) - of_target
 
     return loss
 
 
 def loss_for(items: int) -> str:
-    """What `loss=auto` means for a catalogue of this size."""
+    """The loss that `loss=auto` chooses for a catalogue of this size."""
     return "full" if items <= FULL_UP_TO else "chunked" if items <= CHUNKED_UP_TO else "sampled"
 
 
@@ -91,9 +92,9 @@ def over_all_items(name: str, items: int) -> bool:
 def choose_loss(
     name: str, items: int, clicks: Tensor, negatives: Negatives | None = None, score_l2: float = 0.0
 ) -> Loss:
-    """By name, or by the size of the catalogue ("auto"). `negatives` and `score_l2` are for the ranking losses."""
+    """A loss by its name; "auto" chooses by catalogue size. `negatives` and `score_l2` are for ranking losses."""
     if name not in LOSSES:
-        raise ValueError(f"loss={name!r} is not known; choose one of {' '.join(LOSSES)}")
+        raise ValueError(f"loss must be one of {', '.join(LOSSES)}, not {name!r}")
     if name in RANKING_LOSSES:
         return ranking_loss(comparisons(score_l2)[name], items, clicks, negatives or Negatives())
     softmaxes: dict[str, Callable[[], Loss]] = {
@@ -105,7 +106,7 @@ def choose_loss(
 
 
 def served_by_cpu(sessions: Tensor) -> bool:
-    """Products of rounded numbers have torch's own way."""
+    """Whether to use the CPU code below, which is not for reduced precision."""
     return sessions.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
 
 
@@ -116,7 +117,7 @@ def at_once(sessions: Tensor, table: Tensor, targets: Tensor, items: int) -> Ten
 
 
 def in_chunks(sessions: Tensor, table: Tensor, targets: Tensor, items: int, chunk: int) -> Tensor:
-    """The same; scores of `chunk` items at a time, computed again in the backward pass."""
+    """The same, with the scores of `chunk` items at a time, which are computed again in the backward pass."""
     losses: Tensor = InChunks.apply(sessions, table, targets - 1, items, chunk)  # type: ignore[no-untyped-call]
     return losses
 
@@ -159,8 +160,8 @@ class InChunks(torch.autograd.Function):
         of_sessions, of_table = torch.zeros_like(sessions), torch.empty_like(table)
         of_table[ctx.items :] = 0
         for part in ctx.parts:
-            chances = (sessions @ table[part].T).sub_(normaliser[:, None]).exp_()
-            torch.mm(chances.T, sessions * share, out=of_table[part])
-            of_sessions += chances @ table[part]
+            probabilities = (sessions @ table[part].T).sub_(normaliser[:, None]).exp_()
+            torch.mm(probabilities.T, sessions * share, out=of_table[part])
+            of_sessions += probabilities @ table[part]
         of_table.index_add_(0, targets, sessions * -share)
         return (of_sessions - table[targets]) * share, of_table, None, None, None

@@ -1,8 +1,8 @@
-"""Ranking losses: the target's score against the scores of some other items, one number a sample.
+"""Ranking losses: they compare the target's score with the scores of negative items, one number for each sample.
 
-All samples of a batch are held against the same items: the targets of the other samples (Hidasi et al., 2016) and items
-drawn anew for every batch (Hidasi and Karatzoglou, 2018). r_i is the score of the target, r_j of a negative, N how many
-negatives there are, and s_j the softmax of the negatives' scores.
+All samples of a batch have the same negatives: the targets of the other samples (Hidasi et al., 2016) and items that
+are drawn for each batch (Hidasi and Karatzoglou, 2018). r_i is the score of the target, r_j that of a negative, N the
+number of negatives, and s_j the softmax of the negatives' scores.
 
     bpr        1/N sum_j -log sigmoid(r_i - r_j)                               BPR-Opt (Rendle et al., 2009)
     top1       1/N sum_j sigmoid(r_j - r_i) + sigmoid(r_j^2)                   TOP1 (2016, section 3.1.3)
@@ -17,19 +17,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-# of the target [B, 1], of the negatives [B, N], True where a negative counts [B, N] -> [B]
+# scores of the target [B, 1], scores of the negatives [B, N], True for negatives that count [B, N] -> losses [B]
 Comparison = Callable[[Tensor, Tensor, Tensor], Tensor]
 
-LOWEST = -1e30  # a score that loses to all others, and finite: a row of nothing else must not become NaN
+LOWEST = -1e30  # lower than all scores, but finite: the softmax of a row without negatives must not be NaN
 
 
 @dataclass(frozen=True)
 class Negatives:
-    """Which items a target is held against."""
+    """Which items are negatives."""
 
-    drawn: int = 2048  # items for every batch, drawn with a chance of clicks ** alpha
-    alpha: float = 0.0  # 0: all alike, 1: by popularity
-    in_batch: bool = True  # and the targets of the batch's other samples
+    drawn: int = 2048  # items for each batch, drawn with probability proportional to clicks ** alpha
+    alpha: float = 0.0  # 0: all items with the same probability, 1: by popularity
+    in_batch: bool = True  # use the targets of the batch's other samples too
 
 
 def bpr(target: Tensor, others: Tensor, counts: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def top1_max(target: Tensor, others: Tensor, counts: Tensor) -> Tensor:
 def bpr_max(score_l2: float) -> Comparison:
     def compare(target: Tensor, others: Tensor, counts: Tensor) -> Tensor:
         log_weights = others.masked_fill(~counts, LOWEST).log_softmax(1)
-        # log sum_j s_j sigmoid(r_i - r_j) in logarithms throughout: where the target is far behind, s * sigmoid is 0
+        # log sum_j s_j sigmoid(r_i - r_j) by logsumexp: for a target with a very low score all products would be 0
         won = (log_weights + logsigmoid(target - others)).masked_fill(~counts, LOWEST).logsumexp(1)
         large = (log_weights.exp() * counts * others.square()).sum(1)
         return torch.where(counts.any(1), score_l2 * large - won, 0)
@@ -57,7 +57,7 @@ def bpr_max(score_l2: float) -> Comparison:
 
 
 def mean(values: Tensor, counts: Tensor) -> Tensor:
-    """Of each row, over what counts; 0 where nothing does."""
+    """The mean of each row over the entries that count; 0 if none does."""
     return (values * counts).sum(1) / counts.sum(1).clamp(min=1)
 
 
@@ -71,23 +71,23 @@ RANKING_LOSSES = tuple(comparisons(0.0))
 def ranking_loss(
     compare: Comparison, items: int, clicks: Tensor, negatives: Negatives
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """`clicks` are the training clicks, to draw by. The loss takes session vectors, item vectors and targets [B]."""
+    """A loss of session vectors, item vectors and targets [B]; negatives are drawn by the training clicks `clicks`."""
     draw = drawing(items, clicks, negatives.drawn, negatives.alpha)
 
     def loss(sessions: Tensor, table: Tensor, targets: Tensor) -> Tensor:
         chosen = torch.cat([targets, draw()]) if negatives.in_batch else draw()  # [N]
         of_target = (sessions * table[targets - 1]).sum(1, keepdim=True).float()
         of_chosen = (sessions @ table[chosen - 1].T).float()
-        return compare(of_target, of_chosen, chosen != targets[:, None])  # a target is no negative of its own sample
+        return compare(of_target, of_chosen, chosen != targets[:, None])  # a sample's target is not its own negative
 
     return loss
 
 
 def drawing(items: int, clicks: Tensor, drawn: int, alpha: float) -> Callable[[], Tensor]:
-    """A function that draws item numbers, [drawn], each with a chance in proportion to clicks ** alpha.
+    """A function that draws item numbers, [drawn], each with probability proportional to clicks ** alpha.
 
-    Equal steps through a running total are unequal steps through the items. Nothing is read back and the shape is
-    fixed, so a captured step can draw.
+    It inverts the cumulative distribution. The CPU does not wait for values and the shape is fixed, so it works inside
+    a captured step.
     """
     counts = torch.bincount(clicks.long(), minlength=items + 1)[1 : items + 1]
     total = counts.double().pow(alpha).cumsum(0)

@@ -1,54 +1,61 @@
 """How a model is trained: the paper's protocol, or early stopping on validation."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from posrec.errors import InputError
 from posrec.training.losses import LOSSES
 
-PRECISIONS = ("auto", "fp32", "tf32", "bf16")
+CHOICES = {"protocol": ("paper", "early-stop"), "loss": LOSSES, "precision": ("auto", "fp32", "tf32", "bf16")}
+# A comparison with a value that is not a number is false, so it is outside every range.
+RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "epochs": ("at least 1", lambda value: value >= 1),
+    "batch_size": ("at least 1", lambda value: value >= 1),
+    "learning_rate": ("above 0", lambda value: value > 0),
+    "decay": ("above 0 and at most 1", lambda value: 0 < value <= 1),
+    "decay_every": ("at least 1", lambda value: value >= 1),
+    "l2": ("at least 0", lambda value: value >= 0),
+    "negatives": ("at least 0", lambda value: value >= 0),
+    "sample_alpha": ("at least 0", lambda value: value >= 0),
+    "score_l2": ("at least 0", lambda value: value >= 0),
+    "patience": ("at least 1", lambda value: value >= 1),
+}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Protocol `paper`: a fixed number of epochs on all training sessions; nothing is chosen.
+    """The settings of training; docs/training.md describes each.
 
-    Protocol `early-stop`: fitted without the latest tenth of the sessions, stopped when those are predicted no better
-    for `patience` epochs, and the best epoch kept.
+    Protocol `paper` trains for a fixed number of epochs on all training sessions. Protocol `early-stop` trains without
+    the latest tenth of the sessions, stops when `mrr@20` on that tenth has not improved for `patience` epochs, and
+    keeps the weights of the best epoch.
     """
 
     protocol: str = "paper"
     epochs: int = 4
     batch_size: int = 100
     learning_rate: float = 0.001
-    decay: float = 0.1  # the learning rate is multiplied by this ...
-    decay_every: int = 3  # ... after so many epochs
+    decay: float = 0.1  # the learning rate is multiplied by this number ...
+    decay_every: int = 3  # ... each time this many epochs have passed
     l2: float = 1e-5
     loss: str = "auto"  # full, chunked, sampled; or a ranking loss: bpr, top1, top1-max, bpr-max
     negatives: int = 2048  # items drawn for every batch by a ranking loss ...
-    sample_alpha: float = 0.0  # ... with a chance of clicks ** sample_alpha ...
-    in_batch: bool = True  # ... beside the targets of the batch's other samples
+    sample_alpha: float = 0.0  # ... with probability proportional to clicks ** sample_alpha ...
+    in_batch: bool = True  # ... in addition to the targets of the batch's other samples
     score_l2: float = 1.0  # bpr-max: weight of the negatives' squared scores
     precision: str = "auto"  # fp32, tf32, bf16; auto: tf32 on a GPU, fp32 on a CPU
     patience: int = 2
     seed: int = 0
 
     def check(self) -> "Settings":
-        sensible = {
-            "protocol": self.protocol in ("paper", "early-stop"),
-            "epochs": self.epochs >= 1,
-            "batch_size": self.batch_size >= 1,
-            "learning_rate": self.learning_rate > 0,
-            "decay": 0 < self.decay <= 1,
-            "decay_every": self.decay_every >= 1,
-            "l2": self.l2 >= 0,
-            "loss": self.loss in LOSSES,
-            "negatives": self.negatives >= (0 if self.in_batch else 1),
-            "sample_alpha": self.sample_alpha >= 0,
-            "score_l2": self.score_l2 >= 0,
-            "precision": self.precision in PRECISIONS,
-            "patience": self.patience >= 1,
-        }
-        for name, fine in sensible.items():
-            if not fine:
-                raise InputError(f"{name}={getattr(self, name)} makes no sense for training; see docs/training.md")
+        """Raise an InputError that names the first setting outside its range or choices; returns the settings."""
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise InputError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        for name, (allowed, is_allowed) in RANGES.items():
+            if not is_allowed(getattr(self, name)):
+                raise InputError(f"{name} must be {allowed}, not {getattr(self, name)}")
+        if not self.in_batch and self.negatives < 1:
+            raise InputError(f"negatives must be at least 1 without in_batch, not {self.negatives}")
         return self

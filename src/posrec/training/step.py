@@ -1,8 +1,9 @@
 """Optimiser steps: eager on a CPU; compiled and captured as CUDA graphs on a GPU.
 
-Replaying a captured graph has no Python in it, so what a step costs on a GPU is its kernels. Two things keep those few:
-`torch.compile` fuses the model's small operations, and what does not depend on the weights (gathering the samples,
-building the session graphs) is done for STEPS_AT_ONCE batches together, inside the same captured graph as their steps.
+Replaying a captured graph runs no Python, so a step on a GPU takes as long as its kernels. Two things keep their number
+small: `torch.compile` fuses the model's small operations, and what does not depend on the weights (gathering the
+samples, building the session graphs) is done for STEPS_AT_ONCE batches together, inside the same captured graph as
+their steps.
 """
 
 import math
@@ -19,13 +20,15 @@ from posrec.nn.packing import Packing, pack_many
 from posrec.training.losses import Loss
 
 STEPS_AT_ONCE = 32
-WIDEST = 256  # dimensions the fused kernels serve
-ROWS_APART = 256  # capacities are multiples of this, so that few of them have to be compiled for
-HEADROOM = 1.1  # over the fullest batch of the first epoch, for those of the others
+WIDEST = 256  # the largest d that the fused kernels support
+ROWS_APART = 256  # capacities are multiples of this, so that few different ones have to be compiled
+HEADROOM = 1.1  # over the fullest batch of the first epoch, for the batches of later epochs
 
 
 class Stepper:
-    """Runs steps over batches of samples. A sample of weight 0 only fills its batch up, so all have the same shape."""
+    """Runs optimiser steps eagerly. All batches have the same size; samples that only fill one up have weight 0."""
+
+    steps_at_once = 1  # how many steps a call of `run` may take, besides a single one
 
     def __init__(
         self,
@@ -40,26 +43,35 @@ class Stepper:
     ) -> None:
         self.model, self.optimizer, self.samples, self.loss = model, optimizer, samples, loss
         self.batch_size, self.max_length, self.bf16 = batch_size, max_length, bf16
-        self.softmax_items = softmax_items  # where the loss is a softmax over all items
+        self.softmax_items = softmax_items  # the number of items where the loss is a softmax over all of them
         self.device = samples.items.device
         self.capacity: int | None = None
         self.step: Callable[[SessionBatch, Tensor], Tensor] = PlainStep(self.losses, optimizer)
 
+    def prepare(self, lengths: Tensor) -> None:
+        """Called before each epoch with the clicks of its samples, `lengths [steps x batch_size]`, in their order.
+
+        Eager steps take batches of any size, so there is nothing to prepare.
+        """
+
+    def run(self, ids: Tensor, weights: Tensor) -> Tensor:
+        """Run one step for each `batch_size` of `ids`; returns the loss of each step."""
+        return self.run_eagerly(ids, weights)
+
     def batches(self, ids: Tensor) -> SessionBatch:
-        """The samples of several batches as one, with their graphs where the model reads graphs."""
+        """The samples of several batches as one, with their session graphs if the model reads graphs."""
         batch = collate(self.samples, ids, self.max_length)
         if self.device.type == "cpu":
             batch = batch.trimmed()
         return replace(batch, graph=self.model.build_graph(batch), capacity=self.capacity)
 
     def losses(self, batch: SessionBatch) -> Tensor:
-        """Of each sample, [B]."""
+        """The loss of each sample, [B]."""
         assert batch.targets is not None
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             return self.loss(*self.model.vectors(batch), batch.targets)
 
-    def run(self, ids: Tensor, weights: Tensor) -> Tensor:
-        """One step for each `batch_size` of `ids`; gives the loss of each step."""
+    def run_eagerly(self, ids: Tensor, weights: Tensor) -> Tensor:
         everything, size = self.batches(ids), self.batch_size
         weights = weights.view(-1, size)
         shares = weights / weights.sum(1, keepdim=True)
@@ -70,7 +82,7 @@ class Stepper:
         return (torch.stack(losses) * shares).sum(1)
 
     def packings(self, batch: SessionBatch, steps: int) -> Sequence[Packing | None]:
-        """Of each step's batch, where their size is given; otherwise the model packs for itself."""
+        """The packing of each step's batch if a capacity is set; otherwise None, and the model packs for itself."""
         if self.capacity is None:
             return [None] * steps
         filled = batch.mask if batch.graph is None else batch.graph.nodes
@@ -78,13 +90,13 @@ class Stepper:
 
 
 class PlainStep:
-    """Forward, backward, optimiser. `shares [B]` are what each sample counts in the step's loss."""
+    """Forward pass, backward pass, optimiser. `shares [B]` are the weights of the samples in the step's loss."""
 
     def __init__(self, losses: Callable[[SessionBatch], Tensor], optimizer: torch.optim.Optimizer) -> None:
         self.losses, self.optimizer = losses, optimizer
 
     def __call__(self, batch: SessionBatch, shares: Tensor) -> Tensor:
-        """One step; the loss of each sample, [B]."""
+        """Run one step; returns the loss of each sample, [B]."""
         self.optimizer.zero_grad(set_to_none=True)
         losses = self.losses(batch)
         torch.autograd.backward((losses * shares).sum())
@@ -93,12 +105,20 @@ class PlainStep:
 
 
 class CapturedStepper(Stepper):
-    """The same steps from captured CUDA graphs: one of STEPS_AT_ONCE steps, one of a single step for what is left."""
+    """The same steps, replayed from captured CUDA graphs: one of STEPS_AT_ONCE steps, and one of a single step."""
+
+    steps_at_once = STEPS_AT_ONCE
+
+    def prepare(self, lengths: Tensor) -> None:
+        """Capture anew if a batch of the epoch has more clicks than the captured steps have room for."""
+        clicks = most_clicks(lengths, self.batch_size)
+        if clicks > (self.capacity or 0):
+            self.capture(capacity_for(clicks))
 
     def capture(self, capacity: int) -> None:
-        """Compile and capture for batches of at most `capacity` clicks; the weights are left as they were."""
+        """Compile and capture steps for batches of at most `capacity` clicks; the weights stay as they are."""
         self.capacity = capacity
-        torch.compiler.reset()  # what was compiled for other models or capacities counts against a limit
+        torch.compiler.reset()  # code compiled for other models or capacities counts towards torch's limit
         self.step = self.compiled_step()
         self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor]] = {}
         state = self.snapshot()
@@ -107,18 +127,18 @@ class CapturedStepper(Stepper):
             weights = torch.ones(len(ids), device=self.device)
             aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             aside.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(aside):  # kernels must be compiled, and workspaces allotted, before the capture
-                self.run(ids[: self.batch_size], weights[: self.batch_size])
+            with torch.cuda.stream(aside):  # compiles kernels and allocates workspaces, which a capture can't do
+                self.run_eagerly(ids[: self.batch_size], weights[: self.batch_size])
             torch.cuda.current_stream().wait_stream(aside)
             self.optimizer.zero_grad(set_to_none=True)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                losses = self.run(ids, weights)
+                losses = self.run_eagerly(ids, weights)
             self.graphs[steps] = (graph, ids, weights, losses)
         self.restore(state)
 
     def compiled_step(self) -> Callable[[SessionBatch, Tensor], Tensor]:
-        """With kernels of its own for the table where they serve: a softmax over all items, of rounded numbers."""
+        """The fused step if the loss is a softmax over all items and products may be rounded; else a compiled one."""
         table = scored_parameter(self.model)
         exact = torch.get_float32_matmul_precision() == "highest"
         if self.softmax_items is None or self.bf16 or exact or table is None or table.shape[1] > WIDEST:
@@ -128,8 +148,8 @@ class CapturedStepper(Stepper):
         encode = torch.compile(self.model.session_vectors, dynamic=False)
         return FusedStep(encode, table, self.softmax_items, self.optimizer)
 
-    def replay(self, ids: Tensor, weights: Tensor) -> Tensor:
-        """`run` without Python; `ids` are STEPS_AT_ONCE batches or one."""
+    def run(self, ids: Tensor, weights: Tensor) -> Tensor:
+        """Replay the captured steps; `ids` are STEPS_AT_ONCE batches or one."""
         graph, own_ids, own_weights, losses = self.graphs[len(ids) // self.batch_size]
         own_ids.copy_(ids)
         own_weights.copy_(weights)
@@ -140,7 +160,7 @@ class CapturedStepper(Stepper):
         return {id(tensor): tensor.detach().clone() for tensor in self.tensors()}
 
     def restore(self, state: dict[int, Tensor]) -> None:
-        """Back to the snapshot; what the optimiser has made since starts from zero."""
+        """Go back to the snapshot; optimiser state that was created since is set to zero."""
         with torch.no_grad():
             for tensor in self.tensors():
                 tensor.copy_(state[id(tensor)]) if id(tensor) in state else tensor.zero_()
@@ -152,16 +172,16 @@ class CapturedStepper(Stepper):
 
 
 def scored_parameter(model: SessionModel) -> nn.Parameter | None:
-    """The parameter whose first rows are the item vectors, where they are a parameter's and not computed."""
+    """The parameter whose first rows are the item vectors, or None if the item vectors are computed."""
     vectors = model.item_vectors()
     return next((parameter for parameter in model.parameters() if parameter.data_ptr() == vectors.data_ptr()), None)
 
 
 def most_clicks(lengths: Tensor, batch_size: int) -> int:
-    """In any batch of `lengths [batches x batch_size]`."""
+    """The most clicks in any batch of `lengths [batches x batch_size]`."""
     return int(lengths.view(-1, batch_size).sum(1).max())
 
 
 def capacity_for(clicks: int) -> int:
-    """Room for batches of `clicks` and somewhat more."""
+    """How many rows to reserve for batches of up to `clicks` clicks, with some headroom."""
     return math.ceil(clicks * HEADROOM / ROWS_APART) * ROWS_APART

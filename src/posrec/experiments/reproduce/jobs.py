@@ -35,7 +35,7 @@ from posrec.errors import InputError, RunStopped
 from posrec.evaluation.metrics import CUTOFFS
 from posrec.fitting import fit_run
 from posrec.io import read_json, whole_file, write_json
-from posrec.models.own import find_spec
+from posrec.models.lookup import find_spec
 from posrec.progress import Progress, SilentProgress
 from posrec.run import Run
 from posrec.training.log import LOG

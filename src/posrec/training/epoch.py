@@ -1,4 +1,4 @@
-"""What runs an epoch: its shuffled order, its steps by number, the optimiser and its precision."""
+"""One epoch of training: the shuffled order of its samples, its steps, the optimiser and the precision of products."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,20 +12,20 @@ from posrec.models.base import SessionModel
 from posrec.training.losses import choose_loss, over_all_items
 from posrec.training.ranking_losses import Negatives
 from posrec.training.settings import Settings
-from posrec.training.step import STEPS_AT_ONCE, CapturedStepper, Stepper, capacity_for, most_clicks
+from posrec.training.step import CapturedStepper, Stepper
 
 
 @dataclass(frozen=True)
-class Order:
-    """The samples of an epoch, shuffled, filled up to whole batches; the fillers weigh nothing."""
+class EpochOrder:
+    """The samples of an epoch in random order. Samples that only fill the last batch have weight 0."""
 
-    ids: Tensor
-    weights: Tensor
+    ids: Tensor  # [steps x batch size]
+    weights: Tensor  # [steps x batch size]
     steps: int
 
 
-class Steps:
-    """Runs the steps of an epoch by number, captured on a GPU, eager on a CPU."""
+class EpochRunner:
+    """Shuffles the samples of an epoch and runs its steps: captured on a GPU, eager on a CPU."""
 
     def __init__(
         self,
@@ -41,41 +41,39 @@ class Steps:
         self.device, self.batch_size = device, settings.batch_size
         negatives = Negatives(settings.negatives, settings.sample_alpha, settings.in_batch)
         loss = choose_loss(settings.loss, items, samples.items, negatives, settings.score_l2)
-        kind = CapturedStepper if device.type == "cuda" else Stepper
+        stepper = CapturedStepper if device.type == "cuda" else Stepper
         self.max_length = min(max_length, max(1, samples.longest - 1))
-        self.stepper = kind(
+        self.stepper = stepper(
             model, optimizer, samples, loss, self.batch_size, self.max_length, settings.precision == "bf16",
             items if over_all_items(settings.loss, items) else None,
         )  # fmt: skip
 
-    def shuffled(self, epoch: int) -> Order:
-        """The epoch's own permutation, the same on every device and after a resume."""
+    def shuffle(self, epoch: int) -> EpochOrder:
+        """The order of an epoch's samples: it depends on seed and epoch alone, so a resumed run has the same order."""
         count, size = len(self.samples), self.batch_size
         random = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + epoch)
         permutation = torch.randperm(count, generator=random)
         steps = -(-count // size)
-        filler = permutation.new_zeros(steps * size - count)  # sample 0 has one click: no batch is fuller for it
+        filler = permutation.new_zeros(steps * size - count)  # sample 0 has one click, so it takes the least room
         weights = torch.ones(steps * size)
         weights[count:] = 0
-        order = Order(torch.cat([permutation, filler]).to(self.device), weights.to(self.device), steps)
-        if isinstance(self.stepper, CapturedStepper):
-            most = most_clicks(self.samples.clicks_before(order.ids).clamp(max=self.max_length), size)
-            if most > (self.stepper.capacity or 0):
-                self.stepper.capture(capacity_for(most))
+        order = EpochOrder(torch.cat([permutation, filler]).to(self.device), weights.to(self.device), steps)
+        self.stepper.prepare(self.samples.clicks_before(order.ids).clamp(max=self.max_length))
         return order
 
-    def run(self, order: Order, step: int) -> Tensor:
-        """Some steps from number `step` on; gives the loss of each."""
-        captured = isinstance(self.stepper, CapturedStepper)
-        count = STEPS_AT_ONCE if captured and step + STEPS_AT_ONCE <= order.steps else 1
+    def run(self, order: EpochOrder, step: int) -> Tensor:
+        """Run one or more steps, beginning with number `step`; returns the loss of each."""
+        at_once = self.stepper.steps_at_once
+        count = at_once if step + at_once <= order.steps else 1
         part = slice(step * self.batch_size, (step + count) * self.batch_size)
-        run = self.stepper.replay if isinstance(self.stepper, CapturedStepper) else self.stepper.run
-        return run(order.ids[part], order.weights[part])
+        return self.stepper.run(order.ids[part], order.weights[part])
 
 
 def make_optimizer(model: nn.Module, settings: Settings, device: torch.device) -> torch.optim.Optimizer:
-    """Adam; every item gets a gradient from the softmax, so dense and fused is right. On a GPU the rate is a tensor,
-    which a captured step reads anew each time."""
+    """Dense, fused Adam: the softmax gives every item a gradient.
+
+    On a GPU the learning rate is a tensor, so that a captured step reads its present value.
+    """
     captured = device.type == "cuda"
     rate = torch.tensor(settings.learning_rate, device=device) if captured else settings.learning_rate
     return torch.optim.Adam(model.parameters(), lr=rate, weight_decay=settings.l2, fused=True, capturable=captured)
@@ -91,7 +89,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 @contextmanager
 def matmul_precision(settings: Settings, device: torch.device) -> Iterator[None]:
-    """TF32 for products on a GPU unless fp32 is asked for."""
+    """Compute products in TF32 on a GPU, unless `precision=fp32` is set."""
     before = torch.get_float32_matmul_precision()
     reduced = device.type == "cuda" and settings.precision in ("auto", "tf32", "bf16")
     torch.set_float32_matmul_precision("high" if reduced else "highest")

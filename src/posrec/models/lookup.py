@@ -1,7 +1,7 @@
-"""Models by name: those of the registry, and one's own as `my_model.py:MY_SPEC` or `package.module:MY_SPEC`.
+"""Look up models by name: those of the registry, and users' own as `my_model.py:MY_SPEC` or `package.module:MY_SPEC`.
 
-Finding it runs the code that is named. So only what a caller names is ever loaded, never what a run's config.json
-names: a folder from elsewhere must not be able to start code by being opened.
+Loading a user's own model runs the code in that file. So only a name that the caller gives is ever loaded, never the
+name in a run's config.json: opening a folder from an unknown source must not run code.
 """
 
 import sys
@@ -16,7 +16,7 @@ from posrec.models.registry import MODELS, ModelSpec
 
 
 def find_spec(model: str | ModelSpec) -> ModelSpec:
-    """A model of the registry by its name, one's own as my_model.py:MY_SPEC, or the spec itself."""
+    """The spec of a model that is given by its name in the registry, as my_model.py:MY_SPEC, or as the spec itself."""
     if isinstance(model, ModelSpec):
         return model
     if is_own(model):
@@ -28,7 +28,7 @@ def find_spec(model: str | ModelSpec) -> ModelSpec:
 
 
 def model_name(model: str | ModelSpec) -> str:
-    """What config.json calls a model."""
+    """The name of a model in config.json."""
     if isinstance(model, str):
         return resolved(model) if is_own(model) else model
     known = [name for name, spec in MODELS.items() if spec is model]
@@ -36,27 +36,27 @@ def model_name(model: str | ModelSpec) -> str:
 
 
 def is_own(name: str) -> bool:
-    """Whether a model's name names code, not an entry of the registry."""
+    """Whether a name is that of a user's own model, FILE.py:SPEC or MODULE:SPEC, not of an entry of the registry."""
     return ":" in name
 
 
 def resolved(name: str) -> str:
-    """The same name, good from any working directory."""
-    where, _, variable = name.rpartition(":")
-    return f"{Path(where).resolve()}:{variable}" if where.endswith(".py") else name
+    """The same name with an absolute path, so that it is valid in any working directory."""
+    source, _, variable = name.rpartition(":")
+    return f"{Path(source).resolve()}:{variable}" if source.endswith(".py") else name
 
 
 def load_spec(name: str) -> ModelSpec:
-    """The ModelSpec that `name` names; runs the code it stands in."""
-    where, _, variable = resolved(name).rpartition(":")
-    if where.endswith(".py") and not Path(where).is_file():
-        raise InputError(f"--model {name}: there is no file {where}")
+    """The ModelSpec called `name`; imports the file or module that defines it, which runs its code."""
+    source, _, variable = resolved(name).rpartition(":")
+    if source.endswith(".py") and not Path(source).is_file():
+        raise InputError(f"--model {name}: there is no file {source}")
     try:
-        module = import_file(Path(where)) if where.endswith(".py") else import_module(where)
-    except Exception as error:  # the user's own code: anything can go wrong in it
+        module = import_file(Path(source)) if source.endswith(".py") else import_module(source)
+    except Exception as error:  # the user's own code may raise anything
         at = traceback.extract_tb(error.__traceback__)[-1]
-        told = f"{type(error).__name__}: {error} ({at.filename}, line {at.lineno})"
-        raise InputError(f"--model {name} can't be loaded: {told}") from error
+        problem = f"{type(error).__name__}: {error} ({at.filename}, line {at.lineno})"
+        raise InputError(f"--model {name} can't be loaded: {problem}") from error
     spec = getattr(module, variable, None)
     if not isinstance(spec, ModelSpec):
         found = "is missing" if spec is None else f"is a {type(spec).__name__}"
@@ -65,12 +65,12 @@ def load_spec(name: str) -> ModelSpec:
 
 
 def import_file(file: Path) -> ModuleType:
-    """Import under a name of its own, so that my_model.py may be called like a module that is installed."""
+    """Import a file under a name of its own, so that it may have the same name as an installed module."""
     name = f"posrec_own_{file.stem}"
     found = spec_from_file_location(name, file)
     assert found is not None
     assert found.loader is not None
     module = module_from_spec(found)
-    sys.modules[name] = module  # dataclasses look their module up there
+    sys.modules[name] = module  # dataclasses look up their module there
     found.loader.exec_module(module)
     return module

@@ -1,4 +1,4 @@
-"""`check_model`: the contract that every model keeps to, as checks for a model of one's own.
+"""`check_model`: the contract of all models, as checks for a model of your own.
 
     from posrec.testing import check_model
     from recency import RECENCY
@@ -6,10 +6,9 @@
     def test_recency() -> None:
         check_model(RECENCY)
 
-Each check is a function of a ModelSpec that raises an AssertionError. The package's own models pass the same checks.
+Each check is a function of a ModelSpec that raises an AssertionError. The package's own models pass all of them.
 """
 
-import json
 import random
 import tempfile
 from collections.abc import Callable, Sequence
@@ -17,13 +16,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from posrec.data.dataset import PreparedDataset, fingerprint, load
-from posrec.data.vocabulary import Vocabulary
+from posrec.data.dataset import PreparedDataset
 from posrec.fitting import evaluate_run, fit_run
 from posrec.io import WEIGHTS, load_tensors
 from posrec.models.base import CountingModel, Model, SessionModel
@@ -32,7 +29,10 @@ from posrec.nn.batch import SessionBatch
 from posrec.nn.item_table import MULTIPLE
 from posrec.progress import SilentProgress
 from posrec.run import load_run
+from posrec.testing.datasets import small_dataset, write_dataset
 from posrec.training.settings import Settings
+
+__all__ = ["check_model", "small_dataset", "write_dataset"]
 
 ITEMS = 37  # a prime, so that no other side of a tensor has as many
 SMALL = {"d": 16, "hidden": 16}  # for models that have such settings
@@ -42,13 +42,13 @@ NEVER_SEEN = (ITEMS + 1, ITEMS + 20, 1_000_000)
 
 
 def check_model(spec: ModelSpec) -> None:
-    """Check that a model keeps to the contract; takes some seconds on a CPU.
+    """Check that a model fulfils the contract; takes some seconds on a CPU.
 
     Args:
-        spec: the model, as given to `posrec.fit` or `posrec train --model FILE.py:SPEC`.
+        spec: the model, as for `posrec train --model FILE.py:SPEC`.
 
     Raises:
-        AssertionError: with the name of the first check that failed and what was wrong.
+        AssertionError: with the name of the first check that failed and the reason.
 
     >>> from posrec.models.registry import MODELS
     >>> check_model(MODELS["pop"])
@@ -69,7 +69,7 @@ def scores_have_a_column_for_each_item(spec: ModelSpec) -> None:
 
 
 def scores_are_products_of_session_and_item_vectors(spec: ModelSpec) -> None:
-    """What losses, the index for large catalogues and the export stand on; `vectors` gives training the same."""
+    """Losses, nearest-neighbour search and the ONNX export rely on it; `vectors` returns the same for training."""
     model, batch = build(spec), SessionBatch.of(BATCH)
     if not isinstance(model, SessionModel):
         return
@@ -101,7 +101,7 @@ def padding_changes_no_score(spec: ModelSpec) -> None:
 
 
 def the_numbering_of_items_does_not_matter(spec: ModelSpec) -> None:
-    """With every item renumbered, in what was learned or counted and in the session, it gets the score it had."""
+    """If items are renumbered, in the weights or counted sessions and in the batch, their scores stay the same."""
     new_number = torch.randperm(ITEMS, generator=torch.Generator().manual_seed(3)) + 1  # of item i + 1
 
     def renumbered(sessions: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -121,7 +121,7 @@ def unknown_items_are_all_alike(spec: ModelSpec) -> None:
     for template in ([None], [1, None], [None, 2], [1, None, 2, None, 3]):
         found = scores(model, [[number or unknown for number in template] for unknown in NEVER_SEEN])
         expect(bool(found.isfinite().all()), f"an unknown item in {template} gives scores that are not finite")
-        # But for rounding: rows of a product may be summed in different orders.
+        # Equal except for rounding: rows of a product may be summed in different orders.
         expect(alike(found[0], found[1]) and alike(found[0], found[2]), "two unknown items score differently")
 
 
@@ -141,9 +141,9 @@ def scoring_changes_nothing(spec: ModelSpec) -> None:
 
 
 def a_step_can_be_captured(spec: ModelSpec) -> None:
-    """A step on a GPU is captured: no value is read back, no shape follows values, no tensor stays on the CPU.
+    """A step on a GPU is captured: the CPU reads no value, no shape depends on values, no tensor is on the CPU.
 
-    Each of these fails on the device `meta`, whose tensors have shapes but no values.
+    A step that breaks one of these rules fails on the device `meta`, whose tensors have shapes but no values.
     """
     model = build(spec)
     if isinstance(model, SessionModel):
@@ -201,7 +201,7 @@ def expect(fine: bool, problem: str) -> None:
 def build(spec: ModelSpec, counted: Sequence[Sequence[int]] | None = None) -> Model:
     """A small model that can score: one that counted some sessions, or one with random weights.
 
-    The weights are larger than some models begin with, whose scores would be nothing but rounding.
+    The weights are larger than the initial weights of some models, whose scores would be too small to compare.
     """
     torch.manual_seed(2)
     model = spec.build(ITEMS, replace(spec.config(), **known_settings(spec, SMALL)))
@@ -214,12 +214,12 @@ def build(spec: ModelSpec, counted: Sequence[Sequence[int]] | None = None) -> Mo
     return model.eval()
 
 
-def known_settings(spec: ModelSpec, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Those of the settings wanted that a model has; the others stay as its spec says, its loss for one."""
+def known_settings(spec: ModelSpec, settings: dict[str, Any]) -> dict[str, Any]:
+    """Those of `settings` that the model or its training has."""
     known = {field.name for field in fields(spec.config)}
     if spec.is_trained:
         known |= {field.name for field in fields(Settings)}
-    return {name: value for name, value in wanted.items() if name in known and name != "settings"}
+    return {name: value for name, value in settings.items() if name in known}
 
 
 def fit_small(spec: ModelSpec, data: PreparedDataset, out: Path, **changes: Any) -> Any:
@@ -247,7 +247,7 @@ def scores(model: Model, sessions: Sequence[Sequence[int]]) -> Tensor:
 
 
 def alike(one: Tensor, other: Tensor) -> bool:
-    """Equal but for rounding."""
+    """Equal except for rounding."""
     return torch.allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
@@ -259,50 +259,3 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 def random_sessions(count: int = 60, longest: int = 9) -> list[list[int]]:
     draw = random.Random(1)
     return [[draw.randint(1, ITEMS) for _ in range(draw.randint(1, longest))] for _ in range(count)]
-
-
-def small_dataset(
-    folder: Path, seed: int = 0, items: int = 30, sessions: int = 120, new_items: int = 3, prefix: str = ""
-) -> PreparedDataset:
-    """A prepared dataset with something to learn: item i is mostly followed by item i + 1.
-
-    The test part, a fifth of the training part, has `new_items` that training never saw. `prefix` begins every id.
-    """
-    draw = random.Random(seed)
-    parts: list[list[list[str]]] = []
-    for count, last in ((sessions, items), (sessions // 5, items + new_items)):
-        part = []
-        for _ in range(count):
-            session = [draw.randrange(last)]
-            for _ in range(draw.randrange(1, 7)):
-                session.append((session[-1] + 1) % last if draw.random() < 0.8 else draw.randrange(last))
-            part.append([f"{prefix}{item}" for item in session])
-        parts.append(part)
-    return write_dataset(folder, *parts)
-
-
-def write_dataset(folder: Path, train: list[list[str]], test: list[list[str]]) -> PreparedDataset:
-    """A prepared dataset of sessions in hand, as `posrec prepare` would write it, without polars."""
-    numbers: dict[str, int] = {}
-    for item in (item for session in [*train, *test] for item in session):
-        numbers.setdefault(item, len(numbers) + 1)
-    folder.mkdir(parents=True)
-    for name, sessions in (("train", train), ("test", test)):
-        flat = [numbers[item] for session in sessions for item in session]
-        np.save(folder / f"{name}_items.npy", np.array(flat, dtype=np.int32))
-        np.save(folder / f"{name}_offsets.npy", np.cumsum([0, *map(len, sessions)], dtype=np.int64))
-        np.save(folder / f"{name}_times.npy", np.arange(len(sessions), dtype=np.int64))
-    (folder / "vocabulary.json").write_text(Vocabulary(list(numbers)).to_json(), encoding="utf-8")
-    validation_start = len(train) - max(1, round(0.1 * len(train)))
-    counts: dict[str, int] = {
-        "clicks": sum(map(len, [*train, *test])), "items": len(numbers),
-        "train_items": len({item for session in train for item in session}),
-        "train_sessions": len(train), "test_sessions": len(test),
-        "train_samples": sum(map(len, train)) - len(train), "test_samples": sum(map(len, test)) - len(test),
-    }  # fmt: skip
-    manifest = {
-        "schema": 1, "validation_start": validation_start, "counts": counts, "steps": [],
-        "fingerprint": fingerprint(folder, validation_start),
-    }  # fmt: skip
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    return load(folder)

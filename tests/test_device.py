@@ -52,6 +52,7 @@ def test_a_quota_limits_the_threads_unless_the_user_set_them(monkeypatch: pytest
     assert os.environ == chosen
 
 
+@pytest.mark.process
 def test_importing_posrec_before_torch_makes_its_threads_wait_without_spinning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -73,5 +74,6 @@ print(torch.get_num_threads())
 """
 
 
+@pytest.mark.process
 def test_threads_can_be_set_before_and_after_torch_is_loaded() -> None:
     assert own_process(code=THREADS).stdout.split() == ["1", "2", "2"]

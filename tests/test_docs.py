@@ -94,14 +94,15 @@ TEXTS = [*PAGES_AT_THE_ROOT, *(ROOT / "docs").glob("*.md"), *SOURCE.rglob("*.py"
 def missing_files(text: str, folder: Path) -> list[str]:
     """The .py and .md files that `text` names and the repository lacks; a path may begin at any of the usual roots."""
     roots = (ROOT, ROOT / "docs", SOURCE, SOURCE / "posrec", folder)
-    named = set(re.findall(r"(?<![\w/.*{}-])[\w./-]*\w\.(?:py|md)\b", text)) - EXAMPLES
+    named = set(re.findall(r"(?<![\w/.*{}-])[\w./-]*\w\.(?:py|md)\b(?!\.)", text)) - EXAMPLES
     whole_paths = [name for name in named if "/" in name and not any((root / name).exists() for root in roots)]
     return whole_paths + [name for name in named if "/" not in name and not known_by_name(name)]
 
 
 @functools.cache
 def known_by_name(name: str) -> bool:
-    return any(next(root.rglob(name), None) for root in (SOURCE, ROOT / "docs", ROOT / "benchmarks", ROOT / "tests"))
+    folders = (SOURCE, ROOT / "docs", ROOT / "benchmarks", ROOT / "tests")
+    return (ROOT / name).exists() or any(next(folder.rglob(name), None) for folder in folders)
 
 
 def test_every_file_that_docs_and_docstrings_name_exists() -> None:

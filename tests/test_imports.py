@@ -153,6 +153,7 @@ def test_what_is_allowed_passes(tmp_path: Path) -> None:
     assert violations(tmp_path) == []
 
 
+@pytest.mark.process
 def test_importing_posrec_is_quick() -> None:
     heavy = ("polars", "matplotlib", "litestar", "uvicorn", "torch", "numpy", "rich", "typer")
     code = f"import sys, posrec; assert dir(posrec); print([name for name in {heavy} if name in sys.modules])"
@@ -171,6 +172,7 @@ print(batch.items.shape[0], stats(data)["clicks"], data.vocabulary.item(int(batc
 """
 
 
+@pytest.mark.process
 def test_a_prepared_dataset_needs_numpy_and_torch_alone(tmp_path: Path) -> None:
     import posrec
     from posrec.progress import SilentProgress

@@ -164,6 +164,7 @@ for name, write in WRITERS.items():
 """
 
 
+@pytest.mark.process
 def test_a_write_that_fails_keeps_the_old_file_and_names_it(tmp_path: Path) -> None:
     """A real limit on the size of files stands for a full disk; only a separate process can be limited so."""
     done = own_process(tmp_path, code=f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{TOO_LARGE}")

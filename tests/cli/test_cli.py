@@ -151,6 +151,7 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     assert "best attainable" in report
 
 
+@pytest.mark.process
 def test_the_module_runs_as_the_command() -> None:
     version = own_process("--version")
     assert (version.returncode, version.stdout) == (0, f"posrec {posrec.__version__}\n")
@@ -200,6 +201,7 @@ main()
 """
 
 
+@pytest.mark.process
 def test_a_bar_moves_on_a_terminal(tmp_path: Path) -> None:
     log = write_log(tmp_path / "c.csv", small_shop(3000))
     ours, theirs = pty.openpty()
@@ -240,6 +242,7 @@ main()
 """
 
 
+@pytest.mark.process
 def test_interrupting_leaves_nothing(tmp_path: Path) -> None:
     """Ctrl-C while the arrays are being written."""
     log = write_log(tmp_path / "c.csv", small_shop())
@@ -263,6 +266,7 @@ def test_interrupting_leaves_nothing(tmp_path: Path) -> None:
     assert listed(tmp_path) == ["c.csv", "under way"]
 
 
+@pytest.mark.process
 def test_a_closed_pipe_is_no_traceback(log: Path, tmp_path: Path) -> None:
     command("prepare", log, "--format", "csv", "--out", tmp_path / "out")
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}

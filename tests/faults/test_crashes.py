@@ -30,6 +30,7 @@ main()
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("place", [1, 8], ids=["first array", "manifest"])
 def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path: Path, place: int) -> None:
     log = write_log(tmp_path / "c.csv", small_shop())
@@ -44,6 +45,7 @@ def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path:
     assert command("stats", tmp_path / "out").code == 0
 
 
+@pytest.mark.process
 def test_a_process_killed_while_overwriting_keeps_the_old_dataset(tmp_path: Path) -> None:
     log = write_log(tmp_path / "c.csv", small_shop())
     arguments = ("prepare", log, "--format", "csv", "--out", tmp_path / "out")
@@ -53,6 +55,7 @@ def test_a_process_killed_while_overwriting_keeps_the_old_dataset(tmp_path: Path
     assert command("stats", tmp_path / "out", "--json").out == before
 
 
+@pytest.mark.process
 def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     log = write_log(tmp_path / "c.csv", small_shop(3000))
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # noqa: E731
@@ -80,6 +83,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(disk)], check=True)
 
 
+@pytest.mark.process
 def test_a_full_disk(tmp_path: Path, tiny_disk: Path) -> None:
     log = write_log(tmp_path / "c.csv", small_shop(6000))
     done = command("prepare", log, "--format", "csv", "--out", tiny_disk / "out")

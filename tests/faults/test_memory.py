@@ -23,6 +23,7 @@ main()
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads how much the process has from /proc")
 @pytest.mark.parametrize(
     ("batch_size", "d"), [(100, 8000), (50_000, 512)], ids=["no room for the weights", "no room for a step"]

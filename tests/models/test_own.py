@@ -37,6 +37,7 @@ def test_a_model_is_added_in_under_sixty_lines() -> None:
     assert len(page_model().splitlines()) < 60
 
 
+@pytest.mark.process
 def test_the_page_runs(here: Path) -> None:
     (shown,) = blocks("sh")
     for line in shown.splitlines():
@@ -62,6 +63,7 @@ def test_a_run_can_be_resumed_from_another_working_directory(here: Path, monkeyp
     assert (other.code, "model was" in other.err) == (2, True)
 
 
+@pytest.mark.process
 def test_a_model_can_be_named_by_its_module(here: Path) -> None:
     words = ("train", "shop", "--model", "recency:RECENCY", "--out", "run", *QUICK)
     done = own_process(*words, cwd=here)  # python -m puts the working directory on the path

@@ -235,6 +235,7 @@ def test_a_missing_run_is_exit_code_2() -> None:
     assert command("recommend", "nowhere", "i1").code == 2
 
 
+@pytest.mark.process
 def test_recommending_imports_no_training_code(trained: Path) -> None:
     code = (
         "import sys, posrec; rec = posrec.Recommender.load(sys.argv[1]); rec.explain(['i1'], 'i2')\n"

@@ -229,7 +229,7 @@ def test_fit_in_memory_and_save(small: PreparedDataset, tmp_path: Path) -> None:
 def test_save_overwrites_only_a_run_folder_and_only_if_asked(shop_run: Run, trained: Path, tmp_path: Path) -> None:
     rec = Recommender.load(trained)
     rec.save(tmp_path / "kept")
-    with pytest.raises(InputError, match="exists already; name another folder, or say overwrite=True"):
+    with pytest.raises(InputError, match="exists already; name another folder, or pass overwrite=True"):
         rec.save(tmp_path / "kept")
     rec.save(tmp_path / "kept", overwrite=True)
     (tmp_path / "mine").mkdir()

@@ -161,6 +161,7 @@ def test_an_output_is_overwritten_only_if_asked_and_only_on_success(shop: Recomm
     assert len(listed(tmp_path)) == 3
 
 
+@pytest.mark.process
 def test_a_killed_process_leaves_no_output(trained: Path, tmp_path: Path) -> None:
     code = """
 import os, signal, sys

@@ -138,6 +138,7 @@ def test_a_stop_is_passed_on_and_leaves_no_cell(
     assert load_results(tmp_path) == {}
 
 
+@pytest.mark.process
 def test_a_process_killed_in_the_middle_of_a_job_loses_that_job_alone(shop: PreparedDataset, tmp_path: Path) -> None:
     """Killed between the two files of a job; another process continues with what is there."""
     code = f"""

@@ -55,6 +55,7 @@ def test_a_lock_file_that_was_removed_before_it_was_locked_is_not_held(
     assert listed(tmp_path) == ["a.lock"]  # the third process's stays
 
 
+@pytest.mark.process
 def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     code = """
 import os, signal, sys
@@ -101,6 +102,7 @@ def test_the_time_left_is_shared_too(shop: PreparedDataset, tmp_path: Path, monk
     assert left == ["about 80 s left", "about 20 s left", "about 0 s left"]
 
 
+@pytest.mark.process
 def test_every_job_is_run_once(shop: PreparedDataset, tmp_path: Path) -> None:
     code = f"""
 import json, sys

@@ -98,6 +98,7 @@ def test_the_report_says_in_words_what_held_and_how_sure(quick: tuple[Path, Comm
         assert f"<h2 id={name}>" in page
 
 
+@pytest.mark.process
 def test_a_machine_that_only_runs_jobs_draws_and_tests_nothing(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     chain_shop(tmp_path / "made", seed=1, sessions=50)

@@ -58,6 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.process
 def test_every_command_runs(folder: Path) -> None:
     pytest.importorskip("optuna")
     shown = commands("reproducing.md") + commands("protocol.md")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 CGROUP = Path("/sys/fs/cgroup")
 THREADS = "OMP_NUM_THREADS"
+# GNU's OpenMP, which torch brings along, spins so many times before it sleeps; Intel's and LLVM's so many milliseconds.
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
 # On a CPU torch raises a plain RuntimeError if memory is exhausted; only these words in its message show it.
 OUT_OF_MEMORY = ("DefaultCPUAllocator", "allocate memory", "bad_alloc")
 
@@ -33,14 +35,15 @@ def choose_device(name: str) -> "torch.device":
 
 
 def share_cores() -> None:
-    """Set environment variables for sharing cores with other processes; call it before torch is loaded.
+    """Settings for computing on cores that others use too; to be made before torch is loaded.
 
-    By default OpenMP's threads spin while they wait, so that two trainings on the same cores slow each other down. And
-    OpenMP starts a thread for every core that it sees, even if a container's quota allows fewer. Variables that are set
-    already keep their values.
+    Threads of OpenMP wait by spinning unless told otherwise: with two trainings on the same cores each burns the time
+    that the other needs. A thread that sleeps at once is slow to wake. So threads spin for a moment, long enough for
+    the next small operation, and then sleep (benchmarks/side_by_side.py). And OpenMP starts a thread for every core
+    that it sees, also where a container's quota allows fewer. Environment variables that are set already are respected.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("KMP_BLOCKTIME", "0")  # the same for Intel's OpenMP
+    if not WAITING.keys() & os.environ.keys():
+        os.environ.update(WAITING)
     cores = usable_cores()
     if cores < len(affinity()):
         os.environ.setdefault(THREADS, str(cores))

@@ -57,7 +57,7 @@ def test_captured_steps_are_the_eager_ones(name: str, fused: bool) -> None:
         assert torch.allclose(captured.run(ids[part], weights[part]), expected, rtol=2e-2 if fused else 5e-3)
     change, captured_change = weights_of(eager) - first, weights_of(captured) - first
     # Rounding products to ten bits alone makes them differ by up to 0.08.
-    assert (change - captured_change).norm() < 0.3 * change.norm()
+    assert (change - captured_change).norm() < 0.15 * change.norm()
 
 
 def weights_of(stepper: Stepper) -> torch.Tensor:

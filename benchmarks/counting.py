@@ -19,7 +19,7 @@ from posrec.io import read_json, write_json
 from posrec.models.registry import MODELS
 
 DATASETS = ("diginetica", "yoochoose1_64")
-COUNTING = ("pop", "spop", "itemknn", "vsknn", "stan")
+COUNTING = ("pop", "spop", "itemknn", "vsknn", "stan", "coclick")
 # Where the validation part of one dataset prefers others than the defaults, which serve both.
 OTHER_SETTINGS = [("yoochoose1_64", "vsknn", ("weighting=harmonic", "k=500"))]
 # What is known of them (x100): the paper's table, and the tuned VSKNN of the field on these very splits.

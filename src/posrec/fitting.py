@@ -1,11 +1,12 @@
 """From a prepared dataset to a run: build the model, train it or count, evaluate it, and write the run folder."""
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -25,6 +26,7 @@ from posrec.run import METRICS, POPULARITY, RANKS, Run, begin_run, load_run, wri
 from posrec.training.checkpoint import STATE
 from posrec.training.log import LOG, check_tracking
 from posrec.training.loop import evaluate_on, train
+from posrec.training.refit import CHOSEN, SELECTION, train_refit
 from posrec.training.settings import Settings
 
 
@@ -115,7 +117,14 @@ def fit_run(
                 network.count(data.train.items, data.train.offsets)
                 save_tensors(path / WEIGHTS, network.state_dict(), {})
             elif isinstance(network, SessionModel):
-                train(network, data, training, path, torch_device, progress, resume, track, resumable)
+                if training.protocol == "refit":
+
+                    def build() -> SessionModel:
+                        return cast(SessionModel, spec.build(data.train_items, model_config))
+
+                    train_refit(build, data, training, path, torch_device, progress, resume, track, resumable)
+                else:
+                    train(network, data, training, path, torch_device, progress, resume, track, resumable)
         run = load_run(path, spec)
         return run, evaluate_run(run, data, device, progress)
 
@@ -126,7 +135,8 @@ def remove_run_that_never_started(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception:
-        if not any((path / name).exists() for name in (STATE, WEIGHTS)):
+        if not any((path / name).exists() for name in (STATE, WEIGHTS, f"{SELECTION}/{STATE}", CHOSEN)):
+            shutil.rmtree(path / SELECTION, ignore_errors=True)
             for name in (RUN, VOCABULARY, POPULARITY, LOG):
                 (path / name).unlink(missing_ok=True)
             with suppress(OSError):  # the folder holds other files, which are not the run's

@@ -7,6 +7,7 @@ popularity.npy      the training clicks of each item, for sessions without known
 metrics.json        the evaluation on the test part
 ranks.npy           the rank of every test target, for significance tests
 log.jsonl           a line for each epoch
+selection.json      protocol refit: the number of epochs that was chosen on validation
 state.safetensors   the latest checkpoint, for --resume
 """
 

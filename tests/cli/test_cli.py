@@ -231,12 +231,12 @@ def test_no_bar_is_drawn_where_there_is_no_terminal(tmp_path: Path, monkeypatch:
 INTERRUPTED = """
 import os, time
 from pathlib import Path
-import posrec.data.prepare as prepare
+import posrec.data.dataset as dataset
 def slow(path, array):
     path.write_bytes(b"half an array")
     Path(os.environ["UNDER_WAY"]).touch()
     time.sleep(600)
-prepare.write_array = slow
+dataset.write_array = slow
 from posrec.cli import main
 main()
 """

@@ -36,9 +36,9 @@ def test_every_model_has_a_space_with_its_own_settings_in_it() -> None:
 def test_a_search_is_resumed_and_starts_with_the_usual_settings(shop: PreparedDataset, tmp_path: Path) -> None:
     first = tune(shop, "posrec", 2, tmp_path, FAST, epochs=2, device="cpu")
     assert first.trials == 2
-    heard = RecordingProgress()
-    more = tune(shop, "posrec", 3, tmp_path, FAST, epochs=2, device="cpu", progress=heard)
-    assert (more.trials, heard.messages) == (3, [f"continuing after 2 trials in {tmp_path / 'study.db'}"])
+    recorded = RecordingProgress()
+    more = tune(shop, "posrec", 3, tmp_path, FAST, epochs=2, device="cpu", progress=recorded)
+    assert (more.trials, recorded.messages) == (3, [f"continuing after 2 trials in {tmp_path / 'study.db'}"])
     told = json.loads((tmp_path / "tuning.json").read_text())
     assert told["all"][0]["settings"] == {
         "l2": 1e-5,

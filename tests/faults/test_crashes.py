@@ -13,10 +13,10 @@ from tests.helpers import command, listed, own_process, small_shop, write_log
 
 KILLED = """
 import os, signal, sys
-import posrec.data.prepare as prepare
+import posrec.data.dataset as dataset
 written, really = [], {place}
 def then_die(name):
-    write = getattr(prepare, name)
+    write = getattr(dataset, name)
     def writing(*arguments):
         write(*arguments)
         written.append(name)
@@ -24,7 +24,7 @@ def then_die(name):
             os.kill(os.getpid(), signal.SIGKILL)
     return writing
 for name in ("write_array", "write_text", "write_json"):
-    setattr(prepare, name, then_die(name))
+    setattr(dataset, name, then_die(name))
 from posrec.cli import main
 main()
 """

@@ -32,7 +32,7 @@ def make(name: str, log: list[list[int]] = LOG):
 
 
 def test_these_models_count() -> None:
-    assert COUNTING == ["pop", "spop", "itemknn", "vsknn", "stan"]
+    assert COUNTING == ["pop", "spop", "itemknn", "vsknn", "stan", "coclick"]
 
 
 @each

@@ -24,7 +24,7 @@ def train(
     out: Annotated[Path, typer.Option(help="The run folder to create.")],
     model: Annotated[str, typer.Option(help="See posrec models; or your own, as my_model.py:MY_SPEC.")] = "posrec",
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be repeated.")] = None,
-    protocol: Annotated[str | None, typer.Option(help="paper (a fixed number of epochs) or early-stop.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="paper (a fixed number of epochs), early-stop or refit.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of weights, shuffling and dropout.")] = None,
     device: Device = "auto",

@@ -6,6 +6,7 @@ samples before it, and sample i, where it belongs to session s, has its target a
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +20,11 @@ from torch import Tensor
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
-from posrec.io import DATASET, read_json, require_folder
+from posrec.io import DATASET, read_json, require_folder, whole_folder, write_array, write_json, write_text
 from posrec.nn.batch import PADDING, SessionBatch
 
 SCHEMA = 1
+VALIDATION_SHARE = 0.1
 MANIFEST, CEILING = DATASET, "ceiling.json"
 ARRAYS = {  # file -> type; the order is the fingerprint's
     "train_items": np.int32,
@@ -182,3 +184,35 @@ def fingerprint(folder: Path, validation_start: int) -> str:
                 digest.update(data)
     digest.update(f"validation {validation_start}".encode())
     return digest.hexdigest()
+
+
+def save_dataset(
+    folder: Path,
+    arrays: Mapping[str, npt.NDArray[Any]],
+    vocabulary: Vocabulary,
+    manifest: Mapping[str, Any],
+    overwrite: bool = False,
+) -> None:
+    """Write a prepared dataset, whole or not at all: `arrays` are those of ARRAYS, `manifest` says where it is from.
+
+    The validation part, the counts and the fingerprint are added to the manifest.
+    """
+    sessions = {part: len(arrays[f"{part}_times"]) for part in ("train", "test")}
+    clicks = {part: len(arrays[f"{part}_items"]) for part in ("train", "test")}
+    validation_start = sessions["train"] - max(1, round(VALIDATION_SHARE * sessions["train"]))
+    counts = {
+        "clicks": clicks["train"] + clicks["test"],
+        "train_samples": clicks["train"] - sessions["train"],
+        "test_samples": clicks["test"] - sessions["test"],
+        "train_sessions": sessions["train"],
+        "test_sessions": sessions["test"],
+        "items": len(vocabulary),
+        "train_items": int(arrays["train_items"].max()),
+    }
+    with whole_folder(folder, overwrite) as unfinished:
+        for name, kind in ARRAYS.items():
+            write_array(unfinished / f"{name}.npy", arrays[name].astype(kind, copy=False))
+        write_text(unfinished / VOCABULARY_FILE, vocabulary.to_json())
+        added = {"validation_start": validation_start, "counts": counts}
+        content = fingerprint(unfinished, validation_start)
+        write_json(unfinished / MANIFEST, {**manifest, **added, "fingerprint": content})

@@ -11,7 +11,7 @@ import polars as pl
 
 import posrec
 from posrec.data import recipes, steps
-from posrec.data.dataset import ARRAYS, MANIFEST, SCHEMA, PreparedDataset, fingerprint, load
+from posrec.data.dataset import SCHEMA, PreparedDataset, load, save_dataset
 from posrec.data.items import ItemColumns, read_items
 from posrec.data.readers import READERS
 from posrec.data.readers.clicks import ParsedLog
@@ -19,14 +19,12 @@ from posrec.data.readers.columns import LogOptions
 from posrec.data.readers.times import parse_duration
 from posrec.data.recipes import RecipeOptions, StepLog
 from posrec.data.sources import Source, find_files
-from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
-from posrec.io import refuse_existing, whole_folder, write_array, write_json, write_text
+from posrec.io import refuse_existing
 from posrec.progress import Progress
 
 RECIPES = {"paper": recipes.paper, "clean": recipes.clean}
-VALIDATION_SHARE = 0.1
 DEFAULT_GAP = "30m"
 # How the field prepares its two datasets: days of the test part, whether a session's clicks are sorted by time, and
 # the resolution of dates.
@@ -218,21 +216,4 @@ def write_dataset(
         arrays[f"{part}_items"] = items
         arrays[f"{part}_offsets"] = np.concatenate([[0], np.cumsum(sessions["len"].to_numpy(), dtype=np.int64)])
         arrays[f"{part}_times"] = sessions["time"].to_numpy()
-    sessions_in = {part: len(arrays[f"{part}_times"]) for part in ("train", "test")}
-    validation_start = sessions_in["train"] - max(1, round(VALIDATION_SHARE * sessions_in["train"]))
-    with whole_folder(folder, overwrite) as unfinished:
-        for name, kind in ARRAYS.items():
-            write_array(unfinished / f"{name}.npy", arrays[name].astype(kind, copy=False))
-        write_text(unfinished / VOCABULARY_FILE, vocabulary.to_json())
-        manifest["validation_start"] = validation_start
-        manifest["counts"] = {
-            "clicks": len(ids),
-            "train_samples": len(train) - sessions_in["train"],
-            "test_samples": len(test) - sessions_in["test"],
-            "train_sessions": sessions_in["train"],
-            "test_sessions": sessions_in["test"],
-            "items": len(names),
-            "train_items": int(arrays["train_items"].max()),
-        }
-        manifest["fingerprint"] = fingerprint(unfinished, validation_start)
-        write_json(unfinished / MANIFEST, manifest)
+    save_dataset(folder, arrays, vocabulary, manifest, overwrite)

@@ -63,6 +63,8 @@ SEARCH: dict[str, dict[str, Range | Choices]] = {
     "vsknn": {"k": (100, 300, 500, 1000), "sample_size": (1000, 2500, 5000), "idf": (0.0, 1.0, 5.0)},
     "stan": {"k": (100, 200, 500, 1000), "sample_size": (1000, 2500, 5000), "lambda1": (1.0, 2.0, 4.0),
              "lambda3": (1.0, 2.0, 4.0)},
+    "coclick": {"window": (3, 6, 10), "before": (0.25, 0.5, 1.0), "smoothing": (1.0, 5.0, 10.0, 20.0),
+                "decay": (0.3, 0.5, 0.7), "repeat": (0.05, 0.1, 0.15, 0.3, 0.6), "repeat_decay": (0.5, 0.7, 0.9)},
 }  # fmt: skip
 
 

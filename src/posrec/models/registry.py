@@ -6,6 +6,7 @@ from typing import Any
 
 from posrec.models.base import CountingModel, Model
 from posrec.models.bprmf import BPRMF, BPRMFConfig
+from posrec.models.coclick import CoClick, CoClickConfig
 from posrec.models.fgnn import FGNN, FGNNConfig
 from posrec.models.fpmc import FPMC, FPMCConfig
 from posrec.models.gcsan import GCSAN, GCSANConfig
@@ -74,4 +75,5 @@ MODELS: dict[str, ModelSpec] = {
     "sasrec": ModelSpec(SASRec, SASRecConfig, "causal Transformer over the clicks", {"batch_size": 128}),
     "vsknn": ModelSpec(VSKNN, VSKNNConfig, "nearest sessions; late clicks and rare items weigh more"),
     "stan": ModelSpec(STAN, STANConfig, "nearest sessions; late clicks, recent sessions and near items weigh more"),
+    "coclick": ModelSpec(CoClick, CoClickConfig, "items clicked near the session's, and its own: a floor"),
 }

@@ -67,19 +67,13 @@ class SessionIndex(nn.Module):
         self.item_offsets = offsets_of(item, self.items + 1)
         self.item_sessions = session[order].int()
 
-    def latest_clicks(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """[B, L] True at the latest click on each known item of a session."""
-        inside = torch.arange(items.shape[1], device=items.device) < lengths[:, None]
-        again = ((items[:, :, None] == items[:, None, :]) & inside[:, None, :]).triu(1).any(2)
-        return inside & ~again & (items >= 1) & (items <= self.items)
-
     def candidates(self, items: Tensor, lengths: Tensor, weights: Tensor, sample_size: int) -> Candidates:
         """The `sample_size` newest training sessions that share an item with each session.
 
         `items [B, L]` padded on the right, `lengths [B]`, `weights [B, L]` of the clicks. An item that was clicked
         several times has the weight of its latest click.
         """
-        row, column = self.latest_clicks(items, lengths).nonzero(as_tuple=True)  # [C]
+        row, column = latest_clicks(items, lengths, self.items).nonzero(as_tuple=True)  # [C]
         # Only the newest sessions of a single item can be among the newest sessions of all items.
         click, place = spread(self.item_offsets, items[row, column], sample_size)
         width = items.shape[1]
@@ -95,6 +89,13 @@ class SessionIndex(nn.Module):
         pair, backward = pair[first], key[first] % width
         found = Candidates(pair // self.sessions, pair % self.sessions, overlap, backward)
         return found.only(first_in_list(found.row, sample_size))
+
+
+def latest_clicks(items: Tensor, lengths: Tensor, number: int) -> Tensor:
+    """[B, L] True at the latest click on each item of a session that is known, that is from 1 to `number`."""
+    inside = torch.arange(items.shape[1], device=items.device) < lengths[:, None]
+    again = ((items[:, :, None] == items[:, None, :]) & inside[:, None, :]).triu(1).any(2)
+    return inside & ~again & (items >= 1) & (items <= number)
 
 
 def nearest(row: Tensor, similarity: Tensor, k: int) -> Tensor:

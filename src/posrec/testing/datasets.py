@@ -1,12 +1,13 @@
 """Small prepared datasets for tests."""
 
-import json
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from posrec.data.dataset import PreparedDataset, fingerprint, load
+from posrec.data.dataset import SCHEMA, PreparedDataset, load, save_dataset
 from posrec.data.vocabulary import Vocabulary
 
 
@@ -36,23 +37,10 @@ def write_dataset(folder: Path, train: list[list[str]], test: list[list[str]]) -
     numbers: dict[str, int] = {}
     for item in (item for session in [*train, *test] for item in session):
         numbers.setdefault(item, len(numbers) + 1)
-    folder.mkdir(parents=True)
-    for name, sessions in (("train", train), ("test", test)):
-        flat = [numbers[item] for session in sessions for item in session]
-        np.save(folder / f"{name}_items.npy", np.array(flat, dtype=np.int32))
-        np.save(folder / f"{name}_offsets.npy", np.cumsum([0, *map(len, sessions)], dtype=np.int64))
-        np.save(folder / f"{name}_times.npy", np.arange(len(sessions), dtype=np.int64))
-    (folder / "vocabulary.json").write_text(Vocabulary(list(numbers)).to_json(), encoding="utf-8")
-    validation_start = len(train) - max(1, round(0.1 * len(train)))
-    counts: dict[str, int] = {
-        "clicks": sum(map(len, [*train, *test])), "items": len(numbers),
-        "train_items": len({item for session in train for item in session}),
-        "train_sessions": len(train), "test_sessions": len(test),
-        "train_samples": sum(map(len, train)) - len(train), "test_samples": sum(map(len, test)) - len(test),
-    }  # fmt: skip
-    manifest = {
-        "schema": 1, "validation_start": validation_start, "counts": counts, "steps": [],
-        "fingerprint": fingerprint(folder, validation_start),
-    }  # fmt: skip
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for part, sessions in (("train", train), ("test", test)):
+        arrays[f"{part}_items"] = np.array([numbers[item] for session in sessions for item in session])
+        arrays[f"{part}_offsets"] = np.cumsum([0, *map(len, sessions)])
+        arrays[f"{part}_times"] = np.arange(len(sessions))
+    save_dataset(folder, arrays, Vocabulary(list(numbers)), {"schema": SCHEMA, "steps": []})
     return load(folder)

@@ -36,6 +36,7 @@ class TrainingState:
     step: int = 0
     losses: list[float] = field(default_factory=list)  # mean loss of each finished epoch
     best: float = -math.inf
+    best_epoch: int = 0  # counted from 1
     epochs_without_gain: int = 0
     loss_so_far: float = 0.0  # summed over the steps of the unfinished epoch
 
@@ -173,7 +174,7 @@ def keep_if_best(
     """Save this epoch's weights if they rank the validation sessions better than those of all epochs before."""
     metrics = evaluate_on(model, data, data.validation, device, progress).metrics
     if metrics[CHOSEN_BY] > state.best:
-        state.best, state.epochs_without_gain = metrics[CHOSEN_BY], 0
+        state.best, state.best_epoch, state.epochs_without_gain = metrics[CHOSEN_BY], state.epoch, 0
         save_tensors(run / WEIGHTS, model.state_dict(), {})
     else:
         state.epochs_without_gain += 1

@@ -1,4 +1,4 @@
-"""How a model is trained: the paper's protocol, or early stopping on validation."""
+"""How a model is trained: for a fixed number of epochs, with early stopping on validation, or refitted after that."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from posrec.errors import InputError
 from posrec.training.losses import LOSSES
 
-CHOICES = {"protocol": ("paper", "early-stop"), "loss": LOSSES, "precision": ("auto", "fp32", "tf32", "bf16")}
+CHOICES = {"protocol": ("paper", "early-stop", "refit"), "loss": LOSSES, "precision": ("auto", "fp32", "tf32", "bf16")}
 # A comparison with a value that is not a number is false, so it is outside every range.
 RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "epochs": ("at least 1", lambda value: value >= 1),
@@ -29,7 +29,8 @@ class Settings:
 
     Protocol `paper` trains for a fixed number of epochs on all training sessions. Protocol `early-stop` trains without
     the latest tenth of the sessions, stops when `mrr@20` on that tenth has not improved for `patience` epochs, and
-    keeps the weights of the best epoch.
+    keeps the weights of the best epoch. Protocol `refit` chooses the number of epochs in the same way, and then trains
+    on all training sessions for that number.
     """
 
     protocol: str = "paper"

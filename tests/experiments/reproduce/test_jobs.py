@@ -99,9 +99,9 @@ def test_outdated_jobs_are_named_and_run_again(
     (result,) = run(shop, tmp_path, job).values()
     assert result.record["config"] == asdict(MODELS["itemknn"].config())  # no settings of a training: it only counts
     result.path.write_text(json.dumps(result.record | changes))
-    heard = RecordingProgress()
-    assert run(shop, tmp_path, job, minutes=0, progress=heard) == {}  # not used for a report either
-    assert reason in heard.messages[0]
+    recorded = RecordingProgress()
+    assert run(shop, tmp_path, job, minutes=0, progress=recorded) == {}  # not used for a report either
+    assert reason in recorded.messages[0]
     (again,) = run(shop, tmp_path, job).values()
     assert again.record["fingerprint"] == shop.fingerprint
     assert again.record["config"] == result.record["config"]
@@ -120,10 +120,10 @@ def test_a_failure_is_kept_and_tried_again(
         raise TypeError("a bug")
 
     monkeypatch.setattr(module, "fit_run", surprise)
-    heard = RecordingProgress()
-    results = run(shop, tmp_path, broken, fine, progress=heard)
+    recorded = RecordingProgress()
+    results = run(shop, tmp_path, broken, fine, progress=recorded)
     assert results[broken.name].error == "TypeError: a bug"
-    assert "failed after" in heard.messages[0]
+    assert "failed after" in recorded.messages[0]
 
 
 def test_a_stop_is_passed_on_and_leaves_no_cell(
@@ -162,9 +162,9 @@ jobs.run_jobs([jobs.Job("shop", "posrec", {TINY})], {{"shop": data}}, folder, "c
 
 
 def test_no_job_is_started_after_the_time_is_up(shop: PreparedDataset, tmp_path: Path) -> None:
-    heard = RecordingProgress()
-    assert run(shop, tmp_path, Job("shop", "pop"), Job("shop", "spop"), minutes=0, progress=heard) == {}
-    assert heard.messages == ["2 of 2 jobs are left; the same command continues with them"]
+    recorded = RecordingProgress()
+    assert run(shop, tmp_path, Job("shop", "pop"), Job("shop", "spop"), minutes=0, progress=recorded) == {}
+    assert recorded.messages == ["2 of 2 jobs are left; the same command continues with them"]
 
 
 def test_time_left_goes_by_the_same_model_on_the_same_data(tmp_path: Path) -> None:

@@ -73,11 +73,11 @@ with lock_job(Path(sys.argv[1])) as is_ours:
 
 def test_a_job_that_another_process_runs_is_skipped_and_reported(shop: PreparedDataset, tmp_path: Path) -> None:
     pop, spop = Job("shop", "pop"), Job("shop", "spop")
-    heard = RecordingProgress()
+    recorded = RecordingProgress()
     with lock_job(tmp_path / "shop_pop_seed-0.lock"):
-        results = run_jobs([pop, spop], {"shop": shop}, tmp_path, "cpu", progress=heard)
+        results = run_jobs([pop, spop], {"shop": shop}, tmp_path, "cpu", progress=recorded)
     assert set(results) == {spop.name}
-    assert heard.messages[-1] == "1 of 2 jobs were left to other processes"
+    assert recorded.messages[-1] == "1 of 2 jobs were left to other processes"
     assert set(run_jobs([pop, spop], {"shop": shop}, tmp_path, "cpu")) == {pop.name, spop.name}
 
 
@@ -95,10 +95,10 @@ def test_the_time_left_is_shared_too(shop: PreparedDataset, tmp_path: Path, monk
 
     monkeypatch.setattr(jobs, "run_job", a_job_finished_elsewhere)
     monkeypatch.setattr(jobs, "load_results", lambda _: {})
-    heard = RecordingProgress()
+    recorded = RecordingProgress()
     with lock_job(tmp_path / "shop_pop_seed-1.lock"), lock_job(tmp_path / "shop_pop_seed-2.lock"):
-        run_jobs(todo, {"shop": shop}, tmp_path, "cpu", progress=heard)
-    left = [sentence.rpartition("; ")[2] for sentence in heard.messages if " of 6: " in sentence]
+        run_jobs(todo, {"shop": shop}, tmp_path, "cpu", progress=recorded)
+    left = [sentence.rpartition("; ")[2] for sentence in recorded.messages if " of 6: " in sentence]
     assert left == ["about 80 s left", "about 20 s left", "about 0 s left"]
 
 

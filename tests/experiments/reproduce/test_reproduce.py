@@ -198,8 +198,8 @@ def test_a_dataset_with_other_samples_than_the_papers_is_reported(tmp_path: Path
 def test_a_report_without_any_result(tmp_path: Path) -> None:
     (tmp_path / "shop").mkdir()
     data = chain_shop(tmp_path / "shop", seed=1, sessions=50)
-    heard = RecordingProgress()
-    results = reproduce("plug-in", [data.path], tmp_path / "out", minutes=0, progress=heard)
+    recorded = RecordingProgress()
+    results = reproduce("plug-in", [data.path], tmp_path / "out", minutes=0, progress=recorded)
     assert (results.missing, results.answers) == (12, [])
     assert "not run yet" in (tmp_path / "out" / "report.md").read_text()
 

@@ -1,0 +1,102 @@
+"""Co-click counts with an explicit repeat term: the floor that every trained model must beat. Nothing is trained.
+
+    C_ji = sum over clicks on j and i in the same training session, at most `window` apart, of
+           direction(distance) / |distance| * exp(-recency * age of the session)
+    p(i | j) = C_ji / (C_j + smoothing)                        C_j: the sum of row j
+    score(i) = sum over clicks j of the session of decay^backward(j) * p(i | j)
+             + repeat * repeat_decay^backward(i)                where i was clicked in the session
+
+`backward` counts from the last click, 0; of several clicks on an item its latest counts for the repeat term. A click on
+i after j has direction 1, one before j has `before`. The age of a session is the share of training sessions that began
+after it. An item is not its own neighbour: repeats have their own term. Items without a score follow by popularity.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from posrec.models.base import CountingModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.counting import add_up, offsets_of, rest_by_popularity, spread
+from posrec.nn.session_index import in_parts, latest_clicks, nearest
+
+
+@dataclass(frozen=True)
+class CoClickConfig:
+    window: int = 6  # how far apart two clicks may be
+    before: float = 0.5  # weight of items clicked before, where those clicked after have 1
+    recency: float = 1.0  # how much an older session counts less; the whole training part is 1
+    neighbours: int = 300  # kept for each item
+    smoothing: float = 10.0
+    decay: float = 0.5
+    repeat: float = 0.15
+    repeat_decay: float = 0.7
+    max_length: int = 50
+
+
+class CoClick(CountingModel):
+    """Items clicked near the session's items in other sessions, and the session's own items."""
+
+    offsets: Tensor  # [items + 2] int64: the neighbours of item j are neighbour[offsets[j] : offsets[j + 1]]
+    neighbour: Tensor  # [E] int32
+    chance: Tensor  # [E] p(i | j)
+    rest: Tensor  # [n] scores below 0 for items without a score, in the order of popularity
+
+    def __init__(self, items: int, config: CoClickConfig) -> None:
+        super().__init__(items, config)
+        for name in ("window", "neighbours"):
+            if getattr(config, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(config, name)}")
+        for name in ("before", "recency", "smoothing", "repeat"):
+            if getattr(config, name) < 0:
+                raise ValueError(f"{name} must be at least 0, not {getattr(config, name)}")
+        for name in ("decay", "repeat_decay"):
+            if not 0 < getattr(config, name) <= 1:
+                raise ValueError(f"{name} must be above 0 and at most 1, not {getattr(config, name)}")
+        self.register_buffer("offsets", torch.empty(0, dtype=torch.int64))
+        self.register_buffer("neighbour", torch.empty(0, dtype=torch.int32))
+        self.register_buffer("chance", torch.empty(0))
+        self.register_buffer("rest", torch.zeros(items))
+
+    def count(self, items: Tensor, offsets: Tensor) -> None:
+        config, lengths = self.config, offsets.diff()
+        items = items[offsets[0] : offsets[-1]].long()
+        sessions = len(lengths)
+        session = torch.repeat_interleave(torch.arange(sessions, device=items.device), lengths)  # [N]
+        weight = torch.exp(-config.recency * (sessions - 1 - session).double() / sessions)
+        pairs, weights = [items[:0]], [weight[:0]]
+        for distance in range(1, min(config.window, int(lengths.max()) - 1) + 1):
+            earlier, later = items[:-distance], items[distance:]
+            together = (session[:-distance] == session[distance:]) & (earlier != later)
+            earlier, later, near = earlier[together], later[together], weight[:-distance][together] / distance
+            pairs += [earlier * (self.items + 1) + later, later * (self.items + 1) + earlier]
+            weights += [near, config.before * near]
+        pair, number = torch.unique(torch.cat(pairs), return_inverse=True)
+        count = torch.zeros(len(pair), dtype=torch.double, device=items.device)
+        count.index_add_(0, number, torch.cat(weights))
+        item, other = pair // (self.items + 1), pair % (self.items + 1)
+        total = count.new_zeros(self.items + 1).index_add_(0, item, count)
+        chance = (count / (total[item] + config.smoothing)).float()
+        kept = nearest(item, chance, config.neighbours)
+        self.offsets = offsets_of(item[kept], self.items + 1)
+        self.neighbour, self.chance = other[kept].int(), chance[kept]
+        self.rest.copy_(rest_by_popularity(items, self.items))
+
+    def scores(self, batch: SessionBatch) -> Tensor:
+        return in_parts(self.rest, batch, self.add_scores)
+
+    def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
+        """Write the scores of neighbours and of the session's own items into `scores [B, n]`."""
+        known = batch.mask & (batch.items >= 1) & (batch.items <= self.items)  # [B, L]
+        row, column = known.nonzero(as_tuple=True)  # [C]
+        backward = batch.lengths[row] - 1 - column
+        click, place = spread(self.offsets, batch.items[row, column])  # [E]
+        near = self.config.decay ** backward[click] * self.chance[place]
+        own_row, own_column = latest_clicks(batch.items, batch.lengths, self.items).nonzero(as_tuple=True)
+        own = self.config.repeat * self.config.repeat_decay ** (batch.lengths[own_row] - 1 - own_column)
+        places = torch.cat([
+            row[click] * self.items + self.neighbour[place] - 1,
+            own_row * self.items + batch.items[own_row, own_column] - 1,
+        ])  # fmt: skip
+        add_up(scores, places, torch.cat([near, own]).to(scores.dtype))

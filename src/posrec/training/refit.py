@@ -1,0 +1,66 @@
+"""Protocol `refit`: choose the number of epochs on validation, then train on all training sessions for that number.
+
+The latest sessions are the most similar to those to come, and `early-stop` holds them out. `refit` holds them out only
+while it chooses, and then trains a new model, from the same seed, on everything.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from posrec.data.dataset import PreparedDataset
+from posrec.io import read_json, write_json
+from posrec.models.base import SessionModel
+from posrec.progress import Progress
+from posrec.training.log import LOG
+from posrec.training.loop import CHOSEN_BY, TrainingState, train
+from posrec.training.settings import Settings
+
+SELECTION = "selection"  # a folder inside the run, while the number of epochs is being chosen
+CHOSEN = "selection.json"
+
+
+def train_refit(
+    build: Callable[[], SessionModel],
+    data: PreparedDataset,
+    settings: Settings,
+    run: Path,
+    device: torch.device,
+    progress: Progress,
+    resume: bool = False,
+    track: bool = False,
+    resumable: bool = True,
+) -> TrainingState:
+    """As `loop.train`, in two parts; `build` makes a new model. With `resume` it continues in whichever part it was."""
+    if not (run / CHOSEN).exists():
+        choose_epochs(build, data, settings, run, device, progress, resume, resumable)
+    shutil.rmtree(run / SELECTION, ignore_errors=True)
+    epochs = int(read_json(run / CHOSEN)["epochs"])
+    progress.message(f"training on all sessions for {epochs} {'epoch' if epochs == 1 else 'epochs'}")
+    torch.manual_seed(settings.seed)
+    whole = replace(settings, protocol="paper", epochs=epochs)
+    return train(build(), data, whole, run, device, progress, resume, track, resumable)
+
+
+def choose_epochs(
+    build: Callable[[], SessionModel],
+    data: PreparedDataset,
+    settings: Settings,
+    run: Path,
+    device: torch.device,
+    progress: Progress,
+    resume: bool,
+    resumable: bool,
+) -> None:
+    """Train under early stopping and write the best epoch to `selection.json`; its log is kept in that of the run."""
+    folder = run / SELECTION
+    folder.mkdir(exist_ok=True)
+    torch.manual_seed(settings.seed)
+    stopped_early = replace(settings, protocol="early-stop")
+    state = train(build(), data, stopped_early, folder, device, progress, resume, resumable=resumable)
+    lines = (folder / LOG).read_text(encoding="utf-8").splitlines()
+    (run / LOG).write_text("".join(f'{{"part": "{SELECTION}", {line[1:]}\n' for line in lines), encoding="utf-8")
+    write_json(run / CHOSEN, {"epochs": state.best_epoch, CHOSEN_BY: state.best})

@@ -16,7 +16,7 @@ lint: install
 types: install
 	$(BIN)/mypy
 
-# Everything but what takes minutes or needs real data or a GPU.
+# Everything but what takes minutes or needs real data; tests that need a GPU are skipped without one.
 tests: install
 	$(BIN)/pytest -n auto -m "not real and not slow"
 

@@ -1,7 +1,8 @@
 """posrec: from click log to next-item recommendations, with position as information.
 
-This is the public interface: what is listed in `__all__` stays, everything else may move. Names are imported when first
-used, so that `import posrec` is quick and pulls in neither polars, matplotlib nor a server.
+This is the public interface: what is listed in `__all__` stays, and so does `posrec.testing.check_model`; everything
+else may move. Names are imported when first used, so that `import posrec` is quick and pulls in neither polars,
+matplotlib nor a server.
 """
 
 from importlib import import_module
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
     from posrec.data.dataset import load as load
     from posrec.data.prepare import prepare as prepare
     from posrec.data.vocabulary import Vocabulary as Vocabulary
+    from posrec.encodings.awareness import analyse as analyse
+    from posrec.encodings.schemes import attention_bias as attention_bias
     from posrec.encodings.schemes import make_encoding as make_encoding
     from posrec.errors import InputError as InputError
     from posrec.fitting import fit as fit
+    from posrec.fitting import fit_run as fit_run
     from posrec.models.base import CountingModel as CountingModel
     from posrec.models.base import SessionModel as SessionModel
     from posrec.models.registry import ModelSpec as ModelSpec
@@ -27,9 +31,11 @@ if TYPE_CHECKING:
     from posrec.nn.item_table import ItemTable as ItemTable
     from posrec.progress import Progress as Progress
     from posrec.progress import SilentProgress as SilentProgress
+    from posrec.recommend.onnx_model import OnnxModel as OnnxModel
     from posrec.recommend.recommender import Recommender as Recommender
     from posrec.recommend.results import Explanation as Explanation
     from posrec.recommend.results import Recommendation as Recommendation
+    from posrec.run import load_run as load_run
 
 share_cores()  # before anything here loads torch
 
@@ -39,11 +45,14 @@ except PackageNotFoundError:  # run from a checkout that is not installed
     __version__ = "0+unknown"
 
 _HOME = {
+    "analyse": "posrec.encodings.awareness",
+    "attention_bias": "posrec.encodings.schemes",
     "CountingModel": "posrec.models.base",
     "Explanation": "posrec.recommend.results",
     "InputError": "posrec.errors",
     "ItemTable": "posrec.nn.item_table",
     "ModelSpec": "posrec.models.registry",
+    "OnnxModel": "posrec.recommend.onnx_model",
     "PreparedDataset": "posrec.data.dataset",
     "Progress": "posrec.progress",
     "Recommendation": "posrec.recommend.results",
@@ -55,7 +64,9 @@ _HOME = {
     "Vocabulary": "posrec.data.vocabulary",
     "collate": "posrec.data.dataset",
     "fit": "posrec.fitting",
+    "fit_run": "posrec.fitting",
     "load": "posrec.data.dataset",
+    "load_run": "posrec.run",
     "make_encoding": "posrec.encodings.schemes",
     "prepare": "posrec.data.prepare",
 }

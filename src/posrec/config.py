@@ -1,7 +1,7 @@
 """Settings given as key=value: parsed, and put into the dataclasses that hold them."""
 
 from dataclasses import fields, replace
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from posrec.errors import InputError
 
@@ -31,7 +31,7 @@ def split_settings(settings: dict[str, str | Any], *defaults: Any) -> list[Any]:
             raise InputError(f"there is no setting {key!r}; choose one of {', '.join(sorted(known))}")
     return [
         replace(config, **{
-            field.name: parse(field.name, settings[field.name], field.type)
+            field.name: parse(field.name, settings[field.name], get_type_hints(type(config))[field.name])
             for field in fields(config)
             if field.name in settings
         })

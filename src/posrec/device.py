@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 CGROUP = Path("/sys/fs/cgroup")
 THREADS = "OMP_NUM_THREADS"
-# GNU's OpenMP, which torch brings along, spins so many times before it sleeps; Intel's and LLVM's so many milliseconds.
+# How long a waiting thread spins before it sleeps: GOMP_SPINCOUNT in rounds (GNU's OpenMP, which torch brings along),
+# KMP_BLOCKTIME in milliseconds (Intel's and LLVM's).
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
 # On a CPU torch raises a plain RuntimeError if memory is exhausted; only these words in its message show it.
 OUT_OF_MEMORY = ("DefaultCPUAllocator", "allocate memory", "bad_alloc")
@@ -77,8 +78,8 @@ def cpu_quota(cgroup: Path = CGROUP) -> float:
     except (OSError, ValueError):
         pass
     try:  # version 1
-        used, per = (int((cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
-        return used / per if used > 0 else math.inf
+        quota_us, period_us = (int((cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+        return quota_us / period_us if quota_us > 0 else math.inf
     except (OSError, ValueError):
         return math.inf
 

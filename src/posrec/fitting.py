@@ -24,7 +24,7 @@ from posrec.progress import Progress
 from posrec.recommend.recommender import Recommender
 from posrec.run import METRICS, POPULARITY, RANKS, Run, begin_run, load_run, write_popularity
 from posrec.training.checkpoint import STATE
-from posrec.training.log import LOG, check_tracking
+from posrec.training.log import EVENTS, LOG, check_tracking
 from posrec.training.loop import evaluate_on, train
 from posrec.training.refit import CHOSEN, SELECTION, train_refit
 from posrec.training.settings import Settings
@@ -125,6 +125,8 @@ def fit_run(
                     train_refit(build, data, training, path, torch_device, progress, resume, track, resumable)
                 else:
                     train(network, data, training, path, torch_device, progress, resume, track, resumable)
+            else:
+                raise InputError(f"{type(network).__name__} must be a subclass of SessionModel or CountingModel")
         run = load_run(path, spec)
         return run, evaluate_run(run, data, device, progress)
 
@@ -134,9 +136,10 @@ def remove_run_that_never_started(path: Path) -> Iterator[None]:
     """Remove the run's folder if training fails before its first checkpoint, so that a new run can use it."""
     try:
         yield
-    except Exception:
+    except BaseException:
         if not any((path / name).exists() for name in (STATE, WEIGHTS, f"{SELECTION}/{STATE}", CHOSEN)):
-            shutil.rmtree(path / SELECTION, ignore_errors=True)
+            for name in (SELECTION, EVENTS):
+                shutil.rmtree(path / name, ignore_errors=True)
             for name in (RUN, VOCABULARY, POPULARITY, LOG):
                 (path / name).unlink(missing_ok=True)
             with suppress(OSError):  # the folder holds other files, which are not the run's

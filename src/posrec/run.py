@@ -151,7 +151,7 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None) -> Run:
     if spec is None and config["model"] not in MODELS:
         raise InputError(
             f"{path} holds a model that is not posrec's own, {config['model']}; if you trust that code, name it: "
-            "--model FILE.py:SPEC on the command line, or load_run(folder, SPEC) in Python"
+            "posrec evaluate --model FILE.py:SPEC, or posrec.load_run(folder, SPEC) in Python"
         )
     spec = find_spec(spec or config["model"])
     settings = {name: config[name] for name in spec.config.__dataclass_fields__ if name in config}  # type: ignore[attr-defined]

@@ -268,13 +268,14 @@ def test_interrupting_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_a_closed_pipe_is_no_traceback(log: Path, tmp_path: Path) -> None:
-    command("prepare", log, "--format", "csv", "--out", tmp_path / "out")
+    assert command("prepare", log, "--format", "csv", "--out", tmp_path / "out").code == 0
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     line = [sys.executable, "-m", "posrec", "stats", str(tmp_path / "out"), "--json"]
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(line, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
+    assert done.returncode == 1
     assert "Traceback" not in done.stderr
 
 

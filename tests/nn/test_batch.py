@@ -60,14 +60,6 @@ def test_collate_takes_sample_ids_of_any_whole_type() -> None:
         assert collate(data, torch.tensor([2, 0], dtype=dtype), 2).items.tolist() == [[4, 0], [1, 0]]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_the_same_batch_on_the_gpu() -> None:
-    data = dataset([[1, 2, 3], [4], [5, 6, 7, 8]])
-    here, there = (collate(part, torch.arange(5), 3) for part in (data, data.to("cuda")))
-    assert there.items.is_cuda
-    assert torch.equal(here.items, there.to("cpu").items)
-
-
 @given(sessions_strategy, st.none() | st.integers(1, 12))
 def test_a_batch_of_sessions_in_hand(sessions: list[list[int]], max_length: int | None) -> None:
     batch = SessionBatch.of(sessions, max_length)

@@ -53,8 +53,10 @@ def test_unneeded_outputs_are_not_computed(exported: Path) -> None:
     vectors = onnx_model.OnnxModel(exported, outputs=["session_vectors"])
     best = onnx_model.OnnxModel(exported, outputs=["top_scores", "top_items"])
     assert [one.name for one in vectors.session.get_outputs()] == ["session_vectors"]
-    assert torch.equal(vectors.session_vectors(batch), whole.session_vectors(batch))
-    assert all(torch.equal(*pair) for pair in zip(best.top(batch, 3), whole.top(batch, 3), strict=True))
+    assert torch.allclose(vectors.session_vectors(batch), whole.session_vectors(batch), atol=1e-5)
+    (scores, items), (all_scores, all_items) = best.top(batch, 3), whole.top(batch, 3)
+    assert torch.allclose(scores, all_scores, atol=1e-5)  # a smaller graph may be fused in another way
+    assert torch.equal(items, all_items)
     assert vectors.config == whole.config
 
 

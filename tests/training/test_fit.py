@@ -117,7 +117,7 @@ def test_a_run_stopped_three_times_ends_with_the_weights_of_a_whole_one(
         wait_for_steps(process, steps)
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
-        assert process.returncode != 0
+        assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
         assert not (tmp_path / "cut" / WEIGHTS).exists()
         assert (tmp_path / "cut" / STATE).exists()
         if number != signal.SIGKILL:
@@ -169,24 +169,22 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_names_the_step(
 def test_a_run_that_fails_before_its_first_checkpoint_removes_its_folder(
     small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: object) -> None:
-        raise RunFailed("at once")
+    fit(small, tmp_path / "before")
+    for name in (WEIGHTS, STATE):  # as a process leaves it that is killed before its first checkpoint
+        (tmp_path / "before" / name).unlink()
+    for error in (RunFailed("at once"), KeyboardInterrupt()):
 
-    def dies(*_: object) -> None:
-        raise KeyboardInterrupt
+        def fail(*_: object, error: BaseException = error) -> None:
+            raise error
 
-    monkeypatch.setattr("posrec.fitting.train", fails)
-    for resume in (False, True):
-        with pytest.raises(RunFailed):
-            fit_run(small, "posrec", tmp_path / "run", QUICK, "cpu", resume=resume, progress=SilentProgress())
-        assert not (tmp_path / "run").exists()
-    monkeypatch.setattr("posrec.fitting.train", dies)
-    with pytest.raises(KeyboardInterrupt):
-        fit(small, tmp_path / "run")
-    monkeypatch.setattr("posrec.fitting.train", fails)
-    with pytest.raises(RunFailed):
-        fit_run(small, "posrec", tmp_path / "run", QUICK, "cpu", resume=True, progress=SilentProgress())
-    assert (tmp_path / "run" / "config.json").exists()  # a run that was there before the call is never removed
+        monkeypatch.setattr("posrec.fitting.train", fail)
+        for resume in (False, True):
+            with pytest.raises(type(error)):
+                fit_run(small, "posrec", tmp_path / "run", QUICK, "cpu", resume=resume, progress=SilentProgress())
+            assert not (tmp_path / "run").exists()
+        with pytest.raises(type(error)):
+            fit_run(small, "posrec", tmp_path / "before", QUICK, "cpu", resume=True, progress=SilentProgress())
+        assert (tmp_path / "before" / "config.json").exists()  # a run that was there before the call is never removed
 
 
 def test_early_stop_chooses_on_validation_and_keeps_the_best(small: PreparedDataset, tmp_path: Path) -> None:
@@ -220,7 +218,7 @@ def test_other_losses_train_too(small: PreparedDataset, tmp_path: Path, loss: st
         ({"decay": 1.5}, "decay must be above 0 and at most 1, not 1.5"),
         ({"decay": "nan"}, "decay must be above 0 and at most 1, not nan"),
         ({"loss": "hinge"}, "loss must be one of auto, full, chunked, sampled, bpr, .*, not 'hinge'"),
-        ({"protocol": "best"}, "protocol must be one of paper, early-stop, not 'best'"),
+        ({"protocol": "best"}, "protocol must be one of paper, early-stop, refit, not 'best'"),
         ({"in_batch": False, "negatives": 0}, "negatives must be at least 1 without in_batch, not 0"),
         ({"heads": 3}, "heads=3 must divide"),
         ({"encoding": "abc"}, "encoding='abc' is not known"),

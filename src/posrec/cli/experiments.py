@@ -91,7 +91,7 @@ def compare(
     with TerminalProgress() as progress:
         result = compare(data, models.split(","), out, parse_pairs(settings or []), device, progress)
     console.print(metrics_table(result.metrics, data.ceiling), "", pairs_table(result.pairs), sep="\n")
-    console.print(f"The report is in [bold]{out}/report.html[/].", highlight=False)
+    console.print(f"The report is in [bold]{escape(str(out))}/report.html[/].", highlight=False, soft_wrap=True)
 
 
 def reproduce(

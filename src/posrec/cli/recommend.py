@@ -77,7 +77,7 @@ def index_settings(pairs: list[str] | None) -> Any:
 
 def score(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Sessions: .jsonl, .jsonl.gz or .parquet.")],
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Sessions: .jsonl (plain, .gz or .zst) or .parquet.")],
     out: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The file to write: .jsonl, .jsonl.gz or .parquet.")],
     k: K = None,
     exclude_seen: ExcludeSeen = False,
@@ -160,7 +160,10 @@ def serve(
     ] = 10_000,
     max_body: Annotated[int, typer.Option(help="Refuse larger requests, in bytes.", min=1024)] = 2 << 20,
     request_timeout: Annotated[
-        float, typer.Option("--request-timeout", help="Seconds a client may take to send its request.", min=0.1)
+        float,
+        typer.Option(
+            "--request-timeout", help="Seconds a client may take to send a request or read an answer.", min=0.1
+        ),
     ] = 10.0,
     patience: Annotated[float | None, typer.Option(hidden=True, help="The old name.", min=0.1)] = None,
     queue: Annotated[int, typer.Option(help="How many requests may wait in each worker; more get 503.", min=1)] = 128,

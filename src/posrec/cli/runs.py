@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from posrec.cli.printing import Device, Json, Threads, console, show
 
@@ -49,7 +50,7 @@ def train(
     with TerminalProgress() as progress:
         run, evaluation = fit_run(data, model, out, chosen, device, resume, progress, track)
     console.print(metrics_table({model: evaluation.metrics}, data.ceiling))
-    console.print(f"The run is in [bold]{run.path}[/].", highlight=False)
+    console.print(f"The run is in [bold]{escape(str(run.path))}[/].", highlight=False, soft_wrap=True)
 
 
 def evaluate(

@@ -1,4 +1,4 @@
-"""Full ranking of every test sample, in bounded memory; the one place where ranks are computed."""
+"""Full ranking of every test sample, in bounded memory; `metrics.ranks_of` computes the ranks."""
 
 from dataclasses import dataclass
 from typing import Any

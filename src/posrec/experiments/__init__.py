@@ -1,1 +1,1 @@
-"""The paper's experiments, tables and figures, one module each."""
+"""compare, tune, the table of encodings, and the paper's experiments (reproduce/)."""

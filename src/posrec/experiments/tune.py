@@ -15,7 +15,7 @@ import torch
 from posrec.config import split_settings
 from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
-from posrec.errors import InputError, RunFailed
+from posrec.errors import InputError, RunFailed, not_installed
 from posrec.io import write_json
 from posrec.models.base import CountingModel, SessionModel
 from posrec.models.registry import MODELS, ModelSpec
@@ -147,14 +147,17 @@ def validation_value(
     model_config, training = split_settings(wanted, spec.config(), Settings(**spec.settings))
     training.check()
     torch.manual_seed(training.seed)
-    network = spec.build(data.train_items, model_config)
+    try:
+        network = spec.build(data.train_items, model_config)
+    except ValueError as error:
+        raise InputError(str(error)) from None
     if isinstance(network, CountingModel):
         part = data.fitting
         network.count(part.items[: part.clicks], part.offsets)
         return float(evaluate_on(network, data, data.validation, device, SilentProgress()).metrics[CHOSEN_BY])
     assert isinstance(network, SessionModel)
     with tempfile.TemporaryDirectory() as scratch:
-        return train(network, data, training, Path(scratch), device, progress).best
+        return train(network, data, training, Path(scratch), device, progress, resumable=False).best
 
 
 class TrialProgress(Progress):
@@ -218,6 +221,6 @@ def import_optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise InputError("posrec tune needs Optuna, which is not installed: pip install 'posrec[tune]'") from None
+        raise not_installed("posrec tune", "tune") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

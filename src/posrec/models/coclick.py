@@ -1,4 +1,4 @@
-"""Co-click counts with an explicit repeat term: the floor that every trained model must beat. Nothing is trained.
+"""Co-click counts with an explicit repeat term: a baseline without training, which a trained model should beat.
 
     C_ji = sum over clicks on j and i in the same training session, at most `window` apart, of
            direction(distance) / |distance| * exp(-recency * age of the session)
@@ -19,7 +19,7 @@ from torch import Tensor
 from posrec.models.base import CountingModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import add_up, offsets_of, rest_by_popularity, spread
-from posrec.nn.session_index import in_parts, latest_clicks, nearest
+from posrec.nn.session_index import latest_clicks, nearest, scores_in_parts
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class CoClick(CountingModel):
         self.rest.copy_(rest_by_popularity(items, self.items))
 
     def scores(self, batch: SessionBatch) -> Tensor:
-        return in_parts(self.rest, batch, self.add_scores)
+        return scores_in_parts(self.rest, batch, self.add_scores)
 
     def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
         """Write the scores of neighbours and of the session's own items into `scores [B, n]`."""

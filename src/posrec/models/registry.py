@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from posrec.models.base import CountingModel, Model
+from posrec.models.base import Model, SessionModel
 from posrec.models.bprmf import BPRMF, BPRMFConfig
 from posrec.models.coclick import CoClick, CoClickConfig
 from posrec.models.fgnn import FGNN, FGNNConfig
@@ -45,7 +45,7 @@ class ModelSpec:
     @property
     def is_trained(self) -> bool:
         """Whether the model is trained by gradient steps; a CountingModel is not."""
-        return not issubclass(self.model, CountingModel)
+        return issubclass(self.model, SessionModel)
 
     def build(self, items: int, config: Any) -> Model:
         """A new model of items 1..items, before training or counting."""
@@ -75,5 +75,5 @@ MODELS: dict[str, ModelSpec] = {
     "sasrec": ModelSpec(SASRec, SASRecConfig, "causal Transformer over the clicks", {"batch_size": 128}),
     "vsknn": ModelSpec(VSKNN, VSKNNConfig, "nearest sessions; late clicks and rare items weigh more"),
     "stan": ModelSpec(STAN, STANConfig, "nearest sessions; late clicks, recent sessions and near items weigh more"),
-    "coclick": ModelSpec(CoClick, CoClickConfig, "items clicked near the session's, and its own: a floor"),
+    "coclick": ModelSpec(CoClick, CoClickConfig, "items clicked near the session's, and its own"),
 }

@@ -18,7 +18,7 @@ from torch import Tensor
 from posrec.models.base import CountingModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import add_up, rest_by_popularity, spread
-from posrec.nn.session_index import SessionIndex, in_parts, nearest
+from posrec.nn.session_index import SessionIndex, nearest, scores_in_parts
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class STAN(CountingModel):
         self.rest.copy_(rest_by_popularity(items[offsets[0] : offsets[-1]], self.items))
 
     def scores(self, batch: SessionBatch) -> Tensor:
-        return in_parts(self.rest, batch, self.add_scores)
+        return scores_in_parts(self.rest, batch, self.add_scores)
 
     def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
         """Write the scores of the items in neighbours into `scores [B, n]`."""

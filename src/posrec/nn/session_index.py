@@ -7,18 +7,18 @@ items, each at the position of its latest click.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import first_in_list, offsets_of, spread
 
 ROWS_AT_ONCE = 128  # bounds the memory for candidates, and keeps them in the cache
 
 
 @dataclass(frozen=True)
-class Candidates:
+class SessionPairs:
     """Pairs of a session of the batch and a training session that shares an item with it, by row, newest first."""
 
     row: Tensor  # [G] which session of the batch
@@ -26,8 +26,8 @@ class Candidates:
     overlap: Tensor  # [G] the sum of the weights of the shared items
     backward: Tensor  # [G] the distance of the latest click on a shared item from the end of the batch's session
 
-    def only(self, kept: Tensor) -> "Candidates":
-        return Candidates(self.row[kept], self.session[kept], self.overlap[kept], self.backward[kept])
+    def only(self, kept: Tensor) -> "SessionPairs":
+        return SessionPairs(self.row[kept], self.session[kept], self.overlap[kept], self.backward[kept])
 
 
 class SessionIndex(nn.Module):
@@ -67,7 +67,7 @@ class SessionIndex(nn.Module):
         self.item_offsets = offsets_of(item, self.items + 1)
         self.item_sessions = session[order].int()
 
-    def candidates(self, items: Tensor, lengths: Tensor, weights: Tensor, sample_size: int) -> Candidates:
+    def candidates(self, items: Tensor, lengths: Tensor, weights: Tensor, sample_size: int) -> SessionPairs:
         """The `sample_size` newest training sessions that share an item with each session.
 
         `items [B, L]` padded on the right, `lengths [B]`, `weights [B, L]` of the clicks. An item that was clicked
@@ -87,7 +87,7 @@ class SessionIndex(nn.Module):
         group = first.cumsum(0) - 1
         overlap = weight.new_zeros(int(first.sum())).index_add_(0, group, weight)
         pair, backward = pair[first], key[first] % width
-        found = Candidates(pair // self.sessions, pair % self.sessions, overlap, backward)
+        found = SessionPairs(pair // self.sessions, pair % self.sessions, overlap, backward)
         return found.only(first_in_list(found.row, sample_size))
 
 
@@ -108,7 +108,7 @@ def nearest(row: Tensor, similarity: Tensor, k: int) -> Tensor:
     return order[first_in_list(row, k)]
 
 
-def in_parts(rest: Tensor, batch: Any, add_scores: Callable[[Any, Tensor], None]) -> Tensor:
+def scores_in_parts(rest: Tensor, batch: SessionBatch, add_scores: Callable[[SessionBatch, Tensor], None]) -> Tensor:
     """The scores [B, n] of a SessionBatch: `rest [n]`, overwritten by `add_scores` for a few rows at a time."""
     scores = rest.repeat(len(batch.lengths), 1)
     for start in range(0, len(scores), ROWS_AT_ONCE):

@@ -90,7 +90,7 @@ class Recommender:
             rec = posrec.fit(data, model="posrec")
             rec.save("runs/tonight")
         """
-        save_run(self.run, Path(folder), overwrite)
+        self.run = save_run(self.run, Path(folder), overwrite)
 
     # A text is a sequence of texts, so the types alone can't tell the two overloads apart.
     @overload
@@ -207,7 +207,9 @@ class Recommender:
     def checked_candidates(self, allow: Collection[Click] | None, deny: Collection[Click] | None) -> Candidates | None:
         """As `candidates`, but an InputError where no allowed id is known: the list is likely of another shop."""
         if allow is not None and all(self.number(item) is None for item in as_ids(allow)):
-            raise InputError("the model knows none of the allowed items")
+            raise InputError(
+                "the model knows none of the allowed items; check that the ids are those of the training log"
+            )
         return self.candidates(allow, deny)
 
     @overload

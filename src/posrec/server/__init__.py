@@ -1,1 +1,1 @@
-"""A run over HTTP."""
+"""The HTTP server: recommendations of a run over HTTP."""

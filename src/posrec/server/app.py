@@ -17,6 +17,7 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.params import Body, Parameter
 
 import posrec
+from posrec.device import choose_device
 from posrec.errors import InputError
 from posrec.recommend.artifacts import ArtifactCache
 from posrec.recommend.ranker import Query, Ranking
@@ -45,7 +46,7 @@ from posrec.server.settings import ServerSettings
 DECODER, ENCODER = msgspec.json.Decoder(RecommendRequest), msgspec.json.Encoder()
 PAGE = Path(__file__).parent / "page" / "index.html"
 MOST_EXPLAINING = 16  # explanations at a time; each scores its session once for every click
-PROBLEMS = {
+ERROR_RESPONSES = {
     status: ResponseSpec(ErrorAnswer, generate_examples=False, description=about)
     for status, about in {
         400: "The body is not JSON, or a value in it can't be used.", 401: "The API key is missing or wrong.",
@@ -57,7 +58,7 @@ PROBLEMS = {
 NOT_FOUND = ResponseSpec(
     ErrorAnswer, generate_examples=False, description="There is no such item, or no session store."
 )
-PROBLEMS_AND_404 = {**PROBLEMS, 404: NOT_FOUND}
+ERROR_RESPONSES_WITH_404 = {**ERROR_RESPONSES, 404: NOT_FOUND}
 
 
 class StrictRequest(Request[Any, Any, Any]):
@@ -75,7 +76,11 @@ class Service:
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self.metrics = Metrics(Path(settings.shared))
-        cache = ArtifactCache(settings.cache, settings.onnx, settings.index) if settings.device == "cpu" else None
+        cache = (
+            ArtifactCache(settings.cache, settings.onnx, settings.index)
+            if choose_device(settings.device).type == "cpu"
+            else None
+        )
         self.reloader = RunReloader(Path(settings.run), settings.device, cache, self.metrics)
         self.store: SessionStore | None = None
         if settings.session_store:
@@ -108,11 +113,11 @@ class Service:
 
     def loaded(self) -> LoadedRun:
         if self.reloader.current is None:
-            raise NotReady(f"the run can't be served yet: {self.reloader.problem}")
+            raise NotReady("no run can be served yet; the server's log has the reason")
         return self.reloader.current
 
     async def recommend(self, session: list[Any], request: RecommendRequest | ClickRequest) -> Recommendations:
-        """Other than `Recommender.recommend`, an empty session gets popular items, and `k` may exceed the catalogue."""
+        """Unlike `Recommender.recommend`, an empty session gets popular items, and `k` may exceed the catalogue."""
         self.check_length(session)
         recommender = self.loaded().recommender
         encoded = recommender.encode(session) if session else EncodedSession([])
@@ -146,7 +151,7 @@ class Service:
         return ENCODER.encode(await self.recommend_request(DECODER.decode(body)))
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
-        """Do slow work in another thread than the recommendations', up to a number at a time."""
+        """Run slow work (explanations) outside the thread of the batches, at most MOST_EXPLAINING at a time."""
         if self.explaining >= MOST_EXPLAINING:
             raise Overloaded
         self.explaining += 1
@@ -174,11 +179,16 @@ def explain(recommender: Recommender, request: ExplainRequest) -> ExplainAnswer:
 
 
 def routes(service: Service) -> list[Any]:
-    @post("/v1/recommend", status_code=200, responses=PROBLEMS_AND_404, summary="The best next items for a session")
+    @post(
+        "/v1/recommend",
+        status_code=200,
+        responses=ERROR_RESPONSES_WITH_404,
+        summary="The best next items for a session",
+    )
     async def recommend(data: RecommendRequest) -> Recommendations:
         return await service.recommend_request(data)
 
-    @post("/v1/explain", status_code=200, responses=PROBLEMS_AND_404, summary="Why an item has its score")
+    @post("/v1/explain", status_code=200, responses=ERROR_RESPONSES_WITH_404, summary="Why an item has its score")
     async def explain_item(data: ExplainRequest) -> ExplainAnswer:
         recommender = service.loaded().recommender
         if recommender.number(str(data.item)) is None:
@@ -187,14 +197,14 @@ def routes(service: Service) -> list[Any]:
         answer: ExplainAnswer = await service.in_thread(functools.partial(explain, recommender, data))
         return answer
 
-    @get("/v1/items", responses=PROBLEMS, summary="Items by a part of their id or title, the most clicked first")
+    @get("/v1/items", responses=ERROR_RESPONSES, summary="Items by a part of their id or title, the most clicked first")
     async def items(
         wanted: Annotated[str, Parameter(query="query", max_length=200)] = "",
         limit: Annotated[int, Parameter(ge=1, le=1000)] = 20,
     ) -> ItemsAnswer:
         return ItemsAnswer(service.loaded().item_search.find(wanted, limit))
 
-    @get("/v1/run", responses=PROBLEMS, summary="What is being served")
+    @get("/v1/run", responses=ERROR_RESPONSES, summary="What is being served")
     async def run() -> RunAnswer:
         recommender = service.loaded().recommender
         opened, ranker = recommender.run, recommender.ranker
@@ -203,7 +213,7 @@ def routes(service: Service) -> list[Any]:
             ranker.search_kind, ranker.recall,
         )  # fmt: skip
 
-    @post("/v1/sessions/{session_id:str}/click", status_code=200, responses=PROBLEMS_AND_404,
+    @post("/v1/sessions/{session_id:str}/click", status_code=200, responses=ERROR_RESPONSES_WITH_404,
           summary="Add a click to a stored session, and get the best next items")  # fmt: skip
     async def click(session_id: str, data: Annotated[ClickRequest, Body()]) -> Recommendations:
         return await service.recommend(await stored(service).add(session_id, str(data.item)), data)
@@ -212,12 +222,12 @@ def routes(service: Service) -> list[Any]:
     async def healthz() -> str:
         return "ok"
 
-    @get("/readyz", media_type=MediaType.TEXT, responses=PROBLEMS, summary="A run is loaded")
+    @get("/readyz", media_type=MediaType.TEXT, responses=ERROR_RESPONSES, summary="A run is loaded")
     async def readyz() -> str:
         service.loaded()
         return "ready"
 
-    @get("/metrics", media_type=MediaType.TEXT, responses=PROBLEMS, summary="Metrics for Prometheus")
+    @get("/metrics", media_type=MediaType.TEXT, responses=ERROR_RESPONSES, summary="Metrics for Prometheus")
     async def metrics() -> str:
         if service.batcher is not None:
             service.metrics.waiting(len(service.batcher.waiting))

@@ -20,7 +20,7 @@ EVENTS = {
     "unknown_items": "Clicks on items that the model does not know.",
     "refused": "Requests answered 503: the queue was full, or the run or the session store was not available.",
     "reloads": "Runs that were replaced on disk and loaded.",
-    "failed_reloads": "Runs that were replaced on disk and could not be loaded.",
+    "failed_reloads": "Runs that could not be loaded, at the start or after they were replaced on disk.",
     "store_errors": "Requests that the session store did not answer.",
 }
 

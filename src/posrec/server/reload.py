@@ -33,7 +33,7 @@ class LoadedRun:
 
 
 class RunReloader:
-    """Without a `cache` no artifacts are built or used: torch computes, and the search is exact."""
+    """Without a `cache` no artifacts are built or used: torch computes, with an exact search on a CPU."""
 
     def __init__(self, run: Path, device: str, cache: ArtifactCache | None, metrics: Metrics) -> None:
         self.run, self.device, self.cache, self.metrics = run, device, cache, metrics

@@ -1,8 +1,8 @@
 """Requests and answers over HTTP. Item ids are raw ids; a whole number stands for its text.
 
-This is the only place that knows the names on the wire. `Recommendations` (recommend/results.py) are sent as they are;
-an `Explanation` is sent as an ExplainAnswer, whose renamed fields have the names of results.py on the left and those of
-HTTP on the right.
+Only this file knows the field names of the HTTP interface. `Recommendations` (recommend/results.py) are sent as they
+are; an `Explanation` is sent as an ExplainAnswer, whose renamed fields have the names of results.py on the left and
+those of HTTP on the right.
 """
 
 from collections.abc import Sequence

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from posrec.device import THREADS
 from posrec.errors import InputError, not_installed
 from posrec.io import RUN, require_folder
 from posrec.server.log import log_as_json, log_event
@@ -29,7 +30,7 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
         cache = settings.cache or str(default_cache())
         msgspec.structs.replace(settings, shared=shared, cache=cache, workers=workers).to_environment()
         # A worker computes with one thread: sessions are small, and more threads would only compete for the cores.
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        os.environ[THREADS] = "1"
         log_as_json()
         address, actual = bound.getsockname()[:2]
         log_event("listening", url=f"http://{address}:{actual}", workers=workers)

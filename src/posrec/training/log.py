@@ -5,7 +5,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from posrec.errors import InputError
+from posrec.errors import not_installed
 
 LOG, EVENTS = "log.jsonl", "tensorboard"
 
@@ -15,7 +15,7 @@ def check_tracking() -> None:
     try:
         from torch.utils.tensorboard import SummaryWriter  # noqa: F401
     except ImportError:
-        raise InputError("--track needs TensorBoard, which is not installed: pip install 'posrec[track]'") from None
+        raise not_installed("--track", "track") from None
 
 
 class Log:

@@ -54,7 +54,7 @@ class StopSignals:
             try:
                 self.handlers[number] = signal.signal(number, self.receive)
             except ValueError:  # not the main thread: the caller handles signals
-                return self
+                break
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

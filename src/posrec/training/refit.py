@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from posrec.data.dataset import PreparedDataset
-from posrec.io import read_json, write_json
+from posrec.io import read_json, write_json, write_text
 from posrec.models.base import SessionModel
 from posrec.progress import Progress
 from posrec.training.log import LOG
@@ -62,5 +62,5 @@ def choose_epochs(
     stopped_early = replace(settings, protocol="early-stop")
     state = train(build(), data, stopped_early, folder, device, progress, resume, resumable=resumable)
     lines = (folder / LOG).read_text(encoding="utf-8").splitlines()
-    (run / LOG).write_text("".join(f'{{"part": "{SELECTION}", {line[1:]}\n' for line in lines), encoding="utf-8")
+    write_text(run / LOG, "".join(f'{{"part": "{SELECTION}", {line[1:]}\n' for line in lines))
     write_json(run / CHOSEN, {"epochs": state.best_epoch, CHOSEN_BY: state.best})

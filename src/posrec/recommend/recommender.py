@@ -224,8 +224,8 @@ class Recommender:
             item: The id of the item to explain, or a list of ids.
 
         Returns:
-            The item's score, its rank, the parts of the score (PosRec only) and the effect of each click. For a list of
-            items, a list of these.
+            The item's score, its rank, the parts of the score where the model has such, and the effect of each click.
+            For a list of items, a list of these.
 
         Raises:
             InputError: The item is not known to the model, or no item of the session is.

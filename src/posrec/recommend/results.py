@@ -67,8 +67,8 @@ class ClickEffect:
         title: Its title, where the vocabulary has one.
         effect: The score minus the score of the session without this click; None if it is the only click.
         rank_without: The explained item's rank in the session without this click; None if it is the only click.
-        attention: How much attention each intention pays to the click, by the intention's name. PosRec only; empty for
-            other models.
+        attention: How much attention each part of the session's vector pays to the click, by the part's name, for
+            models that have such (PosRec's intentions); empty for others.
     """
 
     item: str
@@ -88,7 +88,7 @@ class Explanation:
         score: Its score.
         rank: Its rank among all items; 1 is the best.
         parts: What the last item, the latest intention and the initial intention each contribute. They add up to the
-            score. PosRec only; empty for other models, whose score is not such a sum.
+            score. They are PosRec's; empty for models whose session vector is not a sum of named parts.
         clicks: The effect of each click that the model reads, the oldest first.
         unread: The number of earlier clicks, which the model does not read.
         unknown: The session's clicks on items that the model does not know. They were skipped.

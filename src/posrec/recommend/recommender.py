@@ -288,8 +288,7 @@ class Recommender:
         Example::
 
             session = rec.update_session(None, "sku-1")
-            session = rec.update_session(session, "sku-7")
-            rec.recommend(session)
+            rec.recommend(rec.update_session(session, "sku-7"))
         """
         before = Session(tuple(as_ids(session))) if session is not None else Session()
         return before.then(*clicks)

@@ -246,6 +246,7 @@ def test_the_compiled_form_gives_the_same_values() -> None:
         torch.testing.assert_close(compiled(*session(*lengths)), every(*session(*lengths)))
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_generated_code_gives_the_same_values() -> None:
     for name, scheme in EVERY.items():

@@ -49,6 +49,7 @@ def test_bf16_stays_near(model: str) -> None:
     assert torch.allclose(reduced.float(), exact, atol=0.05 * float(exact.abs().max()))
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize("model", SEQUENCE)
 def test_compiled_loss_and_gradients_are_the_plain_ones(model: str) -> None:
@@ -69,6 +70,7 @@ def test_compiled_loss_and_gradients_are_the_plain_ones(model: str) -> None:
         assert torch.allclose(plain, compiled, atol=1e-5)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RANKING_LOSSES)
 def test_compiled_draws_differ_from_batch_to_batch(name: str) -> None:

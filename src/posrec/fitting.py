@@ -106,10 +106,7 @@ def fit_run(
         check_tracking()
     with out_of_memory_hint(advice(spec, model_config, training)):
         torch.manual_seed(training.seed)
-        try:
-            network = spec.build(data.train_items, model_config)
-        except ValueError as error:
-            raise InputError(str(error)) from None
+        network = spec.build(data.train_items, model_config)
         exists = (path / RUN).exists()
         begin_run(path, model_name(model), model_config, training, data, resume)
         with nullcontext() if exists else remove_run_that_never_started(path):
@@ -118,6 +115,7 @@ def fit_run(
                 save_tensors(path / WEIGHTS, network.state_dict(), {})
             elif isinstance(network, SessionModel):
                 if training.protocol == "refit":
+                    del network  # two models are built in its place, one after the other
 
                     def build() -> SessionModel:
                         return cast(SessionModel, spec.build(data.train_items, model_config))

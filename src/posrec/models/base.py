@@ -1,20 +1,22 @@
 """The base classes of all models: what a model implements, and what the base class derives from it.
 
 A trained model is a `SessionModel`: it computes a vector for each session and a vector for each item, and its scores
-are their inner products. Losses, ranking, nearest-neighbour search and the ONNX export need nothing else. A model that
-counts the training sessions instead of being trained is a `CountingModel`: it computes scores alone.
+are their inner products. It may have a term for the session's own items on top (`nn/own_items.py`). Losses, ranking,
+nearest-neighbour search and the ONNX export need nothing else. A model that counts the training sessions instead of
+being trained is a `CountingModel`: it computes scores alone.
 
 Both are built as `Model(items, config)`. Items are numbered 1..items; any other number is an item that is unknown to
 the model. The model reads the latest `config.max_length` clicks of a session.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
 from posrec.nn.item_table import ItemTable
+from posrec.nn.own_items import OwnItems
 from posrec.nn.packing import Packing, pack
 
 
@@ -26,9 +28,23 @@ class Model(nn.Module):
         self.items = items
         self.config = config
 
+    def count(self, items: Tensor, offsets: Tensor) -> None:
+        """Called once, before training or in place of it, with the training sessions, oldest first: session s is
+        `items[offsets[s] : offsets[s + 1]]`. A trained model that takes nothing else from them ignores it.
+
+        Args:
+            items: [N] clicks. A part of a dataset shares this array with the whole dataset, so it may hold clicks
+                before `offsets[0]` and after `offsets[-1]`; they are not part of the training sessions.
+            offsets: [S + 1] where each session begins.
+        """
+
     def scores(self, batch: SessionBatch) -> Tensor:
         """The scores of all items, [B, n]: column i is item i + 1."""
         raise NotImplementedError
+
+    def saved_weights(self) -> dict[str, Tensor]:
+        """The weights that a run holds: what scoring needs, and not what only training does."""
+        return self.state_dict()
 
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
         """The terms of the session vector by name, [B, d] each, if it is a sum; `explain` splits a score by them."""
@@ -39,15 +55,25 @@ class Model(nn.Module):
         return {}
 
 
+class Encoded(NamedTuple):
+    """What a trained model computes for a batch."""
+
+    sessions: Tensor  # [B, d] session vectors
+    table: Tensor  # [n, d] item vectors, or a table with some unused rows at its end
+    own: OwnItems | None = None
+
+
 class SessionModel(Model):
     """The base class of models that are trained. A subclass implements `session_vectors`, or `vectors` instead.
 
     A model that uses one table of item vectors twice, as inputs for the clicks and as outputs for the scores, keeps it
     in `self.embedding` and implements `vectors`: the table's gradient is then computed in one tensor instead of two
-    that have to be added.
+    that have to be added. A model with a term for the session's own items implements `encode`, and `vectors` as its
+    first two results.
     """
 
     embedding: ItemTable
+    has_own_items = False  # whether `encode` returns a term for the session's own items
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -67,8 +93,17 @@ class SessionModel(Model):
         its end."""
         return self.session_vectors(batch), self.item_vectors()
 
+    def encode(self, batch: SessionBatch) -> Encoded:
+        """Session vectors, item vectors and the term for the session's own items, if the model has one."""
+        return Encoded(*self.vectors(batch))
+
     def scores(self, batch: SessionBatch) -> Tensor:
-        return self.session_vectors(batch) @ self.item_vectors().T
+        """Products of session and item vectors; log probabilities where there is a term for the session's own items."""
+        if not self.has_own_items:
+            return self.session_vectors(batch) @ self.item_vectors().T
+        sessions, table, own = self.encode(batch)
+        assert own is not None
+        return own.log_chances_of_all(sessions @ table[: self.items].T)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph | None:
         """The session graphs of a batch, if the model reads graphs.
@@ -90,11 +125,4 @@ class CountingModel(Model):
     its counts in buffers, and `scores`."""
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        """Count the training sessions, oldest first: session s is `items[offsets[s] : offsets[s + 1]]`.
-
-        Args:
-            items: [N] clicks. A part of a dataset shares this array with the whole dataset, so it may hold clicks
-                before `offsets[0]` and after `offsets[-1]`; they are not part of the training sessions.
-            offsets: [S + 1] where each session begins.
-        """
         raise NotImplementedError

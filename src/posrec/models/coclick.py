@@ -1,14 +1,11 @@
 """Co-click counts with an explicit repeat term: a baseline without training, which a trained model should beat.
 
-    C_ji = sum over clicks on j and i in the same training session, at most `window` apart, of
-           direction(distance) / |distance| * exp(-recency * age of the session)
-    p(i | j) = C_ji / (C_j + smoothing)                        C_j: the sum of row j
+    p(i | j) = C_ji / (C_j + smoothing)      C_ji: weighted counts of `nn/coclicks.py`; C_j: the sum of row j
     score(i) = sum over clicks j of the session of decay^backward(j) * p(i | j)
              + repeat * repeat_decay^backward(i)                where i was clicked in the session
 
-`backward` counts from the last click, 0; of several clicks on an item its latest counts for the repeat term. A click on
-i after j has direction 1, one before j has `before`. The age of a session is the share of training sessions that began
-after it. An item is not its own neighbour: repeats have their own term. Items without a score follow by popularity.
+`backward` counts from the last click, 0; of several clicks on an item its latest counts for the repeat term.
+An item is not its own neighbour: repeats have their own term. Items without a score follow by popularity.
 """
 
 from dataclasses import dataclass
@@ -18,6 +15,7 @@ from torch import Tensor
 
 from posrec.models.base import CountingModel
 from posrec.nn.batch import SessionBatch
+from posrec.nn.coclicks import co_clicks
 from posrec.nn.counting import add_up, offsets_of, rest_by_popularity, spread
 from posrec.nn.session_index import latest_clicks, nearest, scores_in_parts
 
@@ -60,28 +58,14 @@ class CoClick(CountingModel):
         self.register_buffer("rest", torch.zeros(items))
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        config, lengths = self.config, offsets.diff()
-        items = items[offsets[0] : offsets[-1]].long()
-        sessions = len(lengths)
-        session = torch.repeat_interleave(torch.arange(sessions, device=items.device), lengths)  # [N]
-        weight = torch.exp(-config.recency * (sessions - 1 - session).double() / sessions)
-        pairs, weights = [items[:0]], [weight[:0]]
-        for distance in range(1, min(config.window, int(lengths.max()) - 1) + 1):
-            earlier, later = items[:-distance], items[distance:]
-            together = (session[:-distance] == session[distance:]) & (earlier != later)
-            earlier, later, near = earlier[together], later[together], weight[:-distance][together] / distance
-            pairs += [earlier * (self.items + 1) + later, later * (self.items + 1) + earlier]
-            weights += [near, config.before * near]
-        pair, number = torch.unique(torch.cat(pairs), return_inverse=True)
-        count = torch.zeros(len(pair), dtype=torch.double, device=items.device)
-        count.index_add_(0, number, torch.cat(weights))
-        item, other = pair // (self.items + 1), pair % (self.items + 1)
+        config = self.config
+        item, other, count = co_clicks(items, offsets, self.items, config.window, config.before, config.recency)
         total = count.new_zeros(self.items + 1).index_add_(0, item, count)
         chance = (count / (total[item] + config.smoothing)).float()
         kept = nearest(item, chance, config.neighbours)
         self.offsets = offsets_of(item[kept], self.items + 1)
         self.neighbour, self.chance = other[kept].int(), chance[kept]
-        self.rest.copy_(rest_by_popularity(items, self.items))
+        self.rest.copy_(rest_by_popularity(items[offsets[0] : offsets[-1]], self.items))
 
     def scores(self, batch: SessionBatch) -> Tensor:
         return scores_in_parts(self.rest, batch, self.add_scores)

@@ -28,13 +28,18 @@ class ItemTable(nn.Module):
 
     def look_up_and_table(self, items: Tensor) -> tuple[Tensor, Tensor]:
         """The vectors of `items`, and the whole table."""
-        known = (items >= 1) & (items <= self.items)
-        rows, table = Tied.apply(self.weight, (items - 1).clamp(0, self.items - 1))  # type: ignore[no-untyped-call]
-        return torch.where(known[..., None], rows, 0), table
+        return look_up_and_table(self.weight, items, self.items)
 
     def vectors(self) -> Tensor:
         """[items, d]: row i is item i + 1."""
         return self.weight[: self.items]
+
+
+def look_up_and_table(table: Tensor, items: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """The vectors of `items` in a table of items 1..number, and the whole table; both uses add to one gradient."""
+    known = (items >= 1) & (items <= number)
+    rows, table = Tied.apply(table, (items - 1).clamp(0, number - 1))  # type: ignore[no-untyped-call]
+    return torch.where(known[..., None], rows, 0), table
 
 
 class Tied(torch.autograd.Function):

@@ -23,13 +23,14 @@ from torch.nn.functional import pad
 from posrec.data.dataset import PreparedDataset
 from posrec.fitting import evaluate_run, fit_run
 from posrec.io import WEIGHTS, load_tensors
-from posrec.models.base import CountingModel, Model, SessionModel
+from posrec.models.base import Model, SessionModel
 from posrec.models.registry import ModelSpec
 from posrec.nn.batch import SessionBatch
 from posrec.nn.item_table import MULTIPLE
 from posrec.progress import SilentProgress
 from posrec.run import load_run
 from posrec.testing.datasets import small_dataset, write_dataset
+from posrec.training.losses import full_softmax, losses_of
 from posrec.training.settings import Settings
 
 __all__ = ["check_model", "small_dataset", "write_dataset"]
@@ -79,9 +80,37 @@ def scores_are_products_of_session_and_item_vectors(spec: ModelSpec) -> None:
         )  # fmt: skip
         expect(len(of_items) == ITEMS, f"item_vectors() has {len(of_items)} rows for {ITEMS} items")
         expect(of_sessions.shape == (len(BATCH), of_items.shape[1]), "session and item vectors differ in width")
-        expect(alike(model.scores(batch), of_sessions @ of_items.T), "scores(batch) is not the product of the vectors")
+        if not model.has_own_items:
+            product = of_sessions @ of_items.T
+            expect(alike(model.scores(batch), product), "scores(batch) is not the product of the vectors")
         expect(alike(for_training, of_sessions), "vectors(batch) and session_vectors(batch) differ")
         expect(alike(table[:ITEMS], of_items), "vectors(batch) and item_vectors() differ")
+
+
+def own_items_are_the_only_other_term(spec: ModelSpec) -> None:
+    """Where a model has a term for the session's own items, scores are log probabilities, and all other items have the
+    order of the products."""
+    model, batch = build(spec), SessionBatch.of(BATCH)
+    if not isinstance(model, SessionModel):
+        return
+    with torch.no_grad():
+        sessions, table, own = model.encode(batch)
+        expect(model.has_own_items == (own is not None), "has_own_items and encode(batch) contradict each other")
+        if own is None:
+            return
+        products, found = sessions @ table[:ITEMS].T, model.scores(batch)
+        expect(alike(found.logsumexp(1), torch.zeros(len(BATCH))), "the probabilities of a session do not add up to 1")
+        for row, session in enumerate(BATCH):
+            numbers = sorted(own.items[row][own.items[row] > 0].tolist())
+            expect(numbers == sorted(set(session)), f"the own items of {session} are {numbers}")
+            others = [item - 1 for item in range(1, ITEMS + 1) if item not in session]
+            gap = (found - products)[row, others]
+            expect(alike(gap, gap[:1].expand_as(gap)), f"items that are not in {session} have another order")
+            places = [numbers.index(item) for item in own.items[row].tolist() if item]
+            z = torch.tensor([float(products[row, numbers[place] - 1]) for place in places])
+            expect(
+                alike(own.products[row][own.items[row] > 0], z), f"the products of the own items of {session} differ"
+            )
 
 
 def a_session_scores_alone_as_in_a_batch(spec: ModelSpec) -> None:
@@ -110,7 +139,7 @@ def the_numbering_of_items_does_not_matter(spec: ModelSpec) -> None:
     other = build(spec, renumbered(random_sessions()))
     if isinstance(other, SessionModel):
         sizes = (ITEMS, ITEMS + 1, -(-ITEMS // MULTIPLE) * MULTIPLE)
-        for table in (one for one in other.state_dict().values() if one.dim() and len(one) in sizes):
+        for table in (one.data for one in other.parameters() if one.dim() and len(one) in sizes):
             table[new_number - 1] = table[:ITEMS].clone()
     found, expected = scores(other, renumbered(BATCH)), scores(build(spec), BATCH)
     expect(alike(found[:, new_number - 1], expected), "scores depend on how items are numbered")
@@ -182,6 +211,7 @@ def a_seed_fixes_every_weight(spec: ModelSpec) -> None:
 CHECKS: tuple[Callable[[ModelSpec], None], ...] = (
     scores_have_a_column_for_each_item,
     scores_are_products_of_session_and_item_vectors,
+    own_items_are_the_only_other_term,
     a_session_scores_alone_as_in_a_batch,
     padding_changes_no_score,
     the_numbering_of_items_does_not_matter,
@@ -200,7 +230,7 @@ def expect(fine: bool, problem: str) -> None:
 
 
 def build(spec: ModelSpec, counted: Sequence[Sequence[int]] | None = None) -> Model:
-    """A small model that can score: one that counted some sessions, or one with random weights.
+    """A small model that can score: it has counted some sessions, and has random weights.
 
     The weights are larger than the initial weights of some models, whose scores would be too small to compare.
     """
@@ -208,10 +238,9 @@ def build(spec: ModelSpec, counted: Sequence[Sequence[int]] | None = None) -> Mo
     model = spec.build(ITEMS, replace(spec.config(), **known_settings(spec, SMALL)))
     for weight in model.parameters():
         nn.init.normal_(weight, std=0.3)
-    if isinstance(model, CountingModel):
-        sessions = counted or random_sessions()
-        ends = torch.tensor([0, *map(len, sessions)]).cumsum(0)
-        model.count(torch.tensor([item for session in sessions for item in session], dtype=torch.int32), ends)
+    sessions = counted or random_sessions()
+    ends = torch.tensor([0, *map(len, sessions)]).cumsum(0)
+    model.count(torch.tensor([item for session in sessions for item in session], dtype=torch.int32), ends)
     return model.eval()
 
 
@@ -233,9 +262,10 @@ def step_without_values(model: SessionModel) -> None:
     model = model.train().to("meta")
     items = torch.zeros(5, 9, dtype=torch.long, device="meta")
     batch = SessionBatch(items, items[:, 0] + 1, items[:, 0] + 1, capacity=45)
-    of_sessions, table = model.vectors(replace(batch, graph=model.build_graph(batch)))
-    (of_sessions @ table.T).sum().backward()  # type: ignore[no-untyped-call]
-    expect(of_sessions.device.type == table.device.type == "meta", "a tensor left the model's device")
+    encoded = model.encode(replace(batch, graph=model.build_graph(batch)))
+    losses = losses_of(full_softmax(ITEMS), encoded, items[:, 0] + 1)
+    losses.sum().backward()  # type: ignore[no-untyped-call]
+    expect(losses.device.type == encoded.table.device.type == "meta", "a tensor left the model's device")
 
 
 @torch.no_grad()

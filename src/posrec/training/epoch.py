@@ -8,16 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from posrec.data.dataset import SessionDataset
+from posrec.errors import InputError
 from posrec.models.base import SessionModel
 from posrec.training.losses import choose_loss, over_all_items
-from posrec.training.ranking_losses import Negatives
+from posrec.training.ranking_losses import RANKING_LOSSES, Negatives
 from posrec.training.settings import Settings
 from posrec.training.step import CapturedStepper, Stepper
 
 
 @dataclass(frozen=True)
 class EpochOrder:
-    """The samples of an epoch in random order. Samples that only fill the last batch have weight 0."""
+    """The samples of an epoch in random order, and their weights. Samples that only fill the last batch have weight
+    0."""
 
     ids: Tensor  # [steps x batch size]
     weights: Tensor  # [steps x batch size]
@@ -39,9 +41,12 @@ class EpochRunner:
     ) -> None:
         self.model, self.optimizer, self.samples, self.settings = model, optimizer, samples, settings
         self.device, self.batch_size = device, settings.batch_size
+        if model.has_own_items and settings.loss in RANKING_LOSSES:
+            raise InputError(f"loss={settings.loss}: this model needs a softmax; choose auto, full, chunked or sampled")
         negatives = Negatives(settings.negatives, settings.sample_alpha, settings.in_batch)
         loss = choose_loss(settings.loss, items, samples.items, negatives, settings.score_l2)
         stepper = CapturedStepper if device.type == "cuda" else Stepper
+        self.weights = sample_weights(len(samples), settings.recency)
         self.max_length = min(max_length, max(1, samples.longest - 1))
         self.stepper = stepper(
             model, optimizer, samples, loss, self.batch_size, self.max_length, settings.precision == "bf16",
@@ -55,8 +60,7 @@ class EpochRunner:
         permutation = torch.randperm(count, generator=random)
         steps = -(-count // size)
         filler = permutation.new_zeros(steps * size - count)  # sample 0 has one click, so it takes the least room
-        weights = torch.ones(steps * size)
-        weights[count:] = 0
+        weights = torch.cat([self.weights[permutation], torch.zeros(len(filler))])
         order = EpochOrder(torch.cat([permutation, filler]).to(self.device), weights.to(self.device), steps)
         self.stepper.prepare(self.samples.clicks_before(order.ids).clamp(max=self.max_length))
         return order
@@ -67,6 +71,15 @@ class EpochRunner:
         count = at_once if step + at_once <= order.steps else 1
         part = slice(step * self.batch_size, (step + count) * self.batch_size)
         return self.stepper.run(order.ids[part], order.weights[part])
+
+
+def sample_weights(samples: int, recency: float) -> Tensor:
+    """exp(-recency * age) of each sample, [samples]: samples are in order of time, and the age of the oldest is 1.
+
+    >>> sample_weights(2, 1.0)
+    tensor([0.6065, 1.0000])
+    """
+    return torch.exp(-recency * (samples - 1 - torch.arange(samples)) / samples)
 
 
 def make_optimizer(model: nn.Module, settings: Settings, device: torch.device) -> torch.optim.Optimizer:

@@ -77,13 +77,17 @@ def train(
     resume: bool = False,
     track: bool = False,
     resumable: bool = True,
+    stop_after: int | None = None,
 ) -> TrainingState:
     """Train `model` in place, on `device`, and write `model.safetensors` and a log into the folder `run`.
 
-    With `resumable=False` no checkpoints are saved. Each is three times as large as the weights, and useless if the
-    run's folder is deleted after training.
+    With `stop_after`, training ends after so many epochs, and the learning rate is the same as if it went on. With
+    `resumable=False` no checkpoints are saved. Each is three times as large as the weights, and useless if the run's
+    folder is deleted after training.
     """
-    samples = (data.train if settings.protocol == "paper" else data.fitting).to(device)
+    samples = data.train if settings.protocol == "paper" else data.fitting
+    model.count(samples.items, samples.offsets)
+    samples = samples.to(device)
     model.to(device).train()
     optimizer = make_optimizer(model, settings, device)
     state = TrainingState()
@@ -97,13 +101,13 @@ def train(
 
     with matmul_precision(settings, device), StopSignals() as signals, Log(run, track) as log:
         runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, model.config.max_length)
-        while state.epoch < settings.epochs and state.epochs_without_gain < settings.patience:
+        while state.epoch < (stop_after or settings.epochs) and state.epochs_without_gain < settings.patience:
             train_epoch(runner, state, settings, checkpoint, progress, signals, log)
             if settings.protocol == "early-stop":
                 keep_if_best(model, data, state, run, device, progress, log)
             checkpoint()
     if settings.protocol == "paper":
-        save_tensors(run / WEIGHTS, model.state_dict(), {})
+        save_tensors(run / WEIGHTS, model.saved_weights(), {})
     return state
 
 
@@ -117,12 +121,12 @@ def train_epoch(
     log: Log,
 ) -> None:
     """Train for one epoch, or for the rest of it after a resume; `checkpoint` saves a checkpoint."""
-    rate = settings.learning_rate * settings.decay ** (state.epoch // settings.decay_every)
-    set_learning_rate(runner.optimizer, rate)
     order = runner.shuffle(state.epoch)
     began = last_read = saved = time.monotonic()
     first_step, unread = state.step, []
     while state.step < order.steps:
+        rate = settings.rate_at(state.epoch + (state.step + 0.5) / order.steps)
+        set_learning_rate(runner.optimizer, rate)
         losses = runner.run(order, state.step)
         unread.append(losses)
         state.step += len(losses)
@@ -175,7 +179,7 @@ def keep_if_best(
     metrics = evaluate_on(model, data, data.validation, device, progress).metrics
     if metrics[CHOSEN_BY] > state.best:
         state.best, state.best_epoch, state.epochs_without_gain = metrics[CHOSEN_BY], state.epoch, 0
-        save_tensors(run / WEIGHTS, model.state_dict(), {})
+        save_tensors(run / WEIGHTS, model.saved_weights(), {})
     else:
         state.epochs_without_gain += 1
     log.epoch(state.epoch, validation=metrics)

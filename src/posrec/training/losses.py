@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from posrec.models.base import Encoded
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives, comparisons, ranking_loss
 
 # sessions [B, d], table [n or a few more, d], targets [B] -> [B]
@@ -77,6 +78,19 @@ def sampled_softmax(clicks: Tensor, negatives: int = NEGATIVES) -> Loss:
         return torch.cat([of_target[:, None], of_drawn], 1).logsumexp(1) - of_target
 
     return loss
+
+
+def losses_of(loss: Loss, encoded: Encoded, targets: Tensor) -> Tensor:
+    """The loss of each sample, [B]; -log p where the model has a term for the session's own items.
+
+    A softmax's loss is log Z - z, so it gives the normaliser Z that such a term needs, however it was computed.
+    """
+    sessions, table, own = encoded
+    losses = loss(sessions, table, targets)
+    if own is None:
+        return losses
+    of_target = (sessions * table[targets - 1]).sum(1).float()
+    return -own.log_chances_of(targets, of_target, losses + of_target)
 
 
 def loss_for(items: int) -> str:

@@ -1,7 +1,7 @@
 """Protocol `refit`: choose the number of epochs on validation, then train on all training sessions for that number.
 
 The latest sessions are the most similar to those to come, and `early-stop` holds them out. `refit` holds them out only
-while it chooses, and then trains a new model, from the same seed, on everything.
+while it chooses, and then trains a new model, from the same seed and with the same learning rates, on everything.
 """
 
 import shutil
@@ -41,8 +41,8 @@ def train_refit(
     epochs = int(read_json(run / CHOSEN)["epochs"])
     progress.message(f"training on all sessions for {epochs} {'epoch' if epochs == 1 else 'epochs'}")
     torch.manual_seed(settings.seed)
-    whole = replace(settings, protocol="paper", epochs=epochs)
-    return train(build(), data, whole, run, device, progress, resume, track, resumable)
+    whole = replace(settings, protocol="paper")
+    return train(build(), data, whole, run, device, progress, resume, track, resumable, stop_after=epochs)
 
 
 def choose_epochs(

@@ -1,5 +1,6 @@
 """How a model is trained: for a fixed number of epochs, with early stopping on validation, or refitted after that."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 from posrec.errors import InputError
 from posrec.training.losses import LOSSES
 
-CHOICES = {"protocol": ("paper", "early-stop", "refit"), "loss": LOSSES, "precision": ("auto", "fp32", "tf32", "bf16")}
+CHOICES = {"protocol": ("paper", "early-stop", "refit"), "loss": LOSSES, "precision": ("auto", "fp32", "tf32", "bf16"),
+           "schedule": ("steps", "cosine")}  # fmt: skip
 # A comparison with a value that is not a number is false, so it is outside every range.
 RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "epochs": ("at least 1", lambda value: value >= 1),
@@ -15,6 +17,8 @@ RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "learning_rate": ("above 0", lambda value: value > 0),
     "decay": ("above 0 and at most 1", lambda value: 0 < value <= 1),
     "decay_every": ("at least 1", lambda value: value >= 1),
+    "warmup": ("at least 0 and below 1", lambda value: 0 <= value < 1),
+    "recency": ("at least 0", lambda value: value >= 0),
     "l2": ("at least 0", lambda value: value >= 0),
     "negatives": ("at least 0", lambda value: value >= 0),
     "sample_alpha": ("at least 0", lambda value: value >= 0),
@@ -37,8 +41,11 @@ class Settings:
     epochs: int = 4
     batch_size: int = 100
     learning_rate: float = 0.001
+    schedule: str = "steps"  # steps: the learning rate falls by `decay`; cosine: along a cosine to 0 at the end
     decay: float = 0.1  # the learning rate is multiplied by this number ...
     decay_every: int = 3  # ... each time this many epochs have passed
+    warmup: float = 0.0  # cosine: the share of all steps over which the learning rate rises from 0
+    recency: float = 0.0  # a sample weighs exp(-recency * age); the age of the oldest is 1
     l2: float = 1e-5
     loss: str = "auto"  # full, chunked, sampled; or a ranking loss: bpr, top1, top1-max, bpr-max
     negatives: int = 2048  # items drawn for every batch by a ranking loss ...
@@ -48,6 +55,19 @@ class Settings:
     precision: str = "auto"  # fp32, tf32, bf16; auto: tf32 on a GPU, fp32 on a CPU
     patience: int = 2
     seed: int = 0
+
+    def rate_at(self, epochs: float) -> float:
+        """The learning rate after so many epochs, whole or not.
+
+        >>> settings = Settings(schedule="cosine", warmup=0.25, learning_rate=1.0, epochs=4)
+        >>> [round(settings.rate_at(epoch), 2) for epoch in (0.5, 1, 2, 4)]
+        [0.48, 0.85, 0.5, 0.0]
+        """
+        if self.schedule == "steps":
+            return self.learning_rate * self.decay ** (int(epochs) // self.decay_every)
+        done = epochs / self.epochs
+        rising = min(1.0, done / self.warmup) if self.warmup else 1.0
+        return self.learning_rate * rising * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
     def check(self) -> "Settings":
         """Raise an InputError that names the first setting outside its range or choices; returns the settings."""

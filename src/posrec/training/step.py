@@ -17,7 +17,7 @@ from posrec.data.dataset import SessionDataset, collate
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.packing import Packing, pack_many
-from posrec.training.losses import Loss
+from posrec.training.losses import Loss, losses_of
 
 STEPS_AT_ONCE = 32
 WIDEST = 256  # the largest d that the fused kernels support
@@ -69,7 +69,7 @@ class Stepper:
         """The loss of each sample, [B]."""
         assert batch.targets is not None
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-            return self.loss(*self.model.vectors(batch), batch.targets)
+            return losses_of(self.loss, self.model.encode(batch), batch.targets)
 
     def run_eagerly(self, ids: Tensor, weights: Tensor) -> Tensor:
         everything, size = self.batches(ids), self.batch_size
@@ -141,7 +141,8 @@ class CapturedStepper(Stepper):
         """The fused step if the loss is a softmax over all items and products may be rounded; else a compiled one."""
         table = scored_parameter(self.model)
         exact = torch.get_float32_matmul_precision() == "highest"
-        if self.softmax_items is None or self.bf16 or exact or table is None or table.shape[1] > WIDEST:
+        plain = self.bf16 or exact or self.model.has_own_items
+        if plain or self.softmax_items is None or table is None or table.shape[1] > WIDEST:
             return PlainStep(torch.compile(self.losses, dynamic=False), self.optimizer)
         from posrec.training.fused import FusedStep
 

@@ -1,0 +1,229 @@
+"""posrec-plus: PosRec's graph, dual positions and bidirectional readout, and what has been learnt since the paper.
+
+    B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items.
+
+Item vectors, smoothed over the graph of co-clicked items (`nn/coclicks.py`) and scored by their cosine:
+
+    X = E + smoothing A E                                               x_t: the row of X of node t's item
+    x', H = gated graph layer, dual positional encoding, Transformer    as in PosRec, Eq. (7)-(9), without anchors
+    h   = x'_{l-1} + H_{l-1} + H_0                                      Eq. (10)
+    z_i = scale cos(h, X_i)                                             in place of Eq. (11)
+
+Repeat and explore (`nn/own_items.py`): p_i = g_repeat r_i + g_explore e_i. For each node t, with f its position from
+the front (of its earliest click), b its position from the back (of its latest) and c the number of its clicks:
+
+    u_t = relu(W_x x_t + W_H H_t + W_h h + P_f[f] + P_b[b] + P_c[c] + bias)
+    (rho_t, delta_t) = W_u u_t + bias;    r = softmax of rho over the session's nodes
+    g   = softmax(W_2 relu(W_1 [h || v] + bias) + bias)
+    v   = clicks and nodes of the session (log(1 + .) / 3), whether the last item was clicked before, logsumexp(rho) / 5
+
+The network is trained by -log p of the next item. Without dropout of what it reads it learns the training sessions by
+heart: `item_dropout` acts on the x_t that the graph layer reads, `repeat_dropout` on the x_t, H_t and h that the repeat
+part and the gate read.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from posrec.encodings.schemes import attention_bias, learned_table, look_up, make_encoding
+from posrec.models.base import Encoded, SessionModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.coclicks import CoClickGraph
+from posrec.nn.gated_graph import GatedGraph, message_graph
+from posrec.nn.graph import SessionGraph
+from posrec.nn.item_table import ItemTable, look_up_and_table
+from posrec.nn.matmul import linear
+from posrec.nn.own_items import NONE, OwnItems
+from posrec.nn.packing import Packing
+from posrec.nn.transformer import TransformerLayer
+
+PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
+MOST_CLICKS = 5  # on one item of a session; more count as so many
+MOST_RAISED = 10.0  # the largest |delta|
+
+
+@dataclass(frozen=True)
+class PosRecPlusConfig:
+    """Chosen on the validation parts of Diginetica and Yoochoose 1/64 together (docs/models.md)."""
+
+    d: int = 200
+    encoding: str = "ldpe"
+    graph: bool = True  # the gated graph layer
+    layers: int = 1  # Transformer layers
+    heads: int = 2
+    feed_forward: int = 4  # width of the Transformer's feed-forward, in d
+    dropout: float = 0.1  # inside the Transformer
+    item_dropout: float = 0.35
+    repeat_dropout: float = 0.5
+    cosine: bool = True  # score by the cosine; else by the plain product, without a scale
+    scale: float = 13.0
+    smoothing: float = 0.5  # weight of the co-clicked items in an item's vector
+    neighbours: int = 12  # co-clicked items of an item ...
+    window: int = 2  # ... clicked at most so far apart
+    repeat: bool = True  # repeat and explore; else explore alone, without a term for the session's own items
+    repeat_width: int = 64
+    max_length: int = 50  # the latest clicks that are read
+
+
+class PosRecPlus(SessionModel):
+    """PosRec with smoothed item vectors, scored by cosine, in a mixture of repeating a click and exploring."""
+
+    def __init__(self, items: int, config: PosRecPlusConfig) -> None:
+        super().__init__(items, config)
+        d = config.d
+        self.embedding = ItemTable(items, d)
+        self.co_clicks = CoClickGraph(config.smoothing, config.neighbours, config.window)
+        self.graph = GatedGraph(d) if config.graph else None
+        heads = {"heads": config.heads} if config.encoding == "rpe" else {}
+        self.encoding = make_encoding(config.encoding, d, config.max_length, **heads)
+        self.transformer = nn.ModuleList(
+            TransformerLayer(d, config.heads, config.feed_forward * d, config.dropout) for _ in range(config.layers)
+        )
+        self.has_own_items = config.repeat
+        self.repeat = RepeatPart(d, config.repeat_width, config.max_length) if config.repeat else None
+        self.item_dropout, self.repeat_dropout = nn.Dropout(config.item_dropout), nn.Dropout(config.repeat_dropout)
+        bound = 1 / math.sqrt(d)
+        for module in self.modules():
+            if not isinstance(module, nn.LayerNorm):
+                for parameter in module.parameters(recurse=False):
+                    nn.init.uniform_(parameter, -bound, bound)
+
+    def count(self, items: Tensor, offsets: Tensor) -> None:
+        self.co_clicks.count(items, offsets, self.items, len(self.embedding.weight))
+
+    def saved_weights(self) -> dict[str, Tensor]:
+        """The weights with X in place of E: a run needs the co-clicked items no more."""
+        smoothed = self.co_clicks.smoothed(self.embedding.weight).detach()
+        return {**self.state_dict(), "embedding.weight": smoothed}
+
+    def build_graph(self, batch: SessionBatch) -> SessionGraph:
+        return message_graph(batch, anchors=False, normalize=True)
+
+    def item_vectors(self) -> Tensor:
+        return self.scored(self.co_clicks.smoothed(self.embedding.weight)[: self.items])
+
+    def scored(self, vectors: Tensor) -> Tensor:
+        """The vectors whose product is the score: of length one, so that it is a cosine."""
+        return functional.normalize(vectors, dim=-1) if self.config.cosine else vectors
+
+    def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
+        sessions, table, _ = self.encode(batch)
+        return sessions, table
+
+    def encode(self, batch: SessionBatch) -> Encoded:
+        graph, packing = self.graph_and_packing(batch)
+        numbers = packing.to_rows(batch.items)
+        x, table = look_up_and_table(self.co_clicks.smoothed(self.embedding.weight), numbers, self.items)
+        updated, hidden = self.read(batch, graph, packing, x)
+        h = sum_of_parts(batch, graph, packing, updated, hidden)
+        sessions = self.scored(h) * (self.config.scale if self.config.cosine else 1)
+        own = None
+        if self.repeat is not None:
+            products = (sessions[owner(packing)] * self.scored(x)).sum(1)  # [T] z of the nodes
+            dropped = (self.repeat_dropout(one) for one in (x, hidden, h))
+            own = self.repeat(batch, graph, packing, self.known(numbers), products, *dropped)
+        return Encoded(sessions, self.scored(table), own)
+
+    def known(self, numbers: Tensor) -> Tensor:
+        """Item numbers, with 0 for those that are unknown."""
+        return torch.where((numbers >= 1) & (numbers <= self.items), numbers, 0)
+
+    def read(self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x [T, d] -> x' [T, d], Eq. (7)-(8), and H [T, d], Eq. (9)."""
+        updated = self.item_dropout(x)
+        if self.graph is not None:
+            assert graph.weights is not None
+            updated = self.graph(updated, graph.weights, packing)
+        forward, backward = positions(batch, graph)
+        rows = (packing.to_rows(part)[:, None] for part in (forward, backward))  # [T, 1] each
+        hidden = updated + self.encoding(*rows, batch.lengths[owner(packing)])[:, 0]
+        bias = attention_bias(self.encoding, forward, backward, batch.lengths)
+        for layer in self.transformer:
+            hidden = layer(hidden, packing, bias)
+        return updated, hidden
+
+    def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
+        """The terms of Eq. (10) by name, scaled as the session vector is; they add up to it."""
+        graph, packing = self.graph_and_packing(batch)
+        x = look_up_and_table(self.co_clicks.smoothed(self.embedding.weight), packing.to_rows(batch.items), self.items)[
+            0
+        ]
+        updated, hidden = self.read(batch, graph, packing, x)
+        parts = parts_of(batch, graph, packing, updated, hidden)
+        length = torch.stack(parts).sum(0).norm(dim=-1, keepdim=True)
+        scale = self.config.scale / length if self.config.cosine else torch.ones_like(length)
+        return {name: part * scale for name, part in zip(PARTS, parts, strict=True)}
+
+
+class RepeatPart(nn.Module):
+    """rho, delta and the gate; see the top of the file."""
+
+    def __init__(self, d: int, width: int, max_length: int) -> None:
+        super().__init__()
+        self.of_item, self.of_state, self.of_session = (
+            nn.Linear(d, width, bias) for bias in (True, False, False)
+        )  # fmt: skip
+        self.forward_position, self.backward_position, self.clicks = (
+            learned_table(rows, width) for rows in (max_length, max_length, MOST_CLICKS + 1)
+        )
+        self.out = nn.Linear(width, 2)
+        self.gate = nn.Sequential(nn.Linear(d + 4, width), nn.ReLU(), nn.Linear(width, 2))
+
+    def forward(
+        self, batch: SessionBatch, graph: SessionGraph, packing: Packing, numbers: Tensor, products: Tensor,
+        x: Tensor, hidden: Tensor, h: Tensor,
+    ) -> OwnItems:  # fmt: skip
+        """numbers [T] of the nodes' items (0: unknown), their products z [T], x and H [T, d], h [B, d]."""
+        mask = batch.mask
+        clicks = torch.zeros_like(graph.alias).scatter_add(1, graph.alias, mask.long())  # [B, L] on a slot's node
+        forward, backward = positions(batch, graph)
+        u = (
+            linear(self.of_item, x) + linear(self.of_state, hidden) + linear(self.of_session, h)[owner(packing)]
+            + look_up(self.forward_position, packing.to_rows(forward))
+            + look_up(self.backward_position, packing.to_rows(backward))
+            + look_up(self.clicks, packing.to_rows(clicks))
+        )  # fmt: skip
+        rho, delta, z = packing.to_slots(torch.cat([linear(self.out, u.relu()), products[:, None]], 1)).unbind(
+            2
+        )  # [B, L]
+        items = torch.where(graph.nodes, packing.to_slots(numbers), 0)
+        rho = torch.where(items > 0, rho, NONE)
+        again = clicks.gather(1, graph.last(batch.lengths)[:, None]) > 1  # [B, 1]
+        counts = torch.stack([batch.lengths, graph.nodes.sum(1)], 1).to(h.dtype).log1p() / 3
+        strength = rho.logsumexp(1, keepdim=True)
+        features = torch.cat([counts, again.to(h.dtype), strength.clamp(min=-20) / 5], 1)
+        logits = self.gate(torch.cat([h, features], 1))  # [B, 2]
+        nothing = torch.where((items > 0).any(1), 0.0, NONE)  # no item to repeat
+        g = torch.stack([logits[:, 0] + nothing, logits[:, 1]], 1).log_softmax(1)
+        repeat = g[:, :1] + rho - strength
+        delta = delta.clamp(-MOST_RAISED, MOST_RAISED)
+        return OwnItems(items, z, delta, repeat, g[:, 1])
+
+
+def positions(batch: SessionBatch, graph: SessionGraph) -> tuple[Tensor, Tensor]:
+    """Of each node, [B, L]: its earliest click counted from the front, its latest counted from the back."""
+    slot = torch.arange(batch.items.shape[1], device=batch.items.device).expand_as(batch.items)
+    return slot, batch.lengths[:, None] - 1 - graph.latest
+
+
+def parts_of(
+    batch: SessionBatch, graph: SessionGraph, packing: Packing, updated: Tensor, hidden: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x'_{l-1}, H_{l-1}, H_0: the three parts of Eq. (10), [B, d] each."""
+    last, first = packing.row_at(graph.last(batch.lengths)), packing.row_of_slot[:, 0]
+    return updated[last], hidden[last], hidden[first]
+
+
+def sum_of_parts(batch: SessionBatch, graph: SessionGraph, packing: Packing, updated: Tensor, hidden: Tensor) -> Tensor:
+    """h [B, d], Eq. (10)."""
+    last, latest, initial = parts_of(batch, graph, packing, updated, hidden)
+    return last + latest + initial
+
+
+def owner(packing: Packing) -> Tensor:
+    """[T] the session of each row."""
+    return packing.slot_of_row // packing.longest

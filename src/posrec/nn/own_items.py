@@ -1,0 +1,62 @@
+"""OwnItems: a term of the score for the session's own items, which mixes repeating a click and exploring.
+
+With chance g_repeat the next click repeats one of the session's items, drawn by r; otherwise it is drawn by e, a
+softmax over all items, in which the session's own items are raised or lowered by delta:
+
+    p_i = g_repeat r_i + g_explore e_i
+    e_i = exp(z_i + delta_i) / S         z_i: the product of session and item vector; delta_i = 0 outside the session
+    S   = Z + sum_{k in session} exp(z_k) (exp(delta_k) - 1)          Z = sum_i exp(z_i), over all items
+
+So a loss or a search needs Z, the normaliser of the products, and nothing else about the other items: for them
+log p_i = z_i + log g_explore - log S, in the order of the products.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LEAST = 1e-4  # the least S / Z: rounding, or a sampled Z, must not make S negative
+NONE = -1e4  # the logarithm of a chance of 0; finite, so that gradients are
+
+
+@dataclass(frozen=True)
+class OwnItems:
+    """Of B sessions, with at most R different items each. A slot without an item has number 0; its values are
+    ignored."""
+
+    items: Tensor  # [B, R] int64 item numbers, distinct within a session
+    products: Tensor  # [B, R] z
+    raised: Tensor  # [B, R] delta
+    repeat: Tensor  # [B, R] log(g_repeat r)
+    explore: Tensor  # [B] log g_explore
+
+    @property
+    def known(self) -> Tensor:
+        """[B, R] True where a slot has an item."""
+        return self.items > 0
+
+    def log_normaliser(self, log_sum: Tensor) -> Tensor:
+        """log Z [B] -> log S [B]."""
+        shares = torch.where(self.known, (self.products - log_sum[:, None]).exp() * self.raised.expm1(), 0)
+        return log_sum + (1 + shares.sum(1)).clamp(min=LEAST).log()
+
+    def log_chances(self, log_sum: Tensor) -> Tensor:
+        """log Z [B] -> log p of the own items, [B, R]."""
+        explored = self.products + self.raised + (self.explore - self.log_normaliser(log_sum))[:, None]
+        return torch.logaddexp(explored, self.repeat)
+
+    def log_chances_of(self, targets: Tensor, products: Tensor, log_sum: Tensor) -> Tensor:
+        """log p of one item a session: `targets [B]`, whose `products [B]` are given, and log Z [B] -> [B]."""
+        here = self.items == targets[:, None]  # a target is at least 1, so never in an empty slot
+        raised = torch.where(here, self.raised, 0).sum(1)
+        repeat = torch.where(here, self.repeat, 0).sum(1) + torch.where(here.any(1), 0.0, NONE)
+        return torch.logaddexp(products + raised + self.explore - self.log_normaliser(log_sum), repeat)
+
+    def log_chances_of_all(self, products: Tensor) -> Tensor:
+        """The products of all items, [B, n] -> log p, [B, n]."""
+        log_sum = products.logsumexp(1)
+        everywhere = products + (self.explore - self.log_normaliser(log_sum))[:, None]
+        column = (self.items - 1).clamp(min=0)
+        change = torch.where(self.known, self.log_chances(log_sum) - everywhere.gather(1, column), 0)
+        return everywhere.scatter_add(1, column, change)  # empty slots add 0 to some item

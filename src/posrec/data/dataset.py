@@ -78,6 +78,11 @@ class SessionDataset:
         session = torch.searchsorted(self.sample_offsets, sample_ids, right=True) - 1
         return sample_ids - self.sample_offsets[session] + 1
 
+    def moments(self, sample_ids: Tensor) -> Tensor:
+        """The share of all clicks that came before the target of each sample, [B]."""
+        session = torch.searchsorted(self.sample_offsets, sample_ids, right=True) - 1
+        return (sample_ids + session + 1).double() / (self.offsets[-1] - self.offsets[0])
+
     def part(self, start: int, end: int) -> "SessionDataset":
         """Sessions start..end-1 over the same memory."""
         return SessionDataset(self.items, self.offsets[start : end + 1], self.times[start:end])

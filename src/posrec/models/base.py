@@ -88,6 +88,10 @@ class SessionModel(Model):
         """The vectors of the items, [n, d]: row i is item i + 1."""
         return self.embedding.vectors()
 
+    def similarity_vectors(self) -> Tensor:
+        """The vectors by whose cosine two items are similar, [n, d]."""
+        return self.item_vectors()
+
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """Session vectors [B, d] and item vectors, as training reads them: [n, d], or a table with some unused rows at
         its end."""

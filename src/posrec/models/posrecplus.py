@@ -7,7 +7,7 @@ Item vectors, smoothed over the graph of co-clicked items (`nn/coclicks.py`) and
     X = E + smoothing A E                                               x_t: the row of X of node t's item
     x', H = gated graph layer, dual positional encoding, Transformer    as in PosRec, Eq. (7)-(9), without anchors
     h   = x'_{l-1} + H_{l-1} + H_0                                      Eq. (10)
-    z_i = scale cos(h, X_i)                                             in place of Eq. (11)
+    z_i = scale cos(h, X_i) + trend_i                                   in place of Eq. (11); nn/trends.py
 
 Repeat and explore (`nn/own_items.py`): p_i = g_repeat r_i + g_explore e_i. For each node t, with f its position from
 the front (of its earliest click), b its position from the back (of its latest) and c the number of its clicks:
@@ -40,6 +40,7 @@ from posrec.nn.matmul import linear
 from posrec.nn.own_items import NONE, OwnItems
 from posrec.nn.packing import Packing
 from posrec.nn.transformer import TransformerLayer
+from posrec.nn.trends import Trends
 
 PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
 MOST_CLICKS = 5  # on one item of a session; more count as so many
@@ -64,6 +65,7 @@ class PosRecPlusConfig:
     smoothing: float = 0.5  # weight of the co-clicked items in an item's vector
     neighbours: int = 12  # co-clicked items of an item ...
     window: int = 2  # ... clicked at most so far apart
+    trend: bool = True  # a term for how much an item is clicked of late
     repeat: bool = True  # repeat and explore; else explore alone, without a term for the session's own items
     repeat_width: int = 64
     max_length: int = 50  # the latest clicks that are read
@@ -77,6 +79,7 @@ class PosRecPlus(SessionModel):
         d = config.d
         self.embedding = ItemTable(items, d)
         self.co_clicks = CoClickGraph(config.smoothing, config.neighbours, config.window)
+        self.trends = Trends(len(self.embedding.weight)) if config.trend else None
         self.graph = GatedGraph(d) if config.graph else None
         heads = {"heads": config.heads} if config.encoding == "rpe" else {}
         self.encoding = make_encoding(config.encoding, d, config.max_length, **heads)
@@ -91,20 +94,34 @@ class PosRecPlus(SessionModel):
             if not isinstance(module, nn.LayerNorm):
                 for parameter in module.parameters(recurse=False):
                     nn.init.uniform_(parameter, -bound, bound)
+        if self.trends is not None:
+            nn.init.zeros_(self.trends.weights)
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
         self.co_clicks.count(items, offsets, self.items, len(self.embedding.weight))
+        if self.trends is not None:
+            self.trends.count(items, offsets)
 
     def saved_weights(self) -> dict[str, Tensor]:
-        """The weights with X in place of E: a run needs the co-clicked items no more."""
-        smoothed = self.co_clicks.smoothed(self.embedding.weight).detach()
-        return {**self.state_dict(), "embedding.weight": smoothed}
+        """The weights with X in place of E and the trend after the whole log: recommending needs no counts."""
+        weights = {**self.state_dict(), "embedding.weight": self.smoothed().detach()}
+        if self.trends is not None:
+            weights["trends.now"] = self.trends.latest().detach()
+        return weights
+
+    def smoothed(self) -> Tensor:
+        """X, and after it the rows that fill the table up."""
+        return self.co_clicks.smoothed(self.embedding.weight)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
         return message_graph(batch, anchors=False, normalize=True)
 
     def item_vectors(self) -> Tensor:
-        return self.scored(self.co_clicks.smoothed(self.embedding.weight)[: self.items])
+        table = self.scored(self.smoothed())[: self.items]
+        return table if self.trends is None else torch.cat([table, self.trends.of_items(None)[: self.items]], 1)
+
+    def similarity_vectors(self) -> Tensor:
+        return self.smoothed()[: self.items]
 
     def scored(self, vectors: Tensor) -> Tensor:
         """The vectors whose product is the score: of length one, so that it is a cosine."""
@@ -117,16 +134,23 @@ class PosRecPlus(SessionModel):
     def encode(self, batch: SessionBatch) -> Encoded:
         graph, packing = self.graph_and_packing(batch)
         numbers = packing.to_rows(batch.items)
-        x, table = look_up_and_table(self.co_clicks.smoothed(self.embedding.weight), numbers, self.items)
+        x, table = look_up_and_table(self.smoothed(), numbers, self.items)
         updated, hidden = self.read(batch, graph, packing, x)
         h = sum_of_parts(batch, graph, packing, updated, hidden)
+        # The vectors whose products are z: of sessions [B, ..], of all items [n, ..] and of the nodes [T, ..].
         sessions = self.scored(h) * (self.config.scale if self.config.cosine else 1)
+        table, nodes = self.scored(table), self.scored(x)
+        if self.trends is not None:
+            trends = self.trends.of_items(batch.when)
+            sessions = torch.cat([sessions, self.trends.of_sessions(h, batch.when)], 1)
+            nodes = torch.cat([nodes, trends[(numbers - 1).clamp(0, self.items - 1)]], 1)
+            table = torch.cat([table, trends], 1)
         own = None
         if self.repeat is not None:
-            products = (sessions[owner(packing)] * self.scored(x)).sum(1)  # [T] z of the nodes
+            products = (sessions[owner(packing)] * nodes).sum(1)  # [T]
             dropped = (self.repeat_dropout(one) for one in (x, hidden, h))
             own = self.repeat(batch, graph, packing, self.known(numbers), products, *dropped)
-        return Encoded(sessions, self.scored(table), own)
+        return Encoded(sessions, table, own)
 
     def known(self, numbers: Tensor) -> Tensor:
         """Item numbers, with 0 for those that are unknown."""
@@ -149,14 +173,17 @@ class PosRecPlus(SessionModel):
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
         """The terms of Eq. (10) by name, scaled as the session vector is; they add up to it."""
         graph, packing = self.graph_and_packing(batch)
-        x = look_up_and_table(self.co_clicks.smoothed(self.embedding.weight), packing.to_rows(batch.items), self.items)[
-            0
-        ]
+        x, _ = look_up_and_table(self.smoothed(), packing.to_rows(batch.items), self.items)
         updated, hidden = self.read(batch, graph, packing, x)
         parts = parts_of(batch, graph, packing, updated, hidden)
         length = torch.stack(parts).sum(0).norm(dim=-1, keepdim=True)
         scale = self.config.scale / length if self.config.cosine else torch.ones_like(length)
-        return {name: part * scale for name, part in zip(PARTS, parts, strict=True)}
+        named = {name: part * scale for name, part in zip(PARTS, parts, strict=True)}
+        if self.trends is None:
+            return named
+        columns = self.trends.of_sessions(length, None)
+        named = {name: functional.pad(part, (0, columns.shape[1])) for name, part in named.items()}
+        return {**named, "trend": functional.pad(columns, (self.config.d, 0))}
 
 
 class RepeatPart(nn.Module):

@@ -1,7 +1,7 @@
 """SessionBatch: the sessions that a model reads together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ class SessionBatch:
     graph: SessionGraph | None = None  # if it is built already; training builds those of many batches at once
     packing: Packing | None = None  # of the graph's nodes, or of the clicks if there is no graph; likewise
     capacity: int | None = None  # an upper bound on the clicks of all sessions, where shapes must not depend on data
+    when: Tensor | None = None  # [B] in training: the share of the training clicks that came before the target
     longest: int | None = None  # an upper bound on the clicks of a session, where L is not known (ONNX export)
 
     @classmethod
@@ -52,14 +53,14 @@ class SessionBatch:
 
     def trimmed(self) -> "SessionBatch":
         """Without the columns after the longest session. Use it on a CPU only: on a GPU it has to wait for a value."""
-        return SessionBatch(self.items[:, : int(self.lengths.max())], self.lengths, self.targets)
+        return replace(self, items=self.items[:, : int(self.lengths.max())])
 
     def rows(self, start: int, end: int) -> "SessionBatch":
         """The sessions start..end-1, as views."""
-        targets = None if self.targets is None else self.targets[start:end]
+        targets, when = (None if part is None else part[start:end] for part in (self.targets, self.when))
         graph = None if self.graph is None else self.graph.rows(start, end)
-        of_rows = (self.items[start:end], self.lengths[start:end], targets, graph)
-        return SessionBatch(*of_rows, capacity=self.capacity, longest=self.longest)
+        items, lengths = self.items[start:end], self.lengths[start:end]
+        return replace(self, items=items, lengths=lengths, targets=targets, graph=graph, packing=None, when=when)
 
     def to(self, device: torch.device | str) -> "SessionBatch":
         targets = None if self.targets is None else self.targets.to(device)

@@ -268,7 +268,7 @@ class Recommender:
             raise InputError(f"{self.run.config['model']} has no item vectors, so it can't say which items are similar")
         number = self.known(as_ids([item])[0])
         k = min(self.checked_k(k), self.items - 1)
-        vectors: Tensor = self.model.item_vectors()
+        vectors: Tensor = self.model.similarity_vectors()
         lengths = vectors.norm(dim=1) * vectors[number - 1].norm()
         cosine = (vectors @ vectors[number - 1]) / lengths.clamp(min=torch.finfo(lengths.dtype).tiny)
         cosine[number - 1] = -torch.inf

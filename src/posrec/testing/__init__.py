@@ -261,7 +261,7 @@ def step_without_values(model: SessionModel) -> None:
     """A forward and backward pass on tensors that have shapes but no values."""
     model = model.train().to("meta")
     items = torch.zeros(5, 9, dtype=torch.long, device="meta")
-    batch = SessionBatch(items, items[:, 0] + 1, items[:, 0] + 1, capacity=45)
+    batch = SessionBatch(items, items[:, 0] + 1, items[:, 0] + 1, capacity=45, when=items[:, 0].double())
     encoded = model.encode(replace(batch, graph=model.build_graph(batch)))
     losses = losses_of(full_softmax(ITEMS), encoded, items[:, 0] + 1)
     losses.sum().backward()  # type: ignore[no-untyped-call]

@@ -60,7 +60,7 @@ class Stepper:
 
     def batches(self, ids: Tensor) -> SessionBatch:
         """The samples of several batches as one, with their session graphs if the model reads graphs."""
-        batch = collate(self.samples, ids, self.max_length)
+        batch = replace(collate(self.samples, ids, self.max_length), when=self.samples.moments(ids))
         if self.device.type == "cpu":
             batch = batch.trimmed()
         return replace(batch, graph=self.model.build_graph(batch), capacity=self.capacity)

@@ -5,6 +5,8 @@ from typing import Any, get_args, get_type_hints
 
 from posrec.errors import InputError
 
+DEFAULT_MODEL = "posrec-plus"  # what `posrec train` and `posrec.fit` train unless a model is named
+
 
 def parse_pairs(pairs: list[str]) -> dict[str, Any]:
     """Split `--set` options at their equals sign.

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 
-from posrec.config import split_settings
+from posrec.config import DEFAULT_MODEL, split_settings
 from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import choose_device, out_of_memory_hint
@@ -32,7 +32,7 @@ from posrec.training.settings import Settings
 
 def fit(
     data: PreparedDataset,
-    model: str = "posrec",
+    model: str = DEFAULT_MODEL,
     device: str = "auto",
     progress: Progress | None = None,
     **settings: Any,

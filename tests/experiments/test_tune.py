@@ -88,7 +88,7 @@ def test_the_command_it_ends_with_trains(shop: PreparedDataset, tmp_path: Path) 
 
 
 def test_counting_models_get_no_protocol() -> None:
-    line = train_command(Path("shop"), "vsknn", Tuned({"k": 100}, 0.1, None, 1, 0, 0), {"idf": "5"}, 9)
+    line = train_command(Path("shop"), "vsknn", Tuned({"k": 100}, 0.1, "mrr@20", None, 1, 0, 0), {"idf": "5"}, 9)
     assert line == "posrec train shop --model vsknn --out runs/tuned --set idf=5 --set k=100"
 
 

@@ -7,6 +7,7 @@ import typer
 from rich.markup import escape
 
 from posrec.cli.printing import Device, Json, Threads, console, show
+from posrec.config import DEFAULT_MODEL
 from posrec.errors import InputError, RunFailed
 
 
@@ -133,18 +134,20 @@ def reproduce(
 
 def tune(
     dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
-    model: Annotated[str, typer.Option(help="See posrec models.")] = "posrec",
+    model: Annotated[str, typer.Option(help="See posrec models.")] = DEFAULT_MODEL,
     trials: Annotated[int, typer.Option(min=1, help="How many in all, including those of earlier calls.")] = 20,
     out: Annotated[Path, typer.Option(help="The folder of the search; naming it again continues it.")] = Path("tuning"),
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value: fixed, not searched.")] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="At most; stopped early on validation.")] = 15,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="At most; by default 15, or what the learning rate is planned for.")
+    ] = None,
     seed: Annotated[int, typer.Option()] = 0,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
     """Search for good settings on the validation part; the test part is not used. Needs posrec[tune].
 
-    Example: posrec tune shop --model posrec --trials 30
+    Example: posrec tune shop --trials 30
     """
     from posrec.config import parse_pairs
     from posrec.data.dataset import load
@@ -158,8 +161,8 @@ def tune(
         f"{100 * found.usual:.2f} with the usual settings" if found.usual is not None else "the usual were not tried"
     )
     console.print(
-        f"{found.trials} trials, {found.pruned} stopped early, {found.failed} failed. Best mrr@20 on validation: "
-        f"{100 * found.value:.2f} ({usual}). Train with it:",
+        f"{found.trials} trials, {found.pruned} stopped early, {found.failed} failed. Best {found.metric} on "
+        f"validation: {100 * found.value:.2f} ({usual}). Train with it:",
         highlight=False,
     )
     typer.echo(train_command(dataset, model, found, fixed, epochs))

@@ -7,6 +7,7 @@ import typer
 from rich.markup import escape
 
 from posrec.cli.printing import Device, Json, Threads, console, show
+from posrec.config import DEFAULT_MODEL
 
 
 def models(as_json: Json = False) -> None:
@@ -23,7 +24,7 @@ def models(as_json: Json = False) -> None:
 def train(
     dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
     out: Annotated[Path, typer.Option(help="The run folder to create.")],
-    model: Annotated[str, typer.Option(help="See posrec models; or your own, as my_model.py:MY_SPEC.")] = "posrec",
+    model: Annotated[str, typer.Option(help="See posrec models; or your own, as my_model.py:MY_SPEC.")] = DEFAULT_MODEL,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be repeated.")] = None,
     protocol: Annotated[str | None, typer.Option(help="paper (a fixed number of epochs), early-stop or refit.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
@@ -35,7 +36,8 @@ def train(
 ) -> None:
     """Train a model and evaluate it on the test part.
 
-    Example: posrec train shop --model posrec --out runs/first --set lambda2=0.5
+    Example: posrec train shop --out runs/first
+    posrec train shop --model posrec --out runs/paper --set lambda2=0.5
     """
     from posrec.cli.tables import metrics_table
     from posrec.config import parse_pairs

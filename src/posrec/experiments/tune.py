@@ -1,7 +1,8 @@
 """Settings for one's own data: a resumable search on validation, with early stopping of poor trials.
 
 Optuna proposes settings, a model is fitted without the latest tenth of the training sessions, and the value of the
-trial is its best `mrr@20` on those. The test part is never used. Every trial is kept in `study.db`.
+trial is its best `mrr@20` on those, or another metric with `choose_by`. The test part is never used. Every trial is
+kept in `study.db`.
 """
 
 import tempfile
@@ -20,10 +21,11 @@ from posrec.io import write_json
 from posrec.models.base import CountingModel, SessionModel
 from posrec.models.registry import MODELS, ModelSpec
 from posrec.progress import Progress, SilentProgress
-from posrec.training.loop import CHOSEN_BY, evaluate_on, train
+from posrec.training.loop import evaluate_on, train
 from posrec.training.settings import Settings
 
 STUDY, SUMMARY = "study.db", "tuning.json"
+EPOCHS = 15
 STARTING = 4  # trials that are never stopped early, so that there is a median to compare with
 
 
@@ -47,6 +49,9 @@ WIDTHS: Choices = (50, 64, 100, 128, 200)
 SEARCH: dict[str, dict[str, Range | Choices]] = {
     "posrec": {**TRAINING, "d": WIDTHS, "dropout": DROPOUT, "encoding": ("ldpe", "dpe", "lrpe", "none"),
                "anchors": (True, False), "lambda2": (0.25, 0.5, 1.0, 2.0)},
+    "posrec-plus": {"learning_rate": Range(5e-4, 5e-3), "batch_size": (256, 512, 1024, 2048), "d": (100, 128, 200, 256),
+                    "item_dropout": (0.1, 0.2, 0.35, 0.5), "repeat_dropout": (0.2, 0.5), "scale": (11.0, 13.0, 16.0),
+                    "smoothing": (0.0, 0.25, 0.5, 1.0), "recency": (0.0, 1.0, 2.0), "max_length": (20, 50, 100)},
     "pop": {},
     "spop": {},
     "itemknn": {"neighbours": (50, 100, 200, 500), "regularization": (0.0, 10.0, 20.0, 50.0),
@@ -73,7 +78,8 @@ class Tuned:
     """The best settings found, and how many trials there were, how many were stopped early and how many failed."""
 
     settings: dict[str, Any]
-    value: float  # CHOSEN_BY on validation
+    value: float  # on validation, of the metric `choose_by`
+    metric: str
     usual: float | None  # the same with the default settings; None where they were not tried
     trials: int
     pruned: int
@@ -86,12 +92,15 @@ def tune(
     trials: int,
     out: Path,
     fixed: Mapping[str, Any] | None = None,
-    epochs: int = 15,
+    epochs: int | None = None,
     device: str = "auto",
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Tuned:
-    """Search until the study in `out` has `trials` trials, with those of earlier calls. `fixed` is not searched."""
+    """Search until the study in `out` has `trials` trials, with those of earlier calls. `fixed` is not searched.
+
+    A trial has at most `epochs` epochs; by default as many as the model's learning rate is planned for, or EPOCHS.
+    """
     optuna = import_optuna()
     progress = progress or SilentProgress()
     spec, where = searchable_spec(model), choose_device(device)
@@ -102,6 +111,7 @@ def tune(
     usual = asdict(spec.config()) | asdict(Settings(**spec.settings))
     configs = split_settings(fixed, spec.config(), Settings(**spec.settings))  # refuses bad settings before any work
     configs[1].check()
+    epochs = most_epochs(spec, fixed, epochs)
     out.mkdir(parents=True, exist_ok=True)
     study = optuna.create_study(
         storage=f"sqlite:///{(out / STUDY).absolute()}",
@@ -120,14 +130,15 @@ def tune(
     def objective(trial: Any) -> float:
         settings = {**fixed, **{name: suggest(trial, name, values) for name, values in space.items()}}
         progress.update("Trials", len(finished(study)), trials, ", ".join(f"{k}={v}" for k, v in trial.params.items()))
-        reporting = TrialProgress(trial, optuna, progress)
+        reporting = TrialProgress(trial, optuna, progress, configs[1].choose_by)
         return validation_value(spec, data, {**settings, "seed": seed}, epochs, where, reporting)
 
     for _ in range(trials - before):
         study.optimize(objective, n_trials=1, catch=(RunFailed, torch.OutOfMemoryError))
         progress.update("Trials", len(finished(study)), trials)
-    tuned = best_settings(study, optuna, space, usual)
-    all_trials = [{"settings": one.params, "state": one.state.name.lower(), CHOSEN_BY: one.value}
+    metric = configs[1].choose_by
+    tuned = best_settings(study, optuna, space, usual, metric)
+    all_trials = [{"settings": one.params, "state": one.state.name.lower(), metric: one.value}
                    for one in finished(study)]  # fmt: skip
     write_json(out / SUMMARY, {"model": model, "dataset": data.fingerprint, "fixed": fixed, **asdict(tuned),
                                "all": all_trials})  # fmt: skip
@@ -151,7 +162,7 @@ def validation_value(
     if isinstance(network, CountingModel):
         part = data.fitting
         network.count(part.items[: part.clicks], part.offsets)
-        return float(evaluate_on(network, data, data.validation, device, SilentProgress()).metrics[CHOSEN_BY])
+        return float(evaluate_on(network, data, data.validation, device, SilentProgress()).metrics[training.choose_by])
     assert isinstance(network, SessionModel)
     with tempfile.TemporaryDirectory() as scratch:
         return train(network, data, training, Path(scratch), device, progress, resumable=False).best
@@ -160,14 +171,14 @@ def validation_value(
 class TrialProgress(Progress):
     """Reports every epoch to Optuna, which may end the trial; messages of single trainings are not passed on."""
 
-    def __init__(self, trial: Any, optuna: Any, progress: Progress) -> None:
-        self.trial, self.optuna, self.progress = trial, optuna, progress
+    def __init__(self, trial: Any, optuna: Any, progress: Progress, metric: str) -> None:
+        self.trial, self.optuna, self.progress, self.metric = trial, optuna, progress, metric
 
     def message(self, text: str) -> None:
         pass
 
     def validated(self, epoch: int, metrics: dict[str, float]) -> None:
-        self.trial.report(metrics[CHOSEN_BY], epoch)
+        self.trial.report(metrics[self.metric], epoch)
         if self.trial.should_prune():
             raise self.optuna.TrialPruned
 
@@ -183,7 +194,7 @@ def finished(study: Any) -> list[Any]:
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
 
 
-def best_settings(study: Any, optuna: Any, space: Mapping[str, Any], usual: Mapping[str, Any]) -> Tuned:
+def best_settings(study: Any, optuna: Any, space: Mapping[str, Any], usual: Mapping[str, Any], metric: str) -> Tuned:
     states = [trial.state for trial in finished(study)]
     of = optuna.trial.TrialState
     if of.COMPLETE not in states:
@@ -193,7 +204,7 @@ def best_settings(study: Any, optuna: Any, space: Mapping[str, Any], usual: Mapp
     whole = [trial for trial in finished(study) if trial.state == of.COMPLETE]
     as_usual = [one.value for one in whole if all(usual[name] == value for name, value in one.params.items())]
     counts = (len(states), states.count(of.PRUNED), states.count(of.FAIL))
-    return Tuned(settings, best.value, as_usual[0] if as_usual else None, *counts)
+    return Tuned(settings, best.value, metric, as_usual[0] if as_usual else None, *counts)
 
 
 def rounded(value: Any, values: Range | Choices) -> Any:
@@ -201,10 +212,19 @@ def rounded(value: Any, values: Range | Choices) -> Any:
     return float(f"{value:.3g}") if isinstance(values, Range) else value
 
 
-def train_command(folder: Path, model: str, tuned: Tuned, fixed: Mapping[str, Any], epochs: int) -> str:
+def most_epochs(spec: ModelSpec, fixed: Mapping[str, Any], epochs: int | None) -> int:
+    planned = Settings(**spec.settings)
+    return int(fixed.get("epochs") or epochs or (planned.epochs if planned.schedule == "cosine" else EPOCHS))
+
+
+def train_command(folder: Path, model: str, tuned: Tuned, fixed: Mapping[str, Any], epochs: int | None = None) -> str:
     """The command that trains with the settings found."""
-    protocol = "" if not MODELS[model].is_trained else f" --protocol early-stop --epochs {epochs}"
-    chosen = "".join(f" --set {name}={value}" for name, value in {**fixed, **tuned.settings}.items())
+    spec, protocol = MODELS[model], ""
+    if spec.is_trained:
+        name = "refit" if Settings(**spec.settings).protocol == "refit" else "early-stop"
+        protocol = f" --protocol {name} --epochs {most_epochs(spec, fixed, epochs)}"
+    settings = {name: value for name, value in {**fixed, **tuned.settings}.items() if name != "epochs"}
+    chosen = "".join(f" --set {name}={value}" for name, value in settings.items())
     return f"posrec train {folder} --model {model} --out runs/tuned{protocol}{chosen}"
 
 

@@ -25,7 +25,6 @@ from posrec.training.settings import Settings
 
 CHECKPOINT_SECONDS = 600
 READ_SECONDS = 0.5  # how often losses are copied from a GPU, which makes the CPU wait for it
-CHOSEN_BY = "mrr@20"
 
 
 @dataclass
@@ -104,7 +103,7 @@ def train(
         while state.epoch < (stop_after or settings.epochs) and state.epochs_without_gain < settings.patience:
             train_epoch(runner, state, settings, checkpoint, progress, signals, log)
             if settings.protocol == "early-stop":
-                keep_if_best(model, data, state, run, device, progress, log)
+                keep_if_best(model, data, state, settings.choose_by, run, device, progress, log)
             checkpoint()
     if settings.protocol == "paper":
         save_tensors(run / WEIGHTS, model.saved_weights(), {})
@@ -170,6 +169,7 @@ def keep_if_best(
     model: SessionModel,
     data: PreparedDataset,
     state: TrainingState,
+    metric: str,
     run: Path,
     device: torch.device,
     progress: Progress,
@@ -177,13 +177,13 @@ def keep_if_best(
 ) -> None:
     """Save this epoch's weights if they rank the validation sessions better than those of all epochs before."""
     metrics = evaluate_on(model, data, data.validation, device, progress).metrics
-    if metrics[CHOSEN_BY] > state.best:
-        state.best, state.best_epoch, state.epochs_without_gain = metrics[CHOSEN_BY], state.epoch, 0
+    if metrics[metric] > state.best:
+        state.best, state.best_epoch, state.epochs_without_gain = metrics[metric], state.epoch, 0
         save_tensors(run / WEIGHTS, model.saved_weights(), {})
     else:
         state.epochs_without_gain += 1
     log.epoch(state.epoch, validation=metrics)
-    progress.message(f"epoch {state.epoch}: {CHOSEN_BY} {100 * metrics[CHOSEN_BY]:.2f} on validation")
+    progress.message(f"epoch {state.epoch}: {metric} {100 * metrics[metric]:.2f} on validation")
     progress.validated(state.epoch, metrics)
 
 

@@ -16,7 +16,7 @@ from posrec.io import read_json, write_json, write_text
 from posrec.models.base import SessionModel
 from posrec.progress import Progress
 from posrec.training.log import LOG
-from posrec.training.loop import CHOSEN_BY, TrainingState, train
+from posrec.training.loop import TrainingState, train
 from posrec.training.settings import Settings
 
 SELECTION = "selection"  # a folder inside the run, while the number of epochs is being chosen
@@ -63,4 +63,4 @@ def choose_epochs(
     state = train(build(), data, stopped_early, folder, device, progress, resume, resumable=resumable)
     lines = (folder / LOG).read_text(encoding="utf-8").splitlines()
     write_text(run / LOG, "".join(f'{{"part": "{SELECTION}", {line[1:]}\n' for line in lines))
-    write_json(run / CHOSEN, {"epochs": state.best_epoch, CHOSEN_BY: state.best})
+    write_json(run / CHOSEN, {"epochs": state.best_epoch, settings.choose_by: state.best})

@@ -9,7 +9,7 @@ from posrec.errors import InputError
 from posrec.training.losses import LOSSES
 
 CHOICES = {"protocol": ("paper", "early-stop", "refit"), "loss": LOSSES, "precision": ("auto", "fp32", "tf32", "bf16"),
-           "schedule": ("steps", "cosine")}  # fmt: skip
+           "schedule": ("steps", "cosine"), "choose_by": ("mrr@20", "recall@20", "ndcg@20")}  # fmt: skip
 # A comparison with a value that is not a number is false, so it is outside every range.
 RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "epochs": ("at least 1", lambda value: value >= 1),
@@ -32,7 +32,7 @@ class Settings:
     """The settings of training; docs/training.md describes each.
 
     Protocol `paper` trains for a fixed number of epochs on all training sessions. Protocol `early-stop` trains without
-    the latest tenth of the sessions, stops when `mrr@20` on that tenth has not improved for `patience` epochs, and
+    the latest tenth of the sessions, stops when `choose_by` on that tenth has not improved for `patience` epochs, and
     keeps the weights of the best epoch. Protocol `refit` chooses the number of epochs in the same way, and then trains
     on all training sessions for that number.
     """
@@ -53,6 +53,7 @@ class Settings:
     in_batch: bool = True  # ... in addition to the targets of the batch's other samples
     score_l2: float = 1.0  # bpr-max: weight of the negatives' squared scores
     precision: str = "auto"  # fp32, tf32, bf16; auto: tf32 on a GPU, fp32 on a CPU
+    choose_by: str = "mrr@20"  # early-stop, refit: the metric on validation by which the best epoch is chosen
     patience: int = 2
     seed: int = 0
 

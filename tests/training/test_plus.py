@@ -1,0 +1,93 @@
+"""Training posrec-plus: its loss, its learning rates, the weights of its samples, and runs that were stopped."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from posrec.data.dataset import PreparedDataset, collate
+from posrec.errors import InputError, RunStopped
+from posrec.fitting import fit_run
+from posrec.io import WEIGHTS, load_tensors
+from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
+from posrec.nn.batch import SessionBatch
+from posrec.progress import Progress, SilentProgress
+from posrec.testing import same
+from posrec.training.epoch import EpochRunner, make_optimizer
+from posrec.training.losses import chunked_softmax, full_softmax, losses_of
+from posrec.training.settings import Settings
+
+QUICK: dict[str, Any] = {"d": 16, "epochs": 3, "batch_size": 64, "learning_rate": 0.02, "max_length": 10}
+
+
+def fit(data: PreparedDataset, out: Path, progress: Progress | None = None, resume: bool = False, **changes: Any):
+    return fit_run(data, "posrec-plus", out, {**QUICK, **changes}, "cpu", resume, progress or SilentProgress())
+
+
+@pytest.mark.parametrize("softmax", [full_softmax, lambda items: chunked_softmax(items, chunk=5)])
+def test_the_loss_is_the_negative_log_probability(softmax: Any) -> None:
+    torch.manual_seed(0)
+    model = PosRecPlus(12, PosRecPlusConfig(d=8, max_length=9)).double().eval()
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.4)
+    batch, targets = SessionBatch.of([[1, 2, 1], [3], [4, 5]]), torch.tensor([2, 7, 12])  # one of the session, two not
+    losses = losses_of(softmax(12), model.encode(batch), targets)
+    assert torch.allclose(losses, -model.scores(batch).gather(1, targets[:, None] - 1)[:, 0])
+
+
+def test_ranking_losses_are_refused(small: PreparedDataset, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="loss=bpr: this model needs a softmax"):
+        fit(small, tmp_path / "run", loss="bpr")
+    assert not (tmp_path / "run").exists()
+
+
+def test_it_learns_and_a_run_stopped_in_the_middle_ends_with_the_same_weights(
+    small: PreparedDataset, tmp_path: Path
+) -> None:
+    run, evaluation = fit(small, tmp_path / "whole")
+    assert evaluation.metrics["recall@5"] > 0.5  # item i is mostly followed by item i + 1, of 60 items
+    log = [json.loads(line) for line in (run.path / "log.jsonl").read_text().splitlines()]
+    assert json.loads((run.path / "selection.json").read_text()).keys() == {"epochs", "ndcg@20"}
+    rates = [line["learning_rate"] for line in log if "learning_rate" in line and "part" not in line]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 0.1 * rates[0] or len(rates) < 3  # it falls along the cosine
+
+    class StopOnce(SilentProgress):
+        left = 5
+
+        def update(self, work: str, done: float, total: float, note: str = "") -> None:
+            self.left -= work.startswith("Epoch")
+            if self.left == 0:
+                signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(RunStopped):
+        fit(small, tmp_path / "cut", StopOnce())
+    fit(small, tmp_path / "cut", resume=True)
+    assert same(load_tensors(tmp_path / "cut" / WEIGHTS)[0], load_tensors(run.path / WEIGHTS)[0])
+
+
+def test_recent_samples_weigh_more(small: PreparedDataset) -> None:
+    config, settings = PosRecPlusConfig(d=8), Settings(recency=2.0, batch_size=50)
+    model = PosRecPlus(small.train_items, config)
+    optimizer = make_optimizer(model, settings, torch.device("cpu"))
+    runner = EpochRunner(model, optimizer, small.train, settings, torch.device("cpu"), small.train_items, 10)
+    order, count = runner.shuffle(0), len(small.train)
+    expected = torch.exp(-2.0 * (count - 1 - order.ids[:count]) / count)
+    assert torch.allclose(order.weights[:count], expected)
+    assert order.weights[count:].sum() == 0
+    newest, oldest = order.weights[order.ids == count - 1], order.weights[:count][order.ids[:count] == 0]
+    assert float(newest / oldest) == pytest.approx(torch.e**2, rel=0.01)
+
+
+def test_a_sample_knows_when_its_target_was_clicked(small: PreparedDataset) -> None:
+    part = small.train.part(3, 9)  # sessions in the middle: moments count from the part's own first click
+    ids = torch.arange(len(part))
+    targets = collate(part, ids, 10).targets
+    moments = part.moments(ids)
+    places = (moments * part.clicks).round().long()
+    assert torch.equal(part.items[part.offsets[0] + places].long(), targets)
+    assert bool((moments.diff() > 0).all())
+    assert 0 < float(moments[0]) < float(moments[-1]) < 1

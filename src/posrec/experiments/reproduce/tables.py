@@ -125,17 +125,19 @@ def make_table(
     return Table(experiment, dataset, tuple(lines), tuple(find_differences(lines, pairs, data)))
 
 
-def find_differences(lines: Sequence[Line], pairs: Pairs, data: PreparedDataset) -> list[Finding]:
-    """Test the pairs of which both rows have results; Holm's correction covers all pairs and both metrics."""
+def find_differences(
+    lines: Sequence[Line], pairs: Pairs, data: PreparedDataset, metrics: Sequence[str] = TESTED
+) -> list[Finding]:
+    """Test the pairs of which both rows have results; Holm's correction covers all pairs and metrics."""
     by_label = {line.row.label: line for line in lines if line.results}
     mean_gains: dict[tuple[str, str], Tensor] = {}  # by row and metric, [samples]
     for label in dict.fromkeys(label for pair in pairs for label in pair):
         if label in by_label:
             ranks = [torch.from_numpy(result.ranks()) for result in by_label[label].results]
-            for metric in TESTED:
+            for metric in metrics:
                 name, _, k = metric.partition("@")
                 mean_gains[label, metric] = torch.stack([gains(one, name, int(k)) for one in ranks]).mean(0)
-    tested = [(first, second, metric) for first, second in pairs for metric in TESTED
+    tested = [(first, second, metric) for first, second in pairs for metric in metrics
               if first in by_label and second in by_label]  # fmt: skip
     sessions = session_of_samples(data.test)
     found = []

@@ -1,5 +1,6 @@
 """Several models on one dataset: trained with the same settings, ranked on the same samples, tested pair by pair."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
@@ -55,8 +56,12 @@ def compare(
     settings: dict[str, Any] | None = None,
     device: str = "auto",
     progress: Progress | None = None,
+    own_settings: Mapping[str, dict[str, Any]] | None = None,
 ) -> ComparisonResult:
-    """Train and evaluate each model into `out/<model>`; write `comparison.json` and `report.html`."""
+    """Train and evaluate each model into `out/<model>`; write `comparison.json` and `report.html`.
+
+    `settings` are for every trained model, `own_settings` for the model of that name on top.
+    """
     names = [model.rpartition(":")[2] for model in models]  # my_model.py:MINE is called MINE
     if len(set(names)) < 2 or len(set(names)) < len(names):
         raise InputError(f"--models {','.join(models)}: name at least two different models, separated by commas")
@@ -65,7 +70,7 @@ def compare(
     evaluations: dict[str, Evaluation] = {}
     for name, model, spec in zip(names, models, specs, strict=True):
         progress.message(f"{name}:")
-        own = {} if not spec.is_trained else settings
+        own = {} if not spec.is_trained else {**(settings or {}), **(own_settings or {}).get(name, {})}
         evaluations[name] = fit_run(data, model, out / name, own, device, progress=progress)[1]
     result = compare_rankings(evaluations, data)
     write_json(out / "comparison.json", {"dataset": data.fingerprint, **asdict(result)})

@@ -151,6 +151,8 @@ def few_samples(data: PreparedDataset, options: RecipeOptions) -> str:
     """What to say about a small dataset: how small it is, and what to change."""
     removed = max(data.manifest["steps"], key=lambda step: int(step["removed_clicks"]))
     advice = "use a longer log"
+    if data.manifest["log"]["target_events"]:
+        advice += ", name more kinds with --target-events"
     if removed["removed_clicks"]:
         advice += (f", or lower --min-support (now {options.min_support}) or --min-length (now {options.min_length}): "
                    f"the step '{removed['step']}' removed {removed['removed_clicks']:,} clicks")  # fmt: skip

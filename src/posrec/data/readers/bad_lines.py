@@ -73,8 +73,10 @@ class BadLines:
         if self.count == 1:
             line = self.first[0]
             return InputError(f"{line}; {line.advice}\nOr {skip} the {line.unit} out.")
-        found = f"the first {REPORTED}" if self.count == REPORTED else f"{self.count}"
-        return InputError(f"{found} broken lines; fix or remove them, or {skip} them out:\n{listed(self.first)}")
+        found, which = f"{self.count} lines are broken", ""
+        if self.count == REPORTED:  # there may be more
+            found, which = "the log has broken lines", f" The first {REPORTED}:"
+        return InputError(f"{found}; fix or remove them, or {skip} them out.{which}\n{listed(self.first)}")
 
 
 def write_bad_lines(path: Path, logs: Sequence[BadLines]) -> bool:

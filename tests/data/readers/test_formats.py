@@ -97,7 +97,7 @@ def test_retailrocket_reads_views_of_visitors(tmp_path: Path) -> None:
     parsed = READERS["retailrocket"]([log], LogOptions(), progress)
     assert (rows(parsed.clicks), parsed.by_user) == (CLICKS, True)
     assert progress.messages == [
-        "events in column 'event': view 4, transaction 1, addtocart 1; view read (choose with --events)"
+        "events in column 'event': view 4, addtocart 1, transaction 1; view read (choose with --events)"
     ]
     assert read("retailrocket", log, events=["transaction", "view"]) == [*CLICKS, ("9", "5", T)]
 

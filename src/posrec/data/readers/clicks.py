@@ -145,7 +145,7 @@ class ClickCollector:
         clicks = self.clicks()
         self.events.report(self.rows, len(clicks), self.progress)
         self.bad_lines.finish(self.rows, self.progress)
-        return ParsedLog(clicks, by_user, dict(self.events.counts.most_common()), self.bad_lines)
+        return ParsedLog(clicks, by_user, self.events.ordered(), self.bad_lines)
 
 
 def session_id(columns: tuple[str, ...]) -> pl.Expr:

@@ -43,9 +43,13 @@ class EventKinds:
             columns.append(event.is_in(self.targets).fill_null(False).alias("target"))
         return columns
 
+    def ordered(self) -> dict[str, int]:
+        """The kinds with their counts, the most frequent first."""
+        return dict(sorted(self.counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
     def described(self) -> str:
-        """'view 1,234, cart 55': the most frequent first."""
-        shown = [f"{kind or 'empty'} {count:,}" for kind, count in self.counts.most_common(20)]
+        """'view 1,234, cart 55'."""
+        shown = [f"{kind or 'empty'} {count:,}" for kind, count in list(self.ordered().items())[:20]]
         return ", ".join(shown) + (", ..." if len(self.counts) > 20 else "")
 
     def report_so_far(self, progress: Progress) -> None:

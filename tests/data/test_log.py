@@ -1,4 +1,4 @@
-"""Where a log comes from (standard input, tables), who its sessions are (composite keys, users), and what is warned of."""
+"""Where a log comes from (standard input, tables), what its sessions are (composite keys, users), and warnings."""
 
 import gzip
 import io
@@ -202,7 +202,6 @@ def test_events_of_visitors_read_as_a_log_of_ones_own(tmp_path: Path) -> None:
     own = write_lines(tmp_path / "own.csv", [EVENTS[0].replace("visitorid", "guest"), *EVENTS[1:]])
     named = prepared(write_lines(tmp_path / "r.csv", EVENTS), tmp_path / "a", min_support=1, no_test=True)
     assert named.manifest["format"] == "retailrocket"
-    ours = prepared(
-        own, tmp_path / "b", user_column="guest", time_unit="ms", events="view", min_support=1, no_test=True
-    )
+    options = {"user_column": "guest", "time_unit": "ms", "events": "view", "min_support": 1, "no_test": True}
+    ours = prepared(own, tmp_path / "b", **options)
     assert ours.fingerprint == named.fingerprint

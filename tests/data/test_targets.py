@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import posrec
@@ -53,13 +53,16 @@ def with_kinds(clicks: list[Click]) -> list[tuple[Any, ...]]:
         },
     ),
 )
+@example(small_shop(), {"min_support": 1})
+@example(small_shop(), {"min_support": 1, "drop_repeats": True, "max_length": 3, "gap": 1500, "fraction": "3/4"})
+@example(list(reversed(small_shop())), {"min_support": 1, "no_test": True})
 def test_every_click_keeps_its_weight_and_its_kind(
     tmp_path: Path, clicks: list[Click], options: dict[str, Any]
 ) -> None:
     rows = with_kinds(clicks)
     try:
-        data = prepared(tmp_path, rows, event_weights=WEIGHTS, target_events=["kind1", "kind2", "kind3"], **options)
         bare = prepared(tmp_path, rows, **options)
+        data = prepared(tmp_path, rows, event_weights=WEIGHTS, target_events=["kind1", "kind2", "kind3"], **options)
     except InputError as error:
         assert "nothing is left" in str(error)  # noqa: PT017
         return
@@ -79,7 +82,7 @@ def test_every_click_keeps_its_weight_and_its_kind(
     assert data.target_weights.tolist() == expected
     assert (data.target_weights.dtype, bare.target_weights) == (np.float32, None)
     _, target = data.train.locate(torch.arange(len(data.train)))
-    assert {float(weight) for weight in data.target_weights[target]} <= {3.0, 4.0, 5.0}
+    assert {float(weight) for weight in data.target_weights[target.numpy()]} <= {3.0, 4.0, 5.0}
     counts = data.manifest["counts"]
     assert (counts["train_samples"], counts["test_samples"]) == (len(data.train), len(data.test))
     assert stats(data)["fingerprint"] == data.fingerprint != bare.fingerprint

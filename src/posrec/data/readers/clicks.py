@@ -73,15 +73,17 @@ class ClickCollector:
     def check(self, rows: pl.DataFrame) -> CheckedRows:
         """`rows` has the columns session, item, time and, if there is one, event, all as in the file."""
         events = rows["event"] if "event" in rows.columns else None
-        lost_event = False
+        lost_event, others = False, 0
         if events is not None and self.events.read:
             # A truncated line has lost its event. That is an error, unlike an event that was not asked for.
             lost_event = events.null_count() > 0
             wanted = events.is_in(self.events.read).fill_null(False)
+            others = len(rows) - int(wanted.sum())
+            if lost_event:  # in a blank line too, which is not a row
+                others -= int(rows.filter(events.is_null()).select(blank_rows(rows)).to_series().sum())
             numbers, rows = wanted.arg_true(), rows.filter(wanted)
         else:
             numbers = pl.int_range(len(rows), eager=True)
-        others = (len(events) if events is not None else len(rows)) - len(rows)
         clicks = rows.select(
             pl.col("session").cast(pl.String).cast(self.session_type),
             pl.col("item").cast(pl.String).cast(self.item_type),
@@ -114,7 +116,7 @@ class ClickCollector:
             bad |= column
         if not bad.any():
             return CheckedRows(clicks, [], {}, lost_event, others + len(rows), events)
-        blank = rows.select(pl.all_horizontal(is_blank(name) for name in rows.columns)).to_series()
+        blank = rows.select(blank_rows(rows)).to_series()
         bad_times = {role: set(rows[role].filter(column).cast(pl.String)) for role, column in unread.items()}
         bad_rows = numbers.filter(bad & ~blank).to_list()
         return CheckedRows(clicks.filter(~bad), bad_rows, bad_times, True, others + int((~bad).sum()), events)
@@ -168,14 +170,15 @@ def bad_id(column: str) -> pl.Expr:
     return text.is_null() | (text == "") | text.str.contains(f"^{NEGATIVE.pattern}$")
 
 
-def is_blank(column: str) -> pl.Expr:
-    return pl.col(column).cast(pl.String).str.strip_chars().fill_null("") == ""
+def blank_rows(rows: pl.DataFrame) -> pl.Expr:
+    """Whether a row holds nothing, as a blank line does."""
+    return pl.all_horizontal(pl.col(rows.columns).cast(pl.String).str.strip_chars().fill_null("") == "")
 
 
 def id_fault(value: object) -> str | None:
     """What is wrong with an id, for an error message; None if nothing is."""
-    if value is None or str(value) == "":
+    if value is None or value == "":
         return "is missing"
-    if NEGATIVE.fullmatch(str(value)):
+    if str(value)[0] == "-" and NEGATIVE.fullmatch(str(value)):
         return f"is {value}, and an id can't be negative"
     return None

@@ -4,7 +4,9 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -18,14 +20,14 @@ from posrec.errors import InputError
 from posrec.progress import Progress
 
 STRAY_QUOTE = "the lines can't be separated; look for a double quote that is never closed or is inside a field"
+SHOWN_CHARACTERS = 80  # of a value in a message
 # How a time can be written, for error messages.
 TIMES = (
     "write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds, or describe it with --time-format"
 )
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """The fields of a line, or of several lines where a quoted field contains line breaks."""
 
     line: int  # of the file; the first, if there are several
@@ -152,25 +154,46 @@ class TextBlocks:
         text = lines[record.line - block.first_line].decode("utf-8", errors="replace").rstrip("\r")
         return BadLine(str(block.path), record.line, reason, text, advice or "fix or remove the line")
 
+    @cached_property
+    def id_places(self) -> list[tuple[int, str, str]]:
+        """(place in the record, role, name) of every id."""
+        return [(self.names.index(name), role, name) for role, name in self.columns.ids()]
+
+    @cached_property
+    def time_places(self) -> list[tuple[int, str, str]]:
+        named = {"time": self.columns.time, "date": self.columns.date}
+        return [(self.names.index(name), role, name) for role, name in named.items() if name is not None]
+
+    @cached_property
+    def event_place(self) -> int | None:
+        return self.names.index(self.columns.event) if self.columns.event is not None and self.events else None
+
     def fault(self, record: list[str], bad_times: BadTimes) -> tuple[str, str] | None:
         """What is wrong with a line and what to do about it; None if nothing is."""
         fix = "fix or remove the line"
-        if not any(field.strip() for field in record):
-            return None
         if len(record) != len(self.names):
+            if not any(field.strip() for field in record):
+                return None
             between = DELIMITERS.get(self.layout.delimiter, repr(self.layout.delimiter))
             return f"{len(record)} fields where {len(self.names)} are expected, {between} between them", fix
-        fields = dict(zip(self.names, record, strict=True))
-        if self.columns.event is not None and self.events and fields[self.columns.event] not in self.events:
+        if self.event_place is not None and record[self.event_place] not in self.events:
             return None
-        for role, name in self.columns.ids():
-            if fault := id_fault(fields[name]):
-                return f"the {role} (column {name!r}) {fault}", fix
-        for role in ("time", "date"):
-            name = getattr(self.columns, role)
-            if name is not None and (fields[name] == "" or fields[name] in bad_times.get(role, ())):
-                if parse_text(pl.Series([fields[name]], dtype=pl.String)).null_count() == 0:
-                    same = "write all times in one way"
-                    return f"{fields[name]!r} in column {name!r} is not a number, unlike the times before it", same
-                return f"{fields[name]!r} in column {name!r} is not a time", TIMES
+        for place, role, name in self.id_places:
+            if fault := id_fault(record[place]):
+                return (f"the {role} (column {name!r}) {fault}", fix) if any(map(str.strip, record)) else None
+        for place, role, name in self.time_places:
+            if record[place] == "" or record[place] in bad_times.get(role, ()):
+                shown = f"{shortened(record[place])} in column {name!r}"
+                if is_iso(record[place]):
+                    return f"{shown} is not a number, unlike the times before it", "write all times in one way"
+                return f"{shown} is not a time", TIMES
         return None
+
+
+def shortened(text: str) -> str:
+    return repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...")
+
+
+def is_iso(text: str) -> bool:
+    """Whether a text that was not read as a time is one; then the times around it are numbers."""
+    return text.strip()[:4].isdigit() and parse_text(pl.Series([text], dtype=pl.String)).null_count() == 0

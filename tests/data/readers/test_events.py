@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from posrec.data.readers import READERS
@@ -65,6 +66,18 @@ def test_a_format_with_a_default_reads_what_is_named_too(tmp_path: Path) -> None
     log = write_lines(tmp_path / "log.csv", [*EVENTS, "99,1,transaction,3,7", "99,1,addtocart,3,"])
     parsed = READERS["retailrocket"]([log], LogOptions.parse({"target_events": "transaction"}), RecordingProgress())
     assert (len(parsed.clicks), parsed.clicks["target"].sum()) == (31, 1)
+
+
+def test_kinds_of_any_type_in_a_table(tmp_path: Path) -> None:
+    columns = {"session": [1, 1, 1], "item": [1, 2, 1], "time": [1, 2, 3]}
+    table = tmp_path / "log.parquet"
+    for kinds in ([3, 4, 4], pl.Series(["3", "4", "4"], dtype=pl.Categorical)):
+        pl.DataFrame({**columns, "event": kinds}).write_parquet(table)
+        parsed = READERS["parquet"]([table], LogOptions.parse({"events": "4"}), RecordingProgress())
+        assert (parsed.clicks["item"].to_list(), parsed.events) == (["2", "1"], {"4": 2, "3": 1})
+    pl.DataFrame({**columns, "event": [["view"], [], ["cart"]]}).write_parquet(table)
+    parsed = READERS["parquet"]([table], LogOptions(), RecordingProgress())
+    assert (len(parsed.clicks), parsed.events) == (3, {})
 
 
 def test_a_column_with_another_role_is_not_taken_for_the_kinds(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ class ClickCollector:
 
     def check(self, rows: pl.DataFrame) -> CheckedRows:
         """`rows` has the columns session, item, time and, if there is one, event, all as in the file."""
-        events = rows["event"] if "event" in rows.columns else None
+        events = rows["event"].cast(pl.String) if "event" in rows.columns else None
         lost_event, others = False, 0
         if events is not None and self.events.read:
             # A truncated line has lost its event. That is an error, unlike an event that was not asked for.

@@ -1,6 +1,7 @@
 """Parquet tables with any column types, read batch by batch; and tables that are in memory already."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -30,13 +31,15 @@ def read_frames(
     by_user, before = False, 0
     total = sum(frame.select(pl.len()).collect().item() for _, frame in frames)
     for path, frame in frames:
-        columns = choose_columns(path, frame.collect_schema().names(), options, progress)
+        types = frame.collect_schema()
+        columns = choose_columns(path, types.names(), options, progress)
+        if columns.event is not None and types[columns.event].is_nested() and not options.needs_events:
+            columns = replace(columns, event=None)  # a list or struct that only has the name of a column of kinds
         collector.events.column = columns.event
         by_user |= columns.by_user
         used = [*columns.session, *columns.one_each().values()]
         # Tables that passed through pandas write missing numbers as NaN.
-        schema = frame.select(used).collect_schema()
-        rows = frame.select(pl.col(name).fill_nan(None) if schema[name].is_float() else pl.col(name) for name in used)
+        rows = frame.select(pl.col(name).fill_nan(None) if types[name].is_float() else pl.col(name) for name in used)
         first = 0
         try:
             for batch in rows.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):

@@ -32,9 +32,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clicks = [(session[1:], item[1:], time) for session, item, time in small_shop(300)]
     days = [datetime.fromtimestamp(time / 1000, UTC) for _, _, time in clicks]
     write_log(folder / "clicks.csv", clicks)
-    write_log(folder / "users.csv", clicks, "user_id,item_id,timestamp")
+    write_log(folder / "users.csv", clicks, "customer,item_id,timestamp")
     write_lines(folder / "visits.txt", ["visit;sku;at", *(f"{s};{i};{t}" for s, i, t in clicks)])
-    write_lines(folder / "actions.csv", ["session,item,time,action", *(f"{s},{i},{t},view" for s, i, t in clicks)])
+    kinds = ("view", "cart", "purchase")
+    actions = [f"{s},{i},{t},{kinds[number % 3]}" for number, (s, i, t) in enumerate(clicks)]
+    write_lines(folder / "actions.csv", ["session,item,time,action", *actions])
+    exported = [f'{{"user_pseudo_id": "{s}.5", "ga_session_id": {s}, "item_id": "{i}", "event_timestamp": {t}, '
+                f'"event_name": "view_item"}}' for s, i, t in clicks]  # fmt: skip
+    write_lines(folder / "ga4.jsonl", exported)
     write_lines(folder / "items.csv", ["id,title", "1,Tent"])
     columns = {name: [click[place] for click in clicks] for place, name in enumerate(("visit", "sku", "time"))}
     pl.DataFrame(columns).write_parquet(folder / "clicks.parquet")

@@ -63,7 +63,7 @@ def fit(
     """
     with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
         run, outcome = fit_run(data, model, Path(folder) / "run", settings, device, progress=progress, resumable=False)
-    return Recommender(replace(run, metrics=outcome.as_json()), device)
+    return Recommender(replace(run, metrics=outcome.as_json() if outcome.metrics else None), device)
 
 
 def fit_run(
@@ -77,7 +77,7 @@ def fit_run(
     track: bool = False,
     resumable: bool = True,
 ) -> tuple[Run, Evaluation]:
-    """Train a model, evaluate it on the test part, and write everything into a run folder.
+    """Train a model, evaluate it on the test part if there is one, and write everything into a run folder.
 
     Args:
         data: the dataset, from `posrec.prepare` or `posrec.load`.
@@ -91,7 +91,7 @@ def fit_run(
         resumable: save checkpoints.
 
     Returns:
-        The run, and its evaluation on the test part.
+        The run, and its evaluation on the test part; without metrics if the dataset has no test part.
 
     Raises:
         InputError: if an argument is not valid, or if `out` exists and can't be resumed.
@@ -102,6 +102,11 @@ def fit_run(
     spec, torch_device, path = find_spec(model), choose_device(device), Path(out)
     model_config, training = split_settings(settings or {}, spec.config(), Settings(**spec.settings))
     training.check()
+    if spec.is_trained and training.protocol != "paper" and not len(data.validation):
+        raise InputError(
+            f"the validation part of {data.path} has no samples, and protocol {training.protocol} needs some; "
+            "use --protocol paper, or prepare a longer log"
+        )
     if track:
         check_tracking()
     with out_of_memory_hint(advice(spec, model_config, training)):
@@ -126,6 +131,9 @@ def fit_run(
             else:
                 raise InputError(f"{type(network).__name__} must be a subclass of SessionModel or CountingModel")
         run = load_run(path, spec)
+        if not data.test.sessions:
+            progress.message(f"{data.path} has no test part, so the run was not evaluated")
+            return run, Evaluation({}, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
         return run, evaluate_run(run, data, device, progress)
 
 
@@ -167,8 +175,9 @@ def evaluate_run(run: Run, data: PreparedDataset, device: str = "auto", progress
         The metrics, and the rank of every test target.
 
     Raises:
-        InputError: if the dataset has other items than the run.
+        InputError: if the dataset has other items than the run, or no test part.
     """
+    data.require_test_part()
     if run.config["dataset"] != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
         raise InputError(f"{run.path} was trained on other items than {data.path} has; evaluate it on its own dataset")
     outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress or Progress())

@@ -52,7 +52,9 @@ def test_sessions_that_repeat_an_item(sessions: list[list[int]]) -> None:
 
 @given(lengths_strategy)
 def test_lengths(lengths: list[int]) -> None:
-    assert sample_clicks(torch.tensor(lengths)) == sum(sum(range(2, length + 1)) for length in lengths)
+    assert sample_clicks(dataset([[1] * length for length in lengths])) == sum(
+        sum(range(2, length + 1)) for length in lengths
+    )
     histogram = length_histogram(torch.tensor(lengths))
     assert sum(histogram.values()) == len(lengths)
     assert histogram["6-7"] == sum(length in (6, 7) for length in lengths)

@@ -89,7 +89,12 @@ def test_a_wrong_delimiter(tmp_path: Path) -> None:
     refused(tmp_path, tabs, "--format", "csv", says=["b.csv, line 1", "separated by a tab: pass --delimiter '\\t'"])
     dat = write_lines(tmp_path / "c.dat", [line.replace(",", ";") for line in YOOCHOOSE])
     refused(
-        tmp_path, dat, "--format", "yoochoose", says=["c.dat, line 1: 1 fields where 4 are expected, a comma between"]
+        tmp_path,
+        dat,
+        "--format",
+        "yoochoose",
+        says=["c.dat, line 1: 1 fields where 4 are expected, a comma between", "c.dat, line 10: 1 fields"],
+        lines=11,
     )
     views = write_lines(tmp_path / "d.csv", [line.replace(";", ",") for line in VIEWS])
     refused(
@@ -149,7 +154,7 @@ def test_damaged_parquet(tmp_path: Path) -> None:
 def test_bad_rows_of_parquet(tmp_path: Path, column: str, values: list[object], says: str) -> None:
     columns = {"session": [1, 1], "item": [1, 2], "time": [1, 2], column: values}
     pl.DataFrame(columns).write_parquet(tmp_path / "a.parquet")
-    refused(tmp_path, tmp_path / "a.parquet", "--format", "parquet", says=[says])
+    refused(tmp_path, tmp_path / "a.parquet", "--format", "parquet", says=[says], lines=3)
 
 
 def test_a_text_among_times_that_are_numbers(tmp_path: Path) -> None:
@@ -211,7 +216,7 @@ def test_files_that_are_not_logs_at_all(tmp_path: Path) -> None:
     refused(tmp_path, log, "--format", "csv", says=["a.csv, line 1"])
     log.write_bytes(os.urandom(4096))
     for format in ("csv", "yoochoose", "otto", "sessions", "parquet", "srgnn", "diginetica", "recbole"):
-        refused(tmp_path, log, "--format", format, says=["a.csv"])
+        refused(tmp_path, log, "--format", format, says=["a.csv"], lines=11)
 
 
 def test_a_recipe_that_leaves_nothing(tmp_path: Path) -> None:

@@ -44,7 +44,22 @@ def test_an_output_folder_that_exists(tmp_path: Path) -> None:
         (["--recipe", "paper", "--drop-repeats"], ["are options of --recipe clean"]),
         (["--recipe", "paper", "--test-share", "0.3"], ["are options of --recipe clean"]),
         (["--time-unit", "min"], ["time unit 'min' is not known; choose one of s, ms, us, ns"]),
-        (["--event-column", "item_id"], ["name the types to read with --events"]),
+        (["--event-column", "item_id"], ["'item_id' can't be both the item and the event"]),
+        (["--event-column", "kind"], ["no column 'kind' (--event-column)"]),
+        (["--event-weights", "view"], ["--event-weights 'view' is not kind=weight; write e.g. view=1,cart=3"]),
+        (["--event-weights", "view=much"], ["--event-weights 'view=much' is not kind=weight"]),
+        (["--event-weights", "view=0"], ["the weight of 'view' must be more than 0 and at most 1,000, not 0"]),
+        (["--event-weights", "view=nan"], ["the weight of 'view' must be more than 0 and at most 1,000, not nan"]),
+        (["--event-weights", "view=2"], ["no column that looks like the event", "--event-column"]),
+        (["--target-events", "buy", "--events", "view"], ["--target-events names 'buy', which --events does not read"]),
+        (["--user-column", "session_id", "--session-column", "x"], ["pass --session-column twice"]),
+        (["--time-format", "dd.mm.yyyy"], ["--time-format 'dd.mm.yyyy' does not describe a date and time; write e.g."]),
+        (["--time-format", "%H:%M"], ["--time-format '%H:%M' does not describe a date and time"]),
+        (["--time-format", "%Y", "--time-unit", "s"], ["pass one of them"]),
+        (["--bad-lines", "keep"], ["--bad-lines must be one of stop, skip, not 'keep'"]),
+        (["--bad-lines-limit", "2"], ["--bad-lines-limit must be between 0 and 1, not 2.0"]),
+        (["--no-test", "--test-days", "3"], ["--no-test leaves no test part", "--test-days"]),
+        (["--no-test", "--test", "LOG"], ["--test names an existing split, which is kept as it is"]),
         (["--test", "LOG", "--min-support", "3"], ["--test names an existing split, which is kept as it is"]),
         (["--test", "LOG", "--recipe", "paper"], ["--test names an existing split, which is kept as it is"]),
     ],
@@ -75,8 +90,8 @@ def test_unknown_formats_and_options_that_a_format_ignores(tmp_path: Path) -> No
 def test_mistyped_options_exit_with_2(tmp_path: Path) -> None:
     log = write_log(tmp_path / "a.csv", small_shop())
     for arguments in (
-        ["--out", tmp_path / "o"],
         ["--format", "csv"],
+        ["--format", "--out", tmp_path / "o"],
         ["--format", "csv", "--out", tmp_path / "o", "--gpa", "3m"],
     ):
         done = command("prepare", log, *arguments)
@@ -101,12 +116,13 @@ def test_stats_of_a_folder_that_is_not_a_dataset_or_is_damaged(tmp_path: Path) -
     assert (done.code, "test_items.npy can't be read" in done.err) == (2, True)
 
 
-def test_the_message_is_the_last_line(tmp_path: Path) -> None:
+def test_the_message_comes_last(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "a.csv", changed([HEADER, *GOOD], 40, "s1,i1,yesterday"))
     done = command("prepare", log, "--format", "csv", "--out", tmp_path / "out", "--time-unit", "ms")
     assert done.code == 2
-    assert done.err.splitlines()[-1] == (
-        f"error: {log}, line 40: 'yesterday' in column 'timestamp' is not a time; "
-        "write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds"
-    )
+    assert done.err.splitlines()[-2:] == [
+        f"error: {log}, line 40: 'yesterday' in column 'timestamp' is not a time; write ISO 8601 "
+        "(2026-01-31T12:00:00Z) or a number of seconds or milliseconds, or describe it with --time-format",
+        "Or pass --bad-lines skip to leave the line out.",
+    ]
     assert listed(tmp_path) == ["a.csv"]

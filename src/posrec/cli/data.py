@@ -10,11 +10,18 @@ from posrec.cli.printing import Json, Threads, console, show
 
 
 def prepare(
-    source: Annotated[list[str], typer.Argument(help="The click log: files or a quoted glob, plain, gzip or zstd.")],
-    format: Annotated[
-        str, typer.Option(help="yoochoose diginetica retailrocket otto recbole csv parquet sessions srgnn")
+    source: Annotated[
+        list[str],
+        typer.Argument(help="The click log: files or a quoted glob, plain, gzip or zstd; - is standard input."),
     ],
     out: Annotated[Path, typer.Option(help="The folder to create.")],
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="csv tsv jsonl parquet sessions yoochoose diginetica retailrocket otto recbole srgnn. Concluded from "
+            "the file, and reported, if not given."
+        ),
+    ] = None,
     test: Annotated[
         str | None, typer.Option(help="The test part of an existing split, which is kept as it is.")
     ] = None,
@@ -25,8 +32,15 @@ def prepare(
         str | None, typer.Option(help="clean (for your own log) or paper (the published preprocessing).")
     ] = None,
     session_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="csv, tsv, jsonl, parquet, recbole: the column of the session id. Guessed, and reported, if not "
+            "given. May be given again for a session that several columns identify."
+        ),
+    ] = None,
+    user_column: Annotated[
         str | None,
-        typer.Option(help="csv, parquet, recbole: the column of the session id. Guessed, and reported, if not given."),
+        typer.Option(help="The column of the user id, for a log without sessions: see --gap."),
     ] = None,
     item_column: Annotated[str | None, typer.Option(help="Likewise for the item id.")] = None,
     time_column: Annotated[str | None, typer.Option(help="Likewise for the time.")] = None,
@@ -34,14 +48,37 @@ def prepare(
         str | None,
         typer.Option(help="The unit of times that are numbers: s, ms, us or ns. Guessed, and reported, if not given."),
     ] = None,
+    time_format: Annotated[
+        str | None, typer.Option(help="The layout of times that are neither numbers nor ISO: '%d.%m.%Y %H:%M:%S'.")
+    ] = None,
     delimiter: Annotated[
         str | None, typer.Option(help="The character between the fields of a csv file. [default: a comma]")
     ] = None,
     event_column: Annotated[str | None, typer.Option(help="The column of the event type.")] = None,
-    events: Annotated[str | None, typer.Option(help="The event types to read, e.g. view,click.")] = None,
-    gap: Annotated[
-        str | None, typer.Option(help="Split a user's clicks into sessions after this much inactivity, e.g. 30m.")
+    events: Annotated[
+        str | None, typer.Option(help="The event types to read, e.g. view,click. All, and listed, if not given.")
     ] = None,
+    event_weights: Annotated[
+        str | None,
+        typer.Option(help="How much a target of each type counts in training, e.g. view=1,cart=3,purchase=5."),
+    ] = None,
+    target_events: Annotated[
+        str | None, typer.Option(help="Predict only clicks of these event types, e.g. purchase.")
+    ] = None,
+    bad_lines: Annotated[
+        str | None,
+        typer.Option(help="stop at broken lines, or skip them and write them to OUT.bad-lines.jsonl. [default: stop]"),
+    ] = None,
+    bad_lines_limit: Annotated[
+        float | None, typer.Option(help="skip: stop if more than this share of the lines is broken. [default: 0.01]")
+    ] = None,
+    gap: Annotated[
+        str | None,
+        typer.Option(help="Split clicks into sessions after this much inactivity. [default: 30m for a log of users]"),
+    ] = None,
+    no_test: Annotated[
+        bool, typer.Option("--no-test", help="Use every session for training; nothing can be evaluated.")
+    ] = False,
     test_days: Annotated[float | None, typer.Option(help="Test on the sessions of the last N days of the log.")] = None,
     test_share: Annotated[
         float | None,
@@ -63,7 +100,7 @@ def prepare(
 ) -> None:
     """Turn a click log into a prepared dataset.
 
-    Example: posrec prepare clicks.csv --format csv --out shop
+    Example: posrec prepare clicks.csv --out shop
     """
     from posrec.cli.tables import account_table, counts_line
     from posrec.data.prepare import prepare
@@ -72,10 +109,13 @@ def prepare(
     with TerminalProgress() as progress:
         data = prepare(
             source, format, out, test=test, items=items, recipe=recipe, overwrite=overwrite, progress=progress,
-            session_column=session_column, item_column=item_column, time_column=time_column, time_unit=time_unit,
+            session_column=session_column or None, user_column=user_column, item_column=item_column,
+            time_column=time_column, time_unit=time_unit, time_format=time_format,
             delimiter="\t" if delimiter == "\\t" else delimiter, event_column=event_column, events=events or None,
-            gap=gap, test_days=test_days, test_share=test_share, fraction=fraction, min_support=min_support,
-            min_length=min_length, drop_repeats=drop_repeats, max_length=max_length,
+            event_weights=event_weights or None, target_events=target_events or None, bad_lines=bad_lines,
+            bad_lines_limit=bad_lines_limit, gap=gap, test_days=test_days, test_share=test_share, no_test=no_test,
+            fraction=fraction, min_support=min_support, min_length=min_length, drop_repeats=drop_repeats,
+            max_length=max_length,
         )  # fmt: skip
     console.print(account_table(data.manifest["steps"]), "", counts_line(data.manifest), sep="\n")
     done = f"Prepared in [bold]{escape(str(out))}[/]. Look at it with: posrec stats {escape(str(out))}"

@@ -34,7 +34,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out from its checkpoint.")] = False,
     track: Annotated[bool, typer.Option("--track", help="Write RUN/tensorboard too; needs posrec[track].")] = False,
 ) -> None:
-    """Train a model and evaluate it on the test part.
+    """Train a model and evaluate it on the test part, if the dataset has one.
 
     Example: posrec train shop --out runs/first
     posrec train shop --model posrec --out runs/paper --set lambda2=0.5
@@ -51,7 +51,8 @@ def train(
     data = load(dataset)
     with TerminalProgress() as progress:
         run, evaluation = fit_run(data, model, out, chosen, device, resume, progress, track)
-    console.print(metrics_table({model: evaluation.metrics}, data.ceiling))
+    if evaluation.metrics:
+        console.print(metrics_table({model: evaluation.metrics}, data.ceiling))
     console.print(f"The run is in [bold]{escape(str(run.path))}[/].", highlight=False, soft_wrap=True)
 
 

@@ -31,8 +31,8 @@ def account_table(steps: list[dict[str, Any]]) -> Table:
 def counts_line(manifest: dict[str, Any]) -> str:
     """A prepared dataset in two lines."""
     counts = manifest["counts"]
-    parts = (f"{counts[f'{part}_samples']:,} {part} samples in {counts[f'{part}_sessions']:,} sessions"
-             for part in ("train", "test"))  # fmt: skip
+    parts = [f"{counts[f'{part}_samples']:,} {part} samples in {counts[f'{part}_sessions']:,} sessions"
+             if counts[f"{part}_sessions"] else f"no {part} part" for part in ("train", "test")]  # fmt: skip
     return f"{', '.join(parts)}; {counts['items']:,} items.\nFingerprint {manifest['fingerprint']}."
 
 

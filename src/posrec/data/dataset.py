@@ -2,7 +2,8 @@
 
 A training sample is a pair (session, end): the clicks before `end` and the click at it. Samples are counted, never
 copied: session s of n clicks gives the n - 1 ends 1..n-1. With `offsets[s]` clicks before it, it has `offsets[s] - s`
-samples before it, and sample i, where it belongs to session s, has its target at click `i + s + 1`.
+samples before it, and sample i, where it belongs to session s, has its target at click `i + s + 1`. If only some kinds
+of events are targets (`posrec prepare --target-events`), the targets are listed instead, and sample i has the i-th.
 """
 
 import hashlib
@@ -34,15 +35,25 @@ ARRAYS = {  # file -> type; the order is the fingerprint's
     "test_offsets": np.int64,
     "test_times": np.int64,
 }
+OPTIONAL_ARRAYS = {  # file -> type; each is written only if the options of `posrec prepare` ask for it
+    "train_weights": np.float32,
+    "train_targets": np.int64,
+    "test_targets": np.int64,
+}
 
 
 @dataclass(frozen=True)
 class SessionDataset:
-    """`items [clicks]` int32, `offsets [sessions + 1]` int64, and `times [sessions]` int64, when each session began."""
+    """`items [clicks]` int32, `offsets [sessions + 1]` int64, and `times [sessions]` int64, when each session began.
+
+    `targets [samples]` int64, if it is given, lists the index in `items` of each sample's target, in increasing order;
+    without it, every click but the first of a session is the target of a sample.
+    """
 
     items: Tensor
     offsets: Tensor
     times: Tensor
+    targets: Tensor | None = None
     sample_offsets: Tensor = field(init=False, repr=False)  # [sessions + 1] samples before each session
 
     def __post_init__(self) -> None:
@@ -51,7 +62,7 @@ class SessionDataset:
 
     def __len__(self) -> int:
         """The number of samples."""
-        return int(self.sample_offsets[-1])
+        return int(self.sample_offsets[-1]) if self.targets is None else len(self.targets)
 
     @property
     def sessions(self) -> int:
@@ -73,10 +84,23 @@ class SessionDataset:
         """The clicks of one session, oldest first; a view."""
         return self.items[self.offsets[number] : self.offsets[number + 1]]
 
+    def locate(self, sample_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """The session of each sample, [B], and the index in `items` of its target, [B].
+
+        >>> samples = SessionDataset(torch.tensor([1, 2, 3, 4, 5]), torch.tensor([0, 3, 5]), torch.tensor([0, 0]))
+        >>> samples.locate(torch.tensor([0, 1, 2]))
+        (tensor([0, 0, 1]), tensor([1, 2, 4]))
+        """
+        if self.targets is not None:
+            target = self.targets[sample_ids]
+            return torch.searchsorted(self.offsets, target, right=True) - 1, target
+        session = torch.searchsorted(self.sample_offsets, sample_ids, right=True) - 1
+        return session, self.offsets[0] + sample_ids + session + 1
+
     def clicks_before(self, sample_ids: Tensor) -> Tensor:
         """How many clicks come before the target of each sample, [B]."""
-        session = torch.searchsorted(self.sample_offsets, sample_ids, right=True) - 1
-        return sample_ids - self.sample_offsets[session] + 1
+        session, target = self.locate(sample_ids)
+        return target - self.offsets[session]
 
     def moments(self, sample_ids: Tensor) -> Tensor:
         """The share of all clicks that came before the target of each sample, [B]."""
@@ -85,10 +109,15 @@ class SessionDataset:
 
     def part(self, start: int, end: int) -> "SessionDataset":
         """Sessions start..end-1 over the same memory."""
-        return SessionDataset(self.items, self.offsets[start : end + 1], self.times[start:end])
+        targets = self.targets
+        if targets is not None:
+            first, after = torch.searchsorted(targets, self.offsets[[start, end]]).tolist()
+            targets = targets[first:after]
+        return SessionDataset(self.items, self.offsets[start : end + 1], self.times[start:end], targets)
 
     def to(self, device: torch.device | str) -> "SessionDataset":
-        return SessionDataset(self.items.to(device), self.offsets.to(device), self.times.to(device))
+        targets = None if self.targets is None else self.targets.to(device)
+        return SessionDataset(self.items.to(device), self.offsets.to(device), self.times.to(device), targets)
 
 
 def collate(dataset: SessionDataset, sample_ids: Tensor, max_length: int) -> SessionBatch:
@@ -98,8 +127,7 @@ def collate(dataset: SessionDataset, sample_ids: Tensor, max_length: int) -> Ses
     and GPU, and a CUDA graph can capture it. The top of this file explains how samples are numbered.
     """
     sample_ids = sample_ids.to(dataset.offsets)
-    session = torch.searchsorted(dataset.sample_offsets, sample_ids, right=True) - 1  # [B]
-    target = dataset.offsets[0] + sample_ids + session + 1  # [B] index of the target click
+    session, target = dataset.locate(sample_ids)  # [B], [B]
     lengths = (target - dataset.offsets[session]).clamp(max=max_length)  # [B]
     column = torch.arange(max_length, device=lengths.device)  # [L]
     inside = column < lengths[:, None]  # [B, L]
@@ -110,13 +138,26 @@ def collate(dataset: SessionDataset, sample_ids: Tensor, max_length: int) -> Ses
 
 @dataclass(frozen=True)
 class PreparedDataset:
-    """What `posrec prepare` writes: training and test sessions in order of time, and the vocabulary."""
+    """What `posrec prepare` writes: training and test sessions in order of time, and the vocabulary.
+
+    Attributes:
+        train: the training sessions.
+        test: the test sessions; none if the log was prepared with `--no-test`.
+        vocabulary: the ids of the items, with their titles and other columns.
+        manifest: the contents of manifest.json.
+        path: the folder.
+        target_weights: [clicks of `train`] float32, the weight of each training click by its kind of event
+            (`--event-weights`); None if no weights were given. Training multiplies the loss of a sample by the weight
+            of its target click, which is `target_weights[target]` for `session, target = train.locate(sample_ids)`.
+            The same holds for `fitting` and `validation`, since they are views of `train`.
+    """
 
     train: SessionDataset
     test: SessionDataset
     vocabulary: Vocabulary
     manifest: dict[str, Any]
     path: Path
+    target_weights: npt.NDArray[np.float32] | None = None
 
     @property
     def fitting(self) -> SessionDataset:
@@ -127,6 +168,14 @@ class PreparedDataset:
     def validation(self) -> SessionDataset:
         """The last tenth of the training sessions in time; a view of `train`, not a copy."""
         return self.train.part(self.manifest["validation_start"], self.train.sessions)
+
+    def require_test_part(self) -> None:
+        """Raise an InputError if there is nothing to evaluate on."""
+        if not self.test.sessions:
+            raise InputError(
+                f"{self.path} has no test part to evaluate on, because it was prepared with --no-test; "
+                "prepare the log again without it"
+            )
 
     @property
     def train_items(self) -> int:
@@ -156,16 +205,35 @@ def load(folder: str | Path) -> PreparedDataset:
         raise InputError(f"{path} has dataset schema {schema}, and this version reads {SCHEMA}; prepare it again")
     if missing := {"validation_start", "counts", "fingerprint"} - set(manifest):
         raise InputError(f"{path / MANIFEST} lacks {', '.join(sorted(missing))}; it is damaged, prepare it again")
-    arrays = {name: torch.from_numpy(open_array(path / f"{name}.npy")) for name in ARRAYS}
-    train, test = (SessionDataset(*(arrays[f"{part}_{name}"] for name in ("items", "offsets", "times")))
+    arrays: dict[str, Any] = {name: torch.from_numpy(open_array(path / f"{name}.npy")) for name in ARRAYS}
+    optional = {name: open_array(path / f"{name}.npy") for name in optional_arrays(path)}
+    for name in ("train_targets", "test_targets"):
+        arrays[name] = torch.from_numpy(optional[name]) if name in optional else None
+    train, test = (SessionDataset(*(arrays[f"{part}_{name}"] for name in ("items", "offsets", "times", "targets")))
                    for part in ("train", "test"))  # fmt: skip
+    weights = optional.get("train_weights")
     for part, sessions in (("train", train), ("test", test)):
-        if len(sessions.items) != sessions.clicks or len(sessions.times) != sessions.sessions:
+        if not fits_together(sessions) or (part == "train" and weights is not None and len(weights) != train.clicks):
             raise InputError(f"{path}: the {part} arrays don't fit together; the folder is damaged, prepare it again")
     vocabulary = Vocabulary.load(path)
     if len(vocabulary) != manifest["counts"].get("items"):
         raise InputError(f"{path}: the vocabulary doesn't fit the manifest; the folder is damaged, prepare it again")
-    return PreparedDataset(train, test, vocabulary, manifest, path)
+    return PreparedDataset(train, test, vocabulary, manifest, path, weights)
+
+
+def fits_together(sessions: SessionDataset) -> bool:
+    """Whether the arrays of a part have lengths that can belong together."""
+    targets = sessions.targets
+    return (
+        len(sessions.items) == sessions.clicks
+        and len(sessions.times) == sessions.sessions
+        and (targets is None or not len(targets) or bool(0 < targets[0] <= targets[-1] < sessions.clicks))
+    )
+
+
+def optional_arrays(folder: Path) -> list[str]:
+    """The names of the optional arrays that a prepared dataset has."""
+    return [name for name in OPTIONAL_ARRAYS if (folder / f"{name}.npy").exists()]
 
 
 def open_array(path: Path) -> npt.NDArray[Any]:
@@ -174,15 +242,18 @@ def open_array(path: Path) -> npt.NDArray[Any]:
         array = np.load(path, mmap_mode="c", allow_pickle=False)
     except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
         raise InputError(f"{path} can't be read ({error}); the folder is damaged, prepare it again") from None
-    if array.dtype != ARRAYS[path.stem] or array.ndim != 1:
-        raise InputError(f"{path} holds {array.dtype}, not {np.dtype(ARRAYS[path.stem])}; prepare the dataset again")
+    expected = np.dtype({**ARRAYS, **OPTIONAL_ARRAYS}[path.stem])
+    if array.dtype != expected or array.ndim != 1:
+        raise InputError(f"{path} holds {array.dtype}, not {expected}; prepare the dataset again")
     return np.asarray(array)
 
 
 def fingerprint(folder: Path, validation_start: int) -> str:
-    """A hash of the content: sessions, their times, where validation starts, and the vocabulary with its columns."""
+    """A hash of the content: sessions, their times, where validation starts, the vocabulary with its columns, and
+    weights and targets if there are any."""
     digest = hashlib.blake2b(digest_size=16)
-    for name in [*(f"{name}.npy" for name in ARRAYS), VOCABULARY_FILE]:
+    names = [*(f"{name}.npy" for name in ARRAYS), VOCABULARY_FILE]
+    for name in [*names, *(f"{name}.npy" for name in optional_arrays(folder))]:
         digest.update(f"{name} {(folder / name).stat().st_size}\n".encode())
         with (folder / name).open("rb") as file:
             while data := file.read(1 << 24):
@@ -198,25 +269,29 @@ def save_dataset(
     manifest: Mapping[str, Any],
     overwrite: bool = False,
 ) -> None:
-    """Write a prepared dataset, whole or not at all: `arrays` are those of ARRAYS, `manifest` says where it is from.
+    """Write a prepared dataset, whole or not at all.
+
+    `arrays` are those of ARRAYS and any of OPTIONAL_ARRAYS; `manifest` says where the dataset is from.
 
     The validation part, the counts and the fingerprint are added to the manifest.
     """
     sessions = {part: len(arrays[f"{part}_times"]) for part in ("train", "test")}
     clicks = {part: len(arrays[f"{part}_items"]) for part in ("train", "test")}
+    samples = {part: len(arrays[f"{part}_targets"]) if f"{part}_targets" in arrays else clicks[part] - sessions[part]
+               for part in ("train", "test")}  # fmt: skip
     validation_start = sessions["train"] - max(1, round(VALIDATION_SHARE * sessions["train"]))
     counts = {
         "clicks": clicks["train"] + clicks["test"],
-        "train_samples": clicks["train"] - sessions["train"],
-        "test_samples": clicks["test"] - sessions["test"],
+        "train_samples": samples["train"],
+        "test_samples": samples["test"],
         "train_sessions": sessions["train"],
         "test_sessions": sessions["test"],
         "items": len(vocabulary),
         "train_items": int(arrays["train_items"].max()),
     }
     with whole_folder(folder, overwrite) as unfinished:
-        for name, kind in ARRAYS.items():
-            write_array(unfinished / f"{name}.npy", arrays[name].astype(kind, copy=False))
+        for name, array in arrays.items():
+            write_array(unfinished / f"{name}.npy", array.astype({**ARRAYS, **OPTIONAL_ARRAYS}[name], copy=False))
         write_text(unfinished / VOCABULARY_FILE, vocabulary.to_json())
         added = {"validation_start": validation_start, "counts": counts}
         content = fingerprint(unfinished, validation_start)

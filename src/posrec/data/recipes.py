@@ -18,6 +18,7 @@ class RecipeOptions:
 
     gap: int | None = None  # split a user's clicks into sessions after this many milliseconds of inactivity
     test_days: float | None = None
+    no_test: bool = False  # every session is for training
     test_share: float = 0.1  # clean: the share of sessions to test on if test_days is not given
     fraction: Fraction | None = None  # train on the most recent part of the samples only
     min_support: int = 5
@@ -40,6 +41,8 @@ class RecipeOptions:
             "--min-length": (self.min_length >= 2, "at least 2"),
             "--max-length": (self.max_length is None or self.max_length >= shortest, f"at least {shortest}"),
         }
+        if self.no_test and (self.test_days is not None or self.test_share != RecipeOptions.test_share):
+            raise InputError("--no-test leaves no test part, so --test-days and --test-share can't be used with it")
         for option, (fine, range_) in allowed.items():
             if not fine:
                 value = getattr(self, option[2:].replace("-", "_"))
@@ -67,7 +70,9 @@ class StepLog:
 
     steps: list[Step] = field(default_factory=list)
 
-    def record(self, step: str, *parts: pl.DataFrame) -> None:
+    def record(self, step: str, *given: pl.DataFrame | None) -> None:
+        """Count what the training and the test part have left; a part that does not exist is None."""
+        parts = tuple(part for part in given if part is not None)
         clicks = sum(len(part) for part in parts)
         sessions = sum(part["session"].n_unique() for part in parts)
         items = steps.count_distinct(pl.concat([part["item"] for part in parts]))
@@ -92,7 +97,7 @@ class StepLog:
         return [asdict(step) for step in self.steps]
 
 
-Split = tuple[pl.DataFrame, pl.DataFrame]
+Split = tuple[pl.DataFrame, pl.DataFrame | None]  # training and test; None under --no-test
 
 
 def paper(clicks: pl.DataFrame, options: RecipeOptions, log: StepLog) -> Split:
@@ -108,6 +113,8 @@ def paper(clicks: pl.DataFrame, options: RecipeOptions, log: StepLog) -> Split:
     log.record(f"items under {options.min_support} clicks", clicks)
     clicks = steps.drop_short_sessions(clicks, options.min_length)
     log.record(f"sessions now under {options.min_length} clicks", clicks)
+    if options.no_test:
+        return finish_split(steps.sort_by_date(clicks, dates), None, options, log)
     train, test = steps.split_around_date(clicks, dates, options.test_days or 1)
     log.record("sessions exactly on the boundary", train, test)
     train, test = steps.sort_by_date(train, dates), steps.sort_by_date(test, dates)
@@ -125,6 +132,8 @@ def clean(clicks: pl.DataFrame, options: RecipeOptions, log: StepLog) -> Split:
     clicks = steps.drop_until_stable(clicks, options.min_length, options.min_support)
     log.record(f"sessions under {options.min_length} and items under {options.min_support} clicks", clicks)
     clicks = steps.sort_by_first_click(clicks)
+    if options.no_test:
+        return finish_split(clicks, None, options, log)
     train, test = steps.split_at_first_click(clicks, options.test_days, options.test_share)
     log.record("split by first click", train, test)
     return finish_split(train, test, options, log)
@@ -140,12 +149,13 @@ def keep_split(train: pl.DataFrame, test: pl.DataFrame, options: RecipeOptions, 
     return train, test
 
 
-def finish_split(train: pl.DataFrame, test: pl.DataFrame, options: RecipeOptions, log: StepLog) -> Split:
+def finish_split(train: pl.DataFrame, test: pl.DataFrame | None, options: RecipeOptions, log: StepLog) -> Split:
     """Drop test clicks on items that training has not seen, then keep the most recent fraction of training."""
-    test = steps.drop_unseen_items(test, train)
-    log.record("test clicks on items training never saw", train, test)
-    test = steps.drop_short_sessions(test, options.min_length)
-    log.record(f"test sessions now under {options.min_length} clicks", train, test)
+    if test is not None:
+        test = steps.drop_unseen_items(test, train)
+        log.record("test clicks on items training never saw", train, test)
+        test = steps.drop_short_sessions(test, options.min_length)
+        log.record(f"test sessions now under {options.min_length} clicks", train, test)
     if options.fraction is not None:
         train = steps.keep_recent_samples(train, options.fraction)
         log.record(f"training samples before the most recent {options.fraction}", train, test)

@@ -7,6 +7,9 @@ file) are handled the same way for all of them.
 import glob
 import gzip
 import io
+import shutil
+import sys
+import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 32 << 20
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+STANDARD_INPUT = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Source = str | Path | Sequence[str | Path]
@@ -59,6 +63,27 @@ def find_files(source: Source) -> list[Path]:
         if path.stat().st_size == 0:
             raise InputError(f"{path} is empty; there is nothing to read")
     return files
+
+
+@contextmanager
+def with_standard_input(source: Source) -> Iterator[Source]:
+    """`source` with "-" replaced by a file that holds standard input.
+
+    Finding the format and the compression needs the first bytes twice, so the input is copied to a temporary file.
+    Errors call that file "standard input".
+    """
+    names = [source] if isinstance(source, str | Path) else list(source)
+    if STANDARD_INPUT not in map(str, names):
+        yield source
+        return
+    with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
+        copy = Path(folder) / "standard input"
+        with copy.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        try:
+            yield [copy if str(name) == STANDARD_INPUT else name for name in names]
+        except InputError as error:
+            raise InputError(str(error).replace(f"{folder}/", "")) from None
 
 
 def unpacked(file: IO[bytes]) -> IO[bytes]:
@@ -103,6 +128,12 @@ class ZstdReader(io.RawIOBase):
         size = min(len(view), len(self.plain))
         view[:size], self.plain = self.plain[:size], self.plain[size:]
         return size
+
+
+def read_start(path: Path, size: int) -> bytes:
+    """The first `size` bytes of a file, decompressed."""
+    with path.open("rb") as packed, decompression_errors(path):
+        return unpacked(packed).read(size)
 
 
 def read_whole(path: Path) -> bytes:

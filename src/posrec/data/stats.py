@@ -24,6 +24,7 @@ def stats(data: PreparedDataset) -> dict[str, Any]:
         )
     lengths = torch.cat([data.train.lengths, data.test.lengths])
     samples = len(data.train) + len(data.test)
+    clicks_of_samples = sample_clicks(data.train) + sample_clicks(data.test)
     return {
         "clicks": data.train.clicks + data.test.clicks,
         "train_samples": len(data.train),
@@ -34,7 +35,7 @@ def stats(data: PreparedDataset) -> dict[str, Any]:
         "items": len(data.vocabulary),
         "train_items": data.train_items,
         # As the field counts it: the mean over samples, where a prefix of n clicks and its target have length n + 1.
-        "average_length": round(sample_clicks(lengths) / samples, 4) if samples else 0.0,
+        "average_length": round(clicks_of_samples / samples, 4) if samples else 0.0,
         "average_session_length": round(float(lengths.double().mean()), 4),
         "longest": int(lengths.max()),
         "length_percentiles": percentiles(lengths),
@@ -45,9 +46,11 @@ def stats(data: PreparedDataset) -> dict[str, Any]:
     }
 
 
-def sample_clicks(lengths: Tensor) -> int:
-    """Clicks over all samples: a session of n clicks gives sequences of 2, 3, ..., n."""
-    return int((lengths * (lengths + 1) // 2 - 1).sum())
+def sample_clicks(part: SessionDataset) -> int:
+    """Clicks over all samples, each with its target: a session of n clicks gives sequences of 2, 3, ..., n."""
+    if part.targets is not None:
+        return int((part.clicks_before(torch.arange(len(part))) + 1).sum())
+    return int((part.lengths * (part.lengths + 1) // 2 - 1).sum())
 
 
 def percentiles(values: Tensor) -> dict[str, int]:

@@ -62,9 +62,16 @@ def cut_at_inactivity(clicks: pl.DataFrame, gap: int) -> pl.DataFrame:
 
 
 def drop_repeats(clicks: pl.DataFrame) -> pl.DataFrame:
-    """Drop a click on the item that was clicked just before in the same session, as when a page is reloaded."""
+    """Drop a click on the item that was clicked just before in the same session, as when a page is reloaded.
+
+    The click that stays gets the greatest weight of those it stands for, and is a target if one of them is: whoever
+    views an item and then buys it has bought it.
+    """
     same = (pl.col("session") == pl.col("session").shift()) & (pl.col("item") == pl.col("item").shift())
-    return clicks.filter(~same.fill_null(False))
+    same = same.fill_null(False)
+    visit = (~same).cum_sum()
+    strongest = [pl.col(name).max().over(visit) for name in ("weight", "target") if name in clicks.columns]
+    return clicks.with_columns(*strongest, same=same).filter(~pl.col("same")).drop("same")
 
 
 def keep_latest_clicks(clicks: pl.DataFrame, maximum: int) -> pl.DataFrame:
@@ -88,6 +95,12 @@ def drop_until_stable(clicks: pl.DataFrame, min_length: int, min_support: int) -
         clicks = drop_rare_items(drop_short_sessions(clicks, min_length), min_support)
         if len(clicks) == before:
             return clicks
+
+
+def session_durations(clicks: pl.DataFrame) -> Times:
+    """[sessions] milliseconds between the first and the last click of each session."""
+    sessions = clicks.group_by("session").agg(pl.col("time").max() - pl.col("time").min())
+    return sessions["time"].to_numpy()
 
 
 def session_dates(clicks: pl.DataFrame, resolution: int) -> Times:

@@ -18,7 +18,10 @@ PAIRS = 8  # numbers that a model may store for each pair of clicks of a session
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The metrics, and for every sample the rank of its target and the length of its session."""
+    """The metrics, and for every sample the rank of its target and the length of its session.
+
+    Without samples, as for a dataset that has no test part, there are no metrics.
+    """
 
     metrics: dict[str, float]
     ranks: Tensor  # [N]

@@ -40,7 +40,7 @@ def gains(ranks: Tensor, metric: str, k: int) -> Tensor:
 
 def session_of_samples(samples: SessionDataset) -> Tensor:
     """The number of the session that each sample is from, [N]."""
-    return torch.repeat_interleave(torch.arange(samples.sessions), samples.lengths - 1)
+    return samples.locate(torch.arange(len(samples)))[0]
 
 
 def compare_paired(first: Tensor, second: Tensor, session: Tensor, seed: int = 0, draws: int = DRAWS) -> Comparison:

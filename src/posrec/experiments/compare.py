@@ -65,6 +65,7 @@ def compare(
     names = [model.rpartition(":")[2] for model in models]  # my_model.py:MINE is called MINE
     if len(set(names)) < 2 or len(set(names)) < len(names):
         raise InputError(f"--models {','.join(models)}: name at least two different models, separated by commas")
+    data.require_test_part()
     specs = [find_spec(model) for model in models]
     progress = progress or Progress()
     evaluations: dict[str, Evaluation] = {}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from posrec.data import sources
 from posrec.data.readers import READERS, parquet
-from posrec.data.readers.columns import LogOptions
+from posrec.data.readers.options import LogOptions
 from posrec.data.sources import find_files
 from posrec.errors import InputError
 from tests.data import strategies
@@ -96,7 +96,9 @@ def test_retailrocket_reads_views_of_visitors(tmp_path: Path) -> None:
     log, progress = write_lines(tmp_path / "events.csv", lines), RecordingProgress()
     parsed = READERS["retailrocket"]([log], LogOptions(), progress)
     assert (rows(parsed.clicks), parsed.by_user) == (CLICKS, True)
-    assert progress.messages == ["kept 4 of 6 rows: events view"]
+    assert progress.messages == [
+        "events in column 'event': view 4, addtocart 1, transaction 1; view read (choose with --events)"
+    ]
     assert read("retailrocket", log, events=["transaction", "view"]) == [*CLICKS, ("9", "5", T)]
 
 

@@ -2,25 +2,46 @@
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from posrec.data.readers.blocks import add_block
+from posrec.data.readers.clicks import ClickCollector
 from posrec.data.readers.columns import Columns
-from posrec.data.readers.textlog import TextLayout, line_finder, split_header
+from posrec.data.readers.textlog import Record, TextBlocks, TextLayout, split_header
 from posrec.data.sources import Block
 from posrec.errors import InputError
+from posrec.progress import SilentProgress
 
 LAYOUT = TextLayout(",", quote='"')
-NAMES, COLUMNS = ["s", "i", "t"], Columns("s", "i", "t")
+NAMES, COLUMNS = ["s", "i", "t"], Columns(("s",), "i", "t")
 
 
-def test_a_bad_row_whose_lines_all_look_right_is_still_an_error() -> None:
-    raise_for_row = line_finder(Block(Path("log"), b"1,2,3\n\n4,5,6\n", 10), LAYOUT, NAMES, COLUMNS, ())
+def broken(data: bytes, **bad_times: set[str]) -> list[tuple[int, str]]:
+    block = Block(Path("log"), data, 10)
+    return [(line.number, line.reason) for line in TextBlocks(LAYOUT, NAMES, COLUMNS, ()).find_broken(block, bad_times)]
+
+
+def test_broken_lines_are_found_by_their_numbers() -> None:
+    assert broken(b"1,2,3\n\n4,5,6\n") == []
+    assert broken(b"1,2,3\n\n4,5,6\n", time={"6"}) == [(12, "'6' in column 't' is not a time")]
+    assert broken(b"1,2,3\n\n4,5,6\n", date={"6"}) == []  # a bad date elsewhere says nothing about this line's time
+    assert [number for number, _ in broken(b"1,2\n,2,3\n1,2,3,4\n5,-1,7\n1,2,3\n")] == [10, 11, 12, 13]
+
+
+def test_a_record_of_several_lines_loses_its_first_line_only() -> None:
+    """The others may be good lines that a stray quote has joined to it."""
+    assert broken(b'1,"2\n3,4,5\n6,7,8\n') == [(10, "2 fields where 3 are expected, a comma between them")]
+
+
+def test_a_block_that_can_not_be_parsed_although_its_lines_look_right() -> None:
+    def parse(block: Block) -> tuple[pl.DataFrame, bool]:
+        raise pl.exceptions.ComputeError("no")
+
+    block, collector = Block(Path("log"), b"1,2,3\n\n4,5,6\n", 10), ClickCollector(SilentProgress())
+    blocks = TextBlocks(LAYOUT, NAMES, COLUMNS, ())
     with pytest.raises(InputError, match="log, between lines 10 and 12: the lines can't be separated"):
-        raise_for_row(0, {})
-    raise_for_row(None, {})  # no line but the blank ones can be bad, and they are blank
-    with pytest.raises(InputError, match="log, line 12: '6' in column 't' is not a time"):
-        raise_for_row(2, {"time": {"6"}})
-    raise_for_row(None, {"date": {"6"}})  # a bad date elsewhere says nothing about this line's time
+        add_block(block, parse, blocks.find_broken, collector, "the lines can't be separated")
 
 
 def test_a_header_in_another_order_is_refused() -> None:
@@ -31,7 +52,7 @@ def test_a_header_in_another_order_is_refused() -> None:
 
 def test_records_know_their_line() -> None:
     block = Block(Path("log"), b'a,"b\nc"\r\n\r\n"d ""e""",f', 5)
-    assert list(LAYOUT.records(block)) == [(5, ["a", "b\nc"]), (8, ['d "e"', "f"])]
+    assert list(LAYOUT.records(block)) == [Record(5, 2, ["a", "b\nc"]), Record(8, 1, ['d "e"', "f"])]
 
 
 @pytest.mark.parametrize(

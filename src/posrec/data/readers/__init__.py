@@ -5,22 +5,24 @@ ParsedLog: the click frame `session, item, time` in file order, ids as strings e
 milliseconds.
 
 To add a format: write `read_NAME(files, options, progress) -> ParsedLog` and add it to READERS. Start from the reader
-that is closest: delimited.py for lines of fields, otto.py for JSON lines, parquet.py for tables, sessions.py for files
-that already hold sessions. If it takes options such as --session-column, add them to OPTIONS_BY_FORMAT in columns.py.
+that is closest: delimited.py for lines of fields, jsonl.py for JSON lines, parquet.py for tables, sessions.py for files
+that already hold sessions. Add the options that it takes, such as --session-column, to OPTIONS_BY_FORMAT in options.py.
 """
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from posrec.data.readers.clicks import ParsedLog
-from posrec.data.readers.columns import LogOptions
 from posrec.data.readers.delimited import (
     read_csv,
     read_diginetica,
     read_recbole,
     read_retailrocket,
+    read_tsv,
     read_yoochoose,
 )
+from posrec.data.readers.jsonl import read_jsonl
+from posrec.data.readers.options import LogOptions
 from posrec.data.readers.otto import read_otto
 from posrec.data.readers.parquet import read_parquet
 from posrec.data.readers.sessions import read_sessions, read_srgnn
@@ -35,6 +37,8 @@ READERS: dict[str, Reader] = {
     "otto": read_otto,
     "recbole": read_recbole,
     "csv": read_csv,
+    "tsv": read_tsv,
+    "jsonl": read_jsonl,
     "parquet": read_parquet,
     "sessions": read_sessions,
     "srgnn": read_srgnn,

@@ -5,53 +5,82 @@ block of rows at a time: what stays in memory is 16 bytes a click and one copy o
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import polars as pl
 
+from posrec.data.readers.bad_lines import BadLine, BadLines
+from posrec.data.readers.events import EventKinds
+from posrec.data.readers.options import LogOptions
 from posrec.data.readers.times import TimeReader, parse_text
 from posrec.errors import InputError
 from posrec.progress import Progress
 
 NEGATIVE = re.compile(r"-[0-9]+(\.[0-9]+)?")
 CLICK_SCHEMA = {"session": pl.String, "item": pl.String, "time": pl.Int64}
+BETWEEN_IDS = "\x1f"  # between the parts of a composite session id: ASCII's own separator, which ids don't contain
 
 # The texts that could not be read as a time, for each role of a column ("time", "date").
 BadTimes = dict[str, set[str]]
-# Called with the first bad row of a block and its bad times; raises an InputError that names the line. The row is None
-# where every bad row looks like a blank line; then the function returns if the lines really are blank.
-RaiseForRow = Callable[[int | None, BadTimes], None]
 
 
 @dataclass(frozen=True)
 class ParsedLog:
-    """The click frame of a log. `by_user`: its sessions are users, whose clicks are yet to be split into sessions."""
+    """The click frame of a log: session, item, time, and `weight` and `target` where the log's options ask for them.
+
+    `by_user`: its sessions are users, whose clicks are yet to be split into sessions.
+    """
 
     clicks: pl.DataFrame
     by_user: bool = False
+    events: dict[str, int] = field(default_factory=dict)  # the kinds of events in the log, with their counts
+    bad_lines: BadLines = field(default_factory=BadLines)
+
+
+@dataclass(frozen=True)
+class CheckedRows:
+    """A block of rows after the check."""
+
+    clicks: pl.DataFrame  # the good rows that were asked for
+    bad_rows: list[int]  # rows that hold something and can't be used
+    bad_times: BadTimes
+    suspect: bool  # rows were bad or blank, or have lost their event: the lines should be looked at
+    rows: int  # without blank and bad ones
+    events: pl.Series | None
 
 
 class ClickCollector:
     """Collects checked clicks: ids become categories, times become milliseconds."""
 
-    def __init__(self, progress: Progress, events: Sequence[str] = (), time_unit: str | None = None) -> None:
+    def __init__(
+        self,
+        progress: Progress,
+        options: LogOptions | None = None,
+        time_unit: str | None = None,
+        default_events: tuple[str, ...] = (),
+    ) -> None:
+        options = options or LogOptions()
         self.session_type = pl.Categorical(pl.Categories.random())
         self.item_type = pl.Categorical(pl.Categories.random())
-        self.read_time = TimeReader(progress, time_unit)
+        self.read_time = TimeReader(progress, time_unit or options.time_unit, options.time_format)
         self.progress = progress
-        self.events = list(events)
+        self.events = EventKinds(options, default_events)
+        self.bad_lines = BadLines(options.bad_lines, options.bad_lines_limit)
         self.rows = 0
         self.frames: list[pl.DataFrame] = []
 
-    def add(self, rows: pl.DataFrame, raise_for_row: RaiseForRow) -> None:
-        """`rows` has the columns session, item, time and, if events are selected, event, all as in the file."""
-        self.rows += len(rows)
-        if self.events:
+    def check(self, rows: pl.DataFrame) -> CheckedRows:
+        """`rows` has the columns session, item, time and, if there is one, event, all as in the file."""
+        events = rows["event"].cast(pl.String) if "event" in rows.columns else None
+        lost_event, others = False, 0
+        if events is not None and self.events.read:
             # A truncated line has lost its event. That is an error, unlike an event that was not asked for.
-            if rows["event"].null_count():
-                raise_for_row(None, {})
-            wanted = rows["event"].is_in(self.events)
+            lost_event = events.null_count() > 0
+            wanted = events.is_in(self.events.read).fill_null(False)
+            others = len(rows) - int(wanted.sum())
+            if lost_event:  # in a blank line too, which is not a row
+                others -= int(rows.filter(events.is_null()).select(blank_rows(rows)).to_series().sum())
             numbers, rows = wanted.arg_true(), rows.filter(wanted)
         else:
             numbers = pl.int_range(len(rows), eager=True)
@@ -59,16 +88,23 @@ class ClickCollector:
             pl.col("session").cast(pl.String).cast(self.session_type),
             pl.col("item").cast(pl.String).cast(self.item_type),
             self.read_time.fast_expression(rows["time"]).alias("time"),
+            *(self.events.click_columns() if events is not None else []),
             (suspect_id("session") | suspect_id("item")).alias("suspect"),
         )
-        if clicks["time"].null_count() or clicks["suspect"].any() or "date" in rows.columns:
-            clicks = self.check(rows, clicks, numbers, raise_for_row)
-        self.frames.append(clicks.drop("suspect"))
+        if not (clicks["time"].null_count() or clicks["suspect"].any() or "date" in rows.columns):
+            return CheckedRows(clicks.drop("suspect"), [], {}, lost_event, others + len(rows), events)
+        return self.check_slowly(rows, clicks.drop("suspect"), numbers, lost_event, others, events)
 
-    def check(
-        self, rows: pl.DataFrame, clicks: pl.DataFrame, numbers: pl.Series, raise_for_row: RaiseForRow
-    ) -> pl.DataFrame:
-        """The slow path: read dates and times of any layout, raise for bad rows, drop blank lines."""
+    def check_slowly(
+        self,
+        rows: pl.DataFrame,
+        clicks: pl.DataFrame,
+        numbers: pl.Series,
+        lost_event: bool,
+        others: int,
+        events: pl.Series | None,
+    ) -> CheckedRows:
+        """The slow path: read dates and times of any layout, find bad rows, drop blank lines."""
         if clicks["time"].null_count():
             clicks = clicks.with_columns(self.read_time(rows["time"]).alias("time"))
         unread = {"time": clicks["time"].is_null()}
@@ -78,27 +114,48 @@ class ClickCollector:
         bad = rows.select(bad_id("session") | bad_id("item")).to_series()
         for column in unread.values():
             bad |= column
-        if bad.any():
-            blank = rows.select(pl.all_horizontal(is_blank(name) for name in rows.columns)).to_series()
-            bad_rows = numbers.filter(bad & ~blank)
-            bad_times = {role: set(rows[role].filter(column).cast(pl.String)) for role, column in unread.items()}
-            raise_for_row(next(iter(bad_rows), None), bad_times)
-        return clicks.filter(~bad)
+        if not bad.any():
+            return CheckedRows(clicks, [], {}, lost_event, others + len(rows), events)
+        blank = rows.select(blank_rows(rows)).to_series()
+        bad_times = {role: set(rows[role].filter(column).cast(pl.String)) for role, column in unread.items()}
+        bad_rows = numbers.filter(bad & ~blank).to_list()
+        return CheckedRows(clicks.filter(~bad), bad_rows, bad_times, True, others + int((~bad).sum()), events)
+
+    def leave_out(self, broken: Iterable[BadLine], checked: CheckedRows | None = None) -> None:
+        """Take note of broken lines. If that ends the reading, say which kinds of events there are: lines without an
+        item are often events of a kind that has none."""
+        try:
+            self.bad_lines.add(broken)
+        except InputError:
+            if checked is not None and checked.events is not None:
+                self.events.count(checked.events)
+            self.events.report_so_far(self.progress)
+            raise
+
+    def keep(self, checked: CheckedRows) -> None:
+        """Add the good rows of a block."""
+        self.rows += checked.rows
+        self.frames.append(checked.clicks)
+        if checked.events is not None:
+            self.events.count(checked.events)
 
     def clicks(self) -> pl.DataFrame:
         return pl.concat(self.frames) if self.frames else pl.DataFrame(schema=CLICK_SCHEMA)
 
     def parsed_log(self, by_user: bool = False) -> ParsedLog:
-        """Everything that was added. If events were selected, report how many rows that kept."""
+        """Everything that was kept, with a report on broken lines and on the kinds of events."""
         clicks = self.clicks()
-        if self.events and self.rows:
-            if not len(clicks):
-                raise InputError(
-                    f"none of {self.rows:,} rows is of the events {', '.join(self.events)}; "
-                    "name event types that the log has with --events"
-                )
-            self.progress.message(f"kept {len(clicks):,} of {self.rows:,} rows: events {', '.join(self.events)}")
-        return ParsedLog(clicks, by_user)
+        self.events.report(self.rows, len(clicks), self.progress)
+        self.bad_lines.finish(self.rows, self.progress)
+        return ParsedLog(clicks, by_user, self.events.ordered(), self.bad_lines)
+
+
+def session_id(columns: tuple[str, ...]) -> pl.Expr:
+    """The session's id from its column, or from several; null where one of several is missing or negative."""
+    if len(columns) == 1:
+        return pl.col(columns[0])
+    joined = pl.concat_str(pl.col(columns).cast(pl.String), separator=BETWEEN_IDS)
+    return pl.when(~pl.any_horizontal(bad_id(name) for name in columns)).then(joined)
 
 
 def suspect_id(column: str) -> pl.Expr:
@@ -113,14 +170,15 @@ def bad_id(column: str) -> pl.Expr:
     return text.is_null() | (text == "") | text.str.contains(f"^{NEGATIVE.pattern}$")
 
 
-def is_blank(column: str) -> pl.Expr:
-    return pl.col(column).cast(pl.String).str.strip_chars().fill_null("") == ""
+def blank_rows(rows: pl.DataFrame) -> pl.Expr:
+    """Whether a row holds nothing, as a blank line does."""
+    return pl.all_horizontal(pl.col(rows.columns).cast(pl.String).str.strip_chars().fill_null("") == "")
 
 
 def id_fault(value: object) -> str | None:
     """What is wrong with an id, for an error message; None if nothing is."""
-    if value is None or str(value) == "":
+    if value is None or value == "":
         return "is missing"
-    if NEGATIVE.fullmatch(str(value)):
+    if str(value)[0] == "-" and NEGATIVE.fullmatch(str(value)):
         return f"is {value}, and an id can't be negative"
     return None

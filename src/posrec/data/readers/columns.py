@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from posrec.data.readers.options import LogOptions
 from posrec.errors import InputError
 from posrec.progress import Progress
 
@@ -11,107 +12,127 @@ DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar", "
 # Compared in lower case without underscores, dashes and spaces; the earlier name wins.
 COMMON_NAMES = {
     "session": ("session", "sessionid", "sid", "visit", "visitid", "sessionkey"),
-    "user": ("user", "userid", "uid", "visitor", "visitorid", "customer", "customerid", "clientid", "deviceid"),
+    "user": (
+        "user",
+        "userid",
+        "uid",
+        "visitor",
+        "visitorid",
+        "customer",
+        "customerid",
+        "clientid",
+        "deviceid",
+        "userpseudoid",
+        "anonymousid",
+    ),
     "item": ("item", "itemid", "iid", "product", "productid", "sku", "articleid", "article", "aid", "asin", "offerid"),
-    "time": ("time", "timestamp", "ts", "datetime", "eventtime", "clicktime", "createdat", "unixtime", "date"),
-    "event": ("event", "eventtype", "type", "action", "behavior", "behaviour"),
+    "time": (
+        "time",
+        "timestamp",
+        "ts",
+        "datetime",
+        "eventtime",
+        "clicktime",
+        "createdat",
+        "unixtime",
+        "date",
+        "eventtimestamp",
+    ),
+    "event": ("event", "eventtype", "type", "action", "behavior", "behaviour", "eventname"),
 }
-ANY_LOG = ("session_column", "item_column", "time_column", "event_column", "events", "time_unit")
-# The options of a log that each format takes; the formats that are not listed take none.
-OPTIONS_BY_FORMAT: dict[str, tuple[str, ...]] = {
-    "csv": (*ANY_LOG, "delimiter"),
-    "parquet": ANY_LOG,
-    "recbole": ANY_LOG,
-    "retailrocket": ("events",),
-    "otto": ("events",),
-}
 
-
-@dataclass(frozen=True)
-class LogOptions:
-    """What the user says about a log; every field can be left out."""
-
-    session_column: str | None = None
-    item_column: str | None = None
-    time_column: str | None = None
-    event_column: str | None = None
-    events: Sequence[str] = ()
-    delimiter: str = ","
-    time_unit: str | None = None
-
-    def check(self, format: str) -> None:
-        """Refuse options that the format would ignore."""
-        for name, value in vars(self).items():
-            if value != getattr(LogOptions, name) and name not in OPTIONS_BY_FORMAT.get(format, ()):
-                raise InputError(
-                    f"--{name.replace('_', '-')} can't be used with --format {format}, whose layout is fixed"
-                )
-        if self.event_column is not None and not self.events and format in ("csv", "parquet", "recbole"):
-            raise InputError(
-                "--event-column names the column of the event type; also name the types to read with --events"
-            )
-        if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
-            raise InputError(f"--delimiter {self.delimiter!r} can't be used; give one character, e.g. ';' or '\\t'")
+# A number that Google Analytics gives to a user's sessions. Two users can have the same one, so it needs the user.
+NUMBERED_PER_USER = ("gasessionid",)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The column names, in the file, of what a click needs; `date` where the day has a column of its own."""
+    """The column names, in the file, of what a click needs; `date` where the day has a column of its own.
 
-    session: str
+    Several columns of the session are a composite key. `by_user`: the session's column holds users, whose clicks are
+    yet to be split into sessions.
+    """
+
+    session: tuple[str, ...]
     item: str
     time: str
     event: str | None = None
     date: str | None = None
+    by_user: bool = False
 
-    def used(self) -> dict[str, str]:
-        return {role: name for role, name in vars(self).items() if name is not None}
+    def one_each(self) -> dict[str, str]:
+        """Role -> column, for the roles that always have one column."""
+        roles = {"item": self.item, "time": self.time, "event": self.event, "date": self.date}
+        return {role: name for role, name in roles.items() if name is not None}
 
-
-@dataclass(frozen=True)
-class ChosenColumns:
-    columns: Columns
-    by_user: bool  # the "session" column holds users, whose clicks are yet to be split into sessions
-
-
-def choose_columns(
-    path: Path, names: list[str], options: LogOptions, progress: Progress, fixed: str | None = None
-) -> ChosenColumns:
-    """The columns that the user named, and guesses for the rest. `fixed` is the delimiter the format prescribes."""
-    named = {
-        "session": options.session_column,
-        "item": options.item_column,
-        "time": options.time_column,
-        "event": options.event_column,
-    }
-    if len(names) == 1:
-        refuse_single_column(path, names[0], fixed)
-    chosen: dict[str, str] = {}
-    by_user = False
-    for role, wanted in named.items():
-        if wanted is not None and wanted not in names:
-            raise InputError(f"{path} has no column {wanted!r} (--{role}-column); it has {comma_separated(names)}")
-        if wanted is None and (role != "event" or options.events):
-            wanted = guess(names, role)
-            if wanted is None and role == "session":
-                wanted = guess(names, "user")
-                by_user = wanted is not None
-            if wanted is None:
-                raise InputError(f"{path} has no column that looks like the {role}; it has {comma_separated(names)}: "
-                                 f"name the right one with --{role}-column")  # fmt: skip
-            progress.message(
-                f"{path.name}: column {wanted!r} read as the {'user' if by_user and role == 'session' else role}"
-            )
-        if wanted is not None:
-            other = next((taken for taken, name in chosen.items() if name == wanted), None)
-            if other is not None:
-                raise InputError(f"{path}: column {wanted!r} can't be both the {other} and the {role}; name another")
-            chosen[role] = wanted
-    return ChosenColumns(Columns(**chosen), by_user)
+    def ids(self) -> list[tuple[str, str]]:
+        """(role, column) of every column that holds an id."""
+        return [*(("session", name) for name in self.session), ("item", self.item)]
 
 
-def guess(names: list[str], role: str) -> str | None:
-    return find_common(names, COMMON_NAMES[role])
+def choose_columns(path: Path | str, names: list[str], options: LogOptions, progress: Progress) -> Columns:
+    """The columns that the user named, and guesses for the rest; every guess is reported.
+
+    The column of event kinds is optional unless an option needs it; `EventKinds` reports it if it is only read.
+    """
+    where = path.name if isinstance(path, Path) else path
+    named = {"session": tuple(options.session_column), "user": as_tuple(options.user_column),
+             "item": as_tuple(options.item_column), "time": as_tuple(options.time_column),
+             "event": as_tuple(options.event_column)}  # fmt: skip
+    for role, columns in named.items():
+        for column in columns:
+            if column not in names:
+                raise InputError(f"{path} has no column {column!r} (--{role}-column); it has {comma_separated(names)}")
+    by_user = bool(named["user"])
+    guessed: dict[str, tuple[str, ...]] = {}
+    if not named["session"] and not named["user"]:
+        guessed["session"] = guess_session(names)
+        if not guessed["session"]:
+            guessed["user"] = as_tuple(find_common(names, COMMON_NAMES["user"]))
+            by_user = bool(guessed["user"])
+    for role in ("item", "time", "event"):
+        if not named[role]:
+            guessed[role] = as_tuple(find_common(names, COMMON_NAMES[role]))
+    chosen = {role: named[role] or guessed.get(role, ()) for role in named}
+    chosen["session"] = chosen["session"] or chosen.pop("user")
+    refuse_double_use(path, chosen, optional=set() if named["event"] or options.needs_events else {"event"})
+    for role in ("session", "item", "time", *(["event"] if options.needs_events else [])):
+        if not chosen[role]:
+            raise InputError(f"{path} has no column that looks like the {role}; it has {comma_separated(names)}: "
+                             f"name the right one with --{role}-column")  # fmt: skip
+    for role, columns in guessed.items():
+        if columns and (role != "event" or options.needs_events):
+            written = " and ".join(map(repr, columns))
+            progress.message(f"{where}: column{'s' * (len(columns) > 1)} {written} read as the {role}")
+    event = chosen["event"][0] if chosen["event"] else None
+    return Columns(chosen["session"], chosen["item"][0], chosen["time"][0], event, by_user=by_user)
+
+
+def as_tuple(name: str | None) -> tuple[str, ...]:
+    return () if name is None else (name,)
+
+
+def guess_session(names: list[str]) -> tuple[str, ...]:
+    """The column of the session, or the user's and the session's where sessions are numbered per user."""
+    session = find_common(names, COMMON_NAMES["session"])
+    if session is not None:
+        return (session,)
+    session, user = find_common(names, NUMBERED_PER_USER), find_common(names, COMMON_NAMES["user"])
+    return () if session is None or user is None else (user, session)
+
+
+def refuse_double_use(path: Path | str, chosen: dict[str, tuple[str, ...]], optional: set[str]) -> None:
+    """Raise if a column has two roles. A role of `optional` gives its column up instead."""
+    roles: dict[str, str] = {}
+    for role, columns in chosen.items():
+        for column in columns:
+            if column in roles and role in optional:
+                chosen[role] = ()
+            elif column in roles:
+                raise InputError(
+                    f"{path}: column {column!r} can't be both the {roles[column]} and the {role}; name another"
+                )
+            roles.setdefault(column, role)
 
 
 def find_common(names: list[str], common_names: Sequence[str]) -> str | None:

@@ -1,4 +1,4 @@
-"""Formats of delimited text, a click in each line: yoochoose, diginetica, retailrocket, csv and recbole."""
+"""Formats of delimited text, a click in each line: yoochoose, diginetica, retailrocket, csv, tsv and recbole."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +7,8 @@ from pathlib import Path
 import polars as pl
 
 from posrec.data.readers.clicks import ClickCollector, ParsedLog
-from posrec.data.readers.columns import Columns, LogOptions, choose_columns, comma_separated
+from posrec.data.readers.columns import Columns, choose_columns, comma_separated, refuse_single_column
+from posrec.data.readers.options import LogOptions
 from posrec.data.readers.textlog import TextLayout, read_text
 from posrec.data.steps import DAY
 from posrec.errors import InputError
@@ -17,8 +18,8 @@ from posrec.progress import Progress
 def read_yoochoose(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
     """`yoochoose-clicks.dat` of the RecSys Challenge 2015: session,timestamp,item,category; no header."""
     layout = TextLayout(",", names=("session", "timestamp", "item", "category"))
-    collector = ClickCollector(progress)
-    read_text(files, layout, lambda path, names: Columns("session", "item", "timestamp"), collector, progress)
+    collector = ClickCollector(progress, options)
+    read_text(files, layout, lambda path, names: Columns(("session",), "item", "timestamp"), collector, progress)
     return collector.parsed_log()
 
 
@@ -31,20 +32,20 @@ def read_diginetica(files: Sequence[Path], options: LogOptions, progress: Progre
     clicks of a session by `timeframe` alone.
     """
     layout = TextLayout(";")
-    collector = ClickCollector(progress, time_unit="ms")
+    collector = ClickCollector(progress, options, time_unit="ms")
     read_text(files, layout, diginetica_columns, collector, progress)
-    clicks = collector.clicks()
-    if not len(clicks):
-        return ParsedLog(clicks)
+    parsed = collector.parsed_log()
+    if not len(parsed.clicks):
+        return parsed
     end_of_day = pl.col("day").last().over("session") + DAY - 1
     until_latest = pl.col("time").max().over("session") - pl.col("time")
-    return ParsedLog(clicks.select("session", "item", time=end_of_day - until_latest))
+    return replace(parsed, clicks=parsed.clicks.select("session", "item", time=end_of_day - until_latest))
 
 
 def diginetica_columns(path: Path, names: list[str]) -> Columns:
     for session, item in (("sessionId", "itemId"), ("session_id", "item_id")):
         if {session, item, "timeframe", "eventdate"} <= set(names):
-            return Columns(session, item, "timeframe", date="eventdate")
+            return Columns((session,), item, "timeframe", date="eventdate")
     raise InputError(
         f"{path}, line 1: not a Diginetica header, which has sessionId;itemId;timeframe;eventdate "
         f"(or session_id;item_id;...) separated by semicolons; it has {comma_separated(names)}"
@@ -55,14 +56,13 @@ def read_retailrocket(files: Sequence[Path], options: LogOptions, progress: Prog
     """RetailRocket's `events.csv`, a log of visitors. Views alone are read unless --events asks for others."""
     options = replace(
         options,
-        session_column="visitorid",
+        user_column="visitorid",
         item_column="itemid",
         time_column="timestamp",
         event_column="event",
-        events=options.events or ("view",),
         time_unit="ms",
     )
-    return replace(read_csv(files, options, progress), by_user=True)
+    return read_delimited(files, TextLayout(",", quote='"'), options, progress, default_events=("view",))
 
 
 def read_csv(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
@@ -70,19 +70,32 @@ def read_csv(files: Sequence[Path], options: LogOptions, progress: Progress) -> 
     return read_delimited(files, TextLayout(options.delimiter, quote='"'), options, progress)
 
 
+def read_tsv(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+    """As csv, with a tab between the fields."""
+    return read_delimited(files, TextLayout("\t", quote='"'), options, progress)
+
+
 def read_recbole(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
     """RecBole's atomic `.inter` files: separated by tabs, with a header of `name:type`."""
     return read_delimited(files, TextLayout("\t", typed=True), options, progress)
 
 
-def read_delimited(files: Sequence[Path], layout: TextLayout, options: LogOptions, progress: Progress) -> ParsedLog:
-    collector = ClickCollector(progress, options.events, options.time_unit)
+def read_delimited(
+    files: Sequence[Path],
+    layout: TextLayout,
+    options: LogOptions,
+    progress: Progress,
+    default_events: tuple[str, ...] = (),
+) -> ParsedLog:
+    collector = ClickCollector(progress, options, default_events=default_events)
     by_user: list[bool] = []
 
     def columns_of(path: Path, names: list[str]) -> Columns:
-        chosen = choose_columns(path, names, options, progress, "\t" if layout.typed else None)
-        by_user.append(chosen.by_user)
-        return chosen.columns
+        if len(names) == 1:
+            refuse_single_column(path, names[0], "\t" if layout.typed else None)
+        columns = choose_columns(path, names, options, progress)
+        by_user.append(columns.by_user)
+        return columns
 
     read_text(files, layout, columns_of, collector, progress)
     return collector.parsed_log(any(by_user))

@@ -6,39 +6,45 @@ import and every call, so that a file either holds plain numbers or is rejected.
 
 import io
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from posrec.data.readers.clicks import BadTimes, ClickCollector, ParsedLog
-from posrec.data.readers.columns import LogOptions
-from posrec.data.sources import Block, blocks, decode, read_whole
+from posrec.data.readers.bad_lines import BadLine
+from posrec.data.readers.blocks import add_block
+from posrec.data.readers.clicks import BadTimes, ClickCollector, ParsedLog, id_fault
+from posrec.data.readers.options import LogOptions
+from posrec.data.sources import Block, blocks, count_lines, read_whole
 from posrec.errors import InputError
 from posrec.progress import Progress
 
 
 def read_sessions(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
     """One session a line, item ids separated by spaces, oldest click first, sessions in order of time."""
-    collector = ClickCollector(progress, time_unit="ms")
+    collector = ClickCollector(progress, options, "ms")
     before = 0
     for block in blocks(files, progress):
-        lines = pl.Series("item", decode(block).split("\n"), dtype=pl.String).str.replace_all(r"[ \t\r]+", " ")
-        lines = lines.str.strip_chars(" ")
-        number = pl.int_range(before, before + len(lines), eager=True)
-        clicks = pl.DataFrame({"session": number, "item": lines.str.split(" "), "time": number})
-        clicks = clicks.filter(lines != "").explode("item")
-        collector.add(clicks, partial(raise_for_item, block, clicks["session"] - before))
-        before += len(lines)
+        add_block(block, partial(parse_sessions, before), find_negative_items, collector, "a line is not a session")
+        before += count_lines(block.data) + 1
     return collector.parsed_log()
 
 
-def raise_for_item(block: Block, lines: pl.Series, row: int | None, _: BadTimes) -> None:
-    assert row is not None, "an item id between spaces is never blank"
-    line = block.first_line + lines[row]
-    raise InputError(f"{block.path}, line {line}: an item id is negative; fix or remove the line")
+def parse_sessions(before: int, block: Block) -> tuple[pl.DataFrame, bool]:
+    """The clicks of a block with `before` lines before it."""
+    lines = pl.Series("item", block.data.decode("utf-8").split("\n"), dtype=pl.String)
+    lines = lines.str.replace_all(r"[ \t\r]+", " ").str.strip_chars(" ")
+    number = pl.int_range(before, before + len(lines), eager=True)
+    clicks = pl.DataFrame({"session": number, "item": lines.str.split(" "), "time": number})
+    return clicks.filter(lines != "").explode("item"), False
+
+
+def find_negative_items(block: Block, _: BadTimes) -> Iterator[BadLine]:
+    for number, line in enumerate(block.data.decode("utf-8").split("\n"), start=block.first_line):
+        if any(id_fault(item) for item in line.split()):
+            yield BadLine(str(block.path), number, "an item id is negative", line.rstrip("\r"))
 
 
 def read_srgnn(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:

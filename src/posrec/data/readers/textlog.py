@@ -1,19 +1,38 @@
-"""Delimited text -> click frame, block by block; errors name the line that is wrong."""
+"""Delimited text -> click frame, block by block; broken lines are named by their numbers."""
 
 import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
-from posrec.data.readers.clicks import BadTimes, ClickCollector, RaiseForRow, id_fault
+from posrec.data.readers.bad_lines import BadLine
+from posrec.data.readers.blocks import add_block
+from posrec.data.readers.clicks import BadTimes, ClickCollector, id_fault, session_id
 from posrec.data.readers.columns import DELIMITERS, Columns
 from posrec.data.readers.times import parse_text
 from posrec.data.sources import Block, blocks, decode
 from posrec.errors import InputError
 from posrec.progress import Progress
+
+STRAY_QUOTE = "the lines can't be separated; look for a double quote that is never closed or is inside a field"
+SHOWN_CHARACTERS = 80  # of a value in a message
+# How a time can be written, for error messages.
+TIMES = (
+    "write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds, or describe it with --time-format"
+)
+
+
+class Record(NamedTuple):
+    """The fields of a line, or of several lines where a quoted field contains line breaks."""
+
+    line: int  # of the file; the first, if there are several
+    lines: int
+    fields: list[str]
 
 
 @dataclass(frozen=True)
@@ -29,8 +48,8 @@ class TextLayout:
     names: tuple[str, ...] | None = None
     typed: bool = False
 
-    def records(self, block: Block) -> Iterator[tuple[int, list[str]]]:
-        """(line of the file, fields); slow, for headers and for finding the line that is wrong."""
+    def records(self, block: Block) -> Iterator[Record]:
+        """Slow, for headers and for finding the lines that are wrong."""
         lines = io.StringIO(decode(block), newline="")
         if self.quote is None:
             reader = csv.reader(lines, delimiter=self.delimiter, quoting=csv.QUOTE_NONE)
@@ -39,9 +58,10 @@ class TextLayout:
         first_line = block.first_line
         try:
             for record in reader:
+                after = block.first_line + reader.line_num
                 if record:
-                    yield first_line, record
-                first_line = block.first_line + reader.line_num
+                    yield Record(first_line, after - first_line, record)
+                first_line = after
         except csv.Error as error:
             line = block.first_line + max(reader.line_num, 1) - 1
             raise InputError(f"{block.path}, line {line}: not delimited text ({error})") from None
@@ -56,32 +76,37 @@ def read_text(
 ) -> None:
     """Read every file into `collector`; `columns_of` chooses the columns from a file's header."""
     names: list[str] = []
-    columns = Columns("", "", "")
+    columns = Columns((), "", "")
     for block in blocks(files, progress, quoted=layout.quote is not None):
         if block.first_line == 1:
             names, block = split_header(block, layout)
             columns = columns_of(block.path, names)
+            collector.events.column = columns.event
         if not block.data[:1024].strip() and not block.data.strip():
             continue
-        raise_for_row = line_finder(block, layout, names, columns, collector.events)
-        collector.add(parse_block(block, layout, names, columns, raise_for_row), raise_for_row)
+        log = TextBlocks(layout, names, columns, collector.events.read)
+        add_block(block, log.parse, log.find_broken, collector, STRAY_QUOTE)
 
 
 def split_header(block: Block, layout: TextLayout) -> tuple[list[str], Block]:
     """The names of the columns, and the block without its header line."""
     line, _, rest = block.data.partition(b"\n")
     below = Block(block.path, rest, 2)
+
+    def header() -> list[str]:
+        return next((record.fields for record in layout.records(Block(block.path, line, 1))), [])
+
     if layout.names is not None:
         if not line.lower().startswith(layout.names[0].encode()):
             return list(layout.names), block
-        order = [name.strip().lower() for name in next(layout.records(Block(block.path, line, 1)), (1, []))[1]]
+        order = [name.strip().lower() for name in header()]
         if len(order) != len(layout.names) or not all(map(str.startswith, order, [name[:4] for name in layout.names])):
             raise InputError(
                 f"{block.path}, line 1: the header is {', '.join(order)}, but this format has "
                 f"{', '.join(layout.names)}; use --format csv"
             )
         return list(layout.names), below
-    names = [name.strip() for name in next(layout.records(Block(block.path, line, 1)), (1, []))[1]]
+    names = [name.strip() for name in header()]
     if layout.typed and len(names) > 1:
         names = [name.partition(":")[0] for name in names]
     if len(set(names)) < len(names):
@@ -90,68 +115,85 @@ def split_header(block: Block, layout: TextLayout) -> tuple[list[str], Block]:
     return names, below
 
 
-def parse_block(
-    block: Block, layout: TextLayout, names: list[str], columns: Columns, raise_for_row: RaiseForRow
-) -> pl.DataFrame:
-    scan = pl.scan_csv(
-        io.BytesIO(block.data),
-        has_header=False,
-        separator=layout.delimiter,
-        quote_char=layout.quote,
-        schema=dict.fromkeys(names, pl.String),
-        missing_columns="insert",  # so that a short first line is reported like any other
-    )
-    try:
-        return scan.select(pl.col(name).alias(role) for role, name in columns.used().items()).collect()
-    except pl.exceptions.PolarsError as error:
-        raise_for_row(0, {})
-        raise unparsable(block) from error
+@dataclass(frozen=True)
+class TextBlocks:
+    """How the blocks of a file are parsed, and searched for broken lines; `events` are the kinds that are read."""
 
+    layout: TextLayout
+    names: list[str]
+    columns: Columns
+    events: Sequence[str]
 
-def line_finder(
-    block: Block, layout: TextLayout, names: list[str], columns: Columns, events: Sequence[str]
-) -> RaiseForRow:
-    """A function that finds the first wrong line of the block and raises an error that names it."""
-    between = DELIMITERS.get(layout.delimiter, repr(layout.delimiter))
+    def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
+        scan = pl.scan_csv(
+            io.BytesIO(block.data),
+            has_header=False,
+            separator=self.layout.delimiter,
+            quote_char=self.layout.quote,
+            schema=dict.fromkeys(self.names, pl.String),
+            missing_columns="insert",  # so that a short first line is reported like any other
+        )
+        others = (pl.col(name).alias(role) for role, name in self.columns.one_each().items())
+        return scan.select(session_id(self.columns.session).alias("session"), *others).collect(), False
 
-    def raise_for_row(row: int | None, bad_times: BadTimes) -> None:
-        for line, record in layout.records(block):
-            where = f"{block.path}, line {line}"
+    def find_broken(self, block: Block, bad_times: BadTimes) -> Iterator[BadLine]:
+        """Where a broken record has several lines, only its first is reported: a stray quote may have joined them."""
+        lines = block.data.split(b"\n")
+        found = False
+        for record in self.layout.records(block):
+            if fault := self.fault(record.fields, bad_times):
+                found = True
+                yield self.bad_line(block, lines, record, *fault)
+        if not found and not bad_times and self.layout.quote is not None:
+            for record in self.layout.records(block):
+                first = record.line - block.first_line
+                if b"\n".join(lines[first : first + record.lines]).count(b'"') % 2:
+                    yield self.bad_line(block, lines, record, "a double quote is never closed or is inside a field")
+
+    def bad_line(self, block: Block, lines: list[bytes], record: Record, reason: str, advice: str = "") -> BadLine:
+        text = lines[record.line - block.first_line].decode("utf-8", errors="replace").rstrip("\r")
+        return BadLine(str(block.path), record.line, reason, text, advice or "fix or remove the line")
+
+    @cached_property
+    def id_places(self) -> list[tuple[int, str, str]]:
+        """(place in the record, role, name) of every id."""
+        return [(self.names.index(name), role, name) for role, name in self.columns.ids()]
+
+    @cached_property
+    def time_places(self) -> list[tuple[int, str, str]]:
+        named = {"time": self.columns.time, "date": self.columns.date}
+        return [(self.names.index(name), role, name) for role, name in named.items() if name is not None]
+
+    @cached_property
+    def event_place(self) -> int | None:
+        return self.names.index(self.columns.event) if self.columns.event is not None and self.events else None
+
+    def fault(self, record: list[str], bad_times: BadTimes) -> tuple[str, str] | None:
+        """What is wrong with a line and what to do about it; None if nothing is."""
+        fix = "fix or remove the line"
+        if len(record) != len(self.names):
             if not any(field.strip() for field in record):
-                continue
-            if len(record) != len(names):
-                raise InputError(
-                    f"{where}: {len(record)} fields where {len(names)} are expected, {between} between them; "
-                    "fix or remove the line"
-                )
-            fields = dict(zip(names, record, strict=True))
-            if columns.event is None or not events or fields[columns.event] in events:
-                check_line(where, fields, columns, bad_times)
-        if row is not None:
-            raise unparsable(block)
-
-    return raise_for_row
-
-
-def unparsable(block: Block) -> InputError:
-    """The error for a block that can't be parsed although each of its lines looks right; stray quotes cause that."""
-    last = block.first_line + block.data.rstrip().count(b"\n")
-    return InputError(
-        f"{block.path}, between lines {block.first_line} and {last}: the lines can't be separated; "
-        "look for a double quote that is never closed or is inside a field"
-    )
+                return None
+            between = DELIMITERS.get(self.layout.delimiter, repr(self.layout.delimiter))
+            return f"{len(record)} fields where {len(self.names)} are expected, {between} between them", fix
+        if self.event_place is not None and record[self.event_place] not in self.events:
+            return None
+        for place, role, name in self.id_places:
+            if fault := id_fault(record[place]):
+                return (f"the {role} (column {name!r}) {fault}", fix) if any(map(str.strip, record)) else None
+        for place, role, name in self.time_places:
+            if record[place] == "" or record[place] in bad_times.get(role, ()):
+                shown = f"{shortened(record[place])} in column {name!r}"
+                if is_iso(record[place]):
+                    return f"{shown} is not a number, unlike the times before it", "write all times in one way"
+                return f"{shown} is not a time", TIMES
+        return None
 
 
-def check_line(where: str, fields: dict[str, str], columns: Columns, bad_times: BadTimes) -> None:
-    """Raise if this line is wrong."""
-    for role in ("session", "item"):
-        name = getattr(columns, role)
-        if fault := id_fault(fields[name]):
-            raise InputError(f"{where}: the {role} (column {name!r}) {fault}; fix or remove the line")
-    for role in ("time", "date"):
-        name = getattr(columns, role)
-        if name is not None and (fields[name] == "" or fields[name] in bad_times.get(role, ())):
-            fault = "is not a time; write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds"
-            if parse_text(pl.Series([fields[name]])).null_count() == 0:
-                fault = "is not a number, unlike the times before it; write all of them in one way"
-            raise InputError(f"{where}: {fields[name]!r} in column {name!r} {fault}")
+def shortened(text: str) -> str:
+    return repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...")
+
+
+def is_iso(text: str) -> bool:
+    """Whether a text that was not read as a time is one; then the times around it are numbers."""
+    return text.strip()[:4].isdigit() and parse_text(pl.Series([text], dtype=pl.String)).null_count() == 0

@@ -1,6 +1,7 @@
 """Times as logs write them -> int64 milliseconds since 1970 (UTC)."""
 
 import re
+from datetime import UTC, datetime
 
 import polars as pl
 
@@ -34,9 +35,13 @@ def parse_duration(text: str) -> int:
 
 
 class TimeReader:
-    """Reads the time columns of one log. The unit of numbers is guessed from the first of them, and reported."""
+    """Reads the time columns of one log. The unit of numbers is guessed from the first of them, and reported.
 
-    def __init__(self, progress: Progress, unit: str | None = None) -> None:
+    `layout` is that of --time-format, for texts that are not ISO 8601.
+    """
+
+    def __init__(self, progress: Progress, unit: str | None = None, layout: str | None = None) -> None:
+        self.layout = None if layout is None else checked_layout(layout)
         if unit is not None and unit not in MILLISECONDS_PER:
             raise InputError(f"time unit {unit!r} is not known; choose one of {', '.join(MILLISECONDS_PER)}")
         self.progress = progress
@@ -46,22 +51,41 @@ class TimeReader:
         """Milliseconds, with null where a value can't be read."""
         if isinstance(column.dtype, pl.Date | pl.Datetime):
             return column.cast(pl.Datetime("ms")).cast(pl.Int64)
+        if self.layout is not None:
+            return self.parse_layout(column)
         if column.dtype.is_numeric():
             return self.scale(column)
         if not isinstance(column.dtype, pl.String | pl.Categorical | pl.Enum):
             return pl.Series(column.name, [None] * len(column), dtype=pl.Int64)
         column = column.cast(pl.String)
         present = column.drop_nulls()
-        if len(present) and NUMBER.fullmatch(present[0]):
-            whole = column.cast(pl.Int64, strict=False)
-            if whole.null_count() > column.null_count():
-                return self.scale(column.str.strip_chars().cast(pl.Float64, strict=False))
-            return self.scale(whole)
-        return parse_text(column)
+        if not len(present):
+            return parse_text(column)
+        ways = [self.read_numbers, parse_text]
+        first, second = ways if NUMBER.fullmatch(present[0]) else reversed(ways)
+        read = first(column)
+        if len(column) - read.null_count() < len(present) / 2:
+            # The first value may be the broken one. The way that reads more is the right one.
+            other = second(column)
+            read = other if other.null_count() < read.null_count() else read
+        return read
+
+    def read_numbers(self, column: pl.Series) -> pl.Series:
+        """Numbers that are written as text."""
+        whole = column.cast(pl.Int64, strict=False)
+        if whole.null_count() > column.null_count():
+            return self.scale(column.str.strip_chars().cast(pl.Float64, strict=False))
+        return self.scale(whole)
+
+    def parse_layout(self, column: pl.Series) -> pl.Series:
+        """Text in the layout of --time-format; without a zone it is UTC."""
+        assert self.layout is not None
+        text = column.cast(pl.String).str.strip_chars()
+        return text.str.to_datetime(self.layout, time_unit="ms", strict=False).cast(pl.Int64)
 
     def fast_expression(self, column: pl.Series) -> pl.Expr:
         """An expression over the column `time` that reads only the layout of the first value; others become null."""
-        first = column[0] if len(column) else None
+        first = column[0] if len(column) and self.layout is None else None
         text = pl.col("time")
         if column.dtype == pl.String and isinstance(first, str) and (match := ISO.fullmatch(first)):
             layout = text.str.len_bytes() == len(first)
@@ -88,6 +112,24 @@ class TimeReader:
         finite = numbers.cast(pl.Float64).is_finite().fill_null(False)
         scaled = (numbers.cast(pl.Float64) * factor).round()
         return scaled.set(~finite, None).cast(pl.Int64, strict=False)
+
+
+def checked_layout(layout: str) -> str:
+    """A layout such as `%d.%m.%Y %H:%M:%S` in the form that polars reads; raises if it is not one."""
+    layout = layout.replace(".%f", "%.f")  # Python's way to write a fraction of a second
+    moment = datetime(2026, 9, 17, 8, 0, 46, tzinfo=UTC)
+    try:
+        # A layout that does not read the date back from what it wrote itself lacks the day or another part.
+        written = pl.Series([moment]).dt.strftime(layout)
+        read = written.str.to_datetime(layout, time_unit="ms", strict=False)[0]
+        if read is not None and read.date() == moment.date():
+            return layout
+    except pl.exceptions.PolarsError:
+        pass
+    raise InputError(
+        f"--time-format {layout!r} does not describe a date and time; write e.g. '%d.%m.%Y %H:%M:%S' "
+        "(day, month, year, hour, minute, second)"
+    )
 
 
 def guess_unit(magnitude: float) -> str:

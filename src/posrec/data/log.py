@@ -1,0 +1,121 @@
+"""A log to read: files of a format that is named or concluded, standard input, or a table in memory."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from posrec.data import steps
+from posrec.data.readers import READERS
+from posrec.data.readers.clicks import ParsedLog
+from posrec.data.readers.options import LogOptions
+from posrec.data.readers.parquet import read_frames
+from posrec.data.sniff import detect_format
+from posrec.data.sources import find_files, with_standard_input
+from posrec.errors import InputError
+from posrec.progress import Progress
+
+TABLE = "table"  # the format of a table in memory
+LASTING_SHARE = 0.01  # of the sessions, that may last for days before a warning is printed
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log that can be read; `table` is set instead of `files` for a table in memory."""
+
+    format: str
+    options: LogOptions
+    files: Sequence[Path] = ()
+    table: pl.LazyFrame | None = None
+    concluded: bool = False  # the format was not named
+
+    @property
+    def name(self) -> str:
+        return TABLE if self.table is not None else str(self.files[0])
+
+    def read(self, progress: Progress) -> ParsedLog:
+        if self.table is not None:
+            parsed = read_frames([(TABLE, self.table)], self.options, progress)
+        else:
+            parsed = READERS[self.format](self.files, self.options, progress)
+        if not len(parsed.clicks):
+            raise InputError(f"{self.name} holds no clicks: it is empty, or has nothing below its header")
+        return parsed
+
+
+@contextmanager
+def open_log(source: Any, format: str | None, options: dict[str, Any], progress: Progress) -> Iterator[Log]:
+    """Find the files or the table that `source` is, and conclude the format if it is None."""
+    log_options = LogOptions.parse(options)
+    if format is not None and format not in READERS:
+        raise InputError(f"format {format!r} is not known; choose one of {', '.join(READERS)}")
+    if not is_path(source):
+        if format is not None:
+            raise InputError(f"a table in memory has no format; leave out format={format!r}")
+        log_options.check(TABLE)
+        yield Log(TABLE, log_options, table=as_frame(source))
+        return
+    if format is not None:
+        log_options.check(format)  # before anything is read
+    with with_standard_input(source) as named:
+        files = find_files(named)
+        concluded = format is None
+        if format is None:
+            found = detect_format(files[0])
+            if "delimiter" in options and found.format in ("csv", "tsv"):
+                found = replace(found, format="csv", delimiter=None, because="text with the delimiter that was given")
+            if found.delimiter is not None:
+                log_options = replace(log_options, delimiter=found.delimiter)
+            format = found.format
+            progress.message(f"{files[0].name}: read as {format}, {found.because} (pass --format if that is wrong)")
+        log_options.check(format)
+        yield Log(format, log_options, files, concluded=concluded)
+
+
+def is_path(source: Any) -> bool:
+    """Whether `source` names files, rather than being a table."""
+    return isinstance(source, str | Path) or (
+        isinstance(source, Sequence) and all(isinstance(name, str | Path) for name in source)
+    )
+
+
+def as_frame(table: Any) -> pl.LazyFrame:
+    """A polars, pandas or Arrow table as a polars frame."""
+    if isinstance(table, pl.LazyFrame):
+        return table
+    if isinstance(table, pl.DataFrame):
+        return table.lazy()
+    try:
+        if type(table).__module__.partition(".")[0] == "pandas":
+            return pl.from_pandas(table).lazy()
+        if hasattr(table, "__arrow_c_stream__"):
+            return pl.DataFrame(table).lazy()
+    except ModuleNotFoundError as error:
+        raise InputError(f"a pandas table needs the package {error.name}: pip install {error.name}") from None
+    except (ValueError, TypeError, pl.exceptions.PolarsError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"the table can't be read ({reason}); give each column one type") from None
+    raise InputError(
+        f"a log is a path, a list of paths, or a polars, pandas or Arrow table, not {type(table).__module__}."
+        f"{type(table).__name__}"
+    )
+
+
+def lasting_sessions(clicks: pl.DataFrame, log: Log) -> str | None:
+    """A warning, if many sessions last for days: the session's column then often holds users."""
+    durations = steps.session_durations(clicks)
+    lasting = int((durations > steps.DAY).sum())
+    if lasting <= LASTING_SHARE * len(durations):
+        return None
+    columns = log.options.session_column
+    advice = "pass --gap 30m to split them after half an hour of inactivity"
+    if len(columns) == 1:
+        user = f"pass --user-column {columns[0]} instead of --session-column"
+        advice = f"if {columns[0]!r} holds users, {user}; or {advice}"
+    return (
+        f"warning: {lasting:,} of {len(durations):,} sessions last longer than a day, the longest "
+        f"{durations.max() / steps.DAY:,.0f} days; {advice}"
+    )

@@ -1,0 +1,97 @@
+"""Broken lines of a log: reported together, or counted, left out and written to a file."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from posrec.errors import InputError
+from posrec.io import whole_file
+from posrec.progress import Progress
+
+REPORTED = 10  # broken lines in an error
+SHOWN = 3  # broken lines in the message about those that were left out
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """A line (or a row of a table) that can't be read, and why."""
+
+    file: str
+    number: int
+    reason: str
+    text: str  # as it is in the file
+    advice: str = "fix or remove the line"
+    unit: str = "line"
+
+    def __str__(self) -> str:
+        return f"{self.file}, {self.unit} {self.number}: {self.reason}"
+
+
+class BadLines:
+    """Collects the broken lines of a log. The policy is that of `--bad-lines`: stop or skip."""
+
+    def __init__(self, policy: str = "stop", limit: float = 0.01) -> None:
+        self.policy, self.limit = policy, limit
+        self.count = 0
+        self.first: list[BadLine] = []
+        self.file: IO[str] | None = None  # all of them, as JSON lines; on disk, since there may be many
+
+    def add(self, lines: Iterable[BadLine]) -> None:
+        """Under `stop`, raise as soon as there are enough lines to report."""
+        for line in lines:
+            self.count += 1
+            if len(self.first) < REPORTED:
+                self.first.append(line)
+            if self.policy == "stop" and self.count == REPORTED:
+                raise self.stop_error()
+            if self.policy == "skip":
+                self.file = self.file or tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+                about = {name: value for name, value in asdict(line).items() if name in ("file", "reason", "text")}
+                self.file.write(json.dumps({**about, line.unit: line.number}, ensure_ascii=False) + "\n")
+
+    def finish(self, good: int, progress: Progress) -> None:
+        """When the log is read: raise if lines are broken and may not be, otherwise report how many were left out."""
+        if not self.count:
+            return
+        if self.policy == "stop":
+            raise self.stop_error()
+        total = good + self.count
+        found = f"{self.count:,} of {total:,} lines ({self.count / total:.2%}) are broken"
+        if self.count > self.limit * total:
+            raise InputError(
+                f"{found}, more than {self.limit:.2%}, so the log was not used; raise --bad-lines-limit, or fix:\n"
+                + listed(self.first)
+            )
+        progress.message(f"{found} and were left out; the first:\n{listed(self.first[:SHOWN])}")
+
+    def stop_error(self) -> InputError:
+        skip = "pass --bad-lines skip to leave"
+        if self.count == 1:
+            line = self.first[0]
+            return InputError(f"{line}; {line.advice}\nOr {skip} the {line.unit} out.")
+        found, which = f"{self.count} lines are broken", ""
+        if self.count == REPORTED:  # there may be more
+            found, which = "the log has broken lines", f" The first {REPORTED}:"
+        return InputError(f"{found}; fix or remove them, or {skip} them out.{which}\n{listed(self.first)}")
+
+
+def write_bad_lines(path: Path, logs: Sequence[BadLines]) -> bool:
+    """Write the lines that were left out to a file, replacing that of an earlier run. Without any there is no file."""
+    files = [log.file for log in logs if log.file is not None]
+    if not files:
+        path.unlink(missing_ok=True)
+        return False
+    with whole_file(path, overwrite=True) as unfinished, unfinished.open("w", encoding="utf-8") as out:
+        for file in files:
+            file.seek(0)
+            shutil.copyfileobj(file, out)
+            file.close()
+    return True
+
+
+def listed(lines: list[BadLine]) -> str:
+    return "\n".join(f"  {line}" for line in lines)

@@ -1,0 +1,110 @@
+"""`posrec prepare` on logs as shops have them: every option does on the command line what it does in Python."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import posrec
+from posrec.progress import SilentProgress
+from tests.helpers import SOURCE, command, listed, small_shop, write_lines, write_log
+
+
+def shop_log(path: Path) -> Path:
+    """Two users with two visits each hour, German dates, kinds of events, and two broken lines in 400."""
+    lines = ["nutzer\tbesuch\tartikel\tzeit\taktion"]
+    for number in range(100):
+        for step in range(4):
+            kind = ("view", "view", "cart", "purchase")[step]
+            time = f"{1 + number // 24:02d}.09.2026 {number % 24:02d}:0{step}:46"
+            lines.append(f"u{number % 2}\t{number // 2}\ta{(number + step) % 5}\t{time}\t{kind}")
+    lines[50] = "u1\t25\ta1\tgestern\tview"
+    lines[70] = "u1\t25\ta1"
+    return write_lines(path, lines)
+
+
+WORDS = [
+    "--session-column", "nutzer", "--session-column", "besuch", "--item-column", "artikel", "--time-column", "zeit",
+    "--time-format", "%d.%m.%Y %H:%M:%S", "--event-column", "aktion", "--events", "view,purchase",
+    "--event-weights", "view=1,purchase=5", "--target-events", "purchase", "--bad-lines", "skip",
+    "--bad-lines-limit", "0.02", "--no-test",
+]  # fmt: skip
+KEYWORDS: dict[str, Any] = {
+    "session_column": ["nutzer", "besuch"], "item_column": "artikel", "time_column": "zeit",
+    "time_format": "%d.%m.%Y %H:%M:%S", "event_column": "aktion", "events": ["view", "purchase"],
+    "event_weights": {"view": 1, "purchase": 5}, "target_events": ["purchase"], "bad_lines": "skip",
+    "bad_lines_limit": 0.02, "no_test": True,
+}  # fmt: skip
+
+
+def test_the_command_and_python_agree(tmp_path: Path) -> None:
+    log = shop_log(tmp_path / "klicks.tsv")
+    done = command("prepare", log, *WORDS, "--out", tmp_path / "a")
+    assert done.code == 0, done.err
+    data = posrec.prepare(log, out=tmp_path / "b", progress=SilentProgress(), **KEYWORDS)
+    assert posrec.load(tmp_path / "a").fingerprint == data.fingerprint
+    assert (data.train.sessions, len(data.train), data.train.clicks) == (100, 100, 298)
+    assert data.target_weights is not None
+    assert sorted(set(data.target_weights.tolist())) == [1, 5]
+    assert listed(tmp_path) == ["a", "a.bad-lines.jsonl", "b", "b.bad-lines.jsonl", "klicks.tsv"]
+    assert (tmp_path / "a.bad-lines.jsonl").read_text() == (tmp_path / "b.bad-lines.jsonl").read_text()
+    assert "klicks.tsv: read as tsv, a header with a tab between the fields" in done.err
+    assert "2 of 400 lines (0.50%) are broken and were left out; the first:" in done.err
+    assert "kept 298 of 398 rows: events view, purchase" in done.err
+    assert "100 train samples in 100 sessions, no test part; 5 items." in done.out
+
+
+def test_a_dataset_without_a_test_part_is_trained_and_not_evaluated(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "c.csv", small_shop(60))
+    assert command("prepare", log, "--no-test", "--out", tmp_path / "shop").code == 0
+    words = ("--model", "posrec", "--protocol", "refit", "--epochs", 1, "--set", "d=8", "--device", "cpu")
+    done = command("train", tmp_path / "shop", "--out", tmp_path / "run", *words)
+    assert (done.code, "Traceback" in done.err) == (0, False)
+    assert f"{tmp_path / 'shop'} has no test part, so the run was not evaluated" in done.err
+    assert done.out.startswith("The run is in")
+    for refused in (
+        command("evaluate", tmp_path / "run", tmp_path / "shop"),
+        command("compare", tmp_path / "shop", "--models", "pop,spop", "--out", tmp_path / "comparison"),
+    ):
+        assert refused.code == 2
+        assert "has no test part to evaluate on, because it was prepared with --no-test" in refused.err
+    shown = json.loads(command("stats", tmp_path / "shop", "--json").out)
+    assert (shown["test_samples"], shown["test_sessions"], shown["train_sessions"]) == (0, 0, 60)
+    assert command("stats", tmp_path / "shop").code == 0
+    assert command("recommend", tmp_path / "run", "i0").code == 0
+
+
+@pytest.mark.process
+def test_a_pipe_into_the_command(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "c.csv", small_shop())
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    line = [sys.executable, "-m", "posrec", "prepare", "-", "--out", str(tmp_path / "out")]
+    with log.open("rb") as file:
+        done = subprocess.run(line, env=environment, stdin=file, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "standard input: read as csv" in done.stderr
+    named = posrec.prepare(log, out=tmp_path / "named", progress=SilentProgress())
+    assert posrec.load(tmp_path / "out").fingerprint == named.fingerprint
+
+
+@pytest.mark.real
+def test_a_real_excerpt_whose_format_is_concluded(real_data: Path, tmp_path: Path) -> None:
+    """The raw Diginetica log as it is, and with every hundred and fiftieth line cut short."""
+    log = real_data / "raw" / "diginetica-sample.csv"
+    done = command("prepare", log, "--out", tmp_path / "a")
+    assert "diginetica-sample.csv: read as diginetica, the header of Diginetica's item views" in done.err
+    data = posrec.prepare(log, "diginetica", tmp_path / "b", progress=SilentProgress())
+    assert posrec.load(tmp_path / "a").fingerprint == data.fingerprint
+    lines = log.read_text().splitlines()
+    cut = [line[:5] if number % 150 == 149 else line for number, line in enumerate(lines)]
+    good = [line for number, line in enumerate(lines) if number % 150 != 149]
+    skipped = command("prepare", write_lines(tmp_path / "cut.csv", cut), "--bad-lines", "skip", "--out", tmp_path / "c")
+    assert skipped.code == 0, skipped.err
+    expected = posrec.prepare(write_lines(tmp_path / "good.csv", good), out=tmp_path / "d", progress=SilentProgress())
+    assert posrec.load(tmp_path / "c").fingerprint == expected.fingerprint
+    broken = (tmp_path / "c.bad-lines.jsonl").read_text().splitlines()
+    assert len(broken) == len(lines) - len(good)

@@ -1,0 +1,85 @@
+"""Kinds of events: what is listed, what a kind that the log does not have says, and what is read by default."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from posrec.data.readers import READERS
+from posrec.data.readers.clicks import ParsedLog
+from posrec.data.readers.events import MOST_KINDS
+from posrec.data.readers.options import LogOptions
+from posrec.errors import InputError
+from tests.faults.refusals import EVENTS
+from tests.helpers import RecordingProgress, write_lines
+
+LINES = ["session,item,time,action", "1,a,1,view", "1,b,2,view", "1,b,3,cart", "1,,4,", "1,b,5,purchase", "2,a,6,view"]
+
+
+def read(path: Path, lines: list[str], format: str = "csv", **options: Any) -> tuple[ParsedLog, list[str]]:
+    progress = RecordingProgress()
+    log = write_lines(path / "log.csv", lines)
+    parsed = READERS[format]([log], LogOptions.parse({"time_unit": "ms", **options}), progress)
+    return parsed, [text for text in progress.messages if "events" in text or "column 'action'" in text]
+
+
+def test_kinds_are_listed_where_none_are_chosen(tmp_path: Path) -> None:
+    parsed, messages = read(tmp_path, [line for line in LINES if not line.endswith(",")])
+    assert messages == ["events in column 'action': view 3, cart 1, purchase 1; all are read (choose with --events)"]
+    assert (len(parsed.clicks), parsed.events) == (5, {"view": 3, "cart": 1, "purchase": 1})
+    assert parsed.clicks.columns == ["session", "item", "time"]
+
+
+def test_an_unknown_kind_lists_those_present(tmp_path: Path) -> None:
+    _, messages = read(tmp_path, LINES, events="view, crat")
+    assert messages == [
+        "log.csv: column 'action' read as the event",
+        "warning: --events names 'crat', which column 'action' does not have; it has view 3, cart 1, purchase 1",
+        "kept 3 of 6 rows: events view, crat",
+    ]
+    with pytest.raises(InputError) as refused:
+        read(tmp_path, LINES, events=["crat"])
+    assert str(refused.value) == (
+        "none of 6 rows is of the events crat; column 'action' has view 3, cart 1, purchase 1: "
+        "name some of these with --events"
+    )
+    _, messages = read(tmp_path, LINES, events="view,cart", event_weights="cart=3")
+    assert not any("warning" in text for text in messages)
+
+
+def test_weights_and_targets_are_columns_of_the_clicks(tmp_path: Path) -> None:
+    whole = [line for line in LINES if not line.endswith(",")]
+    parsed, _ = read(tmp_path, whole, event_weights={"cart": 3, "purchase": 5}, target_events="purchase, cart")
+    assert parsed.clicks["weight"].to_list() == [1, 1, 3, 5, 1]
+    assert parsed.clicks["target"].to_list() == [False, False, True, True, False]
+
+
+def test_a_column_of_too_many_values_is_not_one_of_kinds(tmp_path: Path) -> None:
+    lines = ["session,item,time,type", *(f"1,a,{number},t{number}" for number in range(MOST_KINDS + 1))]
+    parsed, messages = read(tmp_path, lines)
+    assert messages == ["column 'type' has more than 1,000 different values, too many to be kinds of events"]
+    assert len(parsed.clicks) == MOST_KINDS + 1
+
+
+def test_a_format_with_a_default_reads_what_is_named_too(tmp_path: Path) -> None:
+    log = write_lines(tmp_path / "log.csv", [*EVENTS, "99,1,transaction,3,7", "99,1,addtocart,3,"])
+    parsed = READERS["retailrocket"]([log], LogOptions.parse({"target_events": "transaction"}), RecordingProgress())
+    assert (len(parsed.clicks), parsed.clicks["target"].sum()) == (31, 1)
+
+
+def test_kinds_of_any_type_in_a_table(tmp_path: Path) -> None:
+    columns = {"session": [1, 1, 1], "item": [1, 2, 1], "time": [1, 2, 3]}
+    table = tmp_path / "log.parquet"
+    for kinds in ([3, 4, 4], pl.Series(["3", "4", "4"], dtype=pl.Categorical)):
+        pl.DataFrame({**columns, "event": kinds}).write_parquet(table)
+        parsed = READERS["parquet"]([table], LogOptions.parse({"events": "4"}), RecordingProgress())
+        assert (parsed.clicks["item"].to_list(), parsed.events) == (["2", "1"], {"4": 2, "3": 1})
+    pl.DataFrame({**columns, "event": [["view"], [], ["cart"]]}).write_parquet(table)
+    parsed = READERS["parquet"]([table], LogOptions(), RecordingProgress())
+    assert (len(parsed.clicks), parsed.events) == (3, {})
+
+
+def test_a_column_with_another_role_is_not_taken_for_the_kinds(tmp_path: Path) -> None:
+    parsed, messages = read(tmp_path, ["session,type,time", "1,a,1", "1,b,2"], item_column="type")
+    assert (parsed.clicks["item"].to_list(), messages) == (["a", "b"], [])

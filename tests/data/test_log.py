@@ -1,0 +1,207 @@
+"""Where a log comes from (standard input, tables), what its sessions are (composite keys, users), and warnings."""
+
+import gzip
+import io
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import posrec
+from posrec.errors import InputError
+from posrec.fitting import evaluate_run, fit_run
+from posrec.progress import SilentProgress
+from tests.faults.refusals import EVENTS, HEADER
+from tests.helpers import RecordingProgress, plain, raw, small_shop, write_lines, write_log
+
+DAY = 86_400_000
+
+
+def prepared(source: Any, out: Path, progress: Any = None, **options: Any) -> posrec.PreparedDataset:
+    return posrec.prepare(source, out=out, progress=progress or SilentProgress(), **options)
+
+
+def table(clicks: list[tuple[Any, ...]]) -> pl.DataFrame:
+    return pl.DataFrame(clicks, schema=["session", "item", "time"], orient="row")
+
+
+def give(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
+    log = write_log(tmp_path / "a.csv", small_shop())
+    content = log.read_bytes()
+    give(monkeypatch, gzip.compress(content) if packed else content)
+    data = prepared("-", tmp_path / "out")
+    assert data.fingerprint == prepared(log, tmp_path / "file").fingerprint
+    assert data.manifest["source"] == ["standard input"]
+
+
+def test_errors_call_it_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    give(monkeypatch, f"{HEADER}\ns1,i1,never\n".encode())
+    with pytest.raises(InputError, match=r"^standard input, line 2: 'never' in column 'timestamp' is not a time"):
+        prepared("-", tmp_path / "out")
+    give(monkeypatch, b"")
+    with pytest.raises(InputError, match=r"^standard input is empty"):
+        prepared(["-"], tmp_path / "out")
+
+
+def test_tables_of_every_kind_give_what_the_file_gives(tmp_path: Path) -> None:
+    clicks = small_shop()
+    log = write_log(tmp_path / "a.csv", clicks)
+    expected = prepared(log, tmp_path / "file", time_unit="ms").fingerprint
+    frame = table(clicks)
+    pandas = pd.DataFrame(clicks, columns=["session", "item", "time"])
+    tables = [frame, frame.lazy(), pandas, frame.to_arrow(), pa.Table.from_pandas(pandas), pandas.convert_dtypes(),
+              pandas.assign(time=pd.to_datetime(pandas["time"], unit="ms")), frame.to_arrow().to_reader()]  # fmt: skip
+    for number, one in enumerate(tables):
+        data = prepared(one, tmp_path / f"{number}")
+        assert data.fingerprint == expected, type(one)
+        assert (data.manifest["format"], data.manifest["source"]) == ("table", ["table"])
+
+
+def test_a_table_takes_the_options_of_a_log(tmp_path: Path) -> None:
+    rows = [(f"u{n // 4}", n % 2, f"sku{n % 3}", n * 1000, "buy" if n % 2 else "see") for n in range(80)]
+    frame = pl.DataFrame(rows, schema=["who", "visit", "sku", "at", "what"], orient="row")
+    options = {"session_column": ["who", "visit"], "time_column": "at", "time_unit": "ms", "min_support": 1}
+    data = prepared(frame, tmp_path / "a", no_test=True, **options)
+    assert (data.train.sessions, data.train.clicks) == (40, 80)
+    bought = prepared(frame, tmp_path / "b", event_column="what", events=["buy"], no_test=True, **options)
+    assert (bought.train.sessions, bought.train.clicks) == (20, 40)
+    parts = prepared(frame, tmp_path / "c", test=frame, time_unit="ms", session_column="who", time_column="at")
+    assert plain(parts.train) == plain(parts.test)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "says"),
+    [
+        (7, {}, "a log is a path, a list of paths, or a polars, pandas or Arrow table, not builtins.int"),
+        (table([("a", "b", 1)]), {"format": "csv"}, "a table in memory has no format"),
+        (table([("a", "b", 1)]), {"delimiter": ";"}, "--delimiter can't be used with --format table"),
+        (table([("a", "b", 1)]), {"item_column": "x"}, "table has no column 'x' (--item-column); it has session"),
+        (table([]), {}, "table holds no clicks"),
+        (pd.DataFrame({"session": ["a", 1], "item": [1, 2], "time": [1, 2]}), {}, "the table can't be read"),
+    ],
+)
+def test_tables_that_are_refused(tmp_path: Path, source: Any, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError) as refused:
+        prepared(source, tmp_path / "out", **options)
+    assert says in str(refused.value)
+
+
+def test_the_folder_must_be_named() -> None:
+    with pytest.raises(TypeError, match="needs out"):
+        posrec.prepare(table([]))
+
+
+def test_german_dates_in_a_tsv_file(tmp_path: Path) -> None:
+    def written(time: int) -> str:
+        return datetime.fromtimestamp(time / 1000, UTC).strftime("%d.%m.%Y %H:%M:%S")
+
+    clicks = small_shop(start=1_788_249_646_000)
+    lines = ["Sitzung\tArtikel\tZeit", *(f"{session}\t{item}\t{written(time)}" for session, item, time in clicks)]
+    assert lines[1] == "s0\ti0\t01.09.2026 08:00:46"
+    log = write_lines(tmp_path / "klicks.tsv", lines)
+    columns = {"session_column": "Sitzung", "item_column": "Artikel", "time_column": "Zeit"}
+    data = prepared(log, tmp_path / "out", time_format="%d.%m.%Y %H:%M:%S", **columns)
+    assert data.fingerprint == prepared(table(clicks), tmp_path / "same").fingerprint
+    assert int(data.train.times[0]) == 1_788_249_646_000
+    with pytest.raises(InputError, match=r"'01\.09\.2026 08:00:46' in column 'Zeit' is not a time"):
+        prepared(log, tmp_path / "other", **columns)
+
+
+def test_a_composite_session(tmp_path: Path) -> None:
+    lines = ["user,number,item,time", "u1,1,a,1", "u11,1,b,2", "u1,1,b,3", "u1,11,c,4", "u11,1,c,5", "u1,11,d,6"]
+    log = write_lines(tmp_path / "a.csv", lines)
+    options = {"session_column": ["user", "number"], "min_support": 1, "no_test": True}
+    data = prepared(log, tmp_path / "out", **options)
+    assert raw(data.train, data.vocabulary) == [["a", "b"], ["b", "c"], ["c", "d"]]
+    for broken in ("u1,,a,7", ",1,a,7", "u1,-1,a,7"):
+        with pytest.raises(InputError, match=r"line 8: the session \(column '(user|number)'\) is"):
+            prepared(write_lines(tmp_path / "b.csv", [*lines, broken]), tmp_path / "no", **options)
+
+
+def customers() -> list[tuple[str, str, int]]:
+    """Ten customers who come back every day for two weeks, and click three times each time."""
+    return [(f"c{who}", f"i{(who + step) % 4}", day * DAY + who * 3_600_000 + step * 60_000)
+            for day in range(14) for who in range(10) for step in range(3)]  # fmt: skip
+
+
+def test_sessions_that_last_for_days_are_warned_of(tmp_path: Path) -> None:
+    log, progress = write_log(tmp_path / "a.csv", customers(), "customer,item,time"), RecordingProgress()
+    options = {"min_support": 1, "time_unit": "ms"}
+    whole = prepared(log, tmp_path / "whole", progress, session_column="customer", **options)
+    assert whole.train.longest == 42
+    (warning,) = [text for text in progress.messages if text.startswith("warning")]
+    assert warning == (
+        "warning: 10 of 10 sessions last longer than a day, the longest 13 days; if 'customer' holds users, pass "
+        "--user-column customer instead of --session-column; or pass --gap 30m to split them after half an hour of "
+        "inactivity"
+    )
+    progress = RecordingProgress()
+    split = prepared(log, tmp_path / "split", progress, user_column="customer", **options)
+    assert (split.train.longest, split.train.sessions + split.test.sessions) == (3, 140)
+    assert "a log of users: split into sessions after 30m of inactivity (--gap)" in progress.messages
+    assert not any(text.startswith("warning") for text in progress.messages)
+    named = prepared(log, tmp_path / "gap", user_column="customer", gap="3d", **options)
+    assert named.train.longest == 42
+
+
+def test_a_few_long_sessions_are_no_reason_to_warn(tmp_path: Path) -> None:
+    progress = RecordingProgress()
+    clicks = [*small_shop(200), ("s0", "i1", 1_700_000_000_000 + 3 * DAY)]
+    prepared(table(clicks), tmp_path / "a", progress)
+    assert not any(text.startswith("warning") for text in progress.messages)
+
+
+def test_a_small_log_is_told_what_to_change(tmp_path: Path) -> None:
+    progress = RecordingProgress()
+    rare = [(f"r{n}", f"rare{n + step}", 1_700_000_000_000 + step) for n in range(50) for step in range(2)]
+    prepared(table([*small_shop(), *rare]), tmp_path / "a", progress)
+    assert progress.messages[-1] == (
+        "only 54 training samples are left, and most models need at least 1,000; use a longer log, or lower "
+        "--min-support (now 5) or --min-length (now 2): the step 'sessions under 2 and items under 5 clicks' removed "
+        "100 clicks"
+    )
+    progress = RecordingProgress()
+    prepared(table(small_shop(600)), tmp_path / "b", progress)
+    assert not any("training samples are left" in text for text in progress.messages)
+
+
+@pytest.mark.parametrize("recipe", ["clean", "paper"])
+def test_without_a_test_part_every_session_is_for_training(tmp_path: Path, recipe: str) -> None:
+    data = prepared(table(small_shop(60)), tmp_path / "data", no_test=True, recipe=recipe)
+    assert (data.train.sessions, data.test.sessions, len(data.test)) == (60, 0, 0)
+    assert data.validation.sessions == 6
+    assert posrec.load(data.path).fingerprint == data.fingerprint
+    progress = RecordingProgress()
+    settings = {"epochs": 1, "d": 8, "protocol": "refit"}
+    run, evaluation = fit_run(data, "posrec", tmp_path / "run", settings, "cpu", progress=progress)
+    assert (evaluation.metrics, len(evaluation.ranks), run.metrics) == ({}, 0, None)
+    assert progress.messages[-1] == f"{data.path} has no test part, so the run was not evaluated"
+    assert not (tmp_path / "run" / "metrics.json").exists()
+    with pytest.raises(InputError, match="has no test part to evaluate on, because it was prepared with --no-test"):
+        evaluate_run(run, data, "cpu")
+    assert posrec.fit(data, "pop", "cpu", progress=SilentProgress()).recommend(["i0"], k=2)
+
+
+def test_a_fraction_without_a_test_part(tmp_path: Path) -> None:
+    data = prepared(table(small_shop(60)), tmp_path / "data", no_test=True, fraction="1/2")
+    assert len(data.train) == 60
+
+
+def test_events_of_visitors_read_as_a_log_of_ones_own(tmp_path: Path) -> None:
+    """RetailRocket's layout, renamed: what the named format does, a user column and kinds of events do too."""
+    own = write_lines(tmp_path / "own.csv", [EVENTS[0].replace("visitorid", "guest"), *EVENTS[1:]])
+    named = prepared(write_lines(tmp_path / "r.csv", EVENTS), tmp_path / "a", min_support=1, no_test=True)
+    assert named.manifest["format"] == "retailrocket"
+    options = {"user_column": "guest", "time_unit": "ms", "events": "view", "min_support": 1, "no_test": True}
+    ours = prepared(own, tmp_path / "b", **options)
+    assert ours.fingerprint == named.fingerprint

@@ -1,0 +1,115 @@
+"""The format of a log, concluded from its ending and its first lines."""
+
+import gzip
+import json
+import pickle
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import posrec
+from posrec.data.readers import READERS
+from posrec.data.sniff import detect_format
+from posrec.errors import InputError
+from posrec.progress import SilentProgress
+from tests.faults.refusals import EVENTS, GOOD, HEADER, OTTO, VIEWS, YOOCHOOSE
+from tests.helpers import RecordingProgress, small_shop, write_lines, write_log
+
+JSONL = [json.dumps({"session_id": session, "item_id": item, "timestamp": time})
+         for session, item, time in small_shop()]  # fmt: skip
+LOGS = {
+    "yoochoose": ("clicks.dat", YOOCHOOSE),
+    "diginetica": ("train-item-views.csv", VIEWS),
+    "retailrocket": ("events.csv", EVENTS),
+    "otto": ("train.jsonl", OTTO),
+    "recbole": ("a.inter", ["session_id:token\titem_id:token\ttimestamp:float", "1\t2\t3"]),
+    "jsonl": ("export.jsonl", JSONL),
+    "csv": ("clicks.csv", [HEADER, *GOOD]),
+    "tsv": ("clicks.tsv", [line.replace(",", "\t") for line in [HEADER, *GOOD]]),
+    "sessions": ("train.txt", ["1 2 3", "4", "sku-5 1"]),
+}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("format", LOGS)
+def test_text_formats(tmp_path: Path, format: str, packed: bool) -> None:
+    name, lines = LOGS[format]
+    log = write_lines(tmp_path / name, ["", *lines])  # a blank line on top changes nothing
+    if packed:
+        log.write_bytes(gzip.compress(b"\xef\xbb\xbf" + log.read_bytes()))
+    assert detect_format(log).format == format
+    other = log.rename(tmp_path / "log")  # the content is enough
+    assert detect_format(other).format == format
+
+
+def test_other_formats_and_that_every_format_is_covered(tmp_path: Path) -> None:
+    pl.DataFrame({"session": [1]}).write_parquet(tmp_path / "a")
+    assert detect_format(tmp_path / "a").format == "parquet"
+    (tmp_path / "b").write_bytes(pickle.dumps([[1, 2], [3, 4]]))
+    assert detect_format(tmp_path / "b").format == "srgnn"
+    assert {*LOGS, "parquet", "srgnn"} == set(READERS)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "|", " "])
+def test_the_delimiter_is_concluded_too(tmp_path: Path, delimiter: str) -> None:
+    log = write_lines(tmp_path / "a.txt", [line.replace(",", delimiter) for line in [HEADER, *GOOD]])
+    found = detect_format(log)
+    assert (found.format, found.delimiter) == ("csv", delimiter)
+    data = posrec.prepare(log, out=tmp_path / "out", progress=SilentProgress())
+    assert data.manifest["counts"]["clicks"] == 90
+
+
+def test_a_delimiter_inside_quotes_does_not_count(tmp_path: Path) -> None:
+    lines = ["session;item;time", *('1;"a,b,c,d";3' for _ in range(5))]
+    assert detect_format(write_lines(tmp_path / "a.csv", lines)).delimiter == ";"
+
+
+def test_a_broken_line_among_the_first_does_not_matter(tmp_path: Path) -> None:
+    name, lines = LOGS["csv"]
+    assert detect_format(write_lines(tmp_path / name, [lines[0], "x,y,z,w,v", *lines[1:]])).format == "csv"
+    name, lines = LOGS["jsonl"]
+    assert detect_format(write_lines(tmp_path / name, ['{"session_id": ', *lines])).format == "jsonl"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b'[{"session": 1}]\n', "is one JSON array; write one event a line"),
+        (b"{session: 1}\n", "its first lines are not JSON; pass --format"),
+        (b"1,2,3\n4,5,6\n", "'1,2,3', is neither a header nor a line of item ids; pass --format"),
+        (b"\x00\xff\xfe\x01" * 100, "is neither a header nor a line of item ids; pass --format"),
+        (b"\n \n", "is empty"),
+    ],
+)
+def test_what_can_not_be_concluded_is_said(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / "a").write_bytes(content)
+    with pytest.raises(InputError) as refused:
+        detect_format(tmp_path / "a")
+    assert says in str(refused.value)
+
+
+def test_what_was_concluded_is_reported(tmp_path: Path) -> None:
+    progress = RecordingProgress()
+    log = write_log(tmp_path / "clicks.csv", small_shop())
+    data = posrec.prepare(log, out=tmp_path / "a", progress=progress)
+    assert progress.messages[0] == (
+        "clicks.csv: read as csv, a header with a comma between the fields (pass --format if that is wrong)"
+    )
+    named = posrec.prepare(log, "csv", tmp_path / "b", progress=SilentProgress())
+    assert (data.fingerprint, data.manifest["format"]) == (named.fingerprint, "csv")
+
+
+def test_a_published_recipe_is_reported(tmp_path: Path) -> None:
+    progress = RecordingProgress()
+    log = write_lines(tmp_path / "clicks.dat", YOOCHOOSE)
+    data = posrec.prepare(log, out=tmp_path / "a", progress=progress)
+    assert data.manifest["recipe"] == "paper"
+    assert "recipe paper, as published (pass --recipe clean for a log of your own)" in progress.messages
+
+
+def test_a_delimiter_that_was_given_is_used(tmp_path: Path) -> None:
+    lines = ["session;item,time;more;time", *(f"s{n // 3};i{n % 4};x;{n}" for n in range(90))]
+    log = write_lines(tmp_path / "a.csv", lines)
+    data = posrec.prepare(log, out=tmp_path / "a", delimiter=";", item_column="item,time", progress=SilentProgress())
+    assert data.manifest["counts"]["clicks"] == 90

@@ -2,9 +2,11 @@
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,7 +18,7 @@ from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.nn.batch import SessionBatch
 from posrec.progress import Progress, SilentProgress
 from posrec.testing import same
-from posrec.training.epoch import EpochRunner, make_optimizer
+from posrec.training.epoch import EpochRunner, make_optimizer, sample_weights
 from posrec.training.losses import chunked_softmax, full_softmax, losses_of
 from posrec.training.settings import Settings
 
@@ -70,16 +72,37 @@ def test_it_learns_and_a_run_stopped_in_the_middle_ends_with_the_same_weights(
 
 
 def test_recent_samples_weigh_more(small: PreparedDataset) -> None:
-    config, settings = PosRecPlusConfig(d=8), Settings(recency=2.0, batch_size=50)
-    model = PosRecPlus(small.train_items, config)
-    optimizer = make_optimizer(model, settings, torch.device("cpu"))
-    runner = EpochRunner(model, optimizer, small.train, settings, torch.device("cpu"), small.train_items, 10)
+    config, settings = PosRecPlusConfig(d=8), Settings(batch_size=50)
+    model, cpu = PosRecPlus(small.train_items, config), torch.device("cpu")
+    weights = sample_weights(small.train, 2.0)
+    optimizer = make_optimizer(model, settings, cpu)
+    runner = EpochRunner(model, optimizer, small.train, settings, cpu, small.train_items, 10, weights)
     order, count = runner.shuffle(0), len(small.train)
     expected = torch.exp(-2.0 * (count - 1 - order.ids[:count]) / count)
     assert torch.allclose(order.weights[:count], expected)
     assert order.weights[count:].sum() == 0
     newest, oldest = order.weights[order.ids == count - 1], order.weights[:count][order.ids[:count] == 0]
     assert float(newest / oldest) == pytest.approx(torch.e**2, rel=0.01)
+
+
+def test_a_sample_has_the_weight_of_its_target(small: PreparedDataset) -> None:
+    part, clicks = small.train.part(3, 9), len(small.train.items)
+    by_click = np.arange(clicks, dtype=np.float32)
+    _, targets = part.locate(torch.arange(len(part)))
+    assert torch.equal(sample_weights(part, 0.0, by_click), targets.float())
+    assert sample_weights(part, 1.0, by_click)[0] < targets[0]  # and that of its age
+
+
+def test_weights_of_events_change_what_is_learned(small: PreparedDataset, tmp_path: Path) -> None:
+    """A shop that counts clicks on odd items as nothing learns to recommend even ones."""
+    weights = np.where(small.train.items.numpy() % 2 == 0, 1, 0).astype(np.float32)
+    batch = SessionBatch.of([[1, 2, 3], [4, 5, 6], [10, 11], [20, 21]])
+    of_even = []
+    for number, data in enumerate((small, replace(small, target_weights=weights))):
+        run, _ = fit(data, tmp_path / f"run-{number}")
+        of_even.append(float(run.model.scores(batch).exp()[:, 1::2].sum(1).mean()))
+    assert of_even[0] < 0.7
+    assert of_even[1] > 0.9
 
 
 def test_a_sample_knows_when_its_target_was_clicked(small: PreparedDataset) -> None:

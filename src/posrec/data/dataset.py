@@ -104,8 +104,8 @@ class SessionDataset:
 
     def moments(self, sample_ids: Tensor) -> Tensor:
         """The share of all clicks that came before the target of each sample, [B]."""
-        session = torch.searchsorted(self.sample_offsets, sample_ids, right=True) - 1
-        return (sample_ids + session + 1).double() / (self.offsets[-1] - self.offsets[0])
+        _, target = self.locate(sample_ids)
+        return (target - self.offsets[0]).double() / (self.offsets[-1] - self.offsets[0])
 
     def part(self, start: int, end: int) -> "SessionDataset":
         """Sessions start..end-1 over the same memory."""

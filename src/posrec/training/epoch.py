@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +16,8 @@ from posrec.training.losses import choose_loss, over_all_items
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives
 from posrec.training.settings import Settings
 from posrec.training.step import CapturedStepper, Stepper
+
+Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class EpochRunner:
         device: torch.device,
         items: int,
         max_length: int,
+        weights: Tensor | None = None,
     ) -> None:
         self.model, self.optimizer, self.samples, self.settings = model, optimizer, samples, settings
         self.device, self.batch_size = device, settings.batch_size
@@ -46,7 +51,7 @@ class EpochRunner:
         negatives = Negatives(settings.negatives, settings.sample_alpha, settings.in_batch)
         loss = choose_loss(settings.loss, items, samples.items, negatives, settings.score_l2)
         stepper = CapturedStepper if device.type == "cuda" else Stepper
-        self.weights = sample_weights(len(samples), settings.recency)
+        self.weights = torch.ones(len(samples)) if weights is None else weights  # of the samples
         self.max_length = min(max_length, max(1, samples.longest - 1))
         self.stepper = stepper(
             model, optimizer, samples, loss, self.batch_size, self.max_length, settings.precision == "bf16",
@@ -59,7 +64,9 @@ class EpochRunner:
         random = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + epoch)
         permutation = torch.randperm(count, generator=random)
         steps = -(-count // size)
-        filler = permutation.new_zeros(steps * size - count)  # sample 0 has one click, so it takes the least room
+        filler = permutation.new_zeros(
+            steps * size - count
+        )  # sample 0 usually has one click, which takes the least room
         weights = torch.cat([self.weights[permutation], torch.zeros(len(filler))])
         order = EpochOrder(torch.cat([permutation, filler]).to(self.device), weights.to(self.device), steps)
         self.stepper.prepare(self.samples.clicks_before(order.ids).clamp(max=self.max_length))
@@ -73,13 +80,20 @@ class EpochRunner:
         return self.stepper.run(order.ids[part], order.weights[part])
 
 
-def sample_weights(samples: int, recency: float) -> Tensor:
-    """exp(-recency * age) of each sample, [samples]: samples are in order of time, and the age of the oldest is 1.
+def sample_weights(samples: SessionDataset, recency: float, target_weights: Floats | None = None) -> Tensor:
+    """The weight of each sample in the loss, [samples]: exp(-recency * age), where samples are in order of time and the
+    age of the oldest is 1, times the weight of its target click.
 
-    >>> sample_weights(2, 1.0)
+    >>> two = SessionDataset(torch.tensor([1, 2, 3]), torch.tensor([0, 3]), torch.tensor([0]))
+    >>> sample_weights(two, 1.0)
     tensor([0.6065, 1.0000])
     """
-    return torch.exp(-recency * (samples - 1 - torch.arange(samples)) / samples)
+    count = len(samples)
+    weights = torch.exp(-recency * (count - 1 - torch.arange(count)) / count)
+    if target_weights is None:
+        return weights
+    _, target = samples.locate(torch.arange(count))
+    return weights * torch.from_numpy(target_weights[target.numpy()])
 
 
 def make_optimizer(model: nn.Module, settings: Settings, device: torch.device) -> torch.optim.Optimizer:

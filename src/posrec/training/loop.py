@@ -19,7 +19,7 @@ from posrec.io import WEIGHTS, save_tensors
 from posrec.models.base import Model, SessionModel
 from posrec.progress import Progress
 from posrec.training.checkpoint import STATE, load_state, save_state
-from posrec.training.epoch import EpochRunner, make_optimizer, matmul_precision, set_learning_rate
+from posrec.training.epoch import EpochRunner, make_optimizer, matmul_precision, sample_weights, set_learning_rate
 from posrec.training.log import Log
 from posrec.training.settings import Settings
 
@@ -86,6 +86,7 @@ def train(
     """
     samples = data.train if settings.protocol == "paper" else data.fitting
     model.count(samples.items, samples.offsets)
+    weights = sample_weights(samples, settings.recency, data.target_weights)
     samples = samples.to(device)
     model.to(device).train()
     optimizer = make_optimizer(model, settings, device)
@@ -99,7 +100,8 @@ def train(
             save_state(run, model, optimizer, vars(state))
 
     with matmul_precision(settings, device), StopSignals() as signals, Log(run, track) as log:
-        runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, model.config.max_length)
+        longest = model.config.max_length
+        runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, longest, weights)
         while state.epoch < (stop_after or settings.epochs) and state.epochs_without_gain < settings.patience:
             train_epoch(runner, state, settings, checkpoint, progress, signals, log)
             if settings.protocol == "early-stop":

@@ -97,6 +97,13 @@ class SessionModel(Model):
         """Session vectors, item vectors and the term for the session's own items, if the model has one."""
         return Encoded(*self.vectors(batch))
 
+    def sessions_and_own_items(self, batch: SessionBatch) -> tuple[Tensor, OwnItems | None]:
+        """What `encode` returns, without the item vectors: all that a search needs of a batch."""
+        if not self.has_own_items:
+            return self.session_vectors(batch), None
+        sessions, _, own = self.encode(batch)
+        return sessions, own
+
     def scores(self, batch: SessionBatch) -> Tensor:
         """Products of session and item vectors; log probabilities where there is a term for the session's own items."""
         if not self.has_own_items:

@@ -23,6 +23,9 @@ from posrec.nn.packing import Packing, pack
 class Model(nn.Module):
     """The base class of both kinds of models: it scores all items for a batch of sessions."""
 
+    # Whether `SessionModel.encode` returns a term for the session's own items. Scores are then log probabilities.
+    has_own_items = False
+
     def __init__(self, items: int, config: Any) -> None:
         super().__init__()
         self.items = items
@@ -73,7 +76,6 @@ class SessionModel(Model):
     """
 
     embedding: ItemTable
-    has_own_items = False  # whether `encode` returns a term for the session's own items
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

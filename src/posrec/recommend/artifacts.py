@@ -72,7 +72,7 @@ class Artifacts:
         every item.
         """
         scorer = OnnxModel(self.onnx, threads=1) if self.onnx is not None else None
-        if scorer is not None and scorer.has_own_items != has_own_items(run):
+        if scorer is not None and scorer.has_own_items != run.model.has_own_items:
             raise InputError(f"{self.onnx} is not the export of {run.path}: only one has a term for own items")
         if not isinstance(run.model, SessionModel) or choose_device(device).type != "cpu":
             return Recommender(run, device, scorer)
@@ -123,7 +123,7 @@ class ArtifactCache:
         """The file has only the outputs that a search reads: it takes the products with the items itself."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             export_onnx(run, Path(folder) / "whole.onnx")
-            own = OWN_OUTPUTS if has_own_items(run) else ()
+            own = OWN_OUTPUTS if run.model.has_own_items else ()
             content = with_outputs(Path(folder) / "whole.onnx", ["session_vectors", *own])
         with whole_file(path, overwrite=True) as unfinished:
             unfinished.write_bytes(content)
@@ -139,10 +139,6 @@ class ArtifactCache:
         process = subprocess.Popen(["nice", "-n", "5", *line], stdout=subprocess.DEVNULL, stderr=errors)
         process.stderr = errors
         return process
-
-
-def has_own_items(run: Run) -> bool:
-    return isinstance(run.model, SessionModel) and run.model.has_own_items
 
 
 def failure(build: subprocess.Popen[bytes]) -> str:

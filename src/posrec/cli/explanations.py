@@ -80,7 +80,7 @@ def parts_table(explanations: Sequence[Explanation]) -> Table:
         table.add_column("chance", justify="right", no_wrap=True)
     table.add_column("score", justify="right", style="bold")
     for name in names:
-        table.add_column(short(name), no_wrap=bars, justify="left" if bars else "right")
+        table.add_column(short(name), no_wrap=bars or " " not in short(name), justify="left" if bars else "right")
     scale = Scale.of((value for one in explanations for value in one.parts.values()), width=6)
     for one in explanations:
         chance = [f"{one.probability:.1%}"] if one.probability is not None else []

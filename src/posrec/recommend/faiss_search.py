@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from posrec.errors import InputError, not_installed
 from posrec.io import whole_file
@@ -73,16 +74,16 @@ class FaissSearch:
             yield session, columns, products(self.table, session, columns), k
 
     @cached_property
-    def sample(self) -> tuple[Columns, Floats]:
-        """The columns of the sampled items, and their vectors."""
+    def sample(self) -> tuple[Columns, Tensor]:
+        """The columns of the sampled items, and their vectors; in torch, since a server limits torch to one thread."""
         size = min(SAMPLE, len(self.table))
-        columns = np.sort(np.random.default_rng(0).choice(len(self.table), size, replace=False))
-        return columns, self.table[columns]
+        columns = np.random.default_rng(0).choice(len(self.table), size, replace=False)
+        return columns, torch.from_numpy(self.table[columns])
 
     def estimated_log_sum(self, session: Floats, found: Columns, scores: Floats) -> float:
         """log Z of one session vector [d], from the items found and their scores."""
         columns, vectors = self.sample
-        others = (vectors @ session)[~np.isin(columns, found, assume_unique=True)]
+        others = (vectors @ torch.from_numpy(session)).numpy()[~np.isin(columns, found, assume_unique=True)]
         exact, left = log_sum_of(scores), len(self.table) - len(found)
         if not left or not len(others):
             return exact

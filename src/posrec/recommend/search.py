@@ -155,7 +155,7 @@ def best_of_some(table: Floats, session: Floats, columns: Columns, k: int) -> Be
 
 def products(table: Floats, session: Floats, columns: Columns) -> Floats:
     """The products of one session vector [d] with these items' vectors."""
-    return table.take(columns, 0) @ session  # type: ignore[no-any-return]
+    return table.take(columns, 0) @ session
 
 
 def log_sum_of(scores: Floats) -> float:

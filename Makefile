@@ -44,6 +44,8 @@ bench: install
 	$(BIN)/python benchmarks/onnx_latency.py
 	$(BIN)/python benchmarks/serve.py --workers 2
 	$(BIN)/python benchmarks/index.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/rounded_product.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/normaliser.py
 	$(BIN)/python benchmarks/side_by_side.py
 # step.py, command.py, score.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, growth.py ten minutes:
 # the first lines of each say how to call it.

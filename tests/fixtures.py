@@ -79,6 +79,13 @@ def trained(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
+def trained_plus(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of posrec-plus, whose scores are log probabilities, on the small dataset."""
+    out, settings = tmp_path_factory.mktemp("runs") / "run", {**QUICK, "epochs": 2, "protocol": "paper"}
+    return fit_run(small, "posrec-plus", out, settings, "cpu", progress=SilentProgress())[0].path
+
+
+@pytest.fixture(scope="session")
 def counted(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a counting model on the small dataset."""
     return fit_run(small, "pop", tmp_path_factory.mktemp("runs") / "pop", {}, "cpu", progress=SilentProgress())[0].path
@@ -94,6 +101,17 @@ def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.code == 0, done.err
     assert "Scores differ from torch's by" in done.out
     assert listed(out.parent) == ["model.onnx"]
+    return out
+
+
+@pytest.fixture(scope="session")
+def exported_plus(trained_plus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of posrec-plus as an ONNX file."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    out = tmp_path_factory.mktemp("onnx") / "model.onnx"
+    done = command("export", trained_plus, "--onnx", out)
+    assert done.code == 0, done.err
     return out
 
 

@@ -28,7 +28,7 @@ def make(**changes) -> PosRecPlus:
     log = [[1 + (item - 1) % ITEMS for item in session] for session in random_sessions()]
     clicks = torch.tensor([item for session in log for item in session])
     model.count(clicks, torch.tensor([0, *map(len, log)]).cumsum(0))
-    return model.double().eval()
+    return model.double().eval().requires_grad_(False)
 
 
 def smoothed_slowly(model: PosRecPlus) -> Tensor:

@@ -24,9 +24,18 @@ onnx_model = pytest.importorskip("posrec.recommend.onnx_model")
 onnx = pytest.importorskip("onnx")
 
 
+@pytest.fixture(params=["posrec", "posrec-plus"])
+def run_and_file(request: pytest.FixtureRequest) -> tuple[Path, Path]:
+    """A run and its export, without and with a term for the session's own items."""
+    names = ("trained", "exported") if request.param == "posrec" else ("trained_plus", "exported_plus")
+    run, file = map(request.getfixturevalue, names)
+    return run, file
+
+
 @pytest.mark.parametrize("longest", [1, 2, 9, 10])
 @pytest.mark.parametrize("sessions", [1, 2, 33])
-def test_the_same_scores_for_any_batch_and_length(trained: Path, exported: Path, longest: int, sessions: int) -> None:
+def test_the_same_scores_for_any_batch_and_length(run_and_file: tuple[Path, Path], longest: int, sessions: int) -> None:
+    trained, exported = run_and_file
     model, runtime = load_run(trained).model, onnx_model.OnnxModel(exported, threads=1)
     torch.manual_seed(longest * 100 + sessions)
     items = [torch.randint(1, 6, (int(torch.randint(1, longest + 1, ())),)).tolist() for _ in range(sessions)]
@@ -73,7 +82,8 @@ def test_the_file_has_metadata_and_k_is_optional(exported: Path) -> None:
     assert best.shape == items.shape == (1, 20)
 
 
-def test_a_recommender_can_score_by_onnx(trained: Path, exported: Path) -> None:
+def test_a_recommender_can_score_by_onnx(run_and_file: tuple[Path, Path]) -> None:
+    trained, exported = run_and_file
     run = load_run(trained)
     by_torch, by_onnx = Recommender(run), Recommender(run, scorer=onnx_model.OnnxModel(exported))
     sessions = [["i1", "i2"], ["i7", "x", "i7"], ["x"], [f"i{n}" for n in range(25)]]

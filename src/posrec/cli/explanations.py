@@ -9,8 +9,10 @@ from rich.text import Text
 
 from posrec.recommend.results import ClickEffect, Explanation, Recommendation, Recommendations
 
+INTENTION = " intention"  # how the names of the parts end that read the session
 UP, DOWN, AXIS = "green", "red", "dim"
-NAME = 18  # cells for a name beside bars, so that a table fits into 80 columns
+NAME, SHORT_NAME = 18, 12  # cells for a name beside bars or many columns, so that a table fits into 80 columns
+MOST_BARS = 3  # parts of a score that have room for bars
 
 
 @dataclass(frozen=True)
@@ -67,18 +69,27 @@ def notes(answer: Recommendations) -> Iterator[str]:
 
 
 def parts_table(explanations: Sequence[Explanation]) -> Table:
-    """A row for each item: the parts of its score, and the score, which is their sum."""
+    """A row for each item: the parts of its score, and the score, which is their sum; the probability where there is
+    one."""
+    names = list(explanations[0].parts)
+    bars, chances = len(names) <= MOST_BARS, explanations[0].probability is not None
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("", justify="right", style="dim", no_wrap=True)
     table.add_column("item", no_wrap=True)
+    if chances:
+        table.add_column("chance", justify="right", no_wrap=True)
     table.add_column("score", justify="right", style="bold")
-    names = list(explanations[0].parts)
     for name in names:
-        table.add_column(short(name), no_wrap=True)
+        table.add_column(short(name), no_wrap=bars or " " not in short(name), justify="left" if bars else "right")
     scale = Scale.of((value for one in explanations for value in one.parts.values()), width=6)
     for one in explanations:
-        bars = (Text.assemble(f"{one.parts[name]:+7.3f} ", scale.bar(one.parts[name])) for name in names)
-        table.add_row(str(one.rank), name_of(one, NAME), f"{one.score:.3f}", *bars)
+        chance = [f"{one.probability:.1%}"] if one.probability is not None else []
+        cells = [Text(f"{one.parts[name]:+7.3f}") for name in names]
+        if bars:
+            cells = [
+                Text.assemble(cell, " ", scale.bar(one.parts[name])) for cell, name in zip(cells, names, strict=True)
+            ]
+        table.add_row(str(one.rank), name_of(one, NAME if bars else SHORT_NAME), *chance, f"{one.score:.3f}", *cells)
     return table
 
 
@@ -89,16 +100,17 @@ def clicks_table(explanation: Explanation) -> Table:
     table.add_column("click", no_wrap=True)
     effects = Scale.of((click.effect for click in explanation.clicks if click.effect is not None), width=8)
     table.add_column("effect", no_wrap=True)
-    table.add_column("rank without", justify="right", no_wrap=True)
-    weights = Scale(0, 1, width=6)
-    intentions = list(explanation.clicks[0].attention)
-    for name in intentions:
-        table.add_column(f"{short(name)} reads", no_wrap=True)
+    readers = list(explanation.clicks[0].attention)
+    roomy = len(readers) <= 2
+    table.add_column("rank without", justify="right", no_wrap=roomy)
+    weights = Scale(0, 1, width=6 if roomy else 3)
+    for name in readers:
+        table.add_column(f"{short(name)} reads" if name.endswith(INTENTION) else name, no_wrap=roomy)
     for place, click in enumerate(explanation.clicks, start=explanation.unread + 1):
         effect = Text("the only click", "dim")
         if click.effect is not None:
             effect = Text.assemble(f"{click.effect:+7.3f} ", effects.bar(click.effect))
-        read = (Text.assemble(f"{click.attention[n]:5.0%} ", weights.bar(click.attention[n])) for n in intentions)
+        read = (Text.assemble(f"{click.attention[n]:5.0%} ", weights.bar(click.attention[n])) for n in readers)
         rank = "" if click.rank_without is None else f"{click.rank_without:,}"
         table.add_row(str(place), name_of(click, NAME), effect, rank, *read)
     return table
@@ -113,12 +125,16 @@ def drawn(explanations: Sequence[Explanation]) -> Iterator[RenderableType]:
     first = explanations[0]
     yield Text.assemble(("What each click did for ", "bold"), name_of(first), (f", rank {first.rank:,}", "bold"))
     yield clicks_table(first)
+    if first.repeat_chance is not None:
+        yield Text(
+            f"The chance that the next click repeats an item of the session is {first.repeat_chance:.0%}.", "dim"
+        )
     if first.unread:
         yield Text(f"This model does not read {first.unread} earlier clicks.", "dim")
 
 
 def short(part: str) -> str:
-    return part.removesuffix(" intention")
+    return part.removesuffix(INTENTION)
 
 
 def name_of(one: Recommendation | Explanation | ClickEffect, width: int | None = None) -> Text:

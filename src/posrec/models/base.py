@@ -23,6 +23,9 @@ from posrec.nn.packing import Packing, pack
 class Model(nn.Module):
     """The base class of both kinds of models: it scores all items for a batch of sessions."""
 
+    # Whether `SessionModel.encode` returns a term for the session's own items. Scores are then log probabilities.
+    has_own_items = False
+
     def __init__(self, items: int, config: Any) -> None:
         super().__init__()
         self.items = items
@@ -73,7 +76,6 @@ class SessionModel(Model):
     """
 
     embedding: ItemTable
-    has_own_items = False  # whether `encode` returns a term for the session's own items
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -100,6 +102,13 @@ class SessionModel(Model):
     def encode(self, batch: SessionBatch) -> Encoded:
         """Session vectors, item vectors and the term for the session's own items, if the model has one."""
         return Encoded(*self.vectors(batch))
+
+    def sessions_and_own_items(self, batch: SessionBatch) -> tuple[Tensor, OwnItems | None]:
+        """What `encode` returns, without the item vectors: all that a search needs of a batch."""
+        if not self.has_own_items:
+            return self.session_vectors(batch), None
+        sessions, _, own = self.encode(batch)
+        return sessions, own
 
     def scores(self, batch: SessionBatch) -> Tensor:
         """Products of session and item vectors; log probabilities where there is a term for the session's own items."""

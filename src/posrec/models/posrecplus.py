@@ -24,6 +24,7 @@ part and the gate read.
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +38,7 @@ from posrec.nn.gated_graph import GatedGraph, message_graph
 from posrec.nn.graph import SessionGraph
 from posrec.nn.item_table import ItemTable, look_up_and_table
 from posrec.nn.matmul import linear
-from posrec.nn.own_items import NONE, OwnItems
+from posrec.nn.own_items import NONE, REPEAT, OwnItems
 from posrec.nn.packing import Packing
 from posrec.nn.transformer import TransformerLayer
 from posrec.nn.trends import Trends
@@ -117,8 +118,7 @@ class PosRecPlus(SessionModel):
         return message_graph(batch, anchors=False, normalize=True)
 
     def item_vectors(self) -> Tensor:
-        table = self.scored(self.smoothed())[: self.items]
-        return table if self.trends is None else torch.cat([table, self.trends.of_items(None)[: self.items]], 1)
+        return self.with_trend(self.scored(self.smoothed()))[: self.items]
 
     def similarity_vectors(self) -> Tensor:
         return self.smoothed()[: self.items]
@@ -131,26 +131,40 @@ class PosRecPlus(SessionModel):
         sessions, table, _ = self.encode(batch)
         return sessions, table
 
+    def session_vectors(self, batch: SessionBatch) -> Tensor:
+        return self.sessions_and_own_items(batch)[0]
+
     def encode(self, batch: SessionBatch) -> Encoded:
+        sessions, smoothed, own = self.encode_sessions(batch)
+        return Encoded(sessions, self.with_trend(self.scored(smoothed), batch), own)
+
+    def sessions_and_own_items(self, batch: SessionBatch) -> tuple[Tensor, OwnItems | None]:
+        sessions, _, own = self.encode_sessions(batch)
+        return sessions, own
+
+    def encode_sessions(self, batch: SessionBatch) -> Encoded:
+        """As `encode`, with the table X as it is: scaling every row takes longer than reading a few sessions."""
         graph, packing = self.graph_and_packing(batch)
         numbers = packing.to_rows(batch.items)
-        x, table = look_up_and_table(self.smoothed(), numbers, self.items)
+        x, smoothed = look_up_and_table(self.smoothed(), numbers, self.items)
         updated, hidden = self.read(batch, graph, packing, x)
         h = sum_of_parts(batch, graph, packing, updated, hidden)
-        # The vectors whose products are z: of sessions [B, ..], of all items [n, ..] and of the nodes [T, ..].
         sessions = self.scored(h) * (self.config.scale if self.config.cosine else 1)
-        table, nodes = self.scored(table), self.scored(x)
         if self.trends is not None:
-            trends = self.trends.of_items(batch.when)
             sessions = torch.cat([sessions, self.trends.of_sessions(h, batch.when)], 1)
-            nodes = torch.cat([nodes, trends[(numbers - 1).clamp(0, self.items - 1)]], 1)
-            table = torch.cat([table, trends], 1)
         own = None
         if self.repeat is not None:
-            products = (sessions[owner(packing)] * nodes).sum(1)  # [T]
+            nodes = self.with_trend(self.scored(x), batch, (numbers - 1).clamp(0, self.items - 1))
+            products = (sessions[owner(packing)] * nodes).sum(1)  # [T] z of the nodes
             dropped = (self.repeat_dropout(one) for one in (x, hidden, h))
             own = self.repeat(batch, graph, packing, self.known(numbers), products, *dropped)
-        return Encoded(sessions, table, own)
+        return Encoded(sessions, smoothed, own)
+
+    def with_trend(self, vectors: Tensor, batch: SessionBatch | None = None, rows: Tensor | None = None) -> Tensor:
+        """Vectors of all items, or of those in `rows` of the table, with the columns of the trend."""
+        if self.trends is None:
+            return vectors
+        return torch.cat([vectors, self.trends.of_items(None if batch is None else batch.when, rows)], 1)
 
     def known(self, numbers: Tensor) -> Tensor:
         """Item numbers, with 0 for those that are unknown."""
@@ -158,6 +172,15 @@ class PosRecPlus(SessionModel):
 
     def read(self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor) -> tuple[Tensor, Tensor]:
         """x [T, d] -> x' [T, d], Eq. (7)-(8), and H [T, d], Eq. (9)."""
+        updated, hidden, bias = self.placed(batch, graph, packing, x)
+        for layer in self.transformer:
+            hidden = layer(hidden, packing, bias)
+        return updated, hidden
+
+    def placed(
+        self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """x [T, d] -> x' [T, d]; x' plus its positional encoding, the Transformer's input; and the attention's bias."""
         updated = self.item_dropout(x)
         if self.graph is not None:
             assert graph.weights is not None
@@ -165,16 +188,12 @@ class PosRecPlus(SessionModel):
         forward, backward = positions(batch, graph)
         rows = (packing.to_rows(part)[:, None] for part in (forward, backward))  # [T, 1] each
         hidden = updated + self.encoding(*rows, batch.lengths[owner(packing)])[:, 0]
-        bias = attention_bias(self.encoding, forward, backward, batch.lengths)
-        for layer in self.transformer:
-            hidden = layer(hidden, packing, bias)
-        return updated, hidden
+        return updated, hidden, attention_bias(self.encoding, forward, backward, batch.lengths)
 
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
         """The terms of Eq. (10) by name, scaled as the session vector is; they add up to it."""
         graph, packing = self.graph_and_packing(batch)
-        x, _ = look_up_and_table(self.smoothed(), packing.to_rows(batch.items), self.items)
-        updated, hidden = self.read(batch, graph, packing, x)
+        updated, hidden = self.read(batch, graph, packing, self.input_vectors(batch, packing))
         parts = parts_of(batch, graph, packing, updated, hidden)
         length = torch.stack(parts).sum(0).norm(dim=-1, keepdim=True)
         scale = self.config.scale / length if self.config.cosine else torch.ones_like(length)
@@ -184,6 +203,29 @@ class PosRecPlus(SessionModel):
         columns = self.trends.of_sessions(length, None)
         named = {name: functional.pad(part, (0, columns.shape[1])) for name, part in named.items()}
         return {**named, "trend": functional.pad(columns, (self.config.d, 0))}
+
+    def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
+        """The attention of the latest and the initial intention in the last Transformer layer, the mean over heads, and
+        r of the repeat part; [B, L] each.
+
+        Clicks on the same item share a node, and each of them has the node's weight.
+        """
+        graph, packing = self.graph_and_packing(batch)
+        _, hidden, bias = self.placed(batch, graph, packing, self.input_vectors(batch, packing))
+        session = torch.arange(batch.items.shape[0], device=batch.items.device)
+        of_nodes = {}
+        for layer in self.transformer:
+            weights = cast(TransformerLayer, layer).attention(hidden, packing, bias).mean(1)  # [B, L, L]
+            of_nodes = {PARTS[1]: weights[session, graph.last(batch.lengths)], PARTS[2]: weights[:, 0]}
+            hidden = layer(hidden, packing, bias)
+        own = self.sessions_and_own_items(batch)[1]
+        if own is not None:
+            of_nodes[REPEAT] = own.repeat_shares
+        return {name: weights.gather(1, graph.alias) for name, weights in of_nodes.items()}
+
+    def input_vectors(self, batch: SessionBatch, packing: Packing) -> Tensor:
+        """x [T, d]."""
+        return look_up_and_table(self.smoothed(), packing.to_rows(batch.items), self.items)[0]
 
 
 class RepeatPart(nn.Module):

@@ -29,9 +29,9 @@ def co_clicks(
         j [E], i [E] and C_ji [E] in double precision, sorted by j. Pairs of a j are in the order of their latest
         clicks, the newest first, so that of equal counts the newest come first.
 
-    >>> co_clicks(torch.tensor([1, 2, 3]), torch.tensor([0, 3]), 3, window=2, before=0.5)
-    (tensor([1, 1, 2, 2, 3, 3]), tensor([3, 2, 3, 1, 2, 1]), tensor([0.5000, 1.0000, 1.0000, 0.5000, 0.5000, 0.2500],
-           dtype=torch.float64))
+    >>> item, other, count = co_clicks(torch.tensor([1, 2, 3]), torch.tensor([0, 3]), 3, window=2, before=0.5)
+    >>> item.tolist(), other.tolist(), count.tolist()
+    ([1, 1, 2, 2, 3, 3], [3, 2, 3, 1, 2, 1], [0.5, 1.0, 1.0, 0.5, 0.5, 0.25])
     """
     lengths, items = offsets.diff(), items[offsets[0] : offsets[-1]].long()
     sessions = len(lengths)

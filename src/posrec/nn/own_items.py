@@ -18,6 +18,7 @@ from torch import Tensor
 
 LEAST = 1e-4  # the least S / Z: rounding, or a sampled Z, must not make S negative
 NONE = -1e4  # the logarithm of a chance of 0; finite, so that gradients are
+REPEAT = "clicked before"  # the name of the repeat part in explanations
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,16 @@ class OwnItems:
     def known(self) -> Tensor:
         """[B, R] True where a slot has an item."""
         return self.items > 0
+
+    @property
+    def repeat_chance(self) -> Tensor:
+        """[B] g_repeat, the chance that the next click is on one of these items again."""
+        return -self.explore.expm1()
+
+    @property
+    def repeat_shares(self) -> Tensor:
+        """[B, R] r: given that a click is repeated, the chance that it is this one; 0 in slots without an item."""
+        return torch.where(self.known, self.repeat, NONE).softmax(1) * self.known
 
     def log_normaliser(self, log_sum: Tensor) -> Tensor:
         """log Z [B] -> log S [B]."""

@@ -45,23 +45,24 @@ class Trends(nn.Module):
                 counts[:, part, column] = counts[:, part - 1, column] * torch.tensor(-1 / PARTS / tau).exp() + added
         self.counts = counts.log1p().float().to(self.now.device)
 
-    def by_part(self) -> Tensor:
-        """trend_i(b), [rows, COLUMNS]."""
-        return self.counts.to(self.weights.dtype) @ self.weights
+    def by_part(self, rows: Tensor | None = None) -> Tensor:
+        """trend_i(b), [rows, COLUMNS]; of all rows, or of those given."""
+        return (self.counts if rows is None else self.counts[rows]).to(self.weights.dtype) @ self.weights
 
     def latest(self) -> Tensor:
         """trend_i after the whole log, [rows]."""
         return self.now if not len(self.counts) else self.counts[:, -1].to(self.weights.dtype) @ self.weights
 
-    def of_items(self, when: Tensor | None) -> Tensor:
+    def of_items(self, when: Tensor | None, rows: Tensor | None = None) -> Tensor:
         """The columns of the item vectors, [rows, COLUMNS], for sessions of these moments (see `of_sessions`).
 
         To recommend, the trend is spread evenly over all columns: values about as large as those of the other columns
         lose the least when they are rounded to 8 bits (recommend/search.py).
         """
         if when is not None:
-            return self.by_part()
-        return (self.latest() / COLUMNS)[:, None].expand(-1, COLUMNS)
+            return self.by_part(rows)
+        latest = self.latest() if rows is None else self.latest()[rows]
+        return (latest / COLUMNS)[:, None].expand(-1, COLUMNS)
 
     def of_sessions(self, like: Tensor, when: Tensor | None) -> Tensor:
         """The columns of the session vectors, [B, COLUMNS]. `when` [B] is the moment of each training sample, from 0

@@ -29,7 +29,7 @@ from posrec.models.base import SessionModel
 from posrec.recommend.faiss_search import item_table, read_index, write_index
 from posrec.recommend.index_settings import IndexSettings
 from posrec.recommend.onnx_export import export_onnx
-from posrec.recommend.onnx_model import OnnxModel, with_outputs
+from posrec.recommend.onnx_model import OWN_OUTPUTS, OnnxModel, with_outputs
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.search import ExactSearch
 from posrec.run import Run, load_run
@@ -72,6 +72,8 @@ class Artifacts:
         every item.
         """
         scorer = OnnxModel(self.onnx, threads=1) if self.onnx is not None else None
+        if scorer is not None and scorer.has_own_items != run.model.has_own_items:
+            raise InputError(f"{self.onnx} is not the export of {run.path}: only one has a term for own items")
         if not isinstance(run.model, SessionModel) or choose_device(device).type != "cpu":
             return Recommender(run, device, scorer)
         search = read_index(run, self.index) if self.index is not None else ExactSearch(item_table(run))
@@ -118,10 +120,11 @@ class ArtifactCache:
         return wanted
 
     def build_onnx(self, run: Run, path: Path) -> None:
-        """The file computes session vectors only: a search takes the product with the items."""
+        """The file has only the outputs that a search reads: it takes the products with the items itself."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             export_onnx(run, Path(folder) / "whole.onnx")
-            content = with_outputs(Path(folder) / "whole.onnx", ["session_vectors"])
+            own = OWN_OUTPUTS if run.model.has_own_items else ()
+            content = with_outputs(Path(folder) / "whole.onnx", ["session_vectors", *own])
         with whole_file(path, overwrite=True) as unfinished:
             unfinished.write_bytes(content)
 

@@ -3,8 +3,13 @@
 There are two views. Where the score is a sum of named parts (PosRec, Eq. (10) and (11)), each part is the product of
 its vector with the item's vector, and the parts add up to the score. And for every model, each click is left out in
 turn, and the session without it is scored again.
+
+If the model has a term for the session's own items (nn/own_items.py), the score is log p, and two more parts complete
+it: "clicked before" is what repeating and raising add to an item of the session, log p_i - (z_i + log g_explore -
+log S), and 0 for all other items; "normalisation" is log g_explore - log S, the same for all items.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,8 +19,11 @@ from torch import Tensor
 from posrec.evaluation.metrics import ranks_of
 from posrec.models.base import Model, SessionModel
 from posrec.nn.batch import SessionBatch
+from posrec.nn.own_items import REPEAT
 from posrec.recommend.results import ClickEffect, Explanation
 from posrec.recommend.session import EncodedSession
+
+NORMALISATION = "normalisation"
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,7 @@ class ScoreBreakdown:
     scores_without: Tensor | None  # [C, I]; None for a session of one click
     ranks_without: Tensor | None  # [C, I]
     read: Sequence[int]  # [C] the items of these clicks: those that the model reads
+    repeat_chance: float | None  # where scores are log probabilities: the chance that a click is repeated
 
     def explanation(
         self, place: int, session: EncodedSession, item: int, id_and_title: Callable[[int], tuple[str, str | None]]
@@ -51,6 +60,8 @@ class ScoreBreakdown:
             clicks=tuple(clicks),
             unread=len(session.numbers) - len(self.read),
             unknown=session.unknown,
+            probability=None if self.repeat_chance is None else math.exp(score),
+            repeat_chance=self.repeat_chance,
         )
 
 
@@ -69,8 +80,12 @@ def break_down(model: Model, session: Sequence[int], items: Sequence[int], devic
         places = range(len(session))[-longest:]
         shorter = [[*session[:place], *session[place + 1 :]] for place in places]
         scores_without, ranks_without = scores_and_ranks(model, SessionBatch.of(shorter, longest).to(device), wanted)
-    parts = parts_of(model, whole, wanted)
-    return ScoreBreakdown(scores[0], ranks[0], *parts, scores_without, ranks_without, session[-longest:])
+    parts, attention = parts_of(model, whole, wanted)
+    own_parts, repeat_chance = own_parts_of(model, whole, wanted)
+    if parts:
+        parts |= own_parts
+    of_clicks = (scores_without, ranks_without, session[-longest:])
+    return ScoreBreakdown(scores[0], ranks[0], parts, attention, *of_clicks, repeat_chance)
 
 
 def scores_and_ranks(model: Model, batch: SessionBatch, items: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,10 +96,24 @@ def scores_and_ranks(model: Model, batch: SessionBatch, items: Tensor) -> tuple[
 
 
 def parts_of(model: Model, batch: SessionBatch, items: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The parts of the scores of `items` by name, and each part's attention to the clicks; empty for most models."""
+    """The parts of the products of `items` by name, and each part's attention to the clicks; empty for most models."""
     named = model.vector_parts(batch)
     if not isinstance(model, SessionModel) or not named:
         return {}, {}
     vectors = model.item_vectors()[items - 1]  # [I, d]
     parts = {name: (vectors @ part[0]).cpu() for name, part in named.items()}
     return parts, {name: weights[0].cpu() for name, weights in model.click_attention(batch).items()}
+
+
+def own_parts_of(model: Model, batch: SessionBatch, items: Tensor) -> tuple[dict[str, Tensor], float | None]:
+    """The parts that turn products into log p, and the chance of a repeat; none without a term for own items."""
+    if not isinstance(model, SessionModel) or not model.has_own_items:
+        return {}, None
+    sessions, table, own = model.encode(batch)
+    assert own is not None
+    products = sessions @ table[: model.items].T  # [1, n]
+    normalisation = (own.explore - own.log_normaliser(products.logsumexp(1))).expand(len(items))
+    before = own.log_chances_of_all(products)[0, items - 1] - products[0, items - 1] - normalisation
+    seen = (own.items == items[:, None]).any(1)
+    parts = {REPEAT: torch.where(seen, before, 0).cpu(), NORMALISATION: normalisation.cpu()}
+    return parts, float(own.repeat_chance[0])

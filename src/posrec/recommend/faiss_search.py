@@ -3,27 +3,38 @@
 Similar items are in one list together, with four bits for every number of an item's vector. For a session, faiss looks
 through the nearest lists (`probes` of them), and the best items found are scored again in full. The number of probes is
 chosen by measuring: the fewest that find enough of the exact best items.
+
+log Z, which a model with a term for the session's own items needs (search.py), is estimated: the items found are
+summed up exactly, and the sum over all others is estimated from a fixed random sample of items,
+
+    Z = sum_{i found} exp(z_i) + (n - found) mean_{i in the sample, not found} exp(z_i)
+
+The sample is the same for every session, so the same session always has the same scores. docs/performance.md says what
+the estimate costs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from posrec.errors import InputError, not_installed
 from posrec.io import whole_file
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.recommend.index_settings import IndexSettings
-from posrec.recommend.search import Best, ExactSearch, Floats, best_of_all, best_of_some
+from posrec.recommend.search import Best, Columns, ExactSearch, Floats, log_sum_of, ordered, products
 from posrec.run import Run
 
 RESCORED = 10  # candidates scored in full for each item asked for
 POINTS = 64  # training items for each list
 RECALL_SESSIONS = 256  # sessions on which recall is measured
 BEST = 20  # recall is measured on so many best items
+SAMPLE = 8192  # items from which log Z is estimated
 
 
 class FaissSearch:
@@ -44,16 +55,39 @@ class FaissSearch:
         return int(self.index.nprobe)
 
     def best(self, sessions: Floats, wanted: Sequence[int]) -> list[Best]:
+        return [ordered(scores, columns, k) for _, columns, scores, k in self.found(sessions, wanted)]
+
+    def best_and_log_sums(self, sessions: Floats, wanted: Sequence[int]) -> list[tuple[Best, float]]:
+        return [
+            (ordered(scores, columns, k), self.estimated_log_sum(session, columns, scores))
+            for session, columns, scores, k in self.found(sessions, wanted)
+        ]
+
+    def found(self, sessions: Floats, wanted: Sequence[int]) -> Iterator[tuple[Floats, Columns, Floats, int]]:
+        """Of each session its vector, the columns of the items found, their scores and how many are wanted."""
         most = min(RESCORED * max(wanted), len(self.table))
         _, near = self.index.search(np.ascontiguousarray(sessions), most)
-        found = []
         for session, columns, k in zip(sessions, near, wanted, strict=True):
             columns = columns[columns >= 0]
             if len(columns) < k:  # the lists looked through hold too few items
-                found.append(best_of_all(self.table @ session, k))
-            else:
-                found.append(best_of_some(self.table, session, columns, k))
-        return found
+                columns = np.arange(len(self.table))
+            yield session, columns, products(self.table, session, columns), k
+
+    @cached_property
+    def sample(self) -> tuple[Columns, Tensor]:
+        """The columns of the sampled items, and their vectors; in torch, since a server limits torch to one thread."""
+        size = min(SAMPLE, len(self.table))
+        columns = np.random.default_rng(0).choice(len(self.table), size, replace=False)
+        return columns, torch.from_numpy(self.table[columns])
+
+    def estimated_log_sum(self, session: Floats, found: Columns, scores: Floats) -> float:
+        """log Z of one session vector [d], from the items found and their scores."""
+        columns, vectors = self.sample
+        others = (vectors @ torch.from_numpy(session)).numpy()[~np.isin(columns, found, assume_unique=True)]
+        exact, left = log_sum_of(scores), len(self.table) - len(found)
+        if not left or not len(others):
+            return exact
+        return float(np.logaddexp(exact, log_sum_of(others) + np.log(left / len(others))))
 
 
 def build(table: Floats, sessions: Floats, settings: IndexSettings) -> tuple[Any, float]:

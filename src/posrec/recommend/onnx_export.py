@@ -17,7 +17,7 @@ from posrec.errors import InputError, RunFailed, not_installed
 from posrec.io import whole_file
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
-from posrec.recommend.onnx_model import INPUTS, OUTPUTS, OnnxModel, import_runtime
+from posrec.recommend.onnx_model import INPUTS, OWN_OUTPUTS, OnnxModel, import_runtime
 from posrec.run import Run
 
 CLOSE = 1e-4  # the largest difference of a score, relative to it where it is above 1
@@ -26,16 +26,24 @@ LARGEST = (1 << 31) - (1 << 20)  # bytes that fit into an ONNX file
 
 
 class Exported(nn.Module):
-    """items [B, L], lengths [B] -> session vectors [B, d], scores [B, n]."""
+    """items [B, L], lengths [B] -> session vectors [B, d], scores [B, n], and the fields of OwnItems if the model has
+    a term for the session's own items."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    @property
+    def outputs(self) -> list[str]:
+        return ["session_vectors", "scores", *(OWN_OUTPUTS if self.model.has_own_items else ())]
+
+    def forward(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         batch = SessionBatch(items, lengths, longest=self.model.config.max_length)
-        vectors = self.model.session_vectors(batch)
-        return vectors, functional.linear(vectors, self.model.item_vectors())
+        vectors, own = self.model.sessions_and_own_items(batch)
+        products = functional.linear(vectors, self.model.item_vectors())
+        if own is None:
+            return vectors, products
+        return vectors, own.log_chances_of_all(products), own.items, own.products, own.raised, own.repeat, own.explore
 
 
 def export_onnx(run: Run, path: str | Path, overwrite: bool = False) -> float:
@@ -72,8 +80,8 @@ def as_onnx(model: Any, run: Run) -> bytes:
     example = next(random_batches(model.items, longest, [(3, min(longest, 3))]))
     recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
     with quiet(), torch.no_grad():
-        export = traced if recurrent else captured
-        proto = onnx.load_from_string(export(Exported(model).eval(), (example.items, example.lengths), longest))
+        export, whole = traced if recurrent else captured, Exported(model)
+        proto = onnx.load_from_string(export(whole.eval(), (example.items, example.lengths), longest))
     add_top(proto, min(K, model.items))
     about = {"posrec": posrec.__version__, "model": run.config["model"], "items": model.items, "max_length": longest}
     onnx.helper.set_model_props(proto, {name: str(value) for name, value in about.items()})
@@ -82,25 +90,25 @@ def as_onnx(model: Any, run: Run) -> bytes:
     return content
 
 
-def captured(model: nn.Module, example: tuple[Tensor, Tensor], longest: int) -> bytes:
+def captured(model: Exported, example: tuple[Tensor, Tensor], longest: int) -> bytes:
     """The export by torch's current exporter."""
     batch, length = torch.export.Dim("batch", min=1), torch.export.Dim("length", min=1, max=max(2, longest))
     program = torch.onnx.export(
         model, example, dynamo=True, verbose=False, dynamic_shapes=({0: batch, 1: length}, {0: batch}),
-        input_names=list(INPUTS[:2]), output_names=list(OUTPUTS[:2]),
+        input_names=list(INPUTS[:2]), output_names=model.outputs,
     )  # fmt: skip
     assert program is not None
     content: bytes = program.model_proto.SerializeToString()
     return content
 
 
-def traced(model: nn.Module, example: tuple[Tensor, Tensor], longest: int) -> bytes:
+def traced(model: Exported, example: tuple[Tensor, Tensor], longest: int) -> bytes:
     """The export by torch's older exporter, for recurrent layers: the current one unrolls them for a fixed length."""
     file = BytesIO()
-    axes = {"items": {0: "batch", 1: "length"}, **{name: {0: "batch"} for name in ("lengths", *OUTPUTS[:2])}}
+    axes = {"items": {0: "batch", 1: "length"}, **{name: {0: "batch"} for name in ("lengths", *model.outputs)}}
     torch.onnx.export(
         model, example, cast(Any, file), dynamo=False, dynamic_axes=axes, opset_version=18,
-        input_names=list(INPUTS[:2]), output_names=list(OUTPUTS[:2]),
+        input_names=list(INPUTS[:2]), output_names=model.outputs,
     )  # fmt: skip
     return file.getvalue()
 
@@ -126,14 +134,21 @@ def largest_difference(model: Any, exported: OnnxModel) -> float:
     sizes = [(1, 1), (1, longest), (2, min(2, longest)), (5, min(7, longest)), (32, longest)]
     for batch in random_batches(model.items, longest, sizes):
         ours, theirs = model.scores(batch), exported.scores(batch)
-        worst = max(worst, float(((ours - theirs).abs() / ours.abs().clamp(min=1)).max()))
-        vectors = exported.session_vectors(batch)
+        worst = max(worst, relative(ours, theirs))
+        vectors, own = exported.sessions_and_own_items(batch)
         worst = max(worst, float((vectors - model.session_vectors(batch)).abs().max()))
+        if own is not None:  # the outputs that a search reads give the same scores
+            worst = max(worst, relative(ours, own.log_chances_of_all(vectors @ model.item_vectors().T)))
         k = min(3, model.items)
         best, items = exported.top(batch, k)
         if not (torch.equal(best, theirs.topk(k).values) and torch.equal(theirs.gather(1, items - 1), best)):
             return 1.0
     return worst
+
+
+def relative(ours: Tensor, theirs: Tensor) -> float:
+    """The largest difference, relative to a score where that is above 1."""
+    return float(((ours - theirs).abs() / ours.abs().clamp(min=1)).max())
 
 
 def random_batches(items: int, longest: int, sizes: list[tuple[int, int]]) -> Iterator[SessionBatch]:

@@ -6,6 +6,8 @@
   every model, on a CPU and on a GPU, and is the quickest way for large batches.
 - search: the model (or its ONNX export) gives session vectors, and an exact search (search.py) or faiss
   (faiss_search.py) finds the items. It is the quickest way for small batches on a CPU, which is what the server has.
+  If the model has a term for the session's own items (nn/own_items.py), the scores of all other items are their
+  products plus a number that is the same for all of them; the own items are ranked among them by their own scores.
 
 A query of which no click is known gets the most clicked items.
 """
@@ -13,14 +15,15 @@ A query of which no click is known gets the most clicked items.
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from posrec.nn.batch import SessionBatch
-from posrec.recommend.search import Best, Columns, ExactSearch, best_of_some, top
+from posrec.nn.own_items import OwnItems
+from posrec.recommend.search import Best, Columns, ExactSearch, Floats, best_of_some, ordered, top
 from posrec.recommend.session import EncodedSession
 
 if TYPE_CHECKING:
@@ -65,6 +68,11 @@ class Query:
     exclude_seen: bool = False  # leave out every item of the session, also clicks too old for the model to read
     candidates: Candidates | None = None  # None: every item
 
+    @property
+    def allowed_columns(self) -> Columns | None:
+        """The columns of the allowed items; None where all but those left out are allowed."""
+        return self.candidates.columns if self.candidates is not None else None
+
     @cached_property
     def left_out(self) -> frozenset[int]:
         """The numbers of items that must not be recommended; `candidates.allowed` comes on top."""
@@ -73,7 +81,8 @@ class Query:
 
 
 class Ranker:
-    """`scorer` has `scores(batch)`, or `session_vectors(batch)` where there is a `search`; see the module's text."""
+    """`scorer` has `scores(batch)`, or `sessions_and_own_items(batch)` where there is a `search`; see the module's
+    text."""
 
     def __init__(
         self,
@@ -120,7 +129,8 @@ class Ranker:
             return self.best_of_scores(self.popularity.expand(len(queries), -1), queries)
         batch = SessionBatch.of([query.session.numbers for query in queries], self.max_length)
         if self.search is not None:
-            return self.best_by_search(self.scorer.session_vectors(batch).numpy(), queries)
+            vectors, own = self.scorer.sessions_and_own_items(batch)
+            return self.best_by_search(vectors.numpy(), own, queries)
         scores = self.scorer.scores(batch.to(self.device)).to(self.device, torch.float32)
         return self.best_of_scores(scores, queries)
 
@@ -150,15 +160,17 @@ class Ranker:
         masks = [query.candidates.excluded if query.candidates is not None else every for query in queries]
         return torch.stack(masks).to(self.device)
 
-    def best_by_search(self, vectors: Any, queries: Sequence[Query]) -> list[Ranking]:
+    def best_by_search(self, vectors: Floats, own: OwnItems | None, queries: Sequence[Query]) -> list[Ranking]:
         """For session vectors [B, d]. It searches for more items than k, since some of them may have to be left out."""
         assert self.search is not None
+        if own is not None:
+            return self.best_with_own_items(vectors, own, queries)
         rankings: list[Ranking] = [([], [])] * len(queries)
         unrestricted: list[int] = []  # rows
         wanted: list[int] = []
         for row, query in enumerate(queries):
             most = query.k + len(query.left_out)
-            columns = query.candidates.columns if query.candidates is not None else None
+            columns = query.allowed_columns
             if columns is None:
                 unrestricted.append(row)
                 wanted.append(min(most, self.items))
@@ -168,6 +180,48 @@ class Ranker:
             for row, best in zip(unrestricted, self.search.best(vectors[unrestricted], wanted), strict=True):
                 rankings[row] = without_left_out(best, queries[row])
         return rankings
+
+    def best_with_own_items(self, vectors: Floats, own: OwnItems, queries: Sequence[Query]) -> list[Ranking]:
+        """As `best_by_search`. Every session needs log Z, so those with allowed items search too, for one item."""
+        assert self.search is not None
+        most = [query.k + len(query.left_out) + own.items.shape[1] for query in queries]
+        wanted = [
+            min(number, self.items) if query.allowed_columns is None else 1
+            for query, number in zip(queries, most, strict=True)
+        ]
+        found = self.search.best_and_log_sums(vectors, wanted)
+        rankings = []
+        terms = own_terms(own, torch.tensor([log_sum for _, log_sum in found]))
+        for row, (query, (best, _), term) in enumerate(zip(queries, found, terms, strict=True)):
+            columns = query.allowed_columns
+            if columns is not None:
+                best = best_of_some(self.search.table, vectors[row], columns, most[row])
+                allowed = np.isin(term.columns, columns)
+                term = term._replace(columns=term.columns[allowed], scores=term.scores[allowed])
+            rankings.append(without_left_out(term.ranked_with(best), query))
+        return rankings
+
+
+class OwnTerm(NamedTuple):
+    """The session's own items as the search needs them, of one session."""
+
+    columns: Columns  # [r]
+    scores: Floats  # [r] log p
+    offset: float  # log p - z of every other item
+
+    def ranked_with(self, best: Best) -> Best:
+        """The own items among the items with the best products."""
+        others = ~np.isin(best[1], self.columns)
+        scores = np.concatenate([self.scores, best[0][others] + np.float32(self.offset)])
+        return ordered(scores, np.concatenate([self.columns, best[1][others]]), len(scores))
+
+
+def own_terms(own: OwnItems, log_sums: Tensor) -> Iterator[OwnTerm]:
+    """log Z [B] -> the term of each session."""
+    scores, offsets = own.log_chances(log_sums).numpy(), (own.explore - own.log_normaliser(log_sums)).tolist()
+    known = own.known.numpy()
+    for row, items in enumerate(own.items.numpy()):
+        yield OwnTerm(items[known[row]] - 1, scores[row, known[row]], offsets[row])
 
 
 def without_left_out(best: Best, query: Query) -> Ranking:

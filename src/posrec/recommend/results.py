@@ -15,8 +15,10 @@ class Recommendation:
 
     Attributes:
         item: The raw item id.
-        score: The model's score; the higher, the better. For popular items the number of clicks in training, for
-            similar items the cosine of the angle between the two items' vectors.
+        score: The model's score; the higher, the better. With posrec-plus it is the logarithm of the probability that
+            the item is clicked next; the scores of other models compare the items of one session only. For popular
+            items it is the number of clicks in training, for similar items the cosine of the angle between the two
+            items' vectors.
         title: The item's title, where the vocabulary has one.
     """
 
@@ -68,7 +70,8 @@ class ClickEffect:
         effect: The score minus the score of the session without this click; None if it is the only click.
         rank_without: The explained item's rank in the session without this click; None if it is the only click.
         attention: How much attention each part of the session's vector pays to the click, by the part's name, for
-            models that have such (PosRec's intentions); empty for others.
+            models that have such (the intentions of PosRec and posrec-plus); empty for others. "clicked before" is the
+            chance that this click's item is clicked again, given that an item of the session is (posrec-plus).
     """
 
     item: str
@@ -87,11 +90,16 @@ class Explanation:
         title: Its title, where the vocabulary has one.
         score: Its score.
         rank: Its rank among all items; 1 is the best.
-        parts: What the last item, the latest intention and the initial intention each contribute. They add up to the
-            score. They are PosRec's; empty for models whose session vector is not a sum of named parts.
+        parts: What the last item, the latest intention and the initial intention each contribute (PosRec and
+            posrec-plus). With posrec-plus also "clicked before", what the item gains or loses because it is in the
+            session, and "normalisation", which is the same for all items. They add up to the score. Empty for models
+            whose session vector is not a sum of named parts.
         clicks: The effect of each click that the model reads, the oldest first.
         unread: The number of earlier clicks, which the model does not read.
         unknown: The session's clicks on items that the model does not know. They were skipped.
+        probability: The probability that the item is clicked next, whose logarithm is the score; None for models
+            whose scores are not log probabilities.
+        repeat_chance: The chance that the next click repeats an item of the session, as such a model sees it.
 
     Example:
         >>> click = ClickEffect("sku-1", None, effect=None, rank_without=None)
@@ -108,6 +116,8 @@ class Explanation:
     clicks: tuple[ClickEffect, ...]
     unread: int = 0
     unknown: tuple[str, ...] = ()
+    probability: float | None = None
+    repeat_chance: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists, for `json.dumps`."""

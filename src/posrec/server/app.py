@@ -210,7 +210,7 @@ def routes(service: Service) -> list[Any]:
         opened, ranker = recommender.run, recommender.ranker
         return RunAnswer(
             opened.config["model"], ranker.items, ranker.max_length, opened.metrics, opened.config.get("training", {}),
-            ranker.search_kind, ranker.recall,
+            ranker.search_kind, ranker.recall, recommender.model.has_own_items,
         )  # fmt: skip
 
     @post("/v1/sessions/{session_id:str}/click", status_code=200, responses=ERROR_RESPONSES_WITH_404,

@@ -52,8 +52,8 @@ class ExplainedClick(Struct, rename={"effect": "left_out", "mean_attention": "at
     item: str
     title: str | None
     position: int  # of the click in the request's session, counted from 0
-    mean_attention: float | None  # over the intentions
-    attention: dict[str, float]  # by the intention's name
+    mean_attention: float | None  # the mean of the values of `reads`
+    attention: dict[str, float]  # by the intention's name; "clicked before": where the model expects a repeat
     effect: float | None  # the score minus the score without this click; None if it is the only click
     rank_without: int | None
 
@@ -66,6 +66,8 @@ class ExplainAnswer(Struct):
     parts: list[Part]  # they add up to the score; empty for models whose score is not a sum
     clicks: list[ExplainedClick]
     unknown: list[str]
+    probability: float | None  # whose logarithm is the score; None for models without probabilities
+    repeat_chance: float | None  # that the next click repeats an item of the session; likewise
 
     @classmethod
     def of(cls, why: Explanation, known: Sequence[int]) -> "ExplainAnswer":
@@ -80,7 +82,10 @@ class ExplainAnswer(Struct):
             for position, click in zip(read, why.clicks, strict=True)
         ]  # fmt: skip
         parts = [Part(name, value) for name, value in why.parts.items()]
-        return cls(why.item, why.title, why.score, why.rank, parts, clicks, list(why.unknown))
+        return cls(
+            why.item, why.title, why.score, why.rank, parts, clicks, list(why.unknown), why.probability,
+            why.repeat_chance,
+        )  # fmt: skip
 
 
 class ListedItem(Struct):
@@ -101,6 +106,7 @@ class RunAnswer(Struct):
     trained: dict[str, Any]
     search: str  # exact, faiss, or all scores where the model has no vectors or a GPU computes them
     recall: float  # of the search, against the exact best 20
+    log_probabilities: bool  # whether a score is the logarithm of a probability
 
 
 class ErrorAnswer(Struct):

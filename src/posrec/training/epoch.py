@@ -64,9 +64,7 @@ class EpochRunner:
         random = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + epoch)
         permutation = torch.randperm(count, generator=random)
         steps = -(-count // size)
-        filler = permutation.new_zeros(
-            steps * size - count
-        )  # sample 0 usually has one click, which takes the least room
+        filler = permutation.new_zeros(steps * size - count)  # sample 0 often has one click: the least room
         weights = torch.cat([self.weights[permutation], torch.zeros(len(filler))])
         order = EpochOrder(torch.cat([permutation, filler]).to(self.device), weights.to(self.device), steps)
         self.stepper.prepare(self.samples.clicks_before(order.ids).clamp(max=self.max_length))

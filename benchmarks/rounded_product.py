@@ -1,0 +1,91 @@
+"""The product of one session with all items: 8-bit products of signed and unsigned bytes in ONNX Runtime, and floats.
+
+    OMP_NUM_THREADS=1 python benchmarks/rounded_product.py --out results/rounded_product.json
+
+`recommend/search.py` uses unsigned sessions and items. Figures are medians of the time the thread computed, one thread.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from conditions import conditions
+from posrec.io import write_json
+from posrec.recommend.onnx_model import import_runtime
+from posrec.recommend.search import ZERO_POINT, rounded_product, unsigned
+
+KINDS = {"signed, signed": (False, False), "unsigned, signed": (True, False), "unsigned, unsigned": (True, True)}
+
+
+def as_bytes(levels: Any, without_sign: bool) -> Any:
+    return unsigned(levels) if without_sign else levels.astype(np.int8)
+
+
+def product(levels: Any, sessions_unsigned: bool, items_unsigned: bool) -> Any:
+    """A graph like that of `rounded_product`, with bytes of either kind."""
+    if items_unsigned:
+        return rounded_product(levels, threads=1)
+    n, d = levels.shape
+    zero = np.array(ZERO_POINT, np.uint8) if sessions_unsigned else np.array(0, np.int8)
+    kind = TensorProto.UINT8 if sessions_unsigned else TensorProto.INT8
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["sessions", "items", "zero"], ["scores"])], "rounded",
+        [helper.make_tensor_value_info("sessions", kind, ["B", d])],
+        [helper.make_tensor_value_info("scores", TensorProto.INT32, ["B", n])],
+        [numpy_helper.from_array(np.ascontiguousarray(levels.astype(np.int8).T), "items"),
+         numpy_helper.from_array(zero, "zero")],
+    )  # fmt: skip
+    runtime = import_runtime()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def milliseconds(work: Callable[[], object], rounds: int) -> float:
+    work()
+    times = []
+    for _ in range(rounds):
+        began = time.thread_time()
+        work()
+        times.append(1000 * (time.thread_time() - began))
+    return round(statistics.median(times), 3)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--d", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--out", type=Path, default=Path("results/rounded_product.json"))
+    arguments = parser.parse_args()
+    draw, taken = np.random.default_rng(0), {}
+    for items in (43_097, 1_000_000):
+        levels = draw.integers(-127, 128, (items, arguments.d)).astype(np.float32)
+        session = draw.integers(-127, 128, (1, arguments.d)).astype(np.float32)
+        times = taken[f"{items:,} items"] = {}
+        for name, (of_session, of_items) in KINDS.items():
+            run, feed = product(levels, of_session, of_items).run, {"sessions": as_bytes(session, of_session)}
+            assert np.array_equal(run(None, feed)[0][0], levels @ session[0]), name
+            times[name] = milliseconds(lambda run=run, feed=feed: run(None, feed), arguments.rounds)  # type: ignore[misc]
+        times["floats"] = milliseconds(lambda levels=levels, session=session: levels @ session[0], arguments.rounds)  # type: ignore[misc]
+    report = {
+        "command": "OMP_NUM_THREADS=1 python benchmarks/rounded_product.py " + " ".join(sys.argv[1:]),
+        "seed": 0,
+        "d": arguments.d,
+        "milliseconds_by_bytes_of_session_and_items": taken,
+        **conditions(),
+    }
+    write_json(arguments.out, report)
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

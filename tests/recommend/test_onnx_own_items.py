@@ -1,0 +1,123 @@
+"""ONNX files of a model with a term for the session's own items: the outputs that a search reads, and the artifacts."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from posrec.errors import InputError, RunFailed
+from posrec.nn.batch import SessionBatch
+from posrec.recommend import onnx_export
+from posrec.recommend.recommender import Recommender
+from posrec.recommend.search import ExactSearch
+from posrec.run import load_run
+from tests.fixtures import TWO_LISTS
+from tests.helpers import listed
+
+pytest.importorskip("onnxruntime")
+onnx = pytest.importorskip("onnx")
+onnx_model = pytest.importorskip("posrec.recommend.onnx_model")
+artifacts = pytest.importorskip("posrec.recommend.artifacts")
+
+SESSIONS = [[3], [5, 5, 5], [1, 2, 3, 4, 5, 6, 7, 8, 9], [7, 8, 7, 8], [30, 1]]
+SEARCHED = ["session_vectors", "own_items", "own_products", "own_raised", "own_repeat", "own_explore"]
+
+
+def test_the_term_for_own_items_is_that_of_torch(trained_plus: Path, exported_plus: Path) -> None:
+    model, runtime = load_run(trained_plus).model, onnx_model.OnnxModel(exported_plus, threads=1)
+    batch = SessionBatch.of(SESSIONS)
+    with torch.inference_mode():
+        vectors, own = model.sessions_and_own_items(batch)
+    found_vectors, found = runtime.sessions_and_own_items(batch)
+    assert torch.allclose(found_vectors, vectors, atol=1e-4)
+    assert torch.equal(found.items, own.items)
+    for name in ("products", "raised", "repeat"):
+        ours, theirs = getattr(own, name), getattr(found, name)
+        assert torch.allclose(theirs[own.known], ours[own.known], atol=1e-4), name
+    assert torch.allclose(found.explore, own.explore, atol=1e-4)
+
+
+def test_scores_are_log_probabilities(exported_plus: Path) -> None:
+    scores = onnx_model.OnnxModel(exported_plus).scores(SessionBatch.of(SESSIONS))
+    assert scores.exp().sum(1).tolist() == pytest.approx([1] * len(SESSIONS), abs=1e-5)
+
+
+def test_files_say_whether_they_have_the_term(exported: Path, exported_plus: Path) -> None:
+    plain, plus = onnx_model.OnnxModel(exported), onnx_model.OnnxModel(exported_plus)
+    assert (plain.has_own_items, plus.has_own_items) == (False, True)
+    assert [one.name for one in plain.session.get_outputs()] == ["session_vectors", "scores", "top_scores", "top_items"]
+    assert plain.sessions_and_own_items(SessionBatch.of(SESSIONS))[1] is None
+    assert plus.config.max_length == 10
+
+
+def test_a_spoiled_term_is_not_kept(
+    trained_plus: Path, exported_plus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The output `own_raised` becomes that of `own_products`; scores are as before."""
+    proto = onnx.load(exported_plus)
+    outputs = [one for one in proto.graph.output if one.name != "own_raised"]
+    del proto.graph.output[:]
+    proto.graph.output.extend(outputs)
+    for node in proto.graph.node:
+        for kind in (node.input, node.output):
+            kind[:] = ["raised" if name == "own_raised" else name for name in kind]
+    proto.graph.node.append(onnx.helper.make_node("Identity", ["own_products"], ["own_raised"]))
+    proto.graph.output.append(
+        onnx.helper.make_tensor_value_info("own_raised", onnx.TensorProto.FLOAT, ["batch", "length"])
+    )
+    monkeypatch.setattr(onnx_export, "as_onnx", lambda model, run: proto.SerializeToString())
+    with pytest.raises(RunFailed, match="its scores differ from torch's"):
+        onnx_export.export_onnx(load_run(trained_plus), tmp_path / "out.onnx")
+    assert listed(tmp_path) == []
+
+
+@pytest.fixture
+def folder(trained_plus: Path, exported_plus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache with the artifacts of the run, built from the export that there is."""
+    pytest.importorskip("faiss")
+
+    def export(run: object, path: Path) -> None:
+        shutil.copy(exported_plus, path)
+
+    monkeypatch.setattr(artifacts, "export_onnx", export)
+    artifacts.ArtifactCache(str(tmp_path), index=TWO_LISTS).build(load_run(trained_plus))
+    return tmp_path
+
+
+def test_every_way_of_serving_recommends_the_same(trained_plus: Path, folder: Path) -> None:
+    run = load_run(trained_plus)
+    built = artifacts.ArtifactCache(str(folder), index=TWO_LISTS).wanted(run).existing()
+    assert {one.name for one in onnx_model.OnnxModel(built.onnx).session.get_outputs()} == set(SEARCHED)
+    sessions = [["i1", "i2"], ["i7", "i9", "i7"], [f"i{n}" for n in range(15)]]
+    expected = Recommender(run, "cpu").recommend(sessions, k=6)
+    ways = {
+        "torch, exact": artifacts.NO_ARTIFACTS,
+        "onnx, exact": artifacts.Artifacts(built.onnx, None),
+        "torch, faiss": artifacts.Artifacts(None, built.index),
+        "onnx, faiss": built,
+    }
+    for name, used in ways.items():
+        rec = used.open(run)
+        assert name.endswith(rec.ranker.search_kind)
+        for ours, theirs in zip(expected, rec.recommend(sessions, k=6), strict=True):
+            assert [one.item for one in ours] == [one.item for one in theirs], name
+            assert [one.score for one in ours] == pytest.approx([one.score for one in theirs], abs=2e-3)
+
+
+def test_a_file_of_another_model_is_refused(
+    trained: Path, trained_plus: Path, exported: Path, exported_plus: Path
+) -> None:
+    for run, file in ((trained, exported_plus), (trained_plus, exported)):
+        with pytest.raises(InputError, match="only one has a term for own items"):
+            artifacts.Artifacts(file, None).open(load_run(run))
+
+
+def test_a_search_needs_no_item_vectors_of_the_file(trained_plus: Path, exported_plus: Path) -> None:
+    run = load_run(trained_plus)
+    scorer = onnx_model.OnnxModel(exported_plus, threads=1, outputs=SEARCHED)
+    assert [one.name for one in scorer.session.get_outputs()] == SEARCHED
+    rec = Recommender(run, "cpu", scorer, ExactSearch(run.model.item_vectors().detach().numpy()))
+    assert [one.item for one in rec.recommend(["i3", "i4"], 5)] == [
+        one.item for one in Recommender(run, "cpu").recommend(["i3", "i4"], 5)
+    ]

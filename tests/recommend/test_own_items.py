@@ -1,0 +1,253 @@
+"""Ranking with a term for the session's own items: hand-computed scores, and the search against all scores."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posrec.data.vocabulary import Vocabulary
+from posrec.models.base import SessionModel
+from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
+from posrec.nn.batch import SessionBatch
+from posrec.nn.own_items import OwnItems
+from posrec.recommend.faiss_search import SAMPLE, FaissSearch, IndexSettings, build, item_table
+from posrec.recommend.ranker import own_terms
+from posrec.recommend.recommender import Recommender
+from posrec.recommend.search import ExactSearch
+from posrec.run import Run
+
+pytest.importorskip("onnxruntime")
+
+ITEMS = 4000  # enough for a search in 8 bits
+IDS = [f"i{number}" for number in range(1, ITEMS + 1)]
+FEW = ["i1", "i2", "i3", "i4", "i5", "i3999", "i4000"]
+
+
+def random_run(items: int = ITEMS, **changes) -> Run:
+    torch.manual_seed(5)
+    model = PosRecPlus(items, replace(PosRecPlusConfig(d=16, max_length=6), **changes)).eval()
+    with torch.no_grad():
+        for weight in (model.embedding.weight, *model.repeat.parameters()):
+            weight.mul_(3)  # larger than at the start of training, so that items and sessions differ more
+    return Run(Path("run"), model, Vocabulary(IDS[:items]), {"model": "posrec-plus", "items": items})
+
+
+RUN = random_run()
+BY_SCORES = Recommender(RUN, "cpu")
+BY_SEARCH = Recommender(RUN, "cpu", search=ExactSearch(item_table(RUN)))
+
+
+# By hand.
+
+
+@pytest.fixture
+def by_hand() -> OwnItems:
+    """One session with the items 2 and 1 in slots 0 and 2, and an empty slot between."""
+    return OwnItems(
+        items=torch.tensor([[2, 0, 1]]),
+        products=torch.tensor([[math.log(3), 9.0, math.log(1)]]),
+        raised=torch.tensor([[math.log(2), 9.0, math.log(0.5)]]),
+        repeat=torch.tensor([[math.log(0.4 * 0.75), 9.0, math.log(0.4 * 0.25)]]),
+        explore=torch.tensor([math.log(0.6)]),
+    )
+
+
+def test_the_term_of_a_session_worked_out_by_hand(by_hand: OwnItems) -> None:
+    """exp(z) of the items 1, 2, 3, 4 is 1, 3, 4, 2, so Z = 10. Item 2 is doubled and item 1 halved: S = 12.5."""
+    (term,) = own_terms(by_hand, torch.tensor([math.log(10)]))
+    assert term.columns.tolist() == [1, 0]
+    expected = [0.6 * 6 / 12.5 + 0.3, 0.6 * 0.5 / 12.5 + 0.1]
+    assert np.exp(term.scores).tolist() == pytest.approx(expected)
+    assert math.exp(term.offset) == pytest.approx(0.6 / 12.5)
+    # With the items 3 and 4 explored, probabilities add up to one.
+    assert sum(expected) + (4 + 2) * 0.6 / 12.5 == pytest.approx(1)
+
+
+def test_own_items_are_ranked_among_the_others(by_hand: OwnItems) -> None:
+    (term,) = own_terms(by_hand, torch.tensor([math.log(10)]))
+    found = (np.log(np.array([4, 3, 2], np.float32)), np.array([2, 1, 3]))  # the items 3, 2, 4; not 1
+    scores, columns = term.ranked_with(found)
+    assert columns.tolist() == [1, 2, 0, 3]
+    assert np.exp(scores).tolist() == pytest.approx([0.588, 0.192, 0.124, 0.096])
+
+
+def test_the_chance_and_the_shares_of_a_repeat(by_hand: OwnItems) -> None:
+    assert by_hand.repeat_chance.tolist() == pytest.approx([0.4])
+    assert by_hand.repeat_shares[0].tolist() == pytest.approx([0.75, 0, 0.25])
+
+
+# log Z.
+
+
+def exact_log_sums(table: np.ndarray, sessions: np.ndarray) -> np.ndarray:
+    """In double precision."""
+    return np.logaddexp.reduce(sessions.astype(np.float64) @ table.astype(np.float64).T, axis=1)
+
+
+@given(st.integers(0, 2**31), st.sampled_from([1, 20]), st.sampled_from([0.1, 1.0, 13.0]), st.sampled_from([40, 6000]))
+def test_log_sum_is_within_its_bound(seed: int, k: int, scale: float, items: int) -> None:
+    draw = np.random.default_rng(seed)
+    table = draw.standard_normal((items, 16)).astype(np.float32)
+    table /= np.linalg.norm(table, axis=1, keepdims=True)
+    sessions = draw.standard_normal((3, 16)).astype(np.float32)
+    sessions *= scale / np.linalg.norm(sessions, axis=1, keepdims=True)
+    search = ExactSearch(table)
+    found = search.best_and_log_sums(sessions, [k] * 3)
+    slack = search.rounded_scores(sessions)[2]
+    for (best, log_sum), plain, exact, most in zip(
+        found, search.best(sessions, [k] * 3), exact_log_sums(table, sessions), slack, strict=True
+    ):
+        assert abs(log_sum - exact) <= (most if items > 1000 else 1e-5)
+        assert best[1].tolist() == plain[1].tolist()
+
+
+def test_log_sum_is_much_nearer_than_its_bound() -> None:
+    """The figure that the text of search.py gives, on fewer items."""
+    draw = np.random.default_rng(0)
+    table = draw.standard_normal((20_000, 200)).astype(np.float32)
+    table /= np.linalg.norm(table, axis=1, keepdims=True)
+    sessions = draw.standard_normal((50, 200)).astype(np.float32)
+    sessions *= 13 / np.linalg.norm(sessions, axis=1, keepdims=True)
+    found = np.array([log_sum for _, log_sum in ExactSearch(table).best_and_log_sums(sessions, [20] * 50)])
+    assert np.abs(found - exact_log_sums(table, sessions)).max() < 2e-3
+
+
+def test_log_sum_of_a_session_that_is_scored_in_full() -> None:
+    draw = np.random.default_rng(0)
+    table = (1 + 1e-4 * draw.standard_normal((6000, 16))).astype(np.float32)  # nearer to each other than a step
+    sessions = draw.standard_normal((2, 16)).astype(np.float32)
+    search = ExactSearch(table)
+    found = [log_sum for _, log_sum in search.best_and_log_sums(sessions, [20, 20])]
+    assert search.in_full == 2
+    assert found == pytest.approx(exact_log_sums(table, sessions), abs=1e-5)
+
+
+def clusters(items: int) -> tuple[np.ndarray, np.ndarray]:
+    """Item vectors of length 1 in 200 clusters, and 40 sessions that ask for items of some of them."""
+    draw = np.random.default_rng(0)
+    centres = draw.standard_normal((200, 16))
+    table = (centres[draw.integers(0, 200, items)] + 0.4 * draw.standard_normal((items, 16))).astype(np.float32)
+    table /= np.linalg.norm(table, axis=1, keepdims=True)
+    return table, 13 * table[draw.integers(0, items, 40)]
+
+
+def test_faiss_estimates_the_log_sum() -> None:
+    """The error of Z is at most five standard errors of the sum over a sample of the items that were not found."""
+    pytest.importorskip("faiss")
+    table, sessions = clusters(5 * SAMPLE)
+    index, _ = build(table, sessions, IndexSettings("faiss", lists=64))
+    search = FaissSearch(table, index)
+    found = search.best_and_log_sums(sessions, [20] * 40)
+    for session, exact, (_, log_sum) in zip(sessions, exact_log_sums(table, sessions), found, strict=True):
+        others = np.sort(np.exp((table @ session).astype(np.float64)))[:-200]  # ten for each of the 20 are found
+        error = len(others) * others.std() / math.sqrt(SAMPLE)
+        assert abs(math.exp(log_sum) - math.exp(exact)) < 5 * error
+    again = FaissSearch(table, index).best_and_log_sums(sessions, [20] * 40)
+    assert [log_sum for _, log_sum in again] == [log_sum for _, log_sum in found]
+    best = search.best(sessions, [20] * 40)
+    assert [one[1].tolist() for one, _ in found] == [one[1].tolist() for one in best]
+
+
+def test_faiss_knows_the_log_sum_of_a_catalogue_as_small_as_its_sample() -> None:
+    pytest.importorskip("faiss")
+    table, sessions = clusters(SAMPLE)
+    index, _ = build(table, sessions, IndexSettings("faiss", lists=64))
+    found = FaissSearch(table, index).best_and_log_sums(sessions, [20] * 40)
+    assert [log_sum for _, log_sum in found] == pytest.approx(exact_log_sums(table, sessions), abs=1e-4)
+
+
+def test_faiss_sums_up_all_items_where_its_lists_hold_too_few() -> None:
+    pytest.importorskip("faiss")
+    draw = np.random.default_rng(0)
+    table = draw.standard_normal((3 * SAMPLE, 8)).astype(np.float32)
+    index, _ = build(table, table[:20], IndexSettings("faiss", lists=SAMPLE // 64, probes=1))
+    ((_, log_sum),) = FaissSearch(table, index).best_and_log_sums(table[:1], [2000])
+    assert log_sum == pytest.approx(exact_log_sums(table, table[:1])[0], abs=1e-5)
+
+
+# The search against all scores.
+
+some_ids = st.lists(st.sampled_from(FEW), max_size=7, unique=True)
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(FEW), min_size=1, max_size=9), min_size=1, max_size=4),
+    st.integers(1, 25), st.booleans(), st.none() | some_ids.filter(bool), some_ids,
+)  # fmt: skip
+def test_both_ways_give_the_same_items_and_scores(sessions, k, exclude_seen, allow, deny) -> None:
+    asked = {"k": k, "exclude_seen": exclude_seen, "allow": allow, "deny": deny}
+    for session, one, other in zip(
+        sessions, BY_SCORES.recommend(sessions, **asked), BY_SEARCH.recommend(sessions, **asked), strict=True
+    ):
+        assert [found.item for found in one] == [found.item for found in other]
+        scores = [found.score for found in one]
+        assert [found.score for found in other] == pytest.approx(scores, abs=5e-3)  # the error of log Z
+        left = set(IDS if allow is None else allow) - set(deny) - set(session if exclude_seen else [])
+        assert {found.item for found in other} <= left
+        assert len(other.items) == min(k, len(left))
+
+
+@given(st.lists(st.integers(1, ITEMS), min_size=1, max_size=12))
+def test_scores_are_those_of_the_whole_softmax(session: list[int]) -> None:
+    """Of items inside and outside of the session, worked out one by one from the definition."""
+    model = RUN.model
+    with torch.no_grad():
+        vectors, table, own = model.encode(SessionBatch.of([session], 6))
+    z = (table[:ITEMS].double() @ vectors[0].double()).tolist()
+    inside = {item: slot for slot, item in enumerate(own.items[0].tolist()) if item}
+    raised = {item: own.raised[0, slot].item() for item, slot in inside.items()}
+    total = sum(math.exp(value + raised.get(number, 0)) for number, value in enumerate(z, start=1))
+    for found in BY_SEARCH.recommend([f"i{item}" for item in session], k=30):
+        item = int(found.item[1:])
+        chance = math.exp(own.explore[0].item() + z[item - 1] + raised.get(item, 0)) / total
+        if item in inside:
+            chance += math.exp(own.repeat[0, inside[item]].item())
+        assert found.score == pytest.approx(math.log(chance), abs=5e-3)
+
+
+def test_an_own_item_with_a_low_product_is_found() -> None:
+    """The item whose product is lowest of all is recommended first, once the model expects it to be repeated."""
+    with torch.no_grad():
+        lowest = (
+            int(RUN.model.session_vectors(SessionBatch.of([[7]]))[0].matmul(RUN.model.item_vectors().T).argmin()) + 1
+        )
+
+    class Repeats(SessionModel):
+        has_own_items = True
+
+        def vectors(self, batch):
+            return RUN.model.vectors(SessionBatch.of([[7]] * len(batch.lengths)))
+
+        def encode(self, batch):
+            encoded = RUN.model.encode(SessionBatch.of([[7]] * len(batch.lengths)))
+            z = encoded.sessions[0] @ encoded.table[lowest - 1]
+            values = (torch.tensor([[lowest]]), z.view(1, 1), torch.tensor([[-3.0]]), torch.tensor([[math.log(0.9)]]))
+            return encoded._replace(own=OwnItems(*values, explore=torch.tensor([math.log(0.1)])))
+
+        def item_vectors(self):
+            return RUN.model.item_vectors()
+
+    run = replace(RUN, model=Repeats(ITEMS, RUN.model.config))
+    for rec in (Recommender(run, "cpu"), Recommender(run, "cpu", search=ExactSearch(item_table(run)))):
+        found = rec.recommend([f"i{lowest}"], k=3)
+        assert found[0].item == f"i{lowest}"
+        assert math.exp(found[0].score) == pytest.approx(0.9, abs=1e-3)
+
+
+def test_without_the_repeat_part_scores_are_products() -> None:
+    run = replace(RUN, model=PosRecPlus(ITEMS, PosRecPlusConfig(d=16, repeat=False)).eval())
+    by_search = Recommender(run, "cpu", search=ExactSearch(item_table(run)))
+    one, other = (rec.recommend(["i1", "i2"], k=5) for rec in (Recommender(run, "cpu"), by_search))
+    assert [found.item for found in one] == [found.item for found in other]
+    assert all(-13.001 <= found.score <= 13.001 for found in other)  # a cosine, scaled
+    assert rec_explains_no_probability(by_search)
+
+
+def rec_explains_no_probability(rec: Recommender) -> bool:
+    why = rec.explain(["i1", "i2"], "i1")
+    return (why.probability, why.repeat_chance, len(why.parts)) == (None, None, 3)

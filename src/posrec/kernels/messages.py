@@ -38,7 +38,8 @@ def messages_kernel(
             slot = tl.load(slot_of_row + row, mask=there, other=0) - session * width
             to, come = (slot[None, :], slot[:, None]) if TRANSPOSED else (slot[:, None], slot[None, :])
             both = there[:, None] & there[None, :]
-            a = tl.load(weights + ((session * 2 + direction) * width + to) * width + come, mask=both, other=0.0)  # [L, L]
+            of_edge = ((session * 2 + direction) * width + to) * width + come
+            a = tl.load(weights + of_edge, mask=both, other=0.0)  # [L, L]
             inside = there[:, None] & in_width
             s = tl.load(sent + row[:, None] * stride + column[None, :], mask=inside, other=0.0)  # [L, D]
             result = tl.dot(a, s, input_precision=PRECISION)

@@ -6,8 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from posrec import kernels
 from posrec.nn.counting import offsets_of
 from posrec.nn.session_index import nearest
+
+if torch.cuda.is_available():
+    from posrec.kernels.smoothing import smooth as fused_smooth
 
 
 def co_clicks(
@@ -105,8 +109,8 @@ class CoClickGraph(nn.Module):
             return table
         forward = (self.offsets, self.columns, self.values)
         backward = (self.transposed_offsets, self.transposed_columns, self.transposed_values)
-        near: Tensor = WeightedSums.apply(table, *forward, *backward)  # type: ignore[no-untyped-call]
-        return torch.add(table, near, alpha=self.weight)
+        smoothed: Tensor = Smoothing.apply(table, self.weight, *forward, *backward)  # type: ignore[no-untyped-call]
+        return smoothed
 
 
 def lists(row: Tensor, column: Tensor, value: Tensor, rows: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
@@ -114,21 +118,27 @@ def lists(row: Tensor, column: Tensor, value: Tensor, rows: int, device: torch.d
     return offsets_of(row, rows).to(device), column.to(device), value.to(device)
 
 
-class WeightedSums(torch.autograd.Function):
-    """A table [rows, d] -> A table. The gradient is the product with A's transpose, which is at hand: sums of rows in
-    both directions, and no additions into shared rows."""
+class Smoothing(torch.autograd.Function):
+    """E [rows, d] -> E + w A E. The gradient is the same with A's transpose, which is at hand: sums of rows in both
+    directions, and no additions into shared rows."""
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, *graph: Tensor) -> Tensor:
+    def forward(ctx: Any, table: Tensor, weight: float, *graph: Tensor) -> Tensor:
         ctx.save_for_backward(*graph[3:])
-        return weighted_sums(table, *graph[:3])
+        ctx.weight = weight
+        return smooth(table, weight, *graph[:3])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return weighted_sums(gradients[0], *ctx.saved_tensors), *([None] * 6)
+        return smooth(gradients[0], ctx.weight, *ctx.saved_tensors), *([None] * 7)
 
 
-def weighted_sums(table: Tensor, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
-    return functional.embedding_bag(
+def smooth(table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+    """E + w A E, where row i of A has the entries offsets[i] .. offsets[i + 1] - 1 of `columns` and `values`."""
+    if kernels.serve(table):
+        fused: Tensor = fused_smooth(table, weight, offsets, columns, values)
+        return fused
+    near = functional.embedding_bag(
         columns, table, offsets, mode="sum", per_sample_weights=values.to(table.dtype), include_last_offset=True
     )
+    return torch.add(table, near, alpha=weight)

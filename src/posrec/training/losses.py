@@ -16,8 +16,12 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from posrec import kernels
 from posrec.models.base import Encoded
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives, comparisons, ranking_loss
+
+if torch.cuda.is_available():
+    from posrec.kernels.softmax import cross_entropy as fused_cross_entropy
 
 # sessions [B, d], table [n or a few more, d], targets [B] -> [B]
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -34,6 +38,8 @@ def full_softmax(items: int) -> Loss:
     def loss(sessions: Tensor, table: Tensor, targets: Tensor) -> Tensor:
         if served_by_cpu(sessions):
             return at_once(sessions, table, targets, items)
+        if kernels.serve(sessions) and kernels.precision() != "ieee":
+            return fused_cross_entropy(sessions, table, targets - 1, items)
         scores = (sessions @ table.T).float()
         if len(table) > items:
             row = torch.arange(len(table), device=table.device)

@@ -5,6 +5,9 @@ With scores s_bi = h_b . x_i and p_bi = exp(s_bi - log_b), where log_b = log sum
     loss_b = log_b - s_b,target                                  Eq. (11), (12)
     dh = G X,   dX = G^T h,    G_bi = g_b (p_bi - [i is b's target])          g_b: the gradient of loss_b
 
+The scores of some items of a session, its own, may be raised by amounts (`columns`, `amounts`): before the sum, so that
+their rounding is that of the sum.
+
 The factors of all three products are in half precision, which has the ten bits of TF32; the sums are in single
 precision. The products are cuBLAS's; for 1,024 sessions and 43,104 items on an H200 they take 153 us, and 365 us in
 TF32, whose transposed factors the matrix units can't read. G is scaled so that its largest possible value is in the
@@ -51,9 +54,13 @@ def changes_kernel(scores, logs, targets, factors, changes, items, n, BLOCK: tl.
 
 
 @torch.library.custom_op("posrec::scores_and_logs", mutates_args=())
-def scores_and_logs(sessions: Tensor, table: Tensor, items: int) -> tuple[Tensor, Tensor]:
+def scores_and_logs(
+    sessions: Tensor, table: Tensor, items: int, columns: Tensor | None, amounts: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """h [B, d] and X [n, d] in half precision -> s [B, n] and log [B]; only the first `items` rows are items."""
     scores = torch.mm(sessions, table.T, out_dtype=torch.float32)
+    if columns is not None and amounts is not None:
+        scores.scatter_add_(1, columns, amounts)
     batch, n = scores.shape
     logs = scores.new_empty(batch)
     log_sum_kernel[(batch,)](scores, logs, items, n, BLOCK, num_warps=8)
@@ -61,7 +68,9 @@ def scores_and_logs(sessions: Tensor, table: Tensor, items: int) -> tuple[Tensor
 
 
 @scores_and_logs.register_fake
-def _(sessions: Tensor, table: Tensor, items: int) -> tuple[Tensor, Tensor]:
+def _(
+    sessions: Tensor, table: Tensor, items: int, columns: Tensor | None, amounts: Tensor | None
+) -> tuple[Tensor, Tensor]:
     scores = sessions.new_empty(sessions.shape[0], table.shape[0], dtype=torch.float32)
     return scores, scores.new_empty(sessions.shape[0])
 
@@ -89,25 +98,40 @@ def _(
 
 class CrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, sessions: Tensor, table: Tensor, targets: Tensor, items: int) -> Tensor:
+    def forward(
+        ctx,
+        sessions: Tensor,
+        table: Tensor,
+        targets: Tensor,
+        items: int,
+        columns: Tensor | None,
+        amounts: Tensor | None,
+    ) -> Tensor:
         sessions, table = sessions.half(), table.half()
-        scores, logs = scores_and_logs(sessions, table, items)
-        ctx.save_for_backward(sessions, table, targets, scores, logs)
+        scores, logs = scores_and_logs(sessions, table, items, columns, amounts)
+        ctx.save_for_backward(sessions, table, targets, scores, logs, columns)
         ctx.items = items
         losses: Tensor = logs - scores.gather(1, targets[:, None])[:, 0]
         return losses
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        sessions, table, targets, scores, logs = ctx.saved_tensors
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        sessions, table, targets, scores, logs, columns = ctx.saved_tensors
         scale = LARGEST / gradient.abs().max().clamp(min=1e-20)
         of_sessions, of_table = cross_entropy_backward(
             scores, logs, targets, gradient * scale, sessions, table, ctx.items
         )
-        return of_sessions / scale, of_table / scale, None, None
+        of_amounts = None
+        if columns is not None:
+            chances = (scores.gather(1, columns) - logs[:, None]).exp()
+            of_amounts = gradient[:, None] * (chances - (columns == targets[:, None]).float())
+        return of_sessions / scale, of_table / scale, None, None, None, of_amounts
 
 
-def cross_entropy(sessions: Tensor, table: Tensor, targets: Tensor, items: int) -> Tensor:
+def cross_entropy(
+    sessions: Tensor, table: Tensor, targets: Tensor, items: int, columns: Tensor | None = None,
+    amounts: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """sessions [B, d], table [n, d] whose first `items` rows are items, their rows `targets` [B] -> losses [B]."""
-    losses: Tensor = CrossEntropy.apply(sessions, table, targets, items)
+    losses: Tensor = CrossEntropy.apply(sessions, table, targets, items, columns, amounts)
     return losses

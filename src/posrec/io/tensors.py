@@ -1,0 +1,53 @@
+"""Tensors with a note beside them, as safetensors files: loading one never executes anything."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from posrec.errors import InputError
+from posrec.io.files import read_bytes, whole_file
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+WEIGHTS, STATE = "model.safetensors", "state.safetensors"  # of a run: its weights, and its latest checkpoint
+
+
+def save_tensors(path: Path, tensors: "dict[str, Tensor]", about: dict[str, Any]) -> None:
+    """Replace a safetensors file; `about` is kept beside the tensors as JSON."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with whole_file(path, overwrite=True) as unfinished:
+        try:
+            save_file(plain, unfinished, metadata={"about": json.dumps(about)})
+        except SafetensorError as error:
+            # The library reports a full disk as "... No space left on device (os error 28)".
+            if (found := re.search(r"os error (\d+)", str(error))) is None:
+                raise
+            raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
+
+
+def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
+    """The tensors of a file and the note beside them."""
+    return parse_tensors(read_bytes(path), path)
+
+
+def parse_tensors(content: bytes, path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
+    """`content` is that of the file `path`, which an error names.
+
+    The content is copied, not mapped: a mapped file that is overwritten changes the tensors, and one that is cut short
+    ends the process with SIGBUS.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        tensors = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        return tensors, json.loads(header["__metadata__"]["about"])
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} can't be read ({error}); it is damaged or was not written by posrec") from None

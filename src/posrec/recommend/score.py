@@ -22,6 +22,7 @@ from posrec.progress import Progress
 from posrec.recommend.ranker import Query, Ranking
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import Click
+from posrec.recommend.trial import try_out
 
 if TYPE_CHECKING:
     import polars as pl
@@ -86,6 +87,7 @@ def score_file(
     path = Path(out)
     check_output(path)
     sessions, totals, began = SessionFile(Path(source)), Totals(), time.monotonic()
+    try_out(recommender)  # rather than find scores that are not numbers in a large file
     k, candidates = recommender.checked_k(k), recommender.checked_candidates(allow, deny)
 
     def query(row: SessionRow) -> Query:

@@ -38,17 +38,20 @@ def whole_file(path: Path, overwrite: bool = False, keep_suffix: bool = False) -
     refuse_unwritable(path)
     path = path.resolve() if path.is_symlink() else path
     with temporary(path, create_file, "".join(path.suffixes) if keep_suffix else "") as unfinished:
-        mode = stat.S_IMODE(unfinished.stat().st_mode)
         yield unfinished
-        unfinished.chmod(mode)  # a library may have put a file of its own, with its own mode, under this name
-        flush(unfinished)
-        unfinished.replace(path)
-        flush(path.absolute().parent)
+        give_name(unfinished, path)
 
 
 def create_file(path: Path) -> None:
     """Create an empty file with the permissions that the user's umask leaves."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+
+
+def give_name(unfinished: Path, path: Path) -> None:
+    """Rename a file once its content is on the disk."""
+    flush(unfinished)
+    unfinished.replace(path)
+    flush(path.absolute().parent)
 
 
 def read_bytes(path: Path) -> bytes:

@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posrec.errors import InputError
-from posrec.io.files import read_bytes, whole_file
+from posrec.io.files import create_file, give_name, read_bytes
+from posrec.io.unfinished import scratch_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,7 +23,12 @@ def save_tensors(path: Path, tensors: "dict[str, Tensor]", about: dict[str, Any]
     from safetensors.torch import save_file
 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with whole_file(path, overwrite=True) as unfinished:
+    # save_file puts a new file under the name that it is given, without our lock and with mode 0600 whatever the umask.
+    # So it gets a name in a folder of its own, which is locked, and the mode of the file that was there before.
+    with scratch_folder(path) as folder:
+        unfinished = folder / path.name
+        create_file(unfinished)
+        mode = stat.S_IMODE(unfinished.stat().st_mode)
         try:
             save_file(plain, unfinished, metadata={"about": json.dumps(about)})
         except SafetensorError as error:
@@ -29,6 +36,8 @@ def save_tensors(path: Path, tensors: "dict[str, Tensor]", about: dict[str, Any]
             if (found := re.search(r"os error (\d+)", str(error))) is None:
                 raise
             raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
+        unfinished.chmod(mode)
+        give_name(unfinished, path)
 
 
 def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from posrec.data.limits import limited_lines
 from posrec.data.sources import decompression_errors, find_files, unpacked
 from posrec.errors import InputError
 from posrec.io import whole_file
@@ -136,7 +137,7 @@ class SessionFile:
     def line_chunks(self) -> Iterator[Chunk]:
         size = self.path.stat().st_size
         with self.path.open("rb") as packed, decompression_errors(self.path):
-            numbered = enumerate(unpacked(packed), start=1)
+            numbered = enumerate(limited_lines(unpacked(packed)), start=1)
             while lines := list(islice(numbered, ROWS)):
                 rows = [self.parsed(place, line) for place, line in lines if line.strip()]
                 yield Chunk(rows, packed.tell(), size)

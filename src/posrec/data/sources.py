@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 32 << 20
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-PIECE_BYTES = 1 << 11  # of zstd, decompressed at a time; four bytes of it can hold 128 KiB, so a piece at most 64 MiB
+PIECE_BYTES = 1 << 12  # of zstd, decompressed at a time; four bytes of it can hold 128 KiB, so a piece at most 128 MiB
 
 Source = str | Path | Sequence[str | Path]
 

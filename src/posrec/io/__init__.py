@@ -7,6 +7,7 @@ Everything is written under a hidden temporary name beside its final one, flushe
 
 from posrec.io.checksums import CHECKSUMS, FolderReader, changing, write_checksums
 from posrec.io.files import (
+    os_error_in,
     parse_array,
     parse_json,
     read_bytes,
@@ -31,6 +32,7 @@ __all__ = [
     "FolderReader",
     "changing",
     "load_tensors",
+    "os_error_in",
     "parse_array",
     "parse_json",
     "read_bytes",

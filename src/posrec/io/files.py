@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,6 +65,12 @@ def read_bytes(path: Path) -> bytes:
         raise no_permission(path, error) from None
     except OSError as error:
         raise InputError(f"{path} can't be read ({error.strerror or error})") from None
+
+
+def os_error_in(error: Exception) -> OSError | None:
+    """The operating system's error in one of a library written in Rust: "... No space left on device (os error 28)"."""
+    found = re.search(r"os error (\d+)", str(error))
+    return OSError(int(found[1]), os.strerror(int(found[1]))) if found is not None else None
 
 
 def no_permission(path: Path, error: OSError) -> InputError:

@@ -1,14 +1,12 @@
 """Tensors with a note beside them, as safetensors files: loading one never executes anything."""
 
 import json
-import os
-import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posrec.errors import InputError
-from posrec.io.files import create_file, give_name, read_bytes
+from posrec.io.files import create_file, give_name, os_error_in, read_bytes
 from posrec.io.unfinished import scratch_folder
 
 if TYPE_CHECKING:
@@ -32,10 +30,7 @@ def save_tensors(path: Path, tensors: "dict[str, Tensor]", about: dict[str, Any]
         try:
             save_file(plain, unfinished, metadata={"about": json.dumps(about)})
         except SafetensorError as error:
-            # The library reports a full disk as "... No space left on device (os error 28)".
-            if (found := re.search(r"os error (\d+)", str(error))) is None:
-                raise
-            raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
+            raise os_error_in(error) or error from None
         unfinished.chmod(mode)
         give_name(unfinished, path)
 

@@ -1,6 +1,7 @@
 """Parquet tables with any column types, read batch by batch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -14,6 +15,7 @@ from posrec.errors import InputError
 from posrec.progress import Progress
 
 BATCH_ROWS = 1_000_000
+POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)  # damage can also end in a panic
 
 
 def read_parquet(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
@@ -36,7 +38,7 @@ def read_parquet(files: Sequence[Path], options: LogOptions, progress: Progress)
                 collector.add(batch, partial(raise_for_row, path, chosen, first, batch))
                 first += len(batch)
                 progress.update("Reading", collector.rows, total)
-        except pl.exceptions.PolarsError as error:
+        except POLARS_ERRORS as error:
             raise InputError(
                 f"{path}, after row {first}: can't be read ({first_line(error)}); the file is damaged, or a column "
                 "holds something other than ids, numbers or text"
@@ -46,12 +48,19 @@ def read_parquet(files: Sequence[Path], options: LogOptions, progress: Progress)
 
 def scan_parquet(path: Path) -> pl.LazyFrame:
     """Open a table without reading its rows. A compressed file has to be read whole."""
-    try:
+    with parquet_errors(path):
         frame = pl.scan_parquet(BytesIO(read_whole(path)) if is_compressed(path) else path, glob=False)
         frame.collect_schema()
-    except pl.exceptions.PolarsError as error:
-        raise InputError(f"{path} is not a Parquet file, or is cut short ({first_line(error)})") from None
     return frame
+
+
+@contextmanager
+def parquet_errors(path: Path) -> Iterator[None]:
+    """Report a damaged table as an InputError that names it."""
+    try:
+        yield
+    except POLARS_ERRORS as error:
+        raise InputError(f"{path} is not a Parquet file, is cut short or damaged ({first_line(error)})") from None
 
 
 def first_line(error: Exception) -> str:

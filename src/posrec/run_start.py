@@ -79,6 +79,8 @@ def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
 def begin_run(path: Path, config: dict[str, Any], data: PreparedDataset) -> None:
     """Write what a run has before its training; for one that is resumed, what is missing of it."""
     if not (path / RUN).exists():
+        for name in (VOCABULARY_FILE, POPULARITY):
+            (path / name).unlink(missing_ok=True)  # of a run that was killed before it had a config
         write_json(path / RUN, config)  # first: a run that is killed after it can be resumed
     if not (path / VOCABULARY_FILE).exists():
         write_text(path / VOCABULARY_FILE, data.vocabulary.to_json())

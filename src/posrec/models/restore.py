@@ -37,6 +37,10 @@ def restore_model(spec: ModelSpec, items: int, settings: Mapping[str, Any], tens
     known = {name: settings[name] for name in get_type_hints(spec.config) if name in settings}
     for name, value in known.items():
         check_type(name, value, get_type_hints(spec.config)[name])
+    if known.get("layers", 0) > len(
+        tensors
+    ):  # each has weights; to build a billion of them takes forever on any device
+        raise WrongWeights(f"it holds {len(tensors)} tensors, too few for {known['layers']} layers")
     try:
         config = spec.config(**known)
         check_shapes(spec, items, config, tensors)

@@ -168,7 +168,7 @@ def evaluate_run(run: Run, data: PreparedDataset, device: str = "auto", progress
     Raises:
         InputError: if the dataset has other items than the run.
     """
-    if run.config["dataset"] != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
+    if run.config.get("dataset") != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
         raise InputError(f"{run.path} was trained on other items than {data.path} has; evaluate it on its own dataset")
     outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress or Progress())
     write_evaluation(run, outcome.as_json(), outcome.ranks, data)

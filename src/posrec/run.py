@@ -87,7 +87,7 @@ def finish_run(path: Path) -> None:
 def write_evaluation(run: Run, metrics: dict[str, Any], ranks: Tensor, data: PreparedDataset) -> None:
     """Write metrics.json and ranks.npy into a finished run, and popularity.npy if an old run has none."""
     with changing(run.path, METRICS, RANKS, POPULARITY):
-        if run.popularity is None and run.config["dataset"] == data.fingerprint:
+        if run.popularity is None and run.config.get("dataset") == data.fingerprint:
             write_popularity(run.path, data)
         write_json(run.path / METRICS, metrics)
         replace_array(run.path / RANKS, ranks.numpy())
@@ -185,10 +185,10 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None) -> Run:
 
 
 def check_fields(path: Path, config: dict[str, Any]) -> None:
-    """Raise an error if a field that every run has is missing or of another type."""
+    """Raise an error if a field is of another type. A run that was built by hand may lack all but `items`."""
     fields = {"items": (int, "a whole number"), "dataset": (str, "a text"), "training": (dict, "an object")}
     for name, (kind, about) in fields.items():
-        if type(config.get(name)) is not kind:
+        if (name in config or name == "items") and type(config.get(name)) is not kind:
             raise InputError(f"{path / RUN}: {name} must be {about}, not {config.get(name)!r}; it is damaged")
     if config["items"] < 1:
         raise InputError(f"{path / RUN}: items must be at least 1, not {config['items']}; it is damaged")

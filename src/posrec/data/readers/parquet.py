@@ -60,7 +60,7 @@ def parquet_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except POLARS_ERRORS as error:
-        raise InputError(f"{path} is not a Parquet file, is cut short or damaged ({first_line(error)})") from None
+        raise InputError(f"{path} is not a Parquet file, or is cut short or damaged ({first_line(error)})") from None
 
 
 def first_line(error: Exception) -> str:

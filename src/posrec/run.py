@@ -86,8 +86,9 @@ def finish_run(path: Path) -> None:
 
 def write_evaluation(run: Run, metrics: dict[str, Any], ranks: Tensor, data: PreparedDataset) -> None:
     """Write metrics.json and ranks.npy into a finished run, and popularity.npy if an old run has none."""
-    with changing(run.path, METRICS, RANKS, POPULARITY):
-        if run.popularity is None and run.config.get("dataset") == data.fingerprint:
+    adds_popularity = run.popularity is None and run.config.get("dataset") == data.fingerprint
+    with changing(run.path, METRICS, RANKS, *([POPULARITY] if adds_popularity else [])):
+        if adds_popularity:
             write_popularity(run.path, data)
         write_json(run.path / METRICS, metrics)
         replace_array(run.path / RANKS, ranks.numpy())

@@ -50,7 +50,7 @@ def parse_tensors(content: bytes, path: Path) -> "tuple[dict[str, Tensor], dict[
     from safetensors.torch import load
 
     try:
-        tensors = load(content)
+        tensors = dict(sorted(load(content).items()))  # the library's order differs from call to call
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         return tensors, json.loads(header["__metadata__"]["about"])
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:

@@ -316,4 +316,4 @@ def save_dataset(
         added = {"validation_start": validation_start, "counts": counts}
         content = fingerprint(unfinished, validation_start)
         write_json(unfinished / MANIFEST, {**manifest, **added, "fingerprint": content})
-        write_checksums(unfinished, [*(f"{name}.npy" for name in ARRAYS), VOCABULARY_FILE, MANIFEST])
+        write_checksums(unfinished, [*(f"{name}.npy" for name in arrays), VOCABULARY_FILE, MANIFEST])

@@ -61,9 +61,12 @@ class Batcher:
 
     def refuse_more(self) -> None:
         """Raise Overloaded where the queue is full; called before any other work is done for a request."""
-        in_time = int(MAX_WAIT / self.seconds_each_full) if self.seconds_each_full else self.queue
-        if len(self.waiting) >= min(self.queue, max(self.max_batch, in_time)):
+        if self.is_full():
             raise Overloaded
+
+    def is_full(self) -> bool:
+        in_time = int(MAX_WAIT / self.seconds_each_full) if self.seconds_each_full else self.queue
+        return len(self.waiting) >= min(self.queue, max(self.max_batch, in_time))
 
     def start(self) -> None:
         self.task = asyncio.create_task(self.work())

@@ -4,7 +4,9 @@ import asyncio
 import signal
 import socket
 import sys
+from contextlib import suppress
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
@@ -20,7 +22,8 @@ class Server(uvicorn.Server):
     """Stops listening as soon as it is told to stop, rather than up to 0.1 s later."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop, self.sockets = asyncio.get_running_loop(), sockets or []
+        self.accepting: set[asyncio.Task[Any]] = set()
         await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -29,8 +32,23 @@ class Server(uvicorn.Server):
             self.loop.call_soon_threadsafe(self.stop_listening)
 
     def stop_listening(self) -> None:
+        for bound in self.sockets:
+            self.accept_waiting(bound)
         for server in self.servers:
             server.close()
+
+    def accept_waiting(self, bound: socket.socket) -> None:
+        """Accept the connections that wait in the kernel; it would reset them when the socket is closed."""
+        with suppress(OSError):  # none is left, or the socket was closed by an earlier signal
+            while True:
+                client, _ = bound.accept()
+                client.setblocking(False)
+                task = self.loop.create_task(self.loop.connect_accepted_socket(self.connection, client))
+                self.accepting.add(task)
+                task.add_done_callback(self.accepting.discard)
+
+    def connection(self) -> Connection:
+        return Connection(self.config, self.server_state, self.lifespan.state, self.loop)
 
 
 def run_worker(bound: socket.socket, settings: ServerSettings) -> None:

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.server.raw import SESSION, ask, connect, head, read, recommend
+from tests.server.raw import SESSION, Client, ask, head, recommend
 from tests.server.server_process import Server
 
 pytest.importorskip("litestar")
@@ -32,14 +32,14 @@ def test_an_upgrade_is_ignored(server: Server, upgrade: tuple[str, ...]) -> None
     for request in (whole, in_chunks + chunked):
         answer = ask(server, request)
         assert (answer.status, answer.json()) == (200, expected)
-        with connect(server) as client:
+        with Client(server) as client:
             for place in range(0, len(request), 7):
                 client.sendall(request[place : place + 7])
-            assert read(client).json() == expected
+            assert client.read().json() == expected
             client.sendall(request + recommend() + head("GET", "/healthz", *upgrade) + request)
-            assert [read(client).body for _ in range(4)][2] == b"ok"
-            client.sendall(recommend())
-            assert read(client).json() == expected
+            answers = [client.read().body for _ in range(4)]
+            assert answers.pop(2) == b"ok"
+            assert [json.loads(answer) for answer in answers] == [expected] * 3
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
@@ -47,6 +47,17 @@ def test_curl_with_http2(server: Server) -> None:
     line = ["curl", "-s", "--http2", "--max-time", "60", f"http://127.0.0.1:{server.port}/v1/recommend", "-d", SESSION]
     done = subprocess.run(line, capture_output=True, check=True)
     assert json.loads(done.stdout) == server.recommend("i3", k=2).json()
+
+
+@pytest.mark.parametrize("path", ["/v1/recommend/", "/v1/recommend?x=1", "/v1%2Frecommend", "/v1/recommend//", "/v1//recommend"])
+def test_other_ways_to_write_the_path(server: Server, path: str) -> None:
+    request = head("POST", path, f"Content-Length: {len(SESSION)}") + SESSION
+    assert ask(server, request).json() == ask(server, recommend()).json()
+
+
+@pytest.mark.parametrize("path", ["/V1/recommend", "/v1/./recommend", "/x/../v1/recommend"])
+def test_paths_that_are_not_there(server: Server, path: str) -> None:
+    assert ask(server, head("POST", path, f"Content-Length: {len(SESSION)}") + SESSION).status == 404
 
 
 def test_connect_is_refused(server: Server) -> None:
@@ -57,14 +68,14 @@ def test_connect_is_refused(server: Server) -> None:
 def test_head_is_answered_as_get_without_the_body(server: Server) -> None:
     for path in ("/healthz", "/readyz", "/", "/docs", "/v1/run", "/v1/items?limit=3"):
         expected = ask(server, head("GET", path))
-        with connect(server) as client:
+        with Client(server) as client:
             client.sendall(head("HEAD", path) + head("GET", "/healthz"))
-            answer = read(client, "HEAD")
+            answer = client.read("HEAD")
             assert answer.status == 200
             assert {name: answer.headers[name] for name in ("content-type", "content-length")} == {
                 name: expected.headers[name] for name in ("content-type", "content-length")
             }
-            assert read(client).body == b"ok"
+            assert client.read().body == b"ok"
     assert ask(server, head("HEAD", "/nothing")).status == 404
     assert ask(server, head("HEAD", "/v1/recommend")).status == 405
 
@@ -74,18 +85,18 @@ def test_a_client_that_closes_its_sending_side_gets_its_answers(server: Server) 
     explain = json.dumps({"session": ["i3", "i4"], "item": "i5"}).encode()
     slow = head("POST", "/v1/explain", f"Content-Length: {len(explain)}") + explain
     for requests in ([recommend()], [recommend()] * 5, [slow, recommend()]):
-        with connect(server) as client:
+        with Client(server) as client:
             client.sendall(b"".join(requests))
             client.shutdown(socket.SHUT_WR)
-            answers = [read(client) for _ in requests]
+            answers = [client.read() for _ in requests]
             assert {answer.status for answer in answers} == {200}
             assert answers[-1].json() == expected
-            assert client.recv(1) == b""
+            assert client.rest() == b""
 
 
 def test_an_incomplete_request_is_not_answered(server: Server) -> None:
     for part in (recommend()[:-1], head("POST", "/v1/recommend")[:20], b""):
-        with connect(server) as client:
+        with Client(server) as client:
             client.sendall(part)
             client.shutdown(socket.SHUT_WR)
-            assert client.recv(1) == b""
+            assert client.rest() == b""

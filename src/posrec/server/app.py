@@ -140,10 +140,7 @@ class Service:
         return await self.recommend(session, request)
 
     async def recommend_json(self, body: bytes) -> bytes:
-        """POST /v1/recommend, a request's body to its answer's.
-
-        The middleware calls it directly, which saves the processor time of Litestar's routing, decoding and response.
-        """
+        """POST /v1/recommend, a request's body to its answer's. The middleware calls it, past Litestar's routing."""
         assert self.batcher is not None
         self.batcher.refuse_more()
         return ENCODER.encode(await self.recommend_request(DECODER.decode(body)))
@@ -177,7 +174,8 @@ def routes(service: Service) -> list[Any]:
         summary="The best next items for a session",
     )
     async def recommend(data: RecommendRequest) -> Recommendations:
-        return await service.recommend_request(data)
+        """Only described here, for the OpenAPI document: the middleware answers it with `Service.recommend_json`."""
+        raise AssertionError("the middleware answers POST /v1/recommend")
 
     @post("/v1/explain", status_code=200, responses=ERROR_RESPONSES_WITH_404, summary="Why an item has its score")
     async def explain_item(data: ExplainRequest) -> ExplainAnswer:

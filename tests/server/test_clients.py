@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -49,7 +50,9 @@ def test_curl_with_http2(server: Server) -> None:
     assert json.loads(done.stdout) == server.recommend("i3", k=2).json()
 
 
-@pytest.mark.parametrize("path", ["/v1/recommend/", "/v1/recommend?x=1", "/v1%2Frecommend", "/v1/recommend//", "/v1//recommend"])
+@pytest.mark.parametrize(
+    "path", ["/v1/recommend/", "/v1/recommend?x=1", "/v1%2Frecommend", "/v1/recommend//", "/v1//recommend"]
+)
 def test_other_ways_to_write_the_path(server: Server, path: str) -> None:
     request = head("POST", path, f"Content-Length: {len(SESSION)}") + SESSION
     assert ask(server, request).json() == ask(server, recommend()).json()
@@ -92,6 +95,15 @@ def test_a_client_that_closes_its_sending_side_gets_its_answers(server: Server) 
             assert {answer.status for answer in answers} == {200}
             assert answers[-1].json() == expected
             assert client.rest() == b""
+
+
+def test_many_explanations_wait_for_their_turn(server: Server) -> None:
+    """They are computed one after the other, and recommendations go on meanwhile."""
+    body = {"session": ["i3", "i4", "i9"], "item": "i5"}
+    with ThreadPoolExecutor(64) as clients:
+        asked = [clients.submit(server.ask, "POST", "/v1/explain", body) for _ in range(128)]
+        assert [server.recommend("i3").status for _ in range(20)] == [200] * 20
+        assert {one.result().status for one in asked} == {200}
 
 
 def test_an_incomplete_request_is_not_answered(server: Server) -> None:

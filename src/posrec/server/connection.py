@@ -72,7 +72,7 @@ class Connection(HttpToolsProtocol):
             if self.refused or self.transport.is_closing():
                 return
 
-    def eof_received(self) -> bool | None:
+    def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client has closed its sending side; where its request is complete, it still gets its answer."""
         if self.is_idle() or self.refused or self.cycle is None or self.cycle.more_body:
             return None  # close
@@ -219,7 +219,8 @@ class Connection(HttpToolsProtocol):
 
         Where none is idle, the new one is answered 503.
         """
-        idle = [one for one in self.connections if one is not self and one.is_idle()]
+        others: set[Connection] = self.connections - {self}  # type: ignore[assignment]
+        idle = [one for one in others if one.is_idle()]
         if idle:
             min(idle, key=lambda one: (one.cycle is not None, one.idle_since)).transport.close()
         else:
@@ -232,7 +233,8 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
         elif self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete:
             self.since = None
-            self.cycle.scope["expired"] = True  # read by TrackedRequest.receive
+            scope: dict[str, Any] = self.cycle.scope  # type: ignore[assignment]
+            scope["expired"] = True  # read by TrackedRequest.receive
             self.cycle.message_event.set()
         else:
             self.refuse(408, sentence)

@@ -43,6 +43,12 @@ def test_an_upgrade_is_ignored(server: Server, upgrade: tuple[str, ...]) -> None
             assert [json.loads(answer) for answer in answers] == [expected] * 3
 
 
+def test_an_upgrade_with_an_invalid_body(server: Server) -> None:
+    for headers in (("Transfer-Encoding: gzip",), ("Transfer-Encoding: chunked",)):
+        assert ask(server, head("POST", "/v1/recommend", *headers, *H2C) + b"zz\r\n").status == 400
+    assert not [line for line in server.log if line["level"] == "error"]
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_curl_with_http2(server: Server) -> None:
     line = ["curl", "-s", "--http2", "--max-time", "60", f"http://127.0.0.1:{server.port}/v1/recommend", "-d", SESSION]
@@ -104,6 +110,18 @@ def test_many_explanations_wait_for_their_turn(server: Server) -> None:
         asked = [clients.submit(server.ask, "POST", "/v1/explain", body) for _ in range(128)]
         assert [server.recommend("i3").status for _ in range(20)] == [200] * 20
         assert {one.result().status for one in asked} == {200}
+
+
+@pytest.mark.parametrize("last", [recommend()[:-1], recommend()[:30], b"nonsense\r\n\r\n"])
+def test_complete_requests_before_a_wrong_one_are_answered(server: Server, last: bytes) -> None:
+    errors = len([line for line in server.log if line["level"] == "error"])
+    for number in (1, 3):
+        with Client(server) as client:
+            client.sendall(recommend() * number + last)
+            client.shutdown(socket.SHUT_WR)
+            assert [client.read().status for _ in range(number)] == [200] * number
+            assert b" 200 " not in client.rest()
+    assert len([line for line in server.log if line["level"] == "error"]) == errors
 
 
 def test_an_incomplete_request_is_not_answered(server: Server) -> None:

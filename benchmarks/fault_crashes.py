@@ -13,6 +13,7 @@ from pathlib import Path
 from fault_server import SESSIONS, Server, done, make_run, posrec
 
 CLIENTS = 4
+MOST_LOST = 3  # requests of a client: the one in flight, and connections that the kernel had given to the dead worker
 COMMANDS = ("prepare", "train", "score", "export")
 KILLED_AT_RENAME = """
 import os, signal
@@ -65,7 +66,7 @@ class WorkerKills:
             client.join()
         self.lost += counts["lost"]
         wrong = {name: count for name, count in counts.items() if name.startswith("wrong")}
-        if wrong or counts["lost"] > CLIENTS:
+        if wrong or counts["lost"] > MOST_LOST * CLIENTS:
             return f"failed: {dict(counts)}"
         return "replaced, requests in flight lost" if counts["lost"] else "replaced, nothing lost"
 
@@ -135,8 +136,6 @@ class CommandKills:
             complete = self.content(name, out) == self.results[name]
             return f"{name}: complete" if complete else f"failed: {name} left a file that differs"
         again = done(*self.arguments(name, out), *(["--resume"] if out.exists() else []))
-        if again.returncode and name == "train" and "resume" in again.stderr + " ".join(map(str, again.args)):
-            return f"failed: {name} can't go on: {again.stderr.strip()[-200:]}"
         if again.returncode:
             return f"failed: {name} again: {again.stderr.strip()[-200:]}"
         if self.content(name, out) != self.results[name]:

@@ -9,17 +9,8 @@ from fault_server import Server, make_run
 
 DOCUMENTED = {200, 204, 400, 401, 404, 405, 408, 413, 415, 422, 431, 503}
 MOST_GROWTH = 64 << 20  # bytes of memory, over all requests
-PATHS = (
-    "/v1/recommend",
-    "/v1/explain",
-    "/v1/items",
-    "/v1/run",
-    "/v1/sessions/a/click",
-    "/healthz",
-    "/",
-    "/nothing",
-    "*",
-)
+CLICK = "/v1/sessions/a/click"
+PATHS = ("/v1/recommend", "/v1/explain", "/v1/items", "/v1/run", CLICK, "/healthz", "/", "/nothing", "*")
 METHODS = ("GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE", "TRACE", "CONNECT", "PATCH", "BREW", "post", "")
 VALUES = (None, True, 0, -1, 1.5, 10**30, "", "i3", "x" * 2000, "\ud800", [], {}, [[]], ["i3"], [None], {"a": 1})
 
@@ -99,9 +90,10 @@ def wrong_fields(draw: random.Random) -> bytes:
 
 def odd_head(draw: random.Random) -> bytes:
     odd = (
-        "Upgrade: h2c", "Connection: Upgrade", "Connection: close", "Expect: 100-continue", "Host: evil.example", "Transfer-Encoding: gzip",
-        "Content-Type: text/xml", "Origin: https://evil.example", "X-API-Key: x", "Authorization: Bearer", "Range: bytes=0-1",
-        "Content-Encoding: gzip", "Trailer: X", ": empty", "no colon", "X:\x00", "Accept: */*;q=nonsense", "Cookie: " + "a=b;" * 500,
+        "Upgrade: h2c", "Connection: Upgrade", "Connection: close", "Expect: 100-continue", "Host: evil.example",
+        "Transfer-Encoding: gzip", "Content-Type: text/xml", "Origin: https://evil.example", "X-API-Key: x",
+        "Authorization: Bearer", "Range: bytes=0-1", "Content-Encoding: gzip", "Trailer: X", ": empty", "no colon",
+        "X:\x00", "Accept: */*;q=nonsense", "Cookie: " + "a=b;" * 500,
     )  # fmt: skip
     return head(draw.choice(METHODS), draw.choice(PATHS) + draw.choice(("", "?", "?query=%", "/../", "%00", "#")),
                 *draw.sample(odd, draw.randint(0, 6)))  # fmt: skip
@@ -117,8 +109,10 @@ def huge_head(draw: random.Random) -> bytes:
 
 def wrong_framing(draw: random.Random) -> bytes:
     length = draw.choice(("-1", "1e3", "0x10", "999999999999", "5, 5", "", "5\r\nContent-Length: 6", " 7 "))
-    chunks = draw.choice((b"5\r\nhello\r\n0\r\n\r\n", b"-5\r\n", b"fffffffff\r\n", b"5;" + b"x" * 50_000 + b"\r\nhello\r\n",
-                          b"0\r\n" + b"X: y\r\n" * 10_000 + b"\r\n", b"g\r\n", b"2\r\n{}\r\n0\r\n\r\n", b""))  # fmt: skip
+    chunks = draw.choice((
+        b"5\r\nhello\r\n0\r\n\r\n", b"-5\r\n", b"fffffffff\r\n", b"5;" + b"x" * 50_000 + b"\r\nhello\r\n",
+        b"0\r\n" + b"X: y\r\n" * 10_000 + b"\r\n", b"g\r\n", b"2\r\n{}\r\n0\r\n\r\n", b"",
+    ))  # fmt: skip
     both = draw.random() < 0.3
     if both or draw.random() < 0.5:
         return (

@@ -44,7 +44,7 @@ def run_part(name: str, total: int, seed: int, folder: Path, out: Path) -> bool:
     if part is None or part["seed"] != seed:
         part = parts[name] = {"about": PARTS[name][1], "seed": seed, "done": 0, "outcomes": {}, "failures": []}
     if part["done"] >= total:
-        return not part["failed"]
+        return not part["failed"] and not part.get("tracebacks")
     outcomes = Counter(part["outcomes"])
     attack = PARTS[name][0](folder)
     saved = time.monotonic()
@@ -64,7 +64,7 @@ def run_part(name: str, total: int, seed: int, folder: Path, out: Path) -> bool:
         part.update(attack.close())
         write_json(out, report | {"conditions": conditions()})
     print(f"{name}: {part['done']:,} steps, {part['failed']} failed: {part['outcomes']}", flush=True)
-    return not part["failed"]
+    return not part["failed"] and not part.get("tracebacks")
 
 
 def main() -> None:

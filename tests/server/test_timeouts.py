@@ -114,6 +114,16 @@ def test_a_head_that_is_not_completed_is_answered_408(monkeypatch: pytest.Monkey
     assert transport.closed
 
 
+def test_an_unfinished_request_does_not_cost_the_one_before_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    connection, transport = connected()
+    connection.data_received(HEAD + SESSION + HEAD[:30])
+    clock.now += SECONDS + 1
+    ConnectionTimeout(SECONDS).check({connection})
+    assert (transport.closed, transport.written) == (False, b"")
+    assert not connection.cycle.keep_alive  # the connection is closed after that answer
+
+
 def test_a_silent_connection_is_closed_later(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     connection, transport = connected()

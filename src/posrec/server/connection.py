@@ -171,7 +171,7 @@ class Connection(HttpToolsProtocol):
         return not self.pending
 
     def answer_busy(self) -> None:
-        """503, at a tenth of the cost of a request that the application refuses."""
+        """503 without a task, and without the application."""
         self.busy = False
         self.app.count_refused()
         self.transport.write(BUSY)
@@ -246,7 +246,8 @@ class Connection(HttpToolsProtocol):
             self.pending[-1].message_event.set()
         else:
             self.refuse(408, sentence)
-            self.transport.close()
+            if not self.pending:
+                self.transport.close()
 
     def on_response_complete(self) -> None:
         self.pending.popleft()

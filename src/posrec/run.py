@@ -39,14 +39,15 @@ from posrec.io import (
     write_text,
 )
 from posrec.models.base import CountingModel, Model
-from posrec.models.lookup import find_spec
+from posrec.models.lookup import find_encoding, find_spec
+from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS, ModelSpec
 
 METRICS, RANKS, POPULARITY = "metrics.json", "ranks.npy", "popularity.npy"
 RENAMED = {"start": "initialization"}  # old names of settings in config.json, and their present names
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A finished run, loaded into memory; `load_run` opens one.
 
@@ -65,6 +66,9 @@ class Run:
     config: dict[str, Any]
     popularity: Tensor | None = None
     metrics: dict[str, float] | None = None
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}: {self.config['model']}, {self.config['items']:,} items)"
 
 
 def begin_run(path: Path, name: str, model_config: Any, settings: Any, data: PreparedDataset, resume: bool) -> None:
@@ -123,19 +127,21 @@ def with_present_names(config: dict[str, Any]) -> dict[str, Any]:
     return {RENAMED.get(name, name): value for name, value in config.items()}
 
 
-def load_run(folder: str | Path, spec: str | ModelSpec | None = None) -> Run:
+def load_run(folder: str | Path, spec: str | ModelSpec | None = None, encoding: Any = None) -> Run:
     """Open a finished run.
 
     Args:
         folder: the run folder.
         spec: needed for a run of a model of your own: its ModelSpec, or its name such as `"my_model.py:MY_SPEC"`. The
             name in config.json is not used, because opening a run from an unknown source must not run code.
+        encoding: needed in the same way for a run with an encoding of your own: the function, module or module
+            class, or its name such as `"my_encoding.py:nearness"`.
 
     Returns:
         The run, with its model on the CPU.
 
     Raises:
-        InputError: if the folder is not a finished run, is damaged, or needs a spec.
+        InputError: if the folder is not a finished run, is damaged, or needs a spec or an encoding.
 
     >>> import tempfile
     >>> from posrec.fitting import fit_run
@@ -150,11 +156,13 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None) -> Run:
     config = read_config(path)
     if spec is None and config["model"] not in MODELS:
         raise InputError(
-            f"{path} holds a model that is not posrec's own, {config['model']}; if you trust that code, name it: "
-            "posrec evaluate --model FILE.py:SPEC, or posrec.load_run(folder, SPEC) in Python"
+            f"{path} holds a model that is not posrec's own, {config['model']}; if you trust that code, name it with "
+            "--model FILE.py:SPEC, or in Python with Recommender.load(folder, spec=SPEC) or load_run(folder, SPEC)"
         )
     spec = find_spec(spec or config["model"])
     settings = {name: config[name] for name in spec.config.__dataclass_fields__ if name in config}  # type: ignore[attr-defined]
+    if encoding is not None or "encoding" in settings:
+        settings["encoding"] = encoding_of_run(path, settings.get("encoding"), encoding)
     model = spec.build(config["items"], spec.config(**settings))
     tensors, _ = load_tensors(path / WEIGHTS)
     for buffer_name, buffer in model.named_buffers():
@@ -166,6 +174,20 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None) -> Run:
         raise InputError(f"{path / WEIGHTS} does not fit its {RUN}: {str(error).splitlines()[0]}") from None
     metrics = read_json(path / METRICS) if (path / METRICS).exists() else None
     return Run(path, model.eval(), Vocabulary.load(path), config, load_popularity(path, config["items"]), metrics)
+
+
+def encoding_of_run(path: Path, recorded: Any, named: Any) -> Any:
+    """The run's encoding: the recorded name of one of the package's, or the user's own that the caller has named."""
+    is_users_own = isinstance(recorded, str) and is_own(recorded)
+    if named is None and is_users_own:
+        raise InputError(
+            f"{path} has an encoding that is not posrec's own, {recorded}; if you trust that code, name it with "
+            "--encoding FILE.py:NAME, or in Python with Recommender.load(folder, encoding=NAME)"
+        )
+    if named is not None and not is_users_own:
+        found = "has no encoding" if recorded is None else f"has posrec's encoding {recorded}"
+        raise InputError(f"{path} {found}, so it needs no other; leave out the encoding")
+    return recorded if named is None else find_encoding(named)
 
 
 def load_popularity(path: Path, items: int) -> Tensor | None:

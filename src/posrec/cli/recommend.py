@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from posrec.cli.printing import Device, Json, Threads, console, show
+from posrec.cli.printing import Device, Json, OwnEncoding, OwnModel, Threads, console, show
 from posrec.errors import InputError, not_installed
 
 IndexSet = Annotated[
@@ -29,6 +29,8 @@ def recommend(
     deny: Deny = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show why: parts of scores, effects of clicks.")] = False,
     about: Annotated[str | None, typer.Option(help="Explain this item instead of the recommended ones.")] = None,
+    model: OwnModel = None,
+    encoding: OwnEncoding = None,
     device: Device = "cpu",
     threads: Threads = None,
     as_json: Json = False,
@@ -40,7 +42,7 @@ def recommend(
     from posrec.cli.explanations import drawn, notes, recommendations_table
     from posrec.recommend.recommender import Recommender
 
-    recommender = Recommender.load(run, device)
+    recommender = Recommender.load(run, device, model, encoding)
     answer = recommender.recommend(item, k, exclude_seen=exclude_seen, allow=ids_in(allow), deny=ids_in(deny))
     wanted = [about] if about else [one.item for one in answer] if explain and not answer.popular else []
     explanations = recommender.explain(item, wanted) if wanted else []
@@ -84,6 +86,8 @@ def score(
     allow: Allow = None,
     deny: Deny = None,
     overwrite: Overwrite = False,
+    model: OwnModel = None,
+    encoding: OwnEncoding = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -95,7 +99,7 @@ def score(
     from posrec.recommend.recommender import Recommender
     from posrec.recommend.score import score_file
 
-    recommender = Recommender.load(run, device)
+    recommender = Recommender.load(run, device, model, encoding)
     with TerminalProgress() as progress:
         totals = score_file(
             recommender, source, out, k, exclude_seen=exclude_seen, allow=ids_in(allow), deny=ids_in(deny),
@@ -117,6 +121,8 @@ def export(
         Path | None, typer.Option(help="Write its item vectors as this faiss index.", show_default=False)
     ] = None,
     settings: IndexSet = None,
+    model: OwnModel = None,
+    encoding: OwnEncoding = None,
     overwrite: Overwrite = False,
     threads: Threads = None,
 ) -> None:
@@ -128,7 +134,7 @@ def export(
         raise InputError("there is nothing to export; give --onnx FILE, --index FILE or both")
     from posrec.run import load_run
 
-    loaded, of_index = load_run(run), index_settings(settings)
+    loaded, of_index = load_run(run, model, encoding), index_settings(settings)
     if onnx is not None:
         from posrec.recommend.onnx_export import CLOSE, export_onnx
 
@@ -176,6 +182,8 @@ def serve(
         Path | None, typer.Option(help="The folder to keep exported models and indexes in.", show_default=False)
     ] = None,
     index: IndexSet = None,
+    model: OwnModel = None,
+    encoding: OwnEncoding = None,
     device: Device = "cpu",
 ) -> None:
     """Serve recommendations over HTTP.
@@ -187,9 +195,11 @@ def serve(
         from posrec.server.settings import ServerSettings
     except ImportError:
         raise not_installed("serving", "serve") from None
+    from posrec.models.own_code import OwnCode
+
     settings = ServerSettings(
         str(run), device, api_key, session_store, max_length, max_body, patience or request_timeout, queue,
         log_requests=log_requests, onnx=onnx, allow_origin=tuple(allow_origin or ()), cache=str(cache) if cache else "",
-        index=index_settings(index),
+        index=index_settings(index), code=OwnCode(model, encoding),
     )  # fmt: skip
     run_server(settings, host, port, workers)

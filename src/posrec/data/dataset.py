@@ -42,7 +42,7 @@ OPTIONAL_ARRAYS = {  # file -> type; each is written only if the options of `pos
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SessionDataset:
     """`items [clicks]` int32, `offsets [sessions + 1]` int64, and `times [sessions]` int64, when each session began.
 
@@ -63,6 +63,9 @@ class SessionDataset:
     def __len__(self) -> int:
         """The number of samples."""
         return int(self.sample_offsets[-1]) if self.targets is None else len(self.targets)
+
+    def __repr__(self) -> str:
+        return f"SessionDataset({self.sessions:,} sessions, {self.clicks:,} clicks, {len(self):,} samples)"
 
     @property
     def sessions(self) -> int:
@@ -136,7 +139,7 @@ def collate(dataset: SessionDataset, sample_ids: Tensor, max_length: int) -> Ses
     return SessionBatch(items, lengths, dataset.items[target].long())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PreparedDataset:
     """What `posrec prepare` writes: training and test sessions in order of time, and the vocabulary.
 
@@ -158,6 +161,10 @@ class PreparedDataset:
     manifest: dict[str, Any]
     path: Path
     target_weights: npt.NDArray[np.float32] | None = None
+
+    def __repr__(self) -> str:
+        parts = f"train {len(self.train):,} samples, test {len(self.test):,} samples, {len(self.vocabulary):,} items"
+        return f"PreparedDataset({str(self.path)!r}: {parts})"
 
     @property
     def fitting(self) -> SessionDataset:
@@ -193,10 +200,7 @@ class PreparedDataset:
 
 
 def load(folder: str | Path) -> PreparedDataset:
-    """Open a prepared dataset. The arrays are memory-mapped, so this is quick at any size.
-
-    >>> data = load("shop")  # doctest: +SKIP
-    """
+    """Open a prepared dataset. The arrays are memory-mapped, so this is quick at any size."""
     path = Path(folder)
     require_folder(path, DATASET)
     manifest = read_json(path / MANIFEST)
@@ -271,9 +275,8 @@ def save_dataset(
 ) -> None:
     """Write a prepared dataset, whole or not at all.
 
-    `arrays` are those of ARRAYS and any of OPTIONAL_ARRAYS; `manifest` says where the dataset is from.
-
-    The validation part, the counts and the fingerprint are added to the manifest.
+    `arrays` are those of ARRAYS and any of OPTIONAL_ARRAYS; `manifest` says where the dataset is from. The
+    validation part, the counts and the fingerprint are added to the manifest.
     """
     sessions = {part: len(arrays[f"{part}_times"]) for part in ("train", "test")}
     clicks = {part: len(arrays[f"{part}_items"]) for part in ("train", "test")}

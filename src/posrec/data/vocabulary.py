@@ -30,6 +30,10 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __repr__(self) -> str:
+        columns = f" with {', '.join(self.columns)}" if self.columns else ""
+        return f"Vocabulary({len(self):,} items{columns})"
+
     def __contains__(self, item: object) -> bool:
         return item in self._numbers
 

@@ -23,8 +23,10 @@ Equation numbers are the paper's (Qiu et al., "Exploiting Positional Information
 torch.Size([1, 2, 4])
 """
 
+import copy
 import math
 from collections.abc import Callable
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -218,6 +220,33 @@ class OwnScheme(nn.Module):
         return self.function(forward, backward, length)
 
 
+class OwnEncoding(str):
+    """The name of a user's own encoding, together with the encoding: in a model's config it is text like other names.
+
+    >>> nearness = OwnEncoding.of("my_encoding.py:nearness", lambda forward, backward, length: 1 / (1 + backward))
+    >>> nearness == "my_encoding.py:nearness", nearness.scheme is not None
+    (True, True)
+    """
+
+    scheme: Any  # a function, a module or a module class
+
+    @classmethod
+    def of(cls, name: str, scheme: Any) -> Self:
+        own = cls(name)
+        own.scheme = scheme
+        return own
+
+    def make(self, d: int, max_length: int) -> nn.Module:
+        """As `make_encoding`; a module is copied, so that each model that is built starts with the same weights."""
+        scheme = copy.deepcopy(self.scheme) if isinstance(self.scheme, nn.Module) else self.scheme
+        try:
+            return make_encoding(scheme, d, max_length)
+        except ValueError as error:
+            raise ValueError(f"encoding {self}: {error}") from None
+        except Exception as error:  # the user's own code may raise anything
+            raise ValueError(f"encoding {self} failed: {type(error).__name__}: {error}") from error
+
+
 def make_encoding(
     scheme: str | nn.Module | type[nn.Module] | Scheme, d: int, max_length: int, **options: int
 ) -> nn.Module:
@@ -242,9 +271,11 @@ def make_encoding(
         raise ValueError(f"d={d}: must be at least 2")
     if max_length < 1:
         raise ValueError(f"max_length={max_length}: must be at least 1")
+    if isinstance(scheme, OwnEncoding):
+        return scheme.make(d, max_length)
     if isinstance(scheme, str):
         if scheme not in ENCODINGS:
-            raise ValueError(f"encoding={scheme!r} is not known; choose one of: {' '.join(ENCODINGS)}")
+            raise ValueError(f"encoding={scheme!r} is not known; choose one of: {' '.join(ENCODINGS)}, or your own")
         return ENCODINGS[scheme](d, max_length, **options)
     module = scheme(d, max_length, **options) if isinstance(scheme, type) else scheme
     own = module if isinstance(module, nn.Module) else OwnScheme(module)

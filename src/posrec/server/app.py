@@ -81,7 +81,7 @@ class Service:
             if choose_device(settings.device).type == "cpu"
             else None
         )
-        self.reloader = RunReloader(Path(settings.run), settings.device, cache, self.metrics)
+        self.reloader = RunReloader(Path(settings.run), settings.device, cache, self.metrics, settings.code)
         self.store: SessionStore | None = None
         if settings.session_store:
             self.store = SessionStore(settings.session_store, on_error=lambda: self.metrics.count("store_errors"))

@@ -24,6 +24,7 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
     if not all(map(find_spec, ("litestar", "uvicorn", "prometheus_client"))):
         raise not_installed("serving", "serve")
     require_folder(Path(settings.run), RUN)
+    settings.code.check()
     if settings.session_store is not None:
         SessionStore(settings.session_store)
     with take_port(host, port, workers) as bound, tempfile.TemporaryDirectory(prefix="posrec-serve-") as shared:

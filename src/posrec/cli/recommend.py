@@ -98,6 +98,7 @@ def score(
     from posrec.progress import TerminalProgress
     from posrec.recommend.recommender import Recommender
     from posrec.recommend.score import score_file
+    from posrec.wording import plural
 
     recommender = Recommender.load(run, device, model, encoding)
     with TerminalProgress() as progress:
@@ -106,10 +107,12 @@ def score(
             overwrite=overwrite, progress=progress,
         )  # fmt: skip
     rate = totals.sessions / totals.seconds
-    console.print(f"{totals.sessions:,} sessions in {totals.seconds:.1f} s, {rate:,.0f} per second.", highlight=False)
+    done = f"{plural(totals.sessions, 'session')} in {totals.seconds:.1f} s, {rate:,.0f} per second."
+    console.print(done, highlight=False)
     if totals.unknown:
-        popular = f"; {totals.popular:,} sessions had no known item and got popular ones" if totals.popular else ""
-        unknown = f"Skipped {totals.unknown:,} clicks on items that the model does not know{popular}."
+        sessions = plural(totals.popular, "session")
+        popular = f"; {sessions} had no known item and got popular ones" if totals.popular else ""
+        unknown = f"Skipped {plural(totals.unknown, 'click')} on items that the model does not know{popular}."
         console.print(unknown, highlight=False, soft_wrap=True)
     console.print(f"The recommendations are in [bold]{escape(str(out))}[/].", highlight=False, soft_wrap=True)
 

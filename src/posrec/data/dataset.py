@@ -23,6 +23,7 @@ from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.io import DATASET, read_json, require_folder, whole_folder, write_array, write_json, write_text
 from posrec.nn.batch import PADDING, SessionBatch
+from posrec.wording import plural
 
 SCHEMA = 1
 VALIDATION_SHARE = 0.1
@@ -65,7 +66,7 @@ class SessionDataset:
         return int(self.sample_offsets[-1]) if self.targets is None else len(self.targets)
 
     def __repr__(self) -> str:
-        return f"SessionDataset({self.sessions:,} sessions, {self.clicks:,} clicks, {len(self):,} samples)"
+        return f"SessionDataset({plural(self.sessions, 'session')}, {plural(len(self), 'sample')})"
 
     @property
     def sessions(self) -> int:
@@ -163,8 +164,8 @@ class PreparedDataset:
     target_weights: npt.NDArray[np.float32] | None = None
 
     def __repr__(self) -> str:
-        parts = f"train {len(self.train):,} samples, test {len(self.test):,} samples, {len(self.vocabulary):,} items"
-        return f"PreparedDataset({str(self.path)!r}: {parts})"
+        counts = [plural(len(self.train), "training sample"), plural(len(self.test), "test sample")]
+        return f"PreparedDataset({str(self.path)!r}: {', '.join(counts)}, {plural(len(self.vocabulary), 'item')})"
 
     @property
     def fitting(self) -> SessionDataset:
@@ -273,10 +274,8 @@ def save_dataset(
     manifest: Mapping[str, Any],
     overwrite: bool = False,
 ) -> None:
-    """Write a prepared dataset, whole or not at all.
-
-    `arrays` are those of ARRAYS and any of OPTIONAL_ARRAYS; `manifest` says where the dataset is from. The
-    validation part, the counts and the fingerprint are added to the manifest.
+    """Write a prepared dataset, whole or not at all: `arrays` are those of ARRAYS and any of OPTIONAL_ARRAYS, and
+    `manifest` says where the dataset is from; the validation part, the counts and the fingerprint are added to it.
     """
     sessions = {part: len(arrays[f"{part}_times"]) for part in ("train", "test")}
     clicks = {part: len(arrays[f"{part}_items"]) for part in ("train", "test")}

@@ -10,6 +10,7 @@ from posrec.data.dataset import SessionDataset, collate
 from posrec.evaluation.metrics import CUTOFFS, coverage, mean_popularity, rank_metrics, ranks_of
 from posrec.models.base import Model
 from posrec.progress import Progress, SilentProgress
+from posrec.wording import plural
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,7 +33,7 @@ class Evaluation:
 
     def __repr__(self) -> str:
         shown = [f"{name} {100 * self.metrics[name]:.2f} %" for name in ("recall@20", "mrr@20") if name in self.metrics]
-        return f"Evaluation({', '.join([*shown, f'{len(self.ranks):,} samples'])})"
+        return f"Evaluation({', '.join([*shown, plural(len(self.ranks), 'sample')])})"
 
     def as_json(self) -> dict[str, Any]:
         return {**self.metrics, "samples": len(self.ranks)}

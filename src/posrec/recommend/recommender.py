@@ -88,10 +88,7 @@ class Recommender:
             folder: The folder to write.
             overwrite: Replace a run folder that exists. Any other folder is never replaced.
 
-        Example::
-
-            rec = posrec.fit(data, model="posrec")
-            rec.save("runs/tonight")
+        Example: `posrec.fit(data, model="posrec").save("runs/tonight")`
         """
         self.run = save_run(self.run, Path(folder), overwrite)
 

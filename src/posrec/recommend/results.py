@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from posrec.wording import plural
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -61,7 +63,7 @@ class Recommendations:
     def __repr__(self) -> str:
         shown = [f"{one.item} {one.score:.4g}" for one in self.items[:3]] + ["..."] * (len(self) > 3)
         notes = [f"{len(self.unknown)} unknown"] * bool(self.unknown) + ["popular"] * self.popular
-        return f"Recommendations({'; '.join([f'{len(self)} items: ' + ', '.join(shown), *notes])})"
+        return f"Recommendations({'; '.join([plural(len(self), 'item') + ': ' + ', '.join(shown), *notes])})"
 
     def to_frame(self) -> "pl.DataFrame":
         """A row for each item, the best first: rank, item, score and title."""

@@ -19,6 +19,7 @@ from litestar.params import Body, Parameter
 import posrec
 from posrec.device import choose_device
 from posrec.errors import InputError
+from posrec.models.lookup import short_name
 from posrec.recommend.artifacts import ArtifactCache
 from posrec.recommend.ranker import Query, Ranking
 from posrec.recommend.recommender import Recommender
@@ -209,7 +210,7 @@ def routes(service: Service) -> list[Any]:
         recommender = service.loaded().recommender
         opened, ranker = recommender.run, recommender.ranker
         return RunAnswer(
-            opened.config["model"], ranker.items, ranker.max_length, opened.metrics, opened.config.get("training", {}),
+            short_name(opened.config["model"]), ranker.items, ranker.max_length, opened.metrics, opened.config.get("training", {}),
             ranker.search_kind, ranker.recall, recommender.model.has_own_items,
         )  # fmt: skip
 

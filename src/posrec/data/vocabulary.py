@@ -13,6 +13,7 @@ from typing import Any
 
 from posrec.errors import InputError
 from posrec.io import read_json
+from posrec.wording import plural
 
 FILE = "vocabulary.json"
 
@@ -32,7 +33,7 @@ class Vocabulary:
 
     def __repr__(self) -> str:
         columns = f" with {', '.join(self.columns)}" if self.columns else ""
-        return f"Vocabulary({len(self):,} items{columns})"
+        return f"Vocabulary({plural(len(self), 'item')}{columns})"
 
     def __contains__(self, item: object) -> bool:
         return item in self._numbers

@@ -210,14 +210,20 @@ THEORY_ONLY: dict[str, type[nn.Module]] = {"sum": SumOfSPEAndRSPE}  # examined b
 
 
 class OwnScheme(nn.Module):
-    """A user's function as a module, so that it is moved, saved and printed with the model that contains it."""
+    """A user's function or module, as a module that is moved, saved and printed with the model that contains it.
+
+    The negative backward positions of padding become 0: 1 / (1 + backward) would be infinite, and its gradient not a
+    number even where padding is masked.
+    """
 
     def __init__(self, function: Scheme) -> None:
         super().__init__()
         self.function = function
+        if hasattr(function, "attention_bias"):
+            self.attention_bias = function.attention_bias
 
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
-        return self.function(forward, backward, length)
+        return self.function(forward, backward.clamp(min=0), length)
 
 
 class OwnEncoding(str):
@@ -240,11 +246,12 @@ class OwnEncoding(str):
         """As `make_encoding`; a module is copied, so that each model that is built starts with the same weights."""
         scheme = copy.deepcopy(self.scheme) if isinstance(self.scheme, nn.Module) else self.scheme
         try:
-            return make_encoding(scheme, d, max_length)
+            made = make_encoding(scheme, d, max_length)
         except ValueError as error:
             raise ValueError(f"encoding {self}: {error}") from None
         except Exception as error:  # the user's own code may raise anything
             raise ValueError(f"encoding {self} failed: {type(error).__name__}: {error}") from error
+        return made if isinstance(made, OwnScheme) else OwnScheme(made)
 
 
 def make_encoding(

@@ -27,6 +27,7 @@ from posrec.models.search_space import Choices, Range, SearchSpace
 from posrec.progress import Progress, SilentProgress, default_progress
 from posrec.training.loop import evaluate_on, train
 from posrec.training.settings import Settings
+from posrec.wording import plural
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,7 +37,7 @@ EPOCHS = 15
 STARTING = 4  # trials that are never stopped early, so that there is a median to compare with
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuned:
     """What `tune` found.
 
@@ -58,7 +59,11 @@ class Tuned:
     trials: int
     pruned: int
     failed: int
-    history: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        found = f"{self.metric} {100 * self.value:.2f} % on validation after {plural(self.trials, 'trial')}"
+        return f"Tuned({found}: {in_words(self.settings)})"
 
     def to_frame(self) -> "pl.DataFrame":
         """A row for each trial: its number, state, value and settings."""
@@ -154,7 +159,7 @@ def space_to_search(spec: ModelSpec, name: str, fixed: Mapping[str, Any]) -> tup
     """The search space without the fixed settings, and the default of every setting."""
     if "protocol" in fixed:
         raise InputError("protocol can't be fixed: every trial trains with early stopping on validation")
-    usual = asdict(spec.config()) | asdict(Settings(**spec.settings))
+    usual = asdict(Settings(**spec.settings)) | asdict(spec.config())  # a name in both is the model's setting
     space = {setting: values for setting, values in spec.search_space.items() if setting not in fixed}
     if not space:
         hint = " except what --set fixes" if fixed else "; a spec of your own names what to search: ModelSpec(search=)"

@@ -210,8 +210,8 @@ def routes(service: Service) -> list[Any]:
         recommender = service.loaded().recommender
         opened, ranker = recommender.run, recommender.ranker
         return RunAnswer(
-            short_name(opened.config["model"]), ranker.items, ranker.max_length, opened.metrics, opened.config.get("training", {}),
-            ranker.search_kind, ranker.recall, recommender.model.has_own_items,
+            short_name(opened.config["model"]), ranker.items, ranker.max_length, opened.metrics,
+            opened.config.get("training", {}), ranker.search_kind, ranker.recall, recommender.model.has_own_items,
         )  # fmt: skip
 
     @post("/v1/sessions/{session_id:str}/click", status_code=200, responses=ERROR_RESPONSES_WITH_404,

@@ -14,7 +14,7 @@ from posrec.config import DEFAULT_MODEL, split_settings
 from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import choose_device, out_of_memory_hint
-from posrec.encodings.schemes import OwnEncoding
+from posrec.encodings.own import OwnEncoding
 from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation
 from posrec.io import RUN, WEIGHTS, replace_array, save_tensors, write_json
@@ -185,7 +185,7 @@ def evaluate(recommender: Recommender, data: PreparedDataset, progress: Progress
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     data = small_dataset(Path(folder) / "shop")
     >>> posrec.evaluate(posrec.fit(data, model="pop"), data).to_frame().columns[:2]
-    ['recall@5', 'mrr@5']
+    ['recall@5', 'recall@10']
     """
     check_evaluable(recommender.run, data)
     return evaluate_on(recommender.model, data, data.test, recommender.device, progress or default_progress())

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from posrec.cli.printing import Device, Json, OwnEncoding, OwnModel, Threads, console, show
+from posrec.cli.printing import Device, EncodingOption, Json, ModelOption, Threads, console, show
 from posrec.errors import InputError, not_installed
 
 IndexSet = Annotated[
@@ -29,8 +29,8 @@ def recommend(
     deny: Deny = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show why: parts of scores, effects of clicks.")] = False,
     about: Annotated[str | None, typer.Option(help="Explain this item instead of the recommended ones.")] = None,
-    model: OwnModel = None,
-    encoding: OwnEncoding = None,
+    model: ModelOption = None,
+    encoding: EncodingOption = None,
     device: Device = "cpu",
     threads: Threads = None,
     as_json: Json = False,
@@ -86,8 +86,8 @@ def score(
     allow: Allow = None,
     deny: Deny = None,
     overwrite: Overwrite = False,
-    model: OwnModel = None,
-    encoding: OwnEncoding = None,
+    model: ModelOption = None,
+    encoding: EncodingOption = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -124,8 +124,8 @@ def export(
         Path | None, typer.Option(help="Write its item vectors as this faiss index.", show_default=False)
     ] = None,
     settings: IndexSet = None,
-    model: OwnModel = None,
-    encoding: OwnEncoding = None,
+    model: ModelOption = None,
+    encoding: EncodingOption = None,
     overwrite: Overwrite = False,
     threads: Threads = None,
 ) -> None:
@@ -185,8 +185,8 @@ def serve(
         Path | None, typer.Option(help="The folder to keep exported models and indexes in.", show_default=False)
     ] = None,
     index: IndexSet = None,
-    model: OwnModel = None,
-    encoding: OwnEncoding = None,
+    model: ModelOption = None,
+    encoding: EncodingOption = None,
     device: Device = "cpu",
 ) -> None:
     """Serve recommendations over HTTP.

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from posrec.cli.printing import Device, Json, OwnEncoding, OwnModel, Threads, console, show
+from posrec.cli.printing import Device, EncodingOption, Json, ModelOption, Threads, console, show
 from posrec.config import DEFAULT_MODEL
 
 
@@ -59,8 +59,8 @@ def train(
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     dataset: Annotated[Path, typer.Argument(help="The prepared dataset whose test part is ranked.")],
-    model: OwnModel = None,
-    encoding: OwnEncoding = None,
+    model: ModelOption = None,
+    encoding: EncodingOption = None,
     device: Device = "auto",
     threads: Threads = None,
     as_json: Json = False,

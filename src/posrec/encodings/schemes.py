@@ -26,11 +26,12 @@ torch.Size([1, 2, 4])
 import copy
 import math
 from collections.abc import Callable
-from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from posrec.encodings.own import OwnEncoding, OwnScheme
 
 Scheme = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -209,51 +210,6 @@ LEARNED = ("lpe", "lrpe", "ldpe", "alpe", "2dlpe")  # the schemes whose `table` 
 THEORY_ONLY: dict[str, type[nn.Module]] = {"sum": SumOfSPEAndRSPE}  # examined by the theory, not available to models
 
 
-class OwnScheme(nn.Module):
-    """A user's function or module, as a module that is moved, saved and printed with the model that contains it.
-
-    The negative backward positions of padding become 0: 1 / (1 + backward) would be infinite, and its gradient not a
-    number even where padding is masked.
-    """
-
-    def __init__(self, function: Scheme) -> None:
-        super().__init__()
-        self.function = function
-        if hasattr(function, "attention_bias"):
-            self.attention_bias = function.attention_bias
-
-    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
-        return self.function(forward, backward.clamp(min=0), length)
-
-
-class OwnEncoding(str):
-    """The name of a user's own encoding, together with the encoding: in a model's config it is text like other names.
-
-    >>> nearness = OwnEncoding.of("my_encoding.py:nearness", lambda forward, backward, length: 1 / (1 + backward))
-    >>> nearness == "my_encoding.py:nearness", nearness.scheme is not None
-    (True, True)
-    """
-
-    scheme: Any  # a function, a module or a module class
-
-    @classmethod
-    def of(cls, name: str, scheme: Any) -> Self:
-        own = cls(name)
-        own.scheme = scheme
-        return own
-
-    def make(self, d: int, max_length: int) -> nn.Module:
-        """As `make_encoding`; a module is copied, so that each model that is built starts with the same weights."""
-        scheme = copy.deepcopy(self.scheme) if isinstance(self.scheme, nn.Module) else self.scheme
-        try:
-            made = make_encoding(scheme, d, max_length)
-        except ValueError as error:
-            raise ValueError(f"encoding {self}: {error}") from None
-        except Exception as error:  # the user's own code may raise anything
-            raise ValueError(f"encoding {self} failed: {type(error).__name__}: {error}") from error
-        return made if isinstance(made, OwnScheme) else OwnScheme(made)
-
-
 def make_encoding(
     scheme: str | nn.Module | type[nn.Module] | Scheme, d: int, max_length: int, **options: int
 ) -> nn.Module:
@@ -279,7 +235,7 @@ def make_encoding(
     if max_length < 1:
         raise ValueError(f"max_length={max_length}: must be at least 1")
     if isinstance(scheme, OwnEncoding):
-        return scheme.make(d, max_length)
+        return make_own(scheme, d, max_length)
     if isinstance(scheme, str):
         if scheme not in ENCODINGS:
             raise ValueError(f"encoding={scheme!r} is not known; choose one of: {' '.join(ENCODINGS)}, or your own")
@@ -293,6 +249,18 @@ def make_encoding(
         seen = f"{encoded.dtype} {tuple(encoded.shape)}" if isinstance(encoded, Tensor) else type(encoded).__name__
         raise ValueError(f"the encoding gave {seen} for one session of 2 clicks; it must give floats of (1, 2, {d})")
     return own
+
+
+def make_own(encoding: OwnEncoding, d: int, max_length: int) -> nn.Module:
+    """As `make_encoding`; a module is copied, so that each model that is built starts with the same weights."""
+    scheme = copy.deepcopy(encoding.scheme) if isinstance(encoding.scheme, nn.Module) else encoding.scheme
+    try:
+        made = make_encoding(scheme, d, max_length)
+    except ValueError as error:
+        raise ValueError(f"encoding {encoding}: {error}") from None
+    except Exception as error:  # the user's own code may raise anything
+        raise ValueError(f"encoding {encoding} failed: {type(error).__name__}: {error}") from error
+    return made if isinstance(made, OwnScheme) else OwnScheme(made)
 
 
 def attention_bias(encoding: nn.Module, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor | None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from posrec.encodings.schemes import OwnEncoding
+from posrec.encodings.own import OwnEncoding
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
 from posrec.nn.item_table import ItemTable

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from posrec.encodings.schemes import OwnEncoding
+from posrec.encodings.own import OwnEncoding
 from posrec.errors import InputError
 from posrec.models.own_code import is_own, load_named, resolved
 from posrec.models.registry import MODELS, ModelSpec

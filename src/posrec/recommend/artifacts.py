@@ -24,7 +24,7 @@ import torch
 
 import posrec
 from posrec.device import choose_device
-from posrec.encodings.schemes import OwnEncoding
+from posrec.encodings.own import OwnEncoding
 from posrec.errors import InputError, RunFailed
 from posrec.io import RUN, WEIGHTS, whole_file
 from posrec.models.base import SessionModel

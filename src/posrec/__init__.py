@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     from posrec.encodings.schemes import attention_bias as attention_bias
     from posrec.encodings.schemes import make_encoding as make_encoding
     from posrec.errors import InputError as InputError
+    from posrec.experiments.compare import compare as compare
+    from posrec.experiments.tune import tune as tune
+    from posrec.fitting import evaluate as evaluate
     from posrec.fitting import fit as fit
     from posrec.fitting import fit_run as fit_run
     from posrec.models.base import CountingModel as CountingModel
     from posrec.models.base import SessionModel as SessionModel
     from posrec.models.registry import ModelSpec as ModelSpec
+    from posrec.models.search_space import Range as Range
     from posrec.nn.batch import SessionBatch as SessionBatch
     from posrec.nn.item_table import ItemTable as ItemTable
     from posrec.progress import Progress as Progress
@@ -55,6 +59,7 @@ _HOME = {
     "OnnxModel": "posrec.recommend.onnx_model",
     "PreparedDataset": "posrec.data.dataset",
     "Progress": "posrec.progress",
+    "Range": "posrec.models.search_space",
     "Recommendation": "posrec.recommend.results",
     "Recommender": "posrec.recommend.recommender",
     "SessionBatch": "posrec.nn.batch",
@@ -63,12 +68,15 @@ _HOME = {
     "SilentProgress": "posrec.progress",
     "Vocabulary": "posrec.data.vocabulary",
     "collate": "posrec.data.dataset",
+    "compare": "posrec.experiments.compare",
+    "evaluate": "posrec.fitting",
     "fit": "posrec.fitting",
     "fit_run": "posrec.fitting",
     "load": "posrec.data.dataset",
     "load_run": "posrec.run",
     "make_encoding": "posrec.encodings.schemes",
     "prepare": "posrec.data.prepare",
+    "tune": "posrec.experiments.tune",
 }
 
 __all__ = ["__version__", *_HOME]

@@ -14,13 +14,14 @@ from posrec.config import DEFAULT_MODEL, split_settings
 from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import choose_device, out_of_memory_hint
+from posrec.encodings.own import OwnEncoding
 from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation
 from posrec.io import RUN, STATE, WEIGHTS, save_tensors
 from posrec.models.base import CountingModel, SessionModel
-from posrec.models.lookup import find_spec, model_name
+from posrec.models.lookup import find_spec, model_name, with_own_encoding
 from posrec.models.registry import ModelSpec
-from posrec.progress import Progress
+from posrec.progress import Progress, default_progress
 from posrec.recommend.recommender import Recommender
 from posrec.run import POPULARITY, Run, finish_run, load_run, write_evaluation
 from posrec.run_start import begin_run, is_new_run, lock_run, run_config
@@ -32,7 +33,7 @@ from posrec.training.settings import Settings
 
 def fit(
     data: PreparedDataset,
-    model: str = DEFAULT_MODEL,
+    model: str | ModelSpec = DEFAULT_MODEL,
     device: str = "auto",
     progress: Progress | None = None,
     **settings: Any,
@@ -41,10 +42,11 @@ def fit(
 
     Args:
         data: the dataset, from `posrec.prepare` or `posrec.load`.
-        model: a name of `posrec models`, or a model of your own as `"my_model.py:MY_SPEC"`.
+        model: a name of `posrec models`, or a model of your own: `"my_model.py:MY_SPEC"` or its ModelSpec.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
-        progress: where to report progress; by default messages are printed to standard error.
-        **settings: settings of the model and of its training, as in `posrec train --set` (docs/training.md).
+        progress: where to report progress; by default an epoch a line, and a bar in a notebook.
+        **settings: settings of the model and of its training, as in `posrec train --set` (docs/training.md). `encoding`
+            can also be a function, a module or a module class of your own (docs/encodings.md).
 
     Returns:
         A Recommender with the trained model. Its `save(folder)` writes a run; without that nothing is kept on disk.
@@ -86,7 +88,7 @@ def fit_run(
         settings: settings of the model and of its training by name; values may be text, as in `--set key=value`.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
         resume: continue the run in `out` from its latest checkpoint; the dataset and all settings must be the same.
-        progress: where to report progress; by default messages are printed to standard error.
+        progress: where to report progress; by default an epoch a line, and a bar in a notebook.
         track: write the folder `tensorboard` too.
         resumable: save checkpoints.
 
@@ -98,9 +100,10 @@ def fit_run(
         RunStopped: if SIGINT or SIGTERM stopped the training; a checkpoint was saved.
         RunFailed: if the loss was not a number.
     """
-    progress = progress or Progress()
+    progress = progress or default_progress()
     spec, torch_device, path = find_spec(model), choose_device(device), Path(out)
-    model_config, training = split_settings(settings or {}, spec.config(), Settings(**spec.settings))
+    settings = with_own_encoding(settings or {})
+    model_config, training = split_settings(settings, spec.config(), Settings(**spec.settings))
     training.check()
     if spec.is_trained and training.protocol != "paper" and not len(data.validation):
         raise InputError(
@@ -131,7 +134,8 @@ def fit_run(
             else:
                 raise InputError(f"{type(network).__name__} must be a subclass of SessionModel or CountingModel")
             finish_run(path)
-        run = load_run(path, spec)
+        own_encoding = getattr(model_config, "encoding", None)
+        run = load_run(path, spec, own_encoding if isinstance(own_encoding, OwnEncoding) else None)
         if not data.test.sessions:
             progress.message(f"{data.path} has no test part, so the run was not evaluated")
             return run, Evaluation({}, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
@@ -161,6 +165,38 @@ def advice(spec: ModelSpec, model_config: Any, training: Settings) -> str:
     return f"lower {', '.join(lower)}, or set loss=chunked (now {training.loss})"
 
 
+def evaluate(recommender: Recommender, data: PreparedDataset, progress: Progress | None = None) -> Evaluation:
+    """Evaluate a recommender on the test part of a dataset; nothing is written.
+
+    Args:
+        recommender: from `posrec.fit` or `Recommender.load`.
+        data: a dataset with the same items as the one that the recommender was trained on.
+        progress: where to report progress; by default a bar in a notebook, and nothing elsewhere.
+
+    Returns:
+        The metrics, and the rank of every test target.
+
+    Raises:
+        InputError: if the dataset has other items than the recommender, or no test part.
+
+    >>> import posrec, tempfile
+    >>> from posrec.testing import small_dataset
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     data = small_dataset(Path(folder) / "shop")
+    >>> posrec.evaluate(posrec.fit(data, model="pop"), data).to_frame().columns[:2]
+    ['recall@5', 'recall@10']
+    """
+    check_evaluable(recommender.run, data)
+    return evaluate_on(recommender.model, data, data.test, recommender.device, progress or default_progress())
+
+
+def check_evaluable(run: Run, data: PreparedDataset) -> None:
+    """Raise an InputError if the dataset has no test part or other items than the run."""
+    data.require_test_part()
+    if run.config.get("dataset") != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
+        raise InputError(f"{run.path} was trained on other items than {data.path} has; evaluate it on its own dataset")
+
+
 def evaluate_run(run: Run, data: PreparedDataset, device: str = "auto", progress: Progress | None = None) -> Evaluation:
     """Evaluate a run on the test part of a dataset, and write metrics.json and ranks.npy into its folder.
 
@@ -168,7 +204,7 @@ def evaluate_run(run: Run, data: PreparedDataset, device: str = "auto", progress
         run: the run, from `load_run`.
         data: a dataset with the same items as the one that the run was trained on.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
-        progress: where to report progress; by default messages are printed to standard error.
+        progress: where to report progress; by default a bar in a notebook, and nothing elsewhere.
 
     Returns:
         The metrics, and the rank of every test target.
@@ -176,9 +212,7 @@ def evaluate_run(run: Run, data: PreparedDataset, device: str = "auto", progress
     Raises:
         InputError: if the dataset has other items than the run, or no test part.
     """
-    data.require_test_part()
-    if run.config.get("dataset") != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
-        raise InputError(f"{run.path} was trained on other items than {data.path} has; evaluate it on its own dataset")
-    outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress or Progress())
+    check_evaluable(run, data)
+    outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress or default_progress())
     write_evaluation(run, outcome.as_json(), outcome.ranks, data)
     return outcome

@@ -1,13 +1,15 @@
 """What long work reports while it runs: messages, and how much is done.
 
-Library code reports to a `Progress`; the command line passes one that draws a bar. The default prints messages to
-standard error and draws nothing.
+Library code reports to a `Progress`. The command line passes one that draws a bar in a terminal. The default in Python
+prints messages to standard error, an epoch a line, and in a notebook it draws a bar under the cell as well.
 """
 
 import re
 import sys
+import time
+from html import escape
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich import progress as bars
 from rich.console import Console
@@ -69,3 +71,38 @@ class TerminalProgress(Progress):
         if work not in self.tasks:
             self.tasks[work] = self.bars.add_task(work, total=total, note="")
         self.bars.update(self.tasks[work], completed=done, total=total, note=note)
+
+
+class NotebookProgress(Progress):
+    """Draws a bar under the cell of a notebook, by IPython's `display`, and prints messages."""
+
+    INTERVAL = 0.2  # seconds between two drawings; every one is sent to the browser
+
+    def __init__(self) -> None:
+        self.handle: Any = None
+        self.work, self.drawn_at = "", 0.0
+
+    def update(self, work: str, done: float, total: float, note: str = "") -> None:
+        now = time.monotonic()
+        if work == self.work and done < total and now - self.drawn_at < self.INTERVAL:
+            return
+        from IPython.display import HTML, display
+
+        self.work, self.drawn_at = work, now
+        bar = f'<progress value="{min(done, total):g}" max="{total:g}"></progress>'
+        drawing = HTML(f"{escape(work)} {bar} {escape(note)}")
+        if self.handle is None:
+            self.handle = display(drawing, display_id=True)
+        else:
+            self.handle.update(drawing)
+
+
+def default_progress() -> Progress:
+    """What functions of the package report to unless they are given a Progress."""
+    return NotebookProgress() if in_notebook() else Progress()
+
+
+def in_notebook() -> bool:
+    """Whether the code runs in a cell of a notebook, whose shell is IPython's shell for messages to a browser."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"

@@ -43,7 +43,8 @@ from posrec.io import (
     write_text,
 )
 from posrec.models.base import Model
-from posrec.models.lookup import find_spec
+from posrec.models.lookup import find_encoding, find_spec
+from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS, ModelSpec
 from posrec.models.restore import WrongWeights, restore_model
 
@@ -54,7 +55,7 @@ SCHEMA = 2  # of config.json: 1, or none given, is a run from before checksums.j
 RENAMED = {"start": "initialization"}  # old names of settings in config.json, and their present names
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A finished run, loaded into memory; `load_run` opens one.
 
@@ -77,6 +78,9 @@ class Run:
     metrics: dict[str, float] | None = None
     sha256: Mapping[str, str] = field(default_factory=dict)
     verified: bool = True
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}: {self.config['model']}, {self.config['items']:,} items)"
 
 
 def finish_run(path: Path) -> None:
@@ -136,19 +140,21 @@ def with_present_names(config: dict[str, Any]) -> dict[str, Any]:
     return {RENAMED.get(name, name): value for name, value in config.items()}
 
 
-def load_run(folder: str | Path, spec: str | ModelSpec | None = None) -> Run:
+def load_run(folder: str | Path, spec: str | ModelSpec | None = None, encoding: Any = None) -> Run:
     """Open a finished run.
 
     Args:
         folder: the run folder.
         spec: needed for a run of a model of your own: its ModelSpec, or its name such as `"my_model.py:MY_SPEC"`. The
             name in config.json is not used, because opening a run from an unknown source must not run code.
+        encoding: needed in the same way for a run with an encoding of your own: the function, module or module
+            class, or its name such as `"my_encoding.py:nearness"`.
 
     Returns:
         The run, with its model on the CPU.
 
     Raises:
-        InputError: if the folder is not a finished run, is damaged, or needs a spec.
+        InputError: if the folder is not a finished run, is damaged, or needs a spec or an encoding.
 
     >>> import tempfile
     >>> from posrec.fitting import fit_run
@@ -163,8 +169,8 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None) -> Run:
     reader, config = open_finished(path)
     if spec is None and config["model"] not in MODELS:
         raise InputError(
-            f"{path} holds a model that is not posrec's own, {config['model']}; if you trust that code, name it: "
-            "posrec evaluate --model FILE.py:SPEC, or posrec.load_run(folder, SPEC) in Python"
+            f"{path} holds a model that is not posrec's own, {config['model']}; if you trust that code, name it with "
+            "--model FILE.py:SPEC, or in Python with Recommender.load(folder, spec=SPEC) or load_run(folder, SPEC)"
         )
     check_fields(path, config)
     vocabulary = Vocabulary.from_json(reader.json(VOCABULARY_FILE), path / VOCABULARY_FILE)
@@ -172,10 +178,13 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None) -> Run:
         raise InputError(
             f"{path / VOCABULARY_FILE} holds fewer than the model's {config['items']} items; the run is damaged"
         )
+    settings = config
+    if encoding is not None or "encoding" in config:
+        settings = {**config, "encoding": encoding_of_run(path, config.get("encoding"), encoding)}
     popularity = read_popularity(reader, config["items"])
     tensors, _ = reader.tensors(WEIGHTS)
     try:
-        model = restore_model(find_spec(spec or config["model"]), config["items"], config, tensors)
+        model = restore_model(find_spec(spec or config["model"]), config["items"], settings, tensors)
     except WrongWeights as error:
         raise InputError(f"{path / WEIGHTS} does not fit its {RUN}: {error}") from None
     except InputError as error:
@@ -183,6 +192,20 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None) -> Run:
     metrics = reader.json(METRICS) if reader.has(METRICS) else None
     reader.check_rest()
     return Run(path, model, vocabulary, config, popularity, metrics, reader.sha256, reader.checksums is not None)
+
+
+def encoding_of_run(path: Path, recorded: Any, named: Any) -> Any:
+    """The run's encoding: the recorded name of one of the package's, or the user's own that the caller has named."""
+    is_users_own = isinstance(recorded, str) and is_own(recorded)
+    if named is None and is_users_own:
+        raise InputError(
+            f"{path} has an encoding that is not posrec's own, {recorded}; if you trust that code, name it with "
+            "--encoding FILE.py:NAME, or in Python with Recommender.load(folder, encoding=NAME)"
+        )
+    if named is not None and not is_users_own:
+        found = "has no encoding" if recorded is None else f"has posrec's encoding {recorded}"
+        raise InputError(f"{path} {found}, so it needs no other; leave out the encoding")
+    return recorded if named is None else find_encoding(named)
 
 
 def check_fields(path: Path, config: dict[str, Any]) -> None:

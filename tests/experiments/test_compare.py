@@ -6,11 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from tests.helpers import command, listed
 
+import posrec
 from posrec.data.dataset import PreparedDataset
 from posrec.data.prepare import prepare
 from posrec.errors import InputError
 from posrec.experiments.compare import compare
+from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
 
 QUICK = {"d": 16, "epochs": 2, "batch_size": 32, "learning_rate": 0.02}
@@ -43,6 +47,44 @@ def test_a_comparison_is_written_and_says_who_is_better(data: PreparedDataset, t
     assert report.count("<svg") == 2
     assert f"{100 * result.metrics['posrec']['mrr@20']:.2f}" in report
     assert not re.search(r"(src|href)=.?https?:", report)  # needs nothing from elsewhere
+
+
+def test_in_python_nothing_is_kept_without_a_folder(
+    data: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = posrec.compare(data, models=["pop", MODELS["itemknn"], MODELS["coclick"]], progress=SilentProgress())
+    assert listed(tmp_path) == []
+    frame = result.to_frame()
+    assert frame["model"].to_list() == ["pop", "itemknn", "coclick"]
+    assert frame["mrr@20"].to_list() == [metrics["mrr@20"] for metrics in result.metrics.values()]
+    assert result.pairs_to_frame().select("first", "second").unique().height == 3
+    recalls = ", ".join(f"{name} {100 * one['recall@20']:.2f}" for name, one in result.metrics.items())
+    assert repr(result) == f"ComparisonResult(recall@20: {recalls})"
+
+
+def test_the_best_model_stands_first_against_all_others(data: PreparedDataset, tmp_path: Path) -> None:
+    result = compare(data, ["pop", "itemknn", "coclick"], tmp_path / "out", device="cpu", progress=SilentProgress())
+    shown = result.pairs_with_best()
+    assert len(shown) == 4  # two others, two metrics
+    for pair in shown:
+        best = max(one[pair.metric] for one in result.metrics.values())
+        first, second = result.metrics[pair.first][pair.metric], result.metrics[pair.second][pair.metric]
+        assert first == best
+        assert pair.comparison.difference == pytest.approx(first - second)
+        assert pair.comparison.low <= pair.comparison.difference <= pair.comparison.high
+
+
+def test_five_models_fit_the_terminal(data: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight rows of one line each; the report has all twenty comparisons."""
+    monkeypatch.setattr("posrec.cli.experiments.console", Console(width=80, emoji=False))
+    done = command("compare", data.path, "--models", "pop,spop,itemknn,coclick,stan", "--out", tmp_path / "out")
+    assert done.code == 0, done.err
+    rows = [line for line in done.out.splitlines() if re.search(r" to [+-]", line)]
+    assert len(rows) == 8
+    assert all(row.rstrip().endswith(("better", "no difference shown")) for row in rows)
+    assert "with all 20 comparisons" in done.out
+    assert (tmp_path / "out" / "report.html").read_text().count("<td>recall@20</td>") == 10
 
 
 @pytest.mark.parametrize("models", [["posrec"], ["pop", "pop"], ["posrec", "nobody"]])

@@ -1,18 +1,23 @@
 """Tuning: on validation alone, resumed, pruned, and the command that it ends with."""
 
 import json
+import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.helpers import RecordingProgress, chain_shop, command
+from tests.helpers import RecordingProgress, chain_shop, command, listed
 
+import posrec
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
 from posrec.experiments import tune as module
-from posrec.experiments.tune import SEARCH, Range, Tuned, train_command, tune
+from posrec.experiments.tune import Tuned, train_command, tune
 from posrec.models.registry import MODELS
+from posrec.models.search_space import SEARCH, Range
+from posrec.progress import SilentProgress
 from posrec.training.settings import Settings
 
 FAST = {"d": 8, "batch_size": 64, "learning_rate": 0.02}
@@ -24,13 +29,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
 
 
 def test_every_model_has_a_space_with_its_own_settings_in_it() -> None:
-    assert SEARCH.keys() == MODELS.keys()
-    for model, space in SEARCH.items():
-        spec = MODELS[model]
+    assert MODELS.keys() - SEARCH.keys() == {"pop", "spop"}
+    for model, spec in MODELS.items():
+        assert spec.search_space == SEARCH.get(model, {})
         usual = {**vars(Settings(**spec.settings)), **vars(spec.config())}
-        for name, values in space.items():
-            inside = values.low <= usual[name] <= values.high if isinstance(values, Range) else usual[name] in values
-            assert inside, f"{model} {name}={usual[name]}"
+        for name, values in spec.search_space.items():
+            assert usual[name] in values, f"{model} {name}={usual[name]}"
 
 
 def test_a_search_is_resumed_and_starts_with_the_usual_settings(shop: PreparedDataset, tmp_path: Path) -> None:
@@ -38,7 +42,10 @@ def test_a_search_is_resumed_and_starts_with_the_usual_settings(shop: PreparedDa
     assert first.trials == 2
     recorded = RecordingProgress()
     more = tune(shop, "posrec", 3, tmp_path, FAST, epochs=2, device="cpu", progress=recorded)
-    assert (more.trials, recorded.messages) == (3, [f"continuing after 2 trials in {tmp_path / 'study.db'}"])
+    assert more.trials == 3
+    continued, trial = recorded.messages
+    assert continued == f"continuing after 2 trials in {tmp_path / 'study.db'}"
+    assert re.match(r"trial 3 of 3: (mrr@20|stopped early at mrr@20) \d+\.\d\d; l2=", trial)
     told = json.loads((tmp_path / "tuning.json").read_text())
     assert told["all"][0]["settings"] == {
         "l2": 1e-5,
@@ -63,13 +70,13 @@ def test_the_test_part_is_not_looked_at(shop: PreparedDataset, tmp_path: Path, m
     assert tune(shop, "stamp", 1, tmp_path / "trained", FAST, epochs=1, device="cpu").trials == 1
 
 
-def test_a_hopeless_trial_is_cut(shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hopeless_trial_is_cut(shop: PreparedDataset, tmp_path: Path) -> None:
     """Rates that learn nothing, after enough trials that did: ended by the median before all epochs are done."""
     fixed = {"d": 8, "batch_size": 64, "l2": 0.0, "steps": 1, "anchors": False}
-    monkeypatch.setitem(SEARCH, "srgnn", {"learning_rate": Range(0.001, 0.02)})
-    tune(shop, "srgnn", 5, tmp_path, fixed, epochs=4, device="cpu")
-    monkeypatch.setitem(SEARCH, "srgnn", {"learning_rate": Range(1e-9, 2e-9)})
-    found = tune(shop, "srgnn", 7, tmp_path, fixed, epochs=4, device="cpu")
+    good = replace(MODELS["srgnn"], search={"learning_rate": Range(0.001, 0.02)})
+    hopeless = replace(MODELS["srgnn"], search={"learning_rate": Range(1e-9, 2e-9)})
+    tune(shop, good, 5, tmp_path, fixed, epochs=4, device="cpu")
+    found = tune(shop, hopeless, 7, tmp_path, fixed, epochs=4, device="cpu")
     states = [one["state"] for one in json.loads((tmp_path / "tuning.json").read_text())["all"]]
     assert found.pruned >= 2
     assert states[-2:] == ["pruned", "pruned"]
@@ -92,10 +99,32 @@ def test_counting_models_get_no_protocol() -> None:
     assert line == "posrec train shop --model vsknn --out runs/tuned --set idf=5 --set k=100"
 
 
+def test_a_setting_of_the_model_has_the_models_default(shop: PreparedDataset) -> None:
+    """`decay` is a setting of coclick and of training; the first trial has coclick's."""
+    found = tune(shop, "coclick", 1, device="cpu", progress=SilentProgress())
+    assert found.history[0]["settings"]["decay"] == MODELS["coclick"].config().decay
+    assert found.usual == found.value
+
+
+def test_without_a_folder_nothing_is_kept(
+    shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = posrec.tune(shop, "itemknn", trials=3, progress=SilentProgress())
+    assert listed(tmp_path) == []
+    frame = found.to_frame()
+    assert frame["mrr@20"].max() == found.value
+    assert frame.columns == ["trial", "state", "mrr@20", "neighbours", "regularization", "alpha"]
+    assert repr(found).startswith(f"Tuned(mrr@20 {100 * found.value:.2f} % on validation after 3 trials: neighbours=")
+    assert len(repr(found)) < 120
+
+
 def test_what_is_refused(shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for model, fixed, words in (
         ("pop", {}, "pop has nothing to tune"),
-        ("nobody", {}, "'nobody' has no search space"),
+        ("nobody", {}, "'nobody' is not known"),
+        ("stamp", {"protocol": "paper"}, "protocol can't be fixed"),
+        (replace(MODELS["stamp"], search={"depth": (1, 2)}), {}, "settings that do not exist: depth"),
         ("stamp", {"depth": "3"}, "no setting 'depth'"),
     ):
         with pytest.raises(InputError, match=words):

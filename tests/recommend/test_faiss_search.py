@@ -57,6 +57,13 @@ def test_the_probes_follow_from_the_recall(clusters: tuple[np.ndarray, np.ndarra
     assert probes[0] < probes[-1] <= 128
 
 
+def test_a_small_index_is_built_without_warnings(capfd: pytest.CaptureFixture[str]) -> None:
+    """faiss prints a warning for each of the 32 parts of a vector if it is not told that few items are fine."""
+    table = np.random.default_rng(0).standard_normal((40, 32)).astype(np.float32)
+    build(table, table[:10], IndexSettings("faiss"))
+    assert capfd.readouterr() == ("", "")
+
+
 def test_probes_can_be_set(clusters: tuple[np.ndarray, np.ndarray]) -> None:
     table, sessions = clusters
     index, few = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))

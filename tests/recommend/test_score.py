@@ -190,7 +190,7 @@ def test_the_command_scores_a_file(trained: Path, tmp_path: Path) -> None:
     done = command("score", trained, source, tmp_path / "out.jsonl", "-k", 4)
     assert done.code == 0, done.err
     assert "2 sessions in" in done.out
-    assert "Skipped 1 clicks on items that the model does not know; 1 sessions had no known item" in done.out
+    assert "Skipped 1 click on items that the model does not know; 1 session had no known item" in done.out
     rec = Recommender.load(trained)
     first, second = lines_of(tmp_path / "out.jsonl")
     answer = rec.recommend(["i1", "i2"], k=4)

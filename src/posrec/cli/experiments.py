@@ -82,7 +82,7 @@ def compare(
 
     Example: posrec compare shop --models posrec,pop
     """
-    from posrec.cli.tables import metrics_table, pairs_table
+    from posrec.cli.tables import best_table, metrics_table
     from posrec.config import parse_pairs
     from posrec.data.dataset import load
     from posrec.experiments.compare import compare
@@ -91,8 +91,10 @@ def compare(
     data = load(dataset)
     with TerminalProgress() as progress:
         result = compare(data, models.split(","), out, parse_pairs(settings or []), device, progress)
-    console.print(metrics_table(result.metrics, data.ceiling), "", pairs_table(result.pairs), sep="\n")
-    console.print(f"The report is in [bold]{escape(str(out))}/report.html[/].", highlight=False, soft_wrap=True)
+    shown = result.pairs_with_best()
+    console.print(metrics_table(result.metrics, data.ceiling), "", best_table(shown), sep="\n")
+    more = f", with all {len(result.pairs)} comparisons" if len(result.pairs) > len(shown) else ""
+    console.print(f"The report is in [bold]{escape(str(out))}/report.html[/]{more}.", highlight=False, soft_wrap=True)
 
 
 def reproduce(
@@ -115,8 +117,9 @@ def reproduce(
     Example: posrec reproduce all --data diginetica --data yoochoose1_64 --out reproduction
     """
     from posrec.experiments.reproduce.run import jobs_folder, reproduce
-    from posrec.experiments.reproduce.sentences import headline, introduction, plural
+    from posrec.experiments.reproduce.sentences import headline, introduction
     from posrec.progress import TerminalProgress
+    from posrec.wording import plural
 
     with TerminalProgress() as progress:
         sessions = quick_sessions if quick else None
@@ -134,7 +137,7 @@ def reproduce(
 
 def tune(
     dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
-    model: Annotated[str, typer.Option(help="See posrec models.")] = DEFAULT_MODEL,
+    model: Annotated[str, typer.Option(help="See posrec models; or your own, as my_model.py:MY_SPEC.")] = DEFAULT_MODEL,
     trials: Annotated[int, typer.Option(min=1, help="How many in all, including those of earlier calls.")] = 20,
     out: Annotated[Path, typer.Option(help="The folder of the search; naming it again continues it.")] = Path("tuning"),
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value: fixed, not searched.")] = None,
@@ -153,6 +156,7 @@ def tune(
     from posrec.data.dataset import load
     from posrec.experiments.tune import train_command, tune
     from posrec.progress import TerminalProgress
+    from posrec.wording import plural
 
     fixed = parse_pairs(settings or [])
     with TerminalProgress() as progress:
@@ -161,7 +165,7 @@ def tune(
         f"{100 * found.usual:.2f} with the usual settings" if found.usual is not None else "the usual were not tried"
     )
     console.print(
-        f"{found.trials} trials, {found.pruned} stopped early, {found.failed} failed. Best {found.metric} on "
+        f"{plural(found.trials, 'trial')}, {found.pruned} stopped early, {found.failed} failed. Best {found.metric} on "
         f"validation: {100 * found.value:.2f} ({usual}). Train with it:",
         highlight=False,
     )

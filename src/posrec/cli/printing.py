@@ -17,6 +17,13 @@ console = Console(emoji=False)
 error_console = Console(stderr=True, emoji=False)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", help="my_model.py:MY_SPEC, for a run of a model of your own.")
+]
+EncodingOption = Annotated[
+    str | None,
+    typer.Option("--encoding", help="my_encoding.py:NAME, for a run with an encoding of your own."),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 # The callback sets the number before the command loads torch; the command itself has no use for the value.
 Threads = Annotated[

@@ -6,7 +6,16 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from posrec.cli.printing import Device, Json, Threads, console, note_unverified, show
+from posrec.cli.printing import (
+    Device,
+    EncodingOption,
+    Json,
+    ModelOption,
+    Threads,
+    console,
+    note_unverified,
+    show,
+)
 from posrec.errors import InputError, not_installed
 
 IndexSet = Annotated[
@@ -29,6 +38,8 @@ def recommend(
     deny: Deny = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show why: parts of scores, effects of clicks.")] = False,
     about: Annotated[str | None, typer.Option(help="Explain this item instead of the recommended ones.")] = None,
+    model: ModelOption = None,
+    encoding: EncodingOption = None,
     device: Device = "cpu",
     threads: Threads = None,
     as_json: Json = False,
@@ -40,7 +51,7 @@ def recommend(
     from posrec.cli.explanations import drawn, notes, recommendations_table
     from posrec.recommend.recommender import Recommender
 
-    recommender = Recommender.load(run, device)
+    recommender = Recommender.load(run, device, model, encoding)
     note_unverified(recommender.run)
     answer = recommender.recommend(item, k, exclude_seen=exclude_seen, allow=ids_in(allow), deny=ids_in(deny))
     wanted = [about] if about else [one.item for one in answer] if explain and not answer.popular else []
@@ -85,6 +96,8 @@ def score(
     allow: Allow = None,
     deny: Deny = None,
     overwrite: Overwrite = False,
+    model: ModelOption = None,
+    encoding: EncodingOption = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -95,8 +108,9 @@ def score(
     from posrec.progress import TerminalProgress
     from posrec.recommend.recommender import Recommender
     from posrec.recommend.score import score_file
+    from posrec.wording import plural
 
-    recommender = Recommender.load(run, device)
+    recommender = Recommender.load(run, device, model, encoding)
     note_unverified(recommender.run)
     with TerminalProgress() as progress:
         totals = score_file(
@@ -104,10 +118,12 @@ def score(
             overwrite=overwrite, progress=progress,
         )  # fmt: skip
     rate = totals.sessions / totals.seconds
-    console.print(f"{totals.sessions:,} sessions in {totals.seconds:.1f} s, {rate:,.0f} per second.", highlight=False)
+    done = f"{plural(totals.sessions, 'session')} in {totals.seconds:.1f} s, {rate:,.0f} per second."
+    console.print(done, highlight=False)
     if totals.unknown:
-        popular = f"; {totals.popular:,} sessions had no known item and got popular ones" if totals.popular else ""
-        unknown = f"Skipped {totals.unknown:,} clicks on items that the model does not know{popular}."
+        sessions = plural(totals.popular, "session")
+        popular = f"; {sessions} had no known item and got popular ones" if totals.popular else ""
+        unknown = f"Skipped {plural(totals.unknown, 'click')} on items that the model does not know{popular}."
         console.print(unknown, highlight=False, soft_wrap=True)
     console.print(f"The recommendations are in [bold]{escape(str(out))}[/].", highlight=False, soft_wrap=True)
 
@@ -119,6 +135,8 @@ def export(
         Path | None, typer.Option(help="Write its item vectors as this faiss index.", show_default=False)
     ] = None,
     settings: IndexSet = None,
+    model: ModelOption = None,
+    encoding: EncodingOption = None,
     overwrite: Overwrite = False,
     threads: Threads = None,
 ) -> None:
@@ -130,7 +148,7 @@ def export(
         raise InputError("there is nothing to export; give --onnx FILE, --index FILE or both")
     from posrec.run import load_run
 
-    loaded, of_index = load_run(run), index_settings(settings)
+    loaded, of_index = load_run(run, model, encoding), index_settings(settings)
     note_unverified(loaded)
     if onnx is not None:
         from posrec.recommend.onnx_export import CLOSE, export_onnx
@@ -191,6 +209,8 @@ def serve(
         Path | None, typer.Option(help="The folder to keep exported models and indexes in.", show_default=False)
     ] = None,
     index: IndexSet = None,
+    model: ModelOption = None,
+    encoding: EncodingOption = None,
     device: Device = "cpu",
 ) -> None:
     """Serve recommendations over HTTP.
@@ -203,9 +223,12 @@ def serve(
         from posrec.server.settings import ServerSettings
     except ImportError:
         raise not_installed("serving", "serve") from None
+    from posrec.models.own_code import OwnCode
+
     settings = ServerSettings(
         str(run), device, chosen_key(api_key, api_key_file), session_store, max_length, max_body,
         patience or request_timeout, queue, log_requests=log_requests, onnx=onnx, cache=str(cache) if cache else "",
         allow_origin=tuple(allow_origin or ()), allow_host=tuple(allow_host or ()), index=index_settings(index),
+        code=OwnCode(model, encoding),
     )  # fmt: skip
     run_server(settings, host, port, workers)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from posrec.cli.printing import Device, Json, Threads, console, show
+from posrec.cli.printing import Device, EncodingOption, Json, ModelOption, Threads, console, show
 from posrec.config import DEFAULT_MODEL
 
 
@@ -59,7 +59,8 @@ def train(
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     dataset: Annotated[Path, typer.Argument(help="The prepared dataset whose test part is ranked.")],
-    model: Annotated[str | None, typer.Option(help="my_model.py:MY_SPEC, for a run of a model of your own.")] = None,
+    model: ModelOption = None,
+    encoding: EncodingOption = None,
     device: Device = "auto",
     threads: Threads = None,
     as_json: Json = False,
@@ -74,7 +75,7 @@ def evaluate(
     from posrec.progress import TerminalProgress
     from posrec.run import load_run
 
-    opened, data = load_run(run, model), load(dataset)
+    opened, data = load_run(run, model, encoding), load(dataset)
     with TerminalProgress() as progress:
         evaluation = evaluate_run(opened, data, device, progress)
     show(evaluation.as_json(), metrics_table({opened.config["model"]: evaluation.metrics}, data.ceiling), as_json)

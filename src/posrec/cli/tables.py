@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from posrec.progress import printable
+from posrec.wording import plural
 
 if TYPE_CHECKING:
     from posrec.data.dataset import PreparedDataset
@@ -33,9 +34,9 @@ def account_table(steps: list[dict[str, Any]]) -> Table:
 def counts_line(manifest: dict[str, Any]) -> str:
     """A prepared dataset in two lines."""
     counts = manifest["counts"]
-    parts = [f"{counts[f'{part}_samples']:,} {part} samples in {counts[f'{part}_sessions']:,} sessions"
+    parts = [f"{plural(counts[f'{part}_samples'], f'{part} sample')} in {plural(counts[f'{part}_sessions'], 'session')}"
              if counts[f"{part}_sessions"] else f"no {part} part" for part in ("train", "test")]  # fmt: skip
-    return f"{', '.join(parts)}; {counts['items']:,} items.\nFingerprint {manifest['fingerprint']}."
+    return f"{', '.join(parts)}; {plural(counts['items'], 'item')}.\nFingerprint {manifest['fingerprint']}."
 
 
 def sessions_table(data: "PreparedDataset", sessions: Sequence[int]) -> Table:
@@ -71,7 +72,7 @@ def stats_table(figures: dict[str, Any]) -> Table:
     table.add_row("clicks", f"{figures['clicks']:,}", "")
     for part in ("train", "test"):
         samples, of = figures[f"{part}_samples"], figures[f"{part}_sessions"]
-        table.add_row(f"{part} samples", f"{samples:,}", f"in {of:,} sessions")
+        table.add_row(f"{part} samples", f"{samples:,}", f"in {plural(of, 'session')}")
     table.add_row("validation", f"{figures['validation_sessions']:,}", "the latest training sessions")
     unseen = figures["items"] - figures["train_items"]
     table.add_row("items", f"{figures['items']:,}", f"{unseen:,} of them in the test part alone" if unseen else "")
@@ -125,4 +126,22 @@ def pairs_table(pairs: "Sequence[PairedTest]") -> Table:
         interval = f"{100 * found.low:+.2f} to {100 * found.high:+.2f}"
         shown = (f"{pair.first} - {pair.second}", pair.metric, f"{100 * found.difference:+.2f}", interval)
         table.add_row(*shown, pair.p_text, pair.verdict)
+    return table
+
+
+def best_table(pairs: "Sequence[PairedTest]") -> Table:
+    """The best model of each metric, which stands first in its pairs, against every other one, in percent."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("the best against")
+    for name in ("difference", "95 % interval", "p", ""):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    metric = None
+    for pair in pairs:
+        if pair.metric != metric:
+            metric = pair.metric
+            table.add_row(f"[bold]{metric}: {pair.first}[/]")
+        found = pair.comparison
+        interval = f"{100 * found.low:+.2f} to {100 * found.high:+.2f}"
+        verdict = pair.verdict.removeprefix(f"{pair.first} is ")
+        table.add_row(f"  {pair.second}", f"{100 * found.difference:+.2f}", interval, pair.p_text, verdict)
     return table

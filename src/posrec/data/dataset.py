@@ -34,6 +34,7 @@ from posrec.io import (
     write_text,
 )
 from posrec.nn.batch import PADDING, SessionBatch
+from posrec.wording import plural
 
 SCHEMA = 1
 VALIDATION_SHARE = 0.1
@@ -53,7 +54,7 @@ OPTIONAL_ARRAYS = {  # file -> type; each is written only if the options of `pos
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SessionDataset:
     """`items [clicks]` int32, `offsets [sessions + 1]` int64, and `times [sessions]` int64, when each session began.
 
@@ -74,6 +75,9 @@ class SessionDataset:
     def __len__(self) -> int:
         """The number of samples."""
         return int(self.sample_offsets[-1]) if self.targets is None else len(self.targets)
+
+    def __repr__(self) -> str:
+        return f"SessionDataset({plural(self.sessions, 'session')}, {plural(len(self), 'sample')})"
 
     @property
     def sessions(self) -> int:
@@ -147,7 +151,7 @@ def collate(dataset: SessionDataset, sample_ids: Tensor, max_length: int) -> Ses
     return SessionBatch(items, lengths, dataset.items[target].long())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PreparedDataset:
     """What `posrec prepare` writes: training and test sessions in order of time, and the vocabulary.
 
@@ -169,6 +173,10 @@ class PreparedDataset:
     manifest: dict[str, Any]
     path: Path
     target_weights: npt.NDArray[np.float32] | None = None
+
+    def __repr__(self) -> str:
+        counts = [plural(len(self.train), "training sample"), plural(len(self.test), "test sample")]
+        return f"PreparedDataset({str(self.path)!r}: {', '.join(counts)}, {plural(len(self.vocabulary), 'item')})"
 
     @property
     def fitting(self) -> SessionDataset:
@@ -208,8 +216,6 @@ def load(folder: str | Path) -> PreparedDataset:
 
     Every file is compared with checksums.json. A dataset made before posrec wrote that file is compared with the
     fingerprint in its manifest.
-
-    >>> data = load("shop")  # doctest: +SKIP
     """
     path = Path(folder)
     require_folder(path, DATASET)
@@ -289,11 +295,8 @@ def save_dataset(
     manifest: Mapping[str, Any],
     overwrite: bool = False,
 ) -> None:
-    """Write a prepared dataset, whole or not at all.
-
-    `arrays` are those of ARRAYS and any of OPTIONAL_ARRAYS; `manifest` says where the dataset is from.
-
-    The validation part, the counts and the fingerprint are added to the manifest.
+    """Write a prepared dataset, whole or not at all: `arrays` are those of ARRAYS and any of OPTIONAL_ARRAYS, and
+    `manifest` says where the dataset is from; the validation part, the counts and the fingerprint are added to it.
     """
     sessions = {part: len(arrays[f"{part}_times"]) for part in ("train", "test")}
     clicks = {part: len(arrays[f"{part}_items"]) for part in ("train", "test")}

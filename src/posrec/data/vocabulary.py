@@ -13,6 +13,7 @@ from typing import Any
 
 from posrec.errors import InputError
 from posrec.io import read_json
+from posrec.wording import plural
 
 FILE = "vocabulary.json"
 
@@ -29,6 +30,10 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __repr__(self) -> str:
+        columns = f" with {', '.join(self.columns)}" if self.columns else ""
+        return f"Vocabulary({plural(len(self), 'item')}{columns})"
 
     def __contains__(self, item: object) -> bool:
         return item in self._numbers

@@ -23,12 +23,15 @@ Equation numbers are the paper's (Qiu et al., "Exploiting Positional Information
 torch.Size([1, 2, 4])
 """
 
+import copy
 import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from posrec.encodings.own import OwnEncoding, OwnScheme
 
 Scheme = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -207,17 +210,6 @@ LEARNED = ("lpe", "lrpe", "ldpe", "alpe", "2dlpe")  # the schemes whose `table` 
 THEORY_ONLY: dict[str, type[nn.Module]] = {"sum": SumOfSPEAndRSPE}  # examined by the theory, not available to models
 
 
-class OwnScheme(nn.Module):
-    """A user's function as a module, so that it is moved, saved and printed with the model that contains it."""
-
-    def __init__(self, function: Scheme) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
-        return self.function(forward, backward, length)
-
-
 def make_encoding(
     scheme: str | nn.Module | type[nn.Module] | Scheme, d: int, max_length: int, **options: int
 ) -> nn.Module:
@@ -242,9 +234,11 @@ def make_encoding(
         raise ValueError(f"d={d}: must be at least 2")
     if max_length < 1:
         raise ValueError(f"max_length={max_length}: must be at least 1")
+    if isinstance(scheme, OwnEncoding):
+        return make_own(scheme, d, max_length)
     if isinstance(scheme, str):
         if scheme not in ENCODINGS:
-            raise ValueError(f"encoding={scheme!r} is not known; choose one of: {' '.join(ENCODINGS)}")
+            raise ValueError(f"encoding={scheme!r} is not known; choose one of: {' '.join(ENCODINGS)}, or your own")
         return ENCODINGS[scheme](d, max_length, **options)
     module = scheme(d, max_length, **options) if isinstance(scheme, type) else scheme
     own = module if isinstance(module, nn.Module) else OwnScheme(module)
@@ -255,6 +249,18 @@ def make_encoding(
         seen = f"{encoded.dtype} {tuple(encoded.shape)}" if isinstance(encoded, Tensor) else type(encoded).__name__
         raise ValueError(f"the encoding gave {seen} for one session of 2 clicks; it must give floats of (1, 2, {d})")
     return own
+
+
+def make_own(encoding: OwnEncoding, d: int, max_length: int) -> nn.Module:
+    """As `make_encoding`; a module is copied, so that each model that is built starts with the same weights."""
+    scheme = copy.deepcopy(encoding.scheme) if isinstance(encoding.scheme, nn.Module) else encoding.scheme
+    try:
+        made = make_encoding(scheme, d, max_length)
+    except ValueError as error:
+        raise ValueError(f"encoding {encoding}: {error}") from None
+    except Exception as error:  # the user's own code may raise anything
+        raise ValueError(f"encoding {encoding} failed: {type(error).__name__}: {error}") from error
+    return made if isinstance(made, OwnScheme) else OwnScheme(made)
 
 
 def attention_bias(encoding: nn.Module, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor | None:

@@ -1,7 +1,7 @@
 """Full ranking of every test sample, in bounded memory; `metrics.ranks_of` computes the ranks."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -10,13 +10,17 @@ from posrec.data.dataset import SessionDataset, collate
 from posrec.evaluation.metrics import CUTOFFS, coverage, mean_popularity, rank_metrics, ranks_of
 from posrec.models.base import Model
 from posrec.progress import Progress, SilentProgress
+from posrec.wording import plural
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SCORES_AT_ONCE = 1 << 25  # floats; 128 MB at a time, whatever the catalogue's size
 MOST_ROWS = 2048
 PAIRS = 8  # numbers that a model may store for each pair of clicks of a session: edges, distances, attention
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """The metrics, and for every sample the rank of its target and the length of its session.
 
@@ -27,8 +31,18 @@ class Evaluation:
     ranks: Tensor  # [N]
     lengths: Tensor  # [N] clicks before the target
 
+    def __repr__(self) -> str:
+        shown = [f"{name} {100 * self.metrics[name]:.2f} %" for name in ("recall@20", "mrr@20") if name in self.metrics]
+        return f"Evaluation({', '.join([*shown, plural(len(self.ranks), 'sample')])})"
+
     def as_json(self) -> dict[str, Any]:
         return {**self.metrics, "samples": len(self.ranks)}
+
+    def to_frame(self) -> "pl.DataFrame":
+        """One row with all metrics and the number of samples."""
+        import polars as pl
+
+        return pl.DataFrame([self.as_json()])
 
 
 @torch.inference_mode()

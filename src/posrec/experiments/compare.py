@@ -1,10 +1,12 @@
 """Several models on one dataset: trained with the same settings, ranked on the same samples, tested pair by pair."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
@@ -14,8 +16,12 @@ from posrec.evaluation.significance import Comparison, compare_paired, gains, ho
 from posrec.experiments.rendering import new_figure, render, svg
 from posrec.fitting import fit_run
 from posrec.io import write_json, write_text
-from posrec.models.lookup import find_spec
-from posrec.progress import Progress
+from posrec.models.lookup import find_spec, short_name
+from posrec.models.registry import ModelSpec
+from posrec.progress import Progress, default_progress
+
+if TYPE_CHECKING:
+    import polars as pl
 
 TESTED = (("recall", 20), ("mrr", 20))
 
@@ -40,42 +46,113 @@ class PairedTest:
             return "no difference shown"
         return f"{self.first if self.comparison.difference > 0 else self.second} is better"
 
+    def exchanged(self) -> "PairedTest":
+        """The same test with the second model first."""
+        found = self.comparison
+        comparison = replace(found, difference=-found.difference, low=-found.high, high=-found.low)
+        return PairedTest(self.second, self.first, self.metric, comparison, self.corrected)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class ComparisonResult:
-    metrics: dict[str, dict[str, float]]  # by model
+    """What `compare` found.
+
+    Attributes:
+        metrics: the metrics by model.
+        pairs: the paired test of every two models and metric.
+        lengths: metrics by model and by length of the session.
+        repeats: metrics by model and by the position of the first click on an item seen before.
+    """
+
+    metrics: dict[str, dict[str, float]]
     pairs: list[PairedTest]
-    lengths: dict[str, dict[str, dict[str, float]]]  # by model, by session length
-    repeats: dict[str, dict[str, dict[str, float]]]  # by model, by position of the first repeat
+    lengths: dict[str, dict[str, dict[str, float]]]
+    repeats: dict[str, dict[str, dict[str, float]]]
+
+    def __repr__(self) -> str:
+        name = "{}@{}".format(*TESTED[0])
+        figures = ", ".join(f"{model} {100 * metrics[name]:.2f}" for model, metrics in self.metrics.items())
+        return f"ComparisonResult({name}: {figures})"
+
+    def pairs_with_best(self) -> list[PairedTest]:
+        """For each metric, the tests of the best model, which stands first, against all others."""
+        found = []
+        for metric in dict.fromkeys(pair.metric for pair in self.pairs):
+            best = max(self.metrics, key=lambda model: self.metrics[model][metric])
+            of_best = [one for one in self.pairs if one.metric == metric and best in (one.first, one.second)]
+            found += [one if one.first == best else one.exchanged() for one in of_best]
+        return found
+
+    def to_frame(self) -> "pl.DataFrame":
+        """A row for each model: its name and its metrics."""
+        import polars as pl
+
+        return pl.DataFrame([{"model": model, **metrics} for model, metrics in self.metrics.items()])
+
+    def pairs_to_frame(self) -> "pl.DataFrame":
+        """A row for each paired test: both models, the metric, the difference, its 95 % interval, p after Holm's
+        correction, and the verdict."""
+        import polars as pl
+
+        return pl.DataFrame([
+            {"first": one.first, "second": one.second, "metric": one.metric, "difference": one.comparison.difference,
+             "low": one.comparison.low, "high": one.comparison.high, "p": one.corrected, "verdict": one.verdict}
+            for one in self.pairs
+        ])  # fmt: skip
 
 
 def compare(
     data: PreparedDataset,
-    models: list[str],
-    out: Path,
+    models: Sequence[str | ModelSpec],
+    out: str | Path | None = None,
     settings: dict[str, Any] | None = None,
     device: str = "auto",
     progress: Progress | None = None,
     own_settings: Mapping[str, dict[str, Any]] | None = None,
 ) -> ComparisonResult:
-    """Train and evaluate each model into `out/<model>`; write `comparison.json` and `report.html`.
+    """Train models on one dataset, rank the same test samples with each, and test which differences are real.
 
-    `settings` are for every trained model, `own_settings` for the model of that name on top.
+    Args:
+        data: the dataset, from `posrec.prepare` or `posrec.load`.
+        models: at least two: names of `posrec models`, `"my_model.py:MY_SPEC"`, or ModelSpecs.
+        out: the folder to write a run for each model, `comparison.json` and `report.html` into; without it nothing is
+            kept on disk.
+        settings: settings of every trained model and of its training.
+        device: "cpu", "cuda", or "auto": a GPU if there is one.
+        progress: where to report progress; by default an epoch a line, and a bar in a notebook.
+        own_settings: settings of single models by name, on top of `settings`.
+
+    Returns:
+        The metrics of each model and the paired tests.
+
+    Raises:
+        InputError: if a model or a setting is not known, two models have the same name, or there is no test part.
+
+    Example::
+
+        found = posrec.compare(data, models=["posrec", "stan", "pop"])
+        found.to_frame(), found.pairs_to_frame()
     """
-    names = [model.rpartition(":")[2] for model in models]  # my_model.py:MINE is called MINE
+    names = [short_name(model) for model in models]
     if len(set(names)) < 2 or len(set(names)) < len(names):
-        raise InputError(f"--models {','.join(models)}: name at least two different models, separated by commas")
+        raise InputError(f"--models {','.join(names)}: name at least two different models, separated by commas")
     data.require_test_part()
     specs = [find_spec(model) for model in models]
-    progress = progress or Progress()
+    progress = progress or default_progress()
     evaluations: dict[str, Evaluation] = {}
-    for name, model, spec in zip(names, models, specs, strict=True):
-        progress.message(f"{name}:")
-        own = {} if not spec.is_trained else {**(settings or {}), **(own_settings or {}).get(name, {})}
-        evaluations[name] = fit_run(data, model, out / name, own, device, progress=progress)[1]
-    result = compare_rankings(evaluations, data)
-    write_json(out / "comparison.json", {"dataset": data.fingerprint, **asdict(result)})
-    write_text(out / "report.html", html_report(result, data))
+    with nullcontext(out) if out is not None else tempfile.TemporaryDirectory(prefix="posrec-") as opened:
+        folder = Path(opened)
+        for name, model, spec in zip(names, models, specs, strict=True):
+            progress.message(f"{name}:")
+            own = {} if not spec.is_trained else {**(settings or {}), **(own_settings or {}).get(name, {})}
+            resumable = out is not None
+            evaluations[name] = fit_run(
+                data, model, folder / name, own, device, progress=progress, resumable=resumable
+            )[1]
+        result = compare_rankings(evaluations, data)
+        if out is not None:
+            write_json(folder / "comparison.json", {"dataset": data.fingerprint, **asdict(result)})
+            write_text(folder / "report.html", html_report(result, data))
     return result
 
 

@@ -5,144 +5,168 @@ trial is its best `mrr@20` on those, or another metric with `choose_by`. The tes
 kept in `study.db`.
 """
 
+import shlex
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from posrec.config import split_settings
+from posrec.config import DEFAULT_MODEL, split_settings
 from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
 from posrec.errors import InputError, RunFailed, not_installed
 from posrec.io import write_json
 from posrec.models.base import CountingModel, SessionModel
-from posrec.models.registry import MODELS, ModelSpec
-from posrec.progress import Progress, SilentProgress
+from posrec.models.lookup import find_spec, model_name, short_name, with_own_encoding
+from posrec.models.registry import ModelSpec
+from posrec.models.search_space import Choices, Range, SearchSpace
+from posrec.progress import Progress, SilentProgress, default_progress
 from posrec.training.loop import evaluate_on, train
 from posrec.training.settings import Settings
+from posrec.wording import plural
+
+if TYPE_CHECKING:
+    import polars as pl
 
 STUDY, SUMMARY = "study.db", "tuning.json"
 EPOCHS = 15
 STARTING = 4  # trials that are never stopped early, so that there is a median to compare with
 
 
-@dataclass(frozen=True)
-class Range:
-    """Any number between `low` and `high`, drawn uniformly on a logarithmic scale."""
-
-    low: float
-    high: float
-
-
-Choices = tuple[Any, ...]
-TRAINING: dict[str, Range | Choices] = {
-    "learning_rate": Range(3e-4, 1e-2),
-    "batch_size": (100, 128, 256, 512),
-    "l2": (0.0, 1e-6, 1e-5, 1e-4),
-}
-DROPOUT: Choices = (0.0, 0.1, 0.2, 0.3, 0.5)
-WIDTHS: Choices = (50, 64, 100, 128, 200)
-# Small on purpose: the settings known to matter for each model. Every space contains the defaults.
-SEARCH: dict[str, dict[str, Range | Choices]] = {
-    "posrec": {**TRAINING, "d": WIDTHS, "dropout": DROPOUT, "encoding": ("ldpe", "dpe", "lrpe", "none"),
-               "anchors": (True, False), "lambda2": (0.25, 0.5, 1.0, 2.0)},
-    "posrec-plus": {"learning_rate": Range(5e-4, 5e-3), "batch_size": (256, 512, 1024, 2048), "d": (100, 128, 200, 256),
-                    "item_dropout": (0.1, 0.2, 0.35, 0.5), "repeat_dropout": (0.2, 0.5), "scale": (11.0, 13.0, 16.0),
-                    "smoothing": (0.0, 0.25, 0.5, 1.0), "recency": (0.0, 1.0, 2.0), "max_length": (20, 50, 100)},
-    "pop": {},
-    "spop": {},
-    "itemknn": {"neighbours": (50, 100, 200, 500), "regularization": (0.0, 10.0, 20.0, 50.0),
-                "alpha": (0.25, 0.5, 0.75)},
-    "bprmf": {**TRAINING, "d": WIDTHS, "sample_alpha": (0.0, 0.25, 0.5, 0.75)},
-    "fpmc": {**TRAINING, "d": WIDTHS, "sample_alpha": (0.0, 0.25, 0.5, 0.75)},
-    "gru4rec": {**TRAINING, "dropout": DROPOUT, "embedding_dropout": (0.0, 0.25, 0.5), "truncated": (True, False)},
-    "narm": {**TRAINING, "d": WIDTHS, "dropout": DROPOUT, "embedding_dropout": (0.0, 0.25, 0.5)},
-    "stamp": {**TRAINING, "d": WIDTHS, "dropout": DROPOUT, "encoding": ("none", "ldpe"), "add_mean": (False, True)},
-    "srgnn": {**TRAINING, "d": WIDTHS, "steps": (1, 2, 3), "anchors": (False, True)},
-    "fgnn": {**TRAINING, "d": WIDTHS, "layers": (1, 2, 3), "heads": (1, 2, 4, 8), "anchors": (False, True)},
-    "gcsan": {**TRAINING, "d": WIDTHS, "layers": (1, 2), "weight": (0.4, 0.6, 0.8), "dropout": DROPOUT},
-    "sasrec": {**TRAINING, "d": WIDTHS, "layers": (1, 2, 3), "dropout": DROPOUT, "encoding": ("lpe", "ldpe")},
-    "vsknn": {"k": (100, 300, 500, 1000), "sample_size": (1000, 2500, 5000), "idf": (0.0, 1.0, 5.0)},
-    "stan": {"k": (100, 200, 500, 1000), "sample_size": (1000, 2500, 5000), "lambda1": (1.0, 2.0, 4.0),
-             "lambda3": (1.0, 2.0, 4.0)},
-    "coclick": {"window": (3, 6, 10), "before": (0.25, 0.5, 1.0), "smoothing": (1.0, 5.0, 10.0, 20.0),
-                "decay": (0.3, 0.5, 0.7), "repeat": (0.05, 0.1, 0.15, 0.3, 0.6), "repeat_decay": (0.5, 0.7, 0.9)},
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuned:
-    """The best settings found, and how many trials there were, how many were stopped early and how many failed."""
+    """What `tune` found.
+
+    Attributes:
+        settings: the best settings found; `posrec.fit(data, model, **tuned.settings)` trains with them.
+        value: their value on validation, of the metric `choose_by`.
+        metric: that metric.
+        usual: the value of the default settings; None if they were not tried.
+        trials: how many trials there were, those of earlier calls included.
+        pruned: how many of them were stopped early.
+        failed: how many of them failed.
+        history: every trial: its settings, its state (complete, pruned or fail) and its value.
+    """
 
     settings: dict[str, Any]
-    value: float  # on validation, of the metric `choose_by`
+    value: float
     metric: str
-    usual: float | None  # the same with the default settings; None where they were not tried
+    usual: float | None
     trials: int
     pruned: int
     failed: int
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        found = f"{self.metric} {100 * self.value:.2f} % on validation after {plural(self.trials, 'trial')}"
+        return f"Tuned({found}: {in_words(self.settings)})"
+
+    def to_frame(self) -> "pl.DataFrame":
+        """A row for each trial: its number, state, value and settings."""
+        import polars as pl
+
+        rows = [{"trial": number, "state": one["state"], self.metric: one[self.metric], **one["settings"]}
+                for number, one in enumerate(self.history)]  # fmt: skip
+        return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def tune(
     data: PreparedDataset,
-    model: str,
-    trials: int,
-    out: Path,
+    model: str | ModelSpec = DEFAULT_MODEL,
+    trials: int = 20,
+    out: str | Path | None = None,
     fixed: Mapping[str, Any] | None = None,
     epochs: int | None = None,
     device: str = "auto",
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Tuned:
-    """Search until the study in `out` has `trials` trials, with those of earlier calls. `fixed` is not searched.
+    """Search for good settings on the validation part of a dataset. Needs the extra `posrec[tune]`.
 
-    A trial has at most `epochs` epochs; by default as many as the model's learning rate is planned for, or EPOCHS.
+    Args:
+        data: the dataset, from `posrec.prepare` or `posrec.load`.
+        model: a name of `posrec models`, `"my_model.py:MY_SPEC"`, or a ModelSpec; its `search` is what is searched.
+        trials: how many trials there are in the end, with those of earlier calls with the same `out`.
+        out: the folder of the search, which a later call continues; without it nothing is kept.
+        fixed: settings that have other values than the default ones and are not searched.
+        epochs: the most epochs of a trial; by default as many as the model's learning rate is planned for, or 15.
+        device: "cpu", "cuda", or "auto": a GPU if there is one.
+        seed: of the search and of every training.
+        progress: where to report progress; by default a line for each trial, and a bar in a notebook.
+
+    Returns:
+        The best settings, and all trials.
+
+    Raises:
+        InputError: if the model has nothing to tune, or a setting is not valid.
+        RunFailed: if no trial succeeded.
+
+    Example::
+
+        tuned = posrec.tune(data, "posrec", trials=30, out="tuning")
+        rec = posrec.fit(data, "posrec", **tuned.settings)
     """
-    optuna = import_optuna()
-    progress = progress or SilentProgress()
-    spec, where = searchable_spec(model), choose_device(device)
-    fixed = dict(fixed or {})
-    space = {name: values for name, values in SEARCH[model].items() if name not in fixed}
-    if not space:
-        raise InputError(f"model {model} has nothing to tune" + (" except what --set fixes" if fixed else ""))
-    usual = asdict(spec.config()) | asdict(Settings(**spec.settings))
+    optuna, progress = import_optuna(), progress or default_progress()
+    spec, where = find_spec(model), choose_device(device)
+    fixed = with_own_encoding(dict(fixed or {}))
+    space, usual = space_to_search(spec, short_name(model), fixed)
     configs = split_settings(fixed, spec.config(), Settings(**spec.settings))  # refuses bad settings before any work
     configs[1].check()
-    epochs = most_epochs(spec, fixed, epochs)
-    out.mkdir(parents=True, exist_ok=True)
-    study = optuna.create_study(
-        storage=f"sqlite:///{(out / STUDY).absolute()}",
-        study_name=f"{model} {data.fingerprint} epochs={epochs} {sorted(fixed.items())}",
-        direction="maximize",
-        load_if_exists=True,
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTING, n_warmup_steps=1),
-    )
-    before = len(finished(study))
-    study.sampler = optuna.samplers.TPESampler(seed=seed + before)  # a resumed search must not repeat its draws
-    if before == 0:
-        study.enqueue_trial({name: usual[name] for name in space}, skip_if_exists=True)
-    elif before < trials:
-        progress.message(f"continuing after {before} trials in {out / STUDY}")
+    epochs, metric = most_epochs(spec, fixed, epochs), configs[1].choose_by
+    with nullcontext(out) if out is not None else tempfile.TemporaryDirectory(prefix="posrec-") as opened:
+        folder = Path(opened)
+        folder.mkdir(parents=True, exist_ok=True)
+        study = optuna.create_study(
+            storage=f"sqlite:///{(folder / STUDY).absolute()}",
+            study_name=f"{model_name(model)} {data.fingerprint} epochs={epochs} {sorted(fixed.items())}",
+            direction="maximize",
+            load_if_exists=True,
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTING, n_warmup_steps=1),
+        )
+        before = len(finished(study))
+        study.sampler = optuna.samplers.TPESampler(seed=seed + before)  # a resumed search must not repeat its draws
+        if before == 0 and all(usual[name] in values for name, values in space.items()):
+            study.enqueue_trial({name: usual[name] for name in space}, skip_if_exists=True)
+        elif 0 < before < trials:
+            progress.message(f"continuing after {before} trials in {folder / STUDY}")
 
-    def objective(trial: Any) -> float:
-        settings = {**fixed, **{name: suggest(trial, name, values) for name, values in space.items()}}
-        progress.update("Trials", len(finished(study)), trials, ", ".join(f"{k}={v}" for k, v in trial.params.items()))
-        reporting = TrialProgress(trial, optuna, progress, configs[1].choose_by)
-        return validation_value(spec, data, {**settings, "seed": seed}, epochs, where, reporting)
+        def objective(trial: Any) -> float:
+            settings = {**fixed, **{name: suggest(trial, name, values) for name, values in space.items()}}
+            progress.update("Trials", len(finished(study)), trials, in_words(trial.params))
+            reporting = TrialProgress(trial, optuna, progress, metric)
+            return validation_value(spec, data, {**settings, "seed": seed}, epochs, where, reporting)
 
-    for _ in range(trials - before):
-        study.optimize(objective, n_trials=1, catch=(RunFailed, torch.OutOfMemoryError))
-        progress.update("Trials", len(finished(study)), trials)
-    metric = configs[1].choose_by
-    tuned = best_settings(study, optuna, space, usual, metric)
-    all_trials = [{"settings": one.params, "state": one.state.name.lower(), metric: one.value}
-                   for one in finished(study)]  # fmt: skip
-    write_json(out / SUMMARY, {"model": model, "dataset": data.fingerprint, "fixed": fixed, **asdict(tuned),
-                               "all": all_trials})  # fmt: skip
+        for _ in range(trials - before):
+            study.optimize(objective, n_trials=1, catch=(RunFailed, torch.OutOfMemoryError))
+            done = finished(study)
+            progress.update("Trials", len(done), trials)
+            progress.message(f"trial {len(done)} of {trials}: {outcome(done[-1], metric)}; {in_words(done[-1].params)}")
+        tuned = best_settings(study, optuna, space, usual, metric)
+        figures = asdict(tuned)
+        figures["all"] = figures.pop("history")
+        write_json(
+            folder / SUMMARY,
+            {"model": model_name(model), "dataset": data.fingerprint, "fixed": fixed, **figures},
+        )
     return tuned
+
+
+def space_to_search(spec: ModelSpec, name: str, fixed: Mapping[str, Any]) -> tuple[SearchSpace, dict[str, Any]]:
+    """The search space without the fixed settings, and the default of every setting."""
+    if "protocol" in fixed:
+        raise InputError("protocol can't be fixed: every trial trains with early stopping on validation")
+    usual = asdict(Settings(**spec.settings)) | asdict(spec.config())  # a name in both is the model's setting
+    space = {setting: values for setting, values in spec.search_space.items() if setting not in fixed}
+    if not space:
+        hint = " except what --set fixes" if fixed else "; a spec of your own names what to search: ModelSpec(search=)"
+        raise InputError(f"model {name} has nothing to tune{hint}")
+    if unknown := sorted(space.keys() - usual.keys()):
+        raise InputError(f"the search space of model {name} has settings that do not exist: {', '.join(unknown)}")
+    return space, usual
 
 
 def validation_value(
@@ -194,7 +218,19 @@ def finished(study: Any) -> list[Any]:
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
 
 
-def best_settings(study: Any, optuna: Any, space: Mapping[str, Any], usual: Mapping[str, Any], metric: str) -> Tuned:
+def outcome(trial: Any, metric: str) -> str:
+    """How a trial ended."""
+    state: str = trial.state.name.lower()
+    value = "" if trial.value is None else f"{metric} {100 * trial.value:.2f}"
+    return value if state == "complete" else f"stopped early at {value}" if state == "pruned" else "failed"
+
+
+def in_words(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={f'{value:.3g}' if isinstance(value, float) else value}"
+                     for name, value in settings.items())  # fmt: skip
+
+
+def best_settings(study: Any, optuna: Any, space: SearchSpace, usual: Mapping[str, Any], metric: str) -> Tuned:
     states = [trial.state for trial in finished(study)]
     of = optuna.trial.TrialState
     if of.COMPLETE not in states:
@@ -204,7 +240,8 @@ def best_settings(study: Any, optuna: Any, space: Mapping[str, Any], usual: Mapp
     whole = [trial for trial in finished(study) if trial.state == of.COMPLETE]
     as_usual = [one.value for one in whole if all(usual[name] == value for name, value in one.params.items())]
     counts = (len(states), states.count(of.PRUNED), states.count(of.FAIL))
-    return Tuned(settings, best.value, metric, as_usual[0] if as_usual else None, *counts)
+    history = [{"settings": one.params, "state": one.state.name.lower(), metric: one.value} for one in finished(study)]
+    return Tuned(settings, best.value, metric, as_usual[0] if as_usual else None, *counts, history)
 
 
 def rounded(value: Any, values: Range | Choices) -> Any:
@@ -219,19 +256,13 @@ def most_epochs(spec: ModelSpec, fixed: Mapping[str, Any], epochs: int | None) -
 
 def train_command(folder: Path, model: str, tuned: Tuned, fixed: Mapping[str, Any], epochs: int | None = None) -> str:
     """The command that trains with the settings found."""
-    spec, protocol = MODELS[model], ""
+    spec, protocol = find_spec(model), []
     if spec.is_trained:
         name = "refit" if Settings(**spec.settings).protocol == "refit" else "early-stop"
-        protocol = f" --protocol {name} --epochs {most_epochs(spec, fixed, epochs)}"
+        protocol = ["--protocol", name, "--epochs", str(most_epochs(spec, fixed, epochs))]
     settings = {name: value for name, value in {**fixed, **tuned.settings}.items() if name != "epochs"}
-    chosen = "".join(f" --set {name}={value}" for name, value in settings.items())
-    return f"posrec train {folder} --model {model} --out runs/tuned{protocol}{chosen}"
-
-
-def searchable_spec(model: str) -> ModelSpec:
-    if model not in SEARCH:
-        raise InputError(f"model {model!r} has no search space; choose one of {', '.join(SEARCH)}")
-    return MODELS[model]
+    chosen = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    return shlex.join(["posrec", "train", str(folder), "--model", model, "--out", "runs/tuned", *protocol, *chosen])
 
 
 def import_optuna() -> Any:

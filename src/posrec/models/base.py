@@ -9,10 +9,12 @@ Both are built as `Model(items, config)`. Items are numbered 1..items; any other
 the model. The model reads the latest `config.max_length` clicks of a session.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from posrec.encodings.own import OwnEncoding
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
 from posrec.nn.item_table import ItemTable
@@ -117,6 +119,13 @@ class SessionModel(Model):
         sessions, table, own = self.encode(batch)
         assert own is not None
         return own.log_chances_of_all(sessions @ table[: self.items].T)
+
+    def modules_to_initialize(self) -> Iterator[nn.Module]:
+        """The modules whose weights the model draws: all but layer norms, which start as the identity, and an encoding
+        of the user's own, which starts with the weights that it has."""
+        own = self.encoding if isinstance(getattr(self.config, "encoding", None), OwnEncoding) else None
+        kept = set(own.modules()) if isinstance(own, nn.Module) else set()
+        return (one for one in self.modules() if one not in kept and not isinstance(one, nn.LayerNorm))
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph | None:
         """The session graphs of a batch, if the model reads graphs.

@@ -1,17 +1,12 @@
-"""Look up models by name: those of the registry, and users' own as `my_model.py:MY_SPEC` or `package.module:MY_SPEC`.
+"""Look up models and encodings: those of the package by name, and users' own by name (own_code.py) or as objects."""
 
-Loading a user's own model runs the code in that file. So only a name that the caller gives is ever loaded, never the
-name in a run's config.json: opening a folder from an unknown source must not run code.
-"""
+from typing import Any
 
-import sys
-import traceback
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-from types import ModuleType
+from torch import nn
 
+from posrec.encodings.own import OwnEncoding
 from posrec.errors import InputError
+from posrec.models.own_code import is_own, load_named, resolved
 from posrec.models.registry import MODELS, ModelSpec
 
 
@@ -35,42 +30,48 @@ def model_name(model: str | ModelSpec) -> str:
     return known[0] if known else f"{model.config.__module__}.{model.config.__qualname__}"
 
 
-def is_own(name: str) -> bool:
-    """Whether a name is that of a user's own model, FILE.py:SPEC or MODULE:SPEC, not of an entry of the registry."""
-    return ":" in name
-
-
-def resolved(name: str) -> str:
-    """The same name with an absolute path, so that it is valid in any working directory."""
-    source, _, variable = name.rpartition(":")
-    return f"{Path(source).resolve()}:{variable}" if source.endswith(".py") else name
+def short_name(model: str | ModelSpec) -> str:
+    """What tables call a model: my_model.py:MINE is called MINE, and a spec that has no name by its class."""
+    if isinstance(model, str):
+        return model.rpartition(":")[2]
+    name = model_name(model)
+    return name if name in MODELS else model.model.__name__
 
 
 def load_spec(name: str) -> ModelSpec:
-    """The ModelSpec called `name`; imports the file or module that defines it, which runs its code."""
-    source, _, variable = resolved(name).rpartition(":")
-    if source.endswith(".py") and not Path(source).is_file():
-        raise InputError(f"--model {name}: there is no file {source}")
-    try:
-        module = import_file(Path(source)) if source.endswith(".py") else import_module(source)
-    except Exception as error:  # the user's own code may raise anything
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        problem = f"{type(error).__name__}: {error} ({at.filename}, line {at.lineno})"
-        raise InputError(f"--model {name} can't be loaded: {problem}") from error
-    spec = getattr(module, variable, None)
+    """The ModelSpec called `name`, which runs the code that defines it."""
+    spec = load_named(name, "--model")
     if not isinstance(spec, ModelSpec):
         found = "is missing" if spec is None else f"is a {type(spec).__name__}"
+        variable = name.rpartition(":")[2]
         raise InputError(f"--model {name}: {variable!r} {found} there; it must be a posrec.ModelSpec")
     return spec
 
 
-def import_file(file: Path) -> ModuleType:
-    """Import a file under a name of its own, so that it may have the same name as an installed module."""
-    name = f"posrec_own_{file.stem}"
-    found = spec_from_file_location(name, file)
-    assert found is not None
-    assert found.loader is not None
-    module = module_from_spec(found)
-    sys.modules[name] = module  # dataclasses look up their module there
-    found.loader.exec_module(module)
-    return module
+def find_encoding(encoding: Any) -> Any:
+    """An encoding of a user's own as an OwnEncoding, which a model's config holds like a name; names stay as they are.
+
+    Args:
+        encoding: a name of `posrec encodings`; `"my_encoding.py:NAME"` or `"module:NAME"`; a function, a module or a
+            module class.
+    """
+    if isinstance(encoding, OwnEncoding) or (isinstance(encoding, str) and not is_own(encoding)):
+        return encoding
+    if isinstance(encoding, str):
+        scheme = load_named(encoding, "encoding")
+        if not callable(scheme):
+            found = "is missing" if scheme is None else f"is a {type(scheme).__name__}"
+            variable = encoding.rpartition(":")[2]
+            raise InputError(
+                f"encoding {encoding}: {variable!r} {found} there; it must be a function, a module or a module class"
+            )
+        return OwnEncoding.of(resolved(encoding), scheme)
+    if not callable(encoding):
+        return encoding  # a setting of another kind, of a user's own model
+    named = type(encoding) if isinstance(encoding, nn.Module) or not hasattr(encoding, "__qualname__") else encoding
+    return OwnEncoding.of(f"{named.__module__}:{named.__qualname__}", encoding)
+
+
+def with_own_encoding(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a model with `find_encoding` of the setting `encoding`, if it is given."""
+    return {name: find_encoding(value) if name == "encoding" else value for name, value in settings.items()}

@@ -66,13 +66,12 @@ class PosRec(SessionModel):
     def reset_parameters(self) -> None:
         """Draw the weights as the setting `initialization` says; layer norms start as the identity."""
         bound = 1 / math.sqrt(self.config.d)
-        for module in self.modules():
-            if not isinstance(module, nn.LayerNorm):
-                for parameter in module.parameters(recurse=False):
-                    if self.config.initialization == "normal":
-                        nn.init.normal_(parameter, std=0.1)
-                    else:
-                        nn.init.uniform_(parameter, -bound, bound)
+        for module in self.modules_to_initialize():
+            for parameter in module.parameters(recurse=False):
+                if self.config.initialization == "normal":
+                    nn.init.normal_(parameter, std=0.1)
+                else:
+                    nn.init.uniform_(parameter, -bound, bound)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
         return message_graph(batch, self.config.anchors, self.config.normalize)

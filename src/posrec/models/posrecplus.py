@@ -91,10 +91,9 @@ class PosRecPlus(SessionModel):
         self.repeat = RepeatPart(d, config.repeat_width, config.max_length) if config.repeat else None
         self.item_dropout, self.repeat_dropout = nn.Dropout(config.item_dropout), nn.Dropout(config.repeat_dropout)
         bound = 1 / math.sqrt(d)
-        for module in self.modules():
-            if not isinstance(module, nn.LayerNorm):
-                for parameter in module.parameters(recurse=False):
-                    nn.init.uniform_(parameter, -bound, bound)
+        for module in self.modules_to_initialize():
+            for parameter in module.parameters(recurse=False):
+                nn.init.uniform_(parameter, -bound, bound)
         if self.trends is not None:
             nn.init.zeros_(self.trends.weights)
 

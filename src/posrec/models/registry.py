@@ -1,7 +1,7 @@
 """ModelSpec, and the registry: every model of the package by name."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from posrec.errors import InputError
@@ -18,6 +18,7 @@ from posrec.models.pop import Pop, PopConfig
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.models.sasrec import SASRec, SASRecConfig
+from posrec.models.search_space import SEARCH, TRAINING, SearchSpace
 from posrec.models.spop import SPop, SPopConfig
 from posrec.models.srgnn import SRGNN, SRGNNConfig
 from posrec.models.stamp import STAMP, STAMPConfig
@@ -34,6 +35,8 @@ class ModelSpec:
         config: the dataclass of its settings; it has a field `max_length`, and every field has a default.
         about: one line for `posrec models`.
         settings: settings of training, where the model's own defaults differ from those of `posrec train`.
+        search: what `posrec tune` searches: settings of the model or of its training, with a tuple of values or a
+            `posrec.Range` for each. By default learning rate, batch size and l2 of a trained model.
 
     >>> ModelSpec(Pop, PopConfig, "the most clicked items").is_trained
     False
@@ -43,6 +46,14 @@ class ModelSpec:
     config: type
     about: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    search: SearchSpace | None = None
+
+    @property
+    def search_space(self) -> SearchSpace:
+        """What `posrec tune` searches; empty if there is nothing to tune."""
+        if self.search is not None:
+            return self.search
+        return TRAINING if self.is_trained else {}
 
     @property
     def is_trained(self) -> bool:
@@ -70,7 +81,7 @@ PLUS = {
     "warmup": 0.05, "recency": 1.0, "l2": 0.0, "choose_by": "ndcg@20", "patience": 6,
 }  # fmt: skip
 
-MODELS: dict[str, ModelSpec] = {
+SPECS: dict[str, ModelSpec] = {
     "posrec": ModelSpec(PosRec, PosRecConfig, "graph, anchors, Transformer, dual positional encoding"),
     "posrec-plus": ModelSpec(PosRecPlus, PosRecPlusConfig, "posrec, smoothed items, repeats; the best one", PLUS),
     "pop": ModelSpec(Pop, PopConfig, "the most clicked items, the same for every session"),
@@ -89,3 +100,4 @@ MODELS: dict[str, ModelSpec] = {
     "stan": ModelSpec(STAN, STANConfig, "nearest sessions; late clicks, recent sessions and near items weigh more"),
     "coclick": ModelSpec(CoClick, CoClickConfig, "items clicked near the session's, and its own"),
 }
+MODELS = {name: replace(spec, search=SEARCH.get(name)) for name, spec in SPECS.items()}

@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 import torch
 from torch import Tensor
 
+from posrec.encodings.own import OwnEncoding
 from posrec.errors import InputError
 from posrec.models.base import CountingModel, Model
 from posrec.models.registry import ModelSpec
@@ -36,10 +37,10 @@ def restore_model(spec: ModelSpec, items: int, settings: Mapping[str, Any], tens
     """
     known = {name: settings[name] for name in get_type_hints(spec.config) if name in settings}
     for name, value in known.items():
-        check_type(name, value, get_type_hints(spec.config)[name])
-    if known.get("layers", 0) > len(
-        tensors
-    ):  # each has weights; to build a billion of them takes forever on any device
+        if not isinstance(value, OwnEncoding):  # that is the caller's, not from the file
+            check_type(name, value, get_type_hints(spec.config)[name])
+    # Each layer has weights; to build a billion of them takes forever on any device.
+    if known.get("layers", 0) > len(tensors):
         raise WrongWeights(f"it holds {len(tensors)} tensors, too few for {known['layers']} layers")
     try:
         config = spec.config(**known)

@@ -84,10 +84,9 @@ class SASRec(SessionModel):
     def reset_parameters(self) -> None:
         """Uniform in +-1/sqrt(d), as is usual; layer norms start as the identity."""
         bound = 1 / math.sqrt(self.config.d)
-        for module in self.modules():
-            if not isinstance(module, nn.LayerNorm):
-                for parameter in module.parameters(recurse=False):
-                    nn.init.uniform_(parameter, -bound, bound)
+        for module in self.modules_to_initialize():
+            for parameter in module.parameters(recurse=False):
+                nn.init.uniform_(parameter, -bound, bound)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """The last click's F [B, d] and the item table, whose first n rows are the items."""

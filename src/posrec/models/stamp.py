@@ -53,9 +53,10 @@ class STAMP(SessionModel):
     def reset_parameters(self) -> None:
         """Normal; a learned encoding has the same standard deviation as the item vectors. Biases are zero."""
         nn.init.normal_(self.embedding.weight, std=self.config.item_spread)
-        for parameter in self.encoding.parameters():
-            nn.init.normal_(parameter, std=self.config.item_spread)
-        for module in self.modules():
+        for module in self.modules_to_initialize():
+            if module is self.encoding:
+                for parameter in module.parameters():
+                    nn.init.normal_(parameter, std=self.config.item_spread)
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=self.config.weight_spread)
                 if module.bias is not None:

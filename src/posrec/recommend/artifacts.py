@@ -3,13 +3,14 @@
 There are two: the network as an ONNX file, and a faiss index of the items where they are very many. Building them takes
 a quarter of a minute or more, and a server must start at once, so a process in the background builds them:
 
-    python -m posrec.recommend.artifacts RUN CACHE
+    python -m posrec.recommend.artifacts RUN CACHE CODE
 
-where CACHE is an ArtifactCache as JSON. A file's name contains a hash of the weights, settings and versions that it was
-built from, so an outdated file is never used.
+where CACHE is an ArtifactCache and CODE an OwnCode as JSON. A file's name contains a hash of the weights, settings,
+versions and code of the user's own that it was built from, so an outdated file is never used.
 """
 
 import hashlib
+import inspect
 import signal
 import subprocess
 import sys
@@ -23,9 +24,11 @@ import torch
 
 import posrec
 from posrec.device import choose_device
+from posrec.encodings.own import OwnEncoding
 from posrec.errors import InputError, RunFailed
 from posrec.io import RUN, WEIGHTS, scratch_folder, whole_file
 from posrec.models.base import SessionModel
+from posrec.models.own_code import OwnCode
 from posrec.recommend.faiss_search import item_table, read_index, write_index
 from posrec.recommend.index_settings import IndexSettings
 from posrec.recommend.onnx_export import export_onnx
@@ -131,11 +134,12 @@ class ArtifactCache:
     def build_index(self, run: Run, path: Path) -> None:
         write_index(run, path, self.index, overwrite=True)
 
-    def build_in_background(self, run: Path) -> subprocess.Popen[bytes]:
+    def build_in_background(self, run: Path, code: OwnCode) -> subprocess.Popen[bytes]:
         """Start a process that builds at low priority. After it has ended, `failure` tells why a file is missing."""
         # A file and not a pipe: nobody reads while the process runs, and a full pipe would block it.
         errors = tempfile.TemporaryFile()  # noqa: SIM115
-        line = [sys.executable, "-m", "posrec.recommend.artifacts", str(run), msgspec.json.encode(self).decode()]
+        settings = [msgspec.json.encode(one).decode() for one in (self, code)]
+        line = [sys.executable, "-m", "posrec.recommend.artifacts", str(run), *settings]
         process = subprocess.Popen(["nice", "-n", "5", *line], stdout=subprocess.DEVNULL, stderr=errors)
         process.stderr = errors
         return process
@@ -150,16 +154,29 @@ def failure(build: subprocess.Popen[bytes]) -> str:
 
 
 def digest(run: Run) -> str:
-    """Of the files that were loaded, not of those that are in the folder by now."""
+    """Of the files that were loaded, not of those that are in the folder by now, and of the user's own code."""
     found = hashlib.sha256(f"{posrec.__version__} {torch.__version__}".encode())
     for name in (RUN, WEIGHTS):
         found.update(bytes.fromhex(run.sha256[name]))
+    for path in own_files(run):
+        found.update(hashlib.sha256(path.read_bytes()).digest())
     return found.hexdigest()[:32]
+
+
+def own_files(run: Run) -> list[Path]:
+    """The files with the code of the user's own that the run's model is built from."""
+    encoding = getattr(run.model.config, "encoding", None)
+    scheme = encoding.scheme if isinstance(encoding, OwnEncoding) else None
+    parts = [type(run.model), type(scheme) if isinstance(scheme, torch.nn.Module) else scheme]
+    own = [one for one in parts if one is not None and not one.__module__.startswith("posrec.")]
+    return [Path(file) for one in own if (file := inspect.getsourcefile(one)) is not None]
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # exit normally, so that unfinished files are removed
     try:
-        msgspec.json.decode(sys.argv[2], type=ArtifactCache).build(load_run(Path(sys.argv[1])))
+        code = msgspec.json.decode(sys.argv[3], type=OwnCode)
+        run = load_run(Path(sys.argv[1]), code.model, code.encoding)
+        msgspec.json.decode(sys.argv[2], type=ArtifactCache).build(run)
     except (InputError, RunFailed, OSError) as error:
         sys.exit(str(error))

@@ -99,7 +99,8 @@ def build(table: Floats, sessions: Floats, settings: IndexSettings) -> tuple[Any
         raise InputError(f"lists={lists} must be at most {n}, the number of items")
     index = faiss.index_factory(d, f"IVF{lists},PQ{d}x4fs", faiss.METRIC_INNER_PRODUCT)
     index.cp.max_points_per_centroid, index.cp.niter = POINTS, 10
-    index.cp.min_points_per_centroid = 1  # faiss warns below; small catalogues are fine
+    for clustering in (index.cp, index.pq.cp):
+        clustering.min_points_per_centroid = 1  # faiss warns below; small catalogues are fine
     index.train(table)
     index.add(table)
     search, exact = FaissSearch(table, index), exact_best(table, sessions)

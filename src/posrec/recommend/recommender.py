@@ -1,9 +1,5 @@
 """Recommender: raw item ids in, raw item ids out, for any model.
 
-    rec = Recommender.load("runs/tonight")
-    rec.recommend(["sku-1", "sku-7"], k=10)
-    rec.explain(["sku-1", "sku-7"], "sku-9")
-
 Items that the model does not know are skipped and named in the result. A session without a known item gets the most
 clicked items, and the result says so.
 """
@@ -18,6 +14,7 @@ from torch import Tensor
 from posrec.device import choose_device
 from posrec.errors import InputError
 from posrec.models.base import Model, SessionModel
+from posrec.models.registry import ModelSpec
 from posrec.recommend.explain import break_down
 from posrec.recommend.ranker import Candidates, Query, Ranker, Ranking
 from posrec.recommend.results import Explanation, Recommendation, Recommendations
@@ -61,22 +58,28 @@ class Recommender:
         longest = self.model.config.max_length
         self.ranker = Ranker(scorer or self.model, longest, self.items, self.popularity, self.device, search)
 
+    def __repr__(self) -> str:
+        return f"Recommender({self.run.config['model']}, {self.items:,} items, {self.device})"
+
     @classmethod
-    def load(cls, run: str | Path, device: str = "auto") -> "Recommender":
+    def load(
+        cls, run: str | Path, device: str = "auto", spec: str | ModelSpec | None = None, encoding: Any = None
+    ) -> "Recommender":
         """Open a run folder.
 
         Args:
             run: A folder written by `posrec train`, `posrec compare` or `Recommender.save`.
             device: "auto" (a GPU where there is one), "cpu" or "cuda".
+            spec: For a run of a model of your own: its ModelSpec, or its name such as `"my_model.py:MY_SPEC"`.
+            encoding: Likewise for an encoding of your own: `"my_encoding.py:nearness"`, or the encoding itself. Names
+                in the run folder are never used, so no unknown code is run.
 
         Returns:
             A recommender with the run's model.
 
-        Example::
-
-            rec = Recommender.load("runs/tonight", device="cpu")
+        Example: `rec = Recommender.load("runs/tonight", device="cpu")`
         """
-        return cls(load_run(run), device)
+        return cls(load_run(run, spec, encoding), device)
 
     def save(self, folder: str | Path, overwrite: bool = False) -> None:
         """Write a run folder that `load` and every command can read. It is written whole or not at all.
@@ -85,10 +88,7 @@ class Recommender:
             folder: The folder to write.
             overwrite: Replace a run folder that exists. Any other folder is never replaced.
 
-        Example::
-
-            rec = posrec.fit(data, model="posrec")
-            rec.save("runs/tonight")
+        Example: `posrec.fit(data, model="posrec").save("runs/tonight")`
         """
         self.run = save_run(self.run, Path(folder), overwrite)
 

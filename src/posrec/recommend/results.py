@@ -5,7 +5,12 @@ The server sends `Recommendations` as they are. How an `Explanation` is sent is 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from posrec.wording import plural
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 # Not frozen like the others: freezing makes it four times slower to create, and the server creates 20 per request.
@@ -27,7 +32,7 @@ class Recommendation:
     title: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Recommendations:
     """The best items for one session, the best first. It can be used like a list of `Recommendation`.
 
@@ -54,6 +59,19 @@ class Recommendations:
 
     def __getitem__(self, place: int) -> Recommendation:
         return self.items[place]
+
+    def __repr__(self) -> str:
+        shown = [f"{one.item} {one.score:.4g}" for one in self.items[:3]] + ["..."] * (len(self) > 3)
+        notes = [f"{len(self.unknown)} unknown"] * bool(self.unknown) + ["popular"] * self.popular
+        return f"Recommendations({'; '.join([plural(len(self), 'item') + ': ' + ', '.join(shown), *notes])})"
+
+    def to_frame(self) -> "pl.DataFrame":
+        """A row for each item, the best first: rank, item, score and title."""
+        import polars as pl
+
+        rows = [(rank, one.item, one.score, one.title) for rank, one in enumerate(self.items, start=1)]
+        schema = {"rank": pl.Int64, "item": pl.String, "score": pl.Float64, "title": pl.String}
+        return pl.DataFrame(rows, schema=schema, orient="row")
 
     def as_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists, for `json.dumps`."""

@@ -18,6 +18,7 @@ from litestar.params import Body, Parameter
 import posrec
 from posrec.device import choose_device
 from posrec.errors import InputError
+from posrec.models.lookup import short_name
 from posrec.recommend.artifacts import ArtifactCache
 from posrec.recommend.ranker import Query, Ranking
 from posrec.recommend.recommender import Recommender
@@ -80,7 +81,7 @@ class Service:
             if choose_device(settings.device).type == "cpu"
             else None
         )
-        self.reloader = RunReloader(Path(settings.run), settings.device, cache, self.metrics)
+        self.reloader = RunReloader(Path(settings.run), settings.device, cache, self.metrics, settings.code)
         self.store: SessionStore | None = None
         if settings.session_store:
             self.store = SessionStore(settings.session_store, on_error=lambda: self.metrics.count("store_errors"))
@@ -198,8 +199,8 @@ def routes(service: Service) -> list[Any]:
         recommender = service.loaded().recommender
         opened, ranker = recommender.run, recommender.ranker
         return RunAnswer(
-            opened.config["model"], ranker.items, ranker.max_length, opened.metrics, opened.config.get("training", {}),
-            ranker.search_kind, ranker.recall, recommender.model.has_own_items,
+            short_name(opened.config["model"]), ranker.items, ranker.max_length, opened.metrics,
+            opened.config.get("training", {}), ranker.search_kind, ranker.recall, recommender.model.has_own_items,
         )  # fmt: skip
 
     @post("/v1/sessions/{session_id:str}/click", status_code=200, responses=ERROR_RESPONSES_WITH_404,

@@ -15,6 +15,7 @@ from pathlib import Path
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.errors import NotInstalled
 from posrec.io import RUN, STATE, WEIGHTS
+from posrec.models.own_code import OwnCode
 from posrec.recommend.artifacts import NO_ARTIFACTS, ArtifactCache, Artifacts, failure
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.trial import try_out
@@ -35,10 +36,17 @@ class LoadedRun:
 
 
 class RunReloader:
-    """Without a `cache` no artifacts are built or used: torch computes, with an exact search on a CPU."""
+    """Without a `cache` no artifacts are built or used: torch computes, with an exact search on a CPU.
 
-    def __init__(self, run: Path, device: str, cache: ArtifactCache | None, metrics: Metrics) -> None:
+    `code` is what the command line named for a run of the user's own model or encoding. It is loaded again with every
+    new run.
+    """
+
+    def __init__(
+        self, run: Path, device: str, cache: ArtifactCache | None, metrics: Metrics, code: OwnCode | None = None
+    ) -> None:
         self.run, self.device, self.cache, self.metrics = run, device, cache, metrics
+        self.code = code or OwnCode()
         self.current: LoadedRun | None = None
         self.stamp: Stamp | None = None  # of the run that is served, or of the one that could not be loaded
         self.problem: str | None = None
@@ -47,14 +55,14 @@ class RunReloader:
 
     def load(self) -> LoadedRun:
         """Load the run as it is on disk now, and try it once; raises whatever is wrong with it."""
-        run = load_run(self.run)
+        run = load_run(self.run, self.code.model, self.code.encoding)
         wanted = self.cache.wanted(run) if self.cache is not None else NO_ARTIFACTS
         recommender, used, unusable = self.open_with_usable_artifacts(run, wanted.existing())
         # This worker does not build an unusable artifact again: if the new one were unusable too, it would never end.
         wanted = wanted.minus(unusable)
         self.wanted, self.used = wanted, used
         if self.cache is not None and used != wanted and self.build is None:
-            self.build = self.cache.build_in_background(self.run)
+            self.build = self.cache.build_in_background(self.run, self.code)
         return LoadedRun(recommender, ItemSearch(recommender))
 
     def open_with_usable_artifacts(self, run: Run, existing: Artifacts) -> tuple[Recommender, Artifacts, Artifacts]:

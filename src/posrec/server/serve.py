@@ -33,6 +33,7 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
 
     hide([settings.api_key, password_in(settings.session_store)])
     require_folder(Path(settings.run), RUN)
+    settings.code.check()
     if settings.session_store is not None:
         SessionStore(settings.session_store)
     settings = msgspec.structs.replace(

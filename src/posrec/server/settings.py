@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from posrec.models.own_code import OwnCode
 from posrec.recommend.index_settings import IndexSettings
 from posrec.server.schemas import MOST_CLICKS
 
@@ -32,6 +33,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     onnx: bool = True  # compute with ONNX Runtime where the model can be exported
     index: IndexSettings = IndexSettings()
     cache: str = ""  # the folder for exported models and indexes
+    code: OwnCode = OwnCode()  # for a run of the user's own model or encoding
     workers: int = 1
     shared: str = ""  # the folder for the files that several workers share
 

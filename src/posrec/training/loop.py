@@ -103,9 +103,13 @@ def train(
         longest = model.config.max_length
         runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, longest, weights)
         while state.epoch < (stop_after or settings.epochs) and state.epochs_without_gain < settings.patience:
-            train_epoch(runner, state, settings, checkpoint, progress, signals, log)
+            seconds = train_epoch(runner, state, settings, checkpoint, progress, signals, log)
+            name = f"epoch {state.epoch} of {stop_after or settings.epochs}"
+            line = f"{name}: loss {state.losses[-1]:.3f}, {seconds:.1f} s"
             if settings.protocol == "early-stop":
-                keep_if_best(model, data, state, settings.choose_by, run, device, progress, log)
+                found = keep_if_best(model, data, state, settings.choose_by, run, device, progress, log)
+                line += f", {settings.choose_by} {100 * found:.2f} on validation"
+            progress.message(line)
             checkpoint()
     if settings.protocol == "paper":
         save_tensors(run / WEIGHTS, model.saved_weights(), {})
@@ -120,8 +124,8 @@ def train_epoch(
     progress: Progress,
     signals: StopSignals,
     log: Log,
-) -> None:
-    """Train for one epoch, or for the rest of it after a resume; `checkpoint` saves a checkpoint."""
+) -> float:
+    """Train for one epoch, or for the rest of it after a resume; `checkpoint` saves a checkpoint. Returns seconds."""
     order = runner.shuffle(state.epoch)
     began = last_read = saved = time.monotonic()
     first_step, unread = state.step, []
@@ -151,6 +155,7 @@ def train_epoch(
     state.epoch, state.step, state.loss_so_far = state.epoch + 1, 0, 0.0
     log.epoch(state.epoch, loss=state.losses[-1], learning_rate=rate, seconds=round(seconds, 3),
               samples_per_second=round((order.steps - first_step) * settings.batch_size / seconds))  # fmt: skip
+    return seconds
 
 
 def read_losses(unread: list[Tensor], state: TrainingState) -> float:
@@ -176,8 +181,9 @@ def keep_if_best(
     device: torch.device,
     progress: Progress,
     log: Log,
-) -> None:
-    """Save this epoch's weights if they rank the validation sessions better than those of all epochs before."""
+) -> float:
+    """Save this epoch's weights if they rank the validation sessions better than those of all epochs before. Returns
+    the metric on validation."""
     metrics = evaluate_on(model, data, data.validation, device, progress).metrics
     if metrics[metric] > state.best:
         state.best, state.best_epoch, state.epochs_without_gain = metrics[metric], state.epoch, 0
@@ -185,8 +191,8 @@ def keep_if_best(
     else:
         state.epochs_without_gain += 1
     log.epoch(state.epoch, validation=metrics)
-    progress.message(f"epoch {state.epoch}: {metric} {100 * metrics[metric]:.2f} on validation")
     progress.validated(state.epoch, metrics)
+    return metrics[metric]
 
 
 def evaluate_on(

@@ -18,6 +18,7 @@ from posrec.progress import Progress
 from posrec.training.log import LOG
 from posrec.training.loop import TrainingState, train
 from posrec.training.settings import Settings
+from posrec.wording import plural
 
 SELECTION = "selection"  # a folder inside the run, while the number of epochs is being chosen
 CHOSEN = "selection.json"
@@ -39,7 +40,7 @@ def train_refit(
         choose_epochs(build, data, settings, run, device, progress, resume, resumable)
     shutil.rmtree(run / SELECTION, ignore_errors=True)
     epochs = int(read_json(run / CHOSEN)["epochs"])
-    progress.message(f"training on all sessions for {epochs} {'epoch' if epochs == 1 else 'epochs'}")
+    progress.message(f"training on all sessions for {plural(epochs, 'epoch')}")
     torch.manual_seed(settings.seed)
     whole = replace(settings, protocol="paper")
     return train(build(), data, whole, run, device, progress, resume, track, resumable, stop_after=epochs)

@@ -9,6 +9,7 @@ from posrec.experiments.reproduce.jobs import duration_text
 from posrec.experiments.reproduce.paper import METRICS, TITLES, dataset_of
 from posrec.experiments.reproduce.results import Results, sample_count_warning
 from posrec.experiments.reproduce.tables import TESTED, Finding, Line, Table
+from posrec.wording import plural
 
 VERDICTS = {HELD: "Held", FAILED: "Did not hold", UNCLEAR: "Unclear"}
 
@@ -68,10 +69,6 @@ def introduction(results: Results) -> list[str]:
     return sentences + [
         sentence for name, data in results.datasets.items() if (sentence := sample_count_warning(name, data))
     ]
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def distance_to_paper(results: Results) -> list[str]:

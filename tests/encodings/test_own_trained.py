@@ -1,0 +1,175 @@
+"""Users' own encodings in training, and runs that have one: recorded, and opened only with the encoding named again."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tests.helpers import command
+
+import posrec
+from posrec.data.dataset import PreparedDataset
+from posrec.errors import InputError
+from posrec.fitting import fit_run
+from posrec.models.lookup import find_encoding
+from posrec.models.registry import MODELS
+from posrec.progress import SilentProgress
+
+QUICK = {"d": 16, "epochs": 1, "batch_size": 64, "max_length": 10, "protocol": "paper"}
+SETTINGS = [word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")]
+TRAIN = ("--model", "posrec", "--out", "run", "--device", "cpu", *SETTINGS)
+MINE = '''"""An encoding as a function of fixed width, and as a class of any width."""
+import torch
+from torch import nn
+
+
+def nearness(forward, backward, length):
+    both = torch.stack([1 / (1 + forward), 1 / (1 + backward)], dim=-1)
+    return both.repeat(1, 1, 8)  # d = 16
+
+
+class Nearness(nn.Module):
+    def __init__(self, d, max_length):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2, d))
+
+    def forward(self, forward, backward, length):
+        return torch.stack([1 / (1 + forward), 1 / (1 + backward)], dim=-1) @ self.weight
+
+
+def two_arguments(forward, backward):
+    return forward
+
+
+number = 5
+'''
+
+
+class Start(torch.nn.Module):
+    """A learned vector for the first click; starts at 7."""
+
+    def __init__(self, d: int, max_length: int) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(1, d)
+        torch.nn.init.constant_(self.linear.weight, 7.0)
+
+    def forward(self, forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+        first: torch.Tensor = self.linear((forward == 0).unsqueeze(-1).float())
+        return first
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["nearness", "Nearness"])
+def test_a_run_records_its_encoding_and_opens_only_with_it(small: PreparedDataset, here: Path, name: str) -> None:
+    done = command("train", small.path, *TRAIN, "--set", f"encoding=mine.py:{name}")
+    assert done.code == 0, done.err
+    assert json.loads((here / "run" / "config.json").read_text())["encoding"] == f"{here / 'mine.py'}:{name}"
+    (here / "mine.py").write_text(f"from pathlib import Path\nPath('ran').touch()\n{MINE}")
+    for words in (("evaluate", "run", small.path), ("recommend", "run", "i1")):
+        refused = command(*words)
+        assert refused.code == 2
+        assert f"{here / 'mine.py'}:{name}; if you trust that code, name it with --encoding" in refused.err
+    assert not (here / "ran").exists()
+    metrics = json.loads((here / "run" / "metrics.json").read_text())
+    again = command("evaluate", "run", small.path, "--encoding", f"mine.py:{name}", "--json")
+    assert json.loads(again.out) == pytest.approx(metrics)
+    shown = command("recommend", "run", "i1", "-k", 2, "--json", "--encoding", f"mine.py:{name}")
+    opened = posrec.Recommender.load("run", "cpu", encoding=f"mine.py:{name}")
+    assert [one["item"] for one in json.loads(shown.out)["items"]] == [one.item for one in opened.recommend(["i1"], 2)]
+
+
+def test_a_run_is_resumed_with_its_encoding_only(small: PreparedDataset, here: Path) -> None:
+    assert command("train", small.path, *TRAIN, "--set", "encoding=mine.py:Nearness").code == 0
+    assert command("train", small.path, *TRAIN, "--resume", "--set", "encoding=mine.py:Nearness").code == 0
+    other = command("train", small.path, *TRAIN, "--resume", "--set", "encoding=mine.py:nearness")
+    assert (other.code, "encoding was" in other.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "message"),
+    [
+        ("gone.py:nearness", "encoding gone.py:nearness: there is no file"),
+        ("mine.py:nothing", "'nothing' is missing there; it must be a function, a module or a module class"),
+        ("mine.py:number", "'number' is a int there"),
+        ("mine.py:two_arguments", "TypeError: two_arguments() takes 2 positional arguments but 3 were given"),
+        ("nearness", "encoding='nearness' is not known; choose one of: none spe"),
+    ],
+)
+def test_the_error_says_what_is_wrong(small: PreparedDataset, here: Path, encoding: str, message: str) -> None:
+    done = command("train", small.path, *TRAIN, "--set", f"encoding={encoding}")
+    assert (done.code, message in done.err) == (2, True), done.err
+    assert "Traceback" not in done.err
+    assert not (here / "run").exists()
+
+
+def test_a_wrong_width_is_reported_with_the_name(small: PreparedDataset, here: Path) -> None:
+    done = command("train", small.path, *TRAIN, "--set", "encoding=mine.py:nearness", "--set", "d=20")
+    assert done.code == 2
+    assert "mine.py:nearness: the encoding gave torch.float32 (1, 2, 16)" in done.err
+    assert "must give floats of (1, 2, 20)" in done.err
+
+
+def test_posrecs_own_encoding_needs_no_other(trained: Path) -> None:
+    with pytest.raises(InputError, match="has posrec's encoding ldpe, so it needs no other"):
+        posrec.load_run(trained, encoding=Start)
+
+
+@pytest.mark.parametrize("model", ["posrec", "posrec-plus", "stamp", "sasrec"])
+def test_the_weights_of_ones_own_encoding_are_kept(model: str) -> None:
+    """A model draws its own weights at the start, and leaves those of the user's encoding as they are."""
+    spec = MODELS[model]
+    built = spec.build(30, spec.config(d=16, encoding=find_encoding(Start)))
+    assert torch.equal(built.encoding.function.linear.weight, torch.full((16, 1), 7.0))
+    assert built.embedding.weight.abs().max() < 7
+
+
+def test_a_module_is_not_changed_by_training(small: PreparedDataset, tmp_path: Path) -> None:
+    """`refit` builds two models; both start with the weights that the module has."""
+    own = Start(16, 10)
+    before = {name: value.clone() for name, value in own.state_dict().items()}
+    settings = {**QUICK, "protocol": "refit"}
+    recommender = posrec.fit(small, "posrec", "cpu", SilentProgress(), encoding=own, **settings)
+    assert all(torch.equal(value, before[name]) for name, value in own.state_dict().items())
+    assert not torch.equal(recommender.model.encoding.function.linear.weight, own.linear.weight)
+    recommender.save(tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["encoding"] == f"{__name__}:Start"
+    opened = posrec.Recommender.load(tmp_path / "run", "cpu", encoding=Start)
+    assert opened.recommend(["i1"]) == recommender.recommend(["i1"])
+
+
+@pytest.mark.parametrize("model", ["posrec", "posrec-plus", "stamp", "sasrec"])
+def test_padding_does_not_make_the_loss_infinite(small: PreparedDataset, here: Path, model: str) -> None:
+    """1 / (1 + backward) would be 1 / 0 at the first place of padding."""
+    settings = {**QUICK, "encoding": "mine.py:Nearness"}
+    recommender = posrec.fit(small, model, "cpu", SilentProgress(), **settings)
+    assert recommender.model.encoding.function.weight.isfinite().all()
+
+
+def test_an_attention_bias_of_ones_own_is_used() -> None:
+    class Biased(Start):
+        def attention_bias(self, forward: torch.Tensor, backward: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+            return torch.full((1, 1, 2, 2), 3.0)
+
+    encoding = posrec.make_encoding(find_encoding(Biased), d=4, max_length=9)
+    positions = (torch.tensor([[0, 1]]), torch.tensor([[1, 0]]), torch.tensor([2]))
+    bias = posrec.attention_bias(encoding, *positions)
+    assert bias is not None
+    assert bias.unique().tolist() == [3.0]
+
+
+def test_a_search_with_ones_own_encoding(small: PreparedDataset, here: Path) -> None:
+    options = ("--trials", 1, "--epochs", 1, "--set", "d=16", "--set", "encoding=mine.py:Nearness")
+    done = command("tune", small.path, "--model", "stamp", "--out", "tuning", *options)
+    assert done.code == 0, done.err
+    assert "--set encoding=mine.py:Nearness" in done.out.splitlines()[-1]
+
+
+def test_a_model_without_an_encoding_refuses_one(small: PreparedDataset, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no setting 'encoding'"):
+        fit_run(small, "srgnn", tmp_path / "run", {**QUICK, "encoding": Start}, "cpu", progress=SilentProgress())

@@ -1,0 +1,51 @@
+"""What is printed for datasets, recommenders and results in Python, and results as frames."""
+
+from pathlib import Path
+
+import pytest
+
+import posrec
+from posrec.data.dataset import PreparedDataset
+from posrec.errors import InputError
+from posrec.progress import SilentProgress
+from posrec.recommend.results import Recommendation, Recommendations
+from tests.helpers import chain_shop
+
+
+def test_short_texts(small: PreparedDataset, trained: Path) -> None:
+    samples = f"{len(small.train):,} training samples, {len(small.test):,} test samples"
+    assert repr(small) == f"PreparedDataset({str(small.path)!r}: {samples}, 30 items)"
+    assert repr(small.train) == f"SessionDataset({small.train.sessions} sessions, {len(small.train):,} samples)"
+    assert repr(small.train.part(0, 1)).startswith("SessionDataset(1 session, ")
+    assert repr(small.vocabulary) == "Vocabulary(30 items)"
+    assert repr(posrec.Vocabulary(["a"], {"title": ["A"]})) == "Vocabulary(1 item with title)"
+    recommender = posrec.Recommender.load(trained, "cpu")
+    assert repr(recommender) == "Recommender(posrec, 30 items, cpu)"
+    assert repr(recommender.run) == f"Run({str(trained)!r}: posrec, 30 items)"
+
+
+def test_recommendations_are_shown_and_become_a_frame() -> None:
+    items = tuple(Recommendation(item, score) for item, score in (("a", 2.0), ("b", 1.5), ("c", 1.0), ("d", 0.5)))
+    assert repr(Recommendations(items, unknown=("x",))) == "Recommendations(4 items: a 2, b 1.5, c 1, ...; 1 unknown)"
+    assert repr(Recommendations(items[:1], popular=True)) == "Recommendations(1 item: a 2; popular)"
+    frame = Recommendations(items[:2]).to_frame()
+    assert frame.rows() == [(1, "a", 2.0, None), (2, "b", 1.5, None)]
+    assert frame.columns == ["rank", "item", "score", "title"]
+    assert Recommendations(()).to_frame().schema == frame.schema
+
+
+def test_evaluate_gives_the_metrics_of_the_run_and_writes_nothing(small: PreparedDataset, trained: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in trained.iterdir()}
+    recommender = posrec.Recommender.load(trained, "cpu")
+    found = posrec.evaluate(recommender, small, SilentProgress())
+    assert found.as_json() == pytest.approx(recommender.run.metrics)
+    assert {path: path.stat().st_mtime_ns for path in trained.iterdir()} == before
+    assert found.to_frame().row(0, named=True) == found.as_json()
+    figures = f"recall@20 {100 * found.metrics['recall@20']:.2f} %, mrr@20 {100 * found.metrics['mrr@20']:.2f} %"
+    assert repr(found) == f"Evaluation({figures}, {len(small.test)} samples)"
+
+
+def test_a_dataset_with_other_items_is_refused(trained: Path, tmp_path: Path) -> None:
+    other = chain_shop(tmp_path, seed=0, items=20)
+    with pytest.raises(InputError, match="was trained on other items"):
+        posrec.evaluate(posrec.Recommender.load(trained, "cpu"), other, SilentProgress())

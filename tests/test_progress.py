@@ -1,0 +1,84 @@
+"""Where progress is reported: an epoch a line without a terminal, a bar under the cell in a notebook."""
+
+import re
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import posrec
+from posrec.data.dataset import PreparedDataset
+from posrec.progress import NotebookProgress, Progress, default_progress
+from tests.helpers import command
+
+QUICK = {"d": 8, "epochs": 2, "batch_size": 64, "max_length": 10}
+EPOCH = r"epoch {} of 2: loss \d+\.\d{{3}}, \d+\.\d s"
+
+
+class ZMQInteractiveShell:
+    """Has the name of the shell that runs the cells of a notebook."""
+
+
+class Handle:
+    def __init__(self) -> None:
+        self.drawn: list[str] = []
+
+    def update(self, drawing: str) -> None:
+        self.drawn.append(drawing)
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> Handle:
+    """A stand-in for IPython in a notebook; returns what `display` has drawn."""
+    handle = Handle()
+
+    def display(drawing: str, display_id: bool) -> Handle:
+        assert display_id
+        assert handle.drawn == []
+        handle.update(drawing)
+        return handle
+
+    shell: Any = SimpleNamespace(get_ipython=ZMQInteractiveShell)
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=display))
+    return handle
+
+
+def test_an_epoch_is_a_line_in_python(small: PreparedDataset, capsys: pytest.CaptureFixture[str]) -> None:
+    posrec.fit(small, "posrec", "cpu", **QUICK)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all(re.fullmatch(EPOCH.format(epoch), line) for epoch, line in enumerate(lines, start=1))
+
+
+def test_an_epoch_is_a_line_where_there_is_no_terminal(small: PreparedDataset, tmp_path: Any) -> None:
+    settings = [word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")]
+    options = ("--model", "posrec", "--protocol", "early-stop", "--out", tmp_path / "run", "--device", "cpu")
+    done = command("train", small.path, *options, *settings)
+    lines = done.err.splitlines()
+    assert len(lines) == 2
+    validated = EPOCH + r", mrr@20 \d+\.\d\d on validation"
+    assert all(re.fullmatch(validated.format(epoch), line) for epoch, line in enumerate(lines, start=1))
+
+
+def test_a_notebook_has_a_bar(small: PreparedDataset, notebook: Handle, capsys: pytest.CaptureFixture[str]) -> None:
+    posrec.fit(small, "posrec", "cpu", **QUICK)
+    assert re.match(r'Epoch 1 of 2 <progress value="\d+" max="\d+"></progress> loss \d', notebook.drawn[0])
+    assert notebook.drawn[-1].startswith("Evaluating ")
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_a_bar_is_not_drawn_at_every_step(notebook: Handle) -> None:
+    progress = NotebookProgress()
+    progress.INTERVAL = 1e9
+    for done in range(1, 101):
+        progress.update("Epoch <1>", done, 100)
+    assert notebook.drawn == [f'Epoch &lt;1&gt; <progress value="{done}" max="100"></progress> ' for done in (1, 100)]
+
+
+def test_a_terminal_of_ipython_is_not_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    assert type(default_progress()) is Progress
+    monkeypatch.delitem(sys.modules, "IPython")
+    assert type(default_progress()) is Progress

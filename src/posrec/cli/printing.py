@@ -17,12 +17,12 @@ console = Console(emoji=False)
 error_console = Console(stderr=True, emoji=False)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+# A run of a model or with an encoding of the user's own is opened only with the code that these options name.
 ModelOption = Annotated[
     str | None, typer.Option("--model", help="my_model.py:MY_SPEC, for a run of a model of your own.")
 ]
 EncodingOption = Annotated[
-    str | None,
-    typer.Option("--encoding", help="my_encoding.py:NAME, for a run with an encoding of your own."),
+    str | None, typer.Option("--encoding", help="my_encoding.py:NAME, for a run with an encoding of your own.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 # The callback sets the number before the command loads torch; the command itself has no use for the value.

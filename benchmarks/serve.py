@@ -81,7 +81,7 @@ def requests(items: int, number: int = 2000) -> list[bytes]:
     for _ in range(number):
         clicks = [f"i{draw.randrange(items)}" for _ in range(draw.randint(1, 10))]
         body = json.dumps({"session": clicks, "k": 20}).encode()
-        head = b"POST /v1/recommend HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        head = b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
         made.append(head + body)
     return made
 

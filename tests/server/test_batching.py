@@ -93,20 +93,20 @@ class Clock:
 
 
 def test_the_queue_is_shorter_where_requests_take_long() -> None:
-    """At 40 ms a request only two fit into MAX_WAIT, although the queue has room for a thousand."""
+    """At 20 ms a request only two fit into MAX_WAIT, although the queue has room for a thousand."""
     clock = Clock()
 
     async def play() -> list[Any]:
         batcher = Batcher(clock.compute, queue=1000, max_batch=1, clock=clock)
         batcher.start()
-        await batcher.ask(0.04)
-        asked = [asyncio.create_task(batcher.ask(0.04)) for _ in range(20)]
+        await batcher.ask(0.02)
+        asked = [asyncio.create_task(batcher.ask(0.02)) for _ in range(20)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         await batcher.stop()
         return answers
 
     answers = asyncio.run(play())
-    assert answers[:2] == [0.04, 0.04]
+    assert answers[:2] == [0.02, 0.02]
     assert [type(answer) for answer in answers[2:]] == [Overloaded] * 18
 
 

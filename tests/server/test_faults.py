@@ -122,7 +122,7 @@ def test_content_types(server: Server, path: str) -> None:
 
 @both_paths
 def test_a_huge_content_length(server: Server, path: str) -> None:
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {1 << 40}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {1 << 40}\r\n\r\n"
     with socket.create_connection(server.address, timeout=30) as client:
         client.sendall(head.encode() + b" " * (BODY + 1))
         answer = http.client.HTTPResponse(client)
@@ -169,7 +169,6 @@ def test_a_very_long_session_of_unknown_items(server: Server) -> None:
     answer = server.recommend(*unknown, k=3).json()
     assert (answer["unknown"], answer["popular"], len(answer["items"])) == (unknown, True, 3)
     refused(server.ask("POST", EXPLAIN, {"session": unknown, "item": "i3"}), 400, "9,995 more")
-    refused(server.ask("POST", EXPLAIN, {"session": ["i3"], "item": "x" * 10**6}), 404)
 
 
 @both_paths

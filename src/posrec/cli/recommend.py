@@ -152,8 +152,16 @@ def serve(
     api_key: Annotated[
         str | None, typer.Option(envvar="POSREC_API_KEY", help="Refuse requests without this key.", show_envvar=True)
     ] = None,
+    api_key_file: Annotated[
+        Path | None, typer.Option(envvar="POSREC_API_KEY_FILE", help="The file with the key.", show_envvar=True)
+    ] = None,
     session_store: Annotated[
-        str | None, typer.Option(help="Store sessions in Redis or Valkey: redis://HOST:PORT/DB.")
+        str | None,
+        typer.Option(
+            envvar="POSREC_SESSION_STORE",
+            show_envvar=True,
+            help="Store sessions in Redis or Valkey: redis://HOST:PORT/DB.",
+        ),
     ] = None,
     max_length: Annotated[
         int, typer.Option(help="Refuse longer sessions; the model reads the latest clicks.", min=1, max=10_000)
@@ -170,6 +178,10 @@ def serve(
     allow_origin: Annotated[
         list[str] | None, typer.Option(help="Allow web pages of this origin (CORS). Can be repeated.")
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Answer requests for this host name, or * for all. Can be repeated. See docs/serving.md."),
+    ] = None,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every request.")] = False,
     onnx: Annotated[bool, typer.Option(help="Use ONNX Runtime where the model can be exported.")] = True,
     cache: Annotated[
@@ -183,13 +195,14 @@ def serve(
     Example: posrec serve runs/first --port 8000 --workers 2
     """
     try:
+        from posrec.server.credentials import chosen_key
         from posrec.server.serve import serve as run_server
         from posrec.server.settings import ServerSettings
     except ImportError:
         raise not_installed("serving", "serve") from None
     settings = ServerSettings(
-        str(run), device, api_key, session_store, max_length, max_body, patience or request_timeout, queue,
-        log_requests=log_requests, onnx=onnx, allow_origin=tuple(allow_origin or ()), cache=str(cache) if cache else "",
-        index=index_settings(index),
+        str(run), device, chosen_key(api_key, api_key_file), session_store, max_length, max_body,
+        patience or request_timeout, queue, log_requests=log_requests, onnx=onnx, cache=str(cache) if cache else "",
+        allow_origin=tuple(allow_origin or ()), allow_host=tuple(allow_host or ()), index=index_settings(index),
     )  # fmt: skip
     run_server(settings, host, port, workers)

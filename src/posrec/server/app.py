@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import msgspec
 import torch
 from litestar import Litestar, MediaType, Request, Response, get, post
-from litestar.config.cors import CORSConfig
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
@@ -24,12 +23,13 @@ from posrec.recommend.ranker import Query, Ranking
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.results import Recommendations
 from posrec.recommend.session import EncodedSession
-from posrec.server.batching import Batcher, Overloaded
+from posrec.server.background import BackgroundQueue
+from posrec.server.batching import Batcher
 from posrec.server.docs_page import docs_page
 from posrec.server.error_handlers import HANDLERS, NotFound, NotReady
 from posrec.server.log import log_as_json, log_event
 from posrec.server.metrics import Metrics
-from posrec.server.middleware import Middleware
+from posrec.server.middleware import RECOMMEND, Middleware
 from posrec.server.reload import LoadedRun, RunReloader
 from posrec.server.schemas import (  # fmt: skip
     ClickRequest,
@@ -45,7 +45,6 @@ from posrec.server.settings import ServerSettings
 
 DECODER, ENCODER = msgspec.json.Decoder(RecommendRequest), msgspec.json.Encoder()
 PAGE = Path(__file__).parent / "page" / "index.html"
-MOST_EXPLAINING = 16  # explanations at a time; each scores its session once for every click
 ERROR_RESPONSES = {
     status: ResponseSpec(ErrorAnswer, generate_examples=False, description=about)
     for status, about in {
@@ -75,7 +74,7 @@ class Service:
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
-        self.metrics = Metrics(Path(settings.shared))
+        self.metrics = Metrics(Path(settings.shared) if settings.shared else None)
         cache = (
             ArtifactCache(settings.cache, settings.onnx, settings.index)
             if choose_device(settings.device).type == "cpu"
@@ -85,7 +84,7 @@ class Service:
         self.store: SessionStore | None = None
         if settings.session_store:
             self.store = SessionStore(settings.session_store, on_error=lambda: self.metrics.count("store_errors"))
-        self.explaining = 0
+        self.explanations = BackgroundQueue(settings.queue)  # each scores its session once for every click
         self.batcher: Batcher | None = None
 
     @asynccontextmanager
@@ -101,6 +100,7 @@ class Service:
         yield
         watching.cancel()
         self.reloader.stop_build()
+        self.explanations.stop()
         await self.batcher.stop()
         if self.store is not None:
             await self.store.close()
@@ -140,25 +140,13 @@ class Service:
         return await self.recommend(session, request)
 
     async def recommend_json(self, body: bytes) -> bytes:
-        """POST /v1/recommend, a request's body to its answer's.
-
-        The middleware calls it directly, which saves the processor time of Litestar's routing, decoding and response.
-        The Litestar route does the same work; it is there for the OpenAPI document and for answers that need CORS
-        headers.
-        """
+        """POST /v1/recommend, a request's body to its answer's. The middleware calls it, past Litestar's routing."""
         assert self.batcher is not None
         self.batcher.refuse_more()
         return ENCODER.encode(await self.recommend_request(DECODER.decode(body)))
 
-    async def in_thread(self, work: Callable[[], Any]) -> Any:
-        """Run slow work (explanations) outside the thread of the batches, at most MOST_EXPLAINING at a time."""
-        if self.explaining >= MOST_EXPLAINING:
-            raise Overloaded
-        self.explaining += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(None, work)
-        finally:
-            self.explaining -= 1
+    def is_overloaded(self) -> bool:
+        return self.batcher is not None and self.batcher.is_full()
 
 
 def rank(asked: Sequence[tuple[Recommender, Query]]) -> list[Ranking]:
@@ -186,7 +174,8 @@ def routes(service: Service) -> list[Any]:
         summary="The best next items for a session",
     )
     async def recommend(data: RecommendRequest) -> Recommendations:
-        return await service.recommend_request(data)
+        """Only described here, for the OpenAPI document: the middleware answers it with `Service.recommend_json`."""
+        raise AssertionError("the middleware answers POST /v1/recommend")
 
     @post("/v1/explain", status_code=200, responses=ERROR_RESPONSES_WITH_404, summary="Why an item has its score")
     async def explain_item(data: ExplainRequest) -> ExplainAnswer:
@@ -194,7 +183,7 @@ def routes(service: Service) -> list[Any]:
         if recommender.number(str(data.item)) is None:
             raise NotFound(f"item {str(data.item)[:100]!r} is not known to the model")
         service.check_length(data.session)
-        answer: ExplainAnswer = await service.in_thread(functools.partial(explain, recommender, data))
+        answer: ExplainAnswer = await service.explanations.run(functools.partial(explain, recommender, data))
         return answer
 
     @get("/v1/items", responses=ERROR_RESPONSES, summary="Items by a part of their id or title, the most clicked first")
@@ -260,7 +249,7 @@ def close_requests(app: Litestar) -> None:
 
 
 def create() -> Middleware:
-    """The application of one worker process; its settings are in the environment."""
+    """The application for another process manager than `posrec serve`; its settings are in the environment."""
     log_as_json()
     return application(ServerSettings.from_environment())
 
@@ -275,10 +264,10 @@ def application(settings: ServerSettings) -> Middleware:
         lifespan=[service.running],
         exception_handlers=HANDLERS,
         openapi_config=described,
-        cors_config=CORSConfig(list(settings.allow_origin)) if settings.allow_origin else None,
         request_class=StrictRequest,
         request_max_body_size=settings.max_body,
         logging_config=None,
     )
     close_requests(app)
-    return Middleware(app, settings, service.metrics, {"/v1/recommend": service.recommend_json})
+    quick = {RECOMMEND: service.recommend_json}
+    return Middleware(app, settings, service.metrics, quick, service.is_overloaded)

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-MAX_WAIT = 0.1  # seconds
+MAX_WAIT = 0.05  # seconds
+FEWEST_WAITING = 8  # requests that may wait however long they take
 INLINE_LIMIT = 0.004  # seconds; longer batches are computed in the thread
 SMOOTHING = 0.9  # the weight of the earlier average when a batch is added to it
 
@@ -46,7 +47,10 @@ class Batcher:
         self.task: asyncio.Task[None] | None = None
         self.inline, self.clock = inline, clock
         self.seconds_each = 0.0  # a moving average of the seconds per request
-        self.seconds_each_full = 0.0  # the same in full batches, where it is smallest
+        # The same for larger batches, from the end of the batch before where there was no pause: a request costs more
+        # than its computing. It must be read and answered, and so must those that are refused meanwhile.
+        self.seconds_each_busy = 0.0
+        self.fewest = min(FEWEST_WAITING, max_batch)
         self.last_size = 0  # of the last batch
         self.last_end = 0.0  # when it was finished
 
@@ -61,9 +65,12 @@ class Batcher:
 
     def refuse_more(self) -> None:
         """Raise Overloaded where the queue is full; called before any other work is done for a request."""
-        in_time = int(MAX_WAIT / self.seconds_each_full) if self.seconds_each_full else self.queue
-        if len(self.waiting) >= min(self.queue, max(self.max_batch, in_time)):
+        if self.is_full():
             raise Overloaded
+
+    def is_full(self) -> bool:
+        in_time = int(MAX_WAIT / self.seconds_each_busy) if self.seconds_each_busy else self.queue
+        return len(self.waiting) >= min(self.queue, max(self.fewest, in_time))
 
     def start(self) -> None:
         self.task = asyncio.create_task(self.work())
@@ -95,11 +102,11 @@ class Batcher:
                 for _, future, _ in batch:
                     if not future.done():
                         future.set_exception(error)
-            self.last_end = self.clock()
-            seconds = (self.last_end - began) / len(batch)
-            self.seconds_each = smoothed(self.seconds_each, seconds)
-            if len(batch) == self.max_batch:
-                self.seconds_each_full = smoothed(self.seconds_each_full, seconds)
+            before, self.last_end = self.last_end, self.clock()
+            self.seconds_each = smoothed(self.seconds_each, (self.last_end - began) / len(batch))
+            if len(batch) >= self.fewest:
+                start = before if batch[0][2] < before else began  # without a pause since the batch before, or not
+                self.seconds_each_busy = smoothed(self.seconds_each_busy, (self.last_end - start) / len(batch))
             await asyncio.sleep(0)  # let inline answers be sent before the next batch
 
     async def wait_for_more(self) -> None:

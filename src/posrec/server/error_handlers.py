@@ -25,6 +25,10 @@ class TooLarge(ValueError):
     """The body is longer than `--max-body` allows."""
 
 
+class BodyTimeout(RuntimeError):
+    """The body was not received within `--request-timeout`."""
+
+
 ErrorResponse = tuple[int, str, int | None]  # status, sentence, seconds for the Retry-After header
 
 
@@ -33,6 +37,8 @@ def error_response(error: BaseException) -> ErrorResponse:
     match error:
         case TooLarge():
             return 413, "the body is too large", None
+        case BodyTimeout():
+            return 408, str(error), None
         case InputError():
             return 400, str(error), None
         case NotFound():

@@ -3,13 +3,14 @@
 prometheus-client's multiprocess mode: every worker keeps its numbers in files of its own, and the worker that answers
 /metrics adds up all of them. The files of a dead worker stay, so that no counter ever falls; only its queue length is
 removed (`forget_queue`). The mode is chosen when prometheus_client is imported: the environment variable
-PROMETHEUS_MULTIPROC_DIR must be set before this module is imported (`ServerSettings.to_environment` does so).
+PROMETHEUS_MULTIPROC_DIR must be set before this module is imported (processes.py does so). A single worker needs no
+files and answers with its own numbers.
 """
 
 import re
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 SECONDS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5)
@@ -24,11 +25,13 @@ EVENTS = {
     "store_errors": "Requests that the session store did not answer.",
 }
 
+disable_created_metrics()  # type: ignore[no-untyped-call]  # several workers have none either
+
 
 class Metrics:
-    """What one worker counts. `folder` holds the files of all workers."""
+    """What one worker counts. `folder` holds the files of all workers; None where there is only one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         registry = self.registry = CollectorRegistry()
         # `labels` costs more than counting does, so each series is looked up once. This also shows all series from 0.
@@ -58,8 +61,12 @@ class Metrics:
 
     def text(self) -> str:
         """The sums over all workers, in the Prometheus text format."""
-        registry = CollectorRegistry()
-        MultiProcessCollector(registry, str(self.folder))  # type: ignore[no-untyped-call]
+        if self.folder is None:
+            registry = self.registry
+        else:
+            self.folder.mkdir(parents=True, exist_ok=True)  # a cleaner of temporary folders may have removed it
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry, str(self.folder))  # type: ignore[no-untyped-call]
         # The library writes bounds as le="8.0"; these have always been le="8", which dashboards may ask for.
         return re.sub(r'(posrec_batch_size_bucket{le="\d+)\.0"', r'\1"', generate_latest(registry).decode())
 

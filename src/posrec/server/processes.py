@@ -14,13 +14,14 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
+
 from posrec.server.log import log_as_json, log_event
 from posrec.server.settings import ServerSettings
-from posrec.server.timeouts import KEEP_ALIVE, ConnectionTimeout
+from posrec.server.worker import GRACE_PERIOD, run_worker
 
-BACKLOG = 4096
-GRACE_PERIOD = 20  # seconds to finish open requests when the server is stopped
 RESTART_PAUSE = 1.0  # seconds before a worker that died right after its start is started again
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
 
 
 def bind(host: str, port: int, shared: bool) -> socket.socket:
@@ -36,42 +37,26 @@ def bind(host: str, port: int, shared: bool) -> socket.socket:
     return bound
 
 
-def run_worker(bound: socket.socket) -> None:
-    """Serve in this process until SIGTERM or Ctrl-C."""
-    import uvicorn
-
-    timeout = ConnectionTimeout(ServerSettings.from_environment().request_timeout)
-
-    async def check_connections() -> None:
-        timeout.check(server.server_state.connections)
-
-    config = uvicorn.Config(
-        "posrec.server.app:create", factory=True, log_config=None, access_log=False, server_header=False,
-        lifespan="on", timeout_graceful_shutdown=GRACE_PERIOD, timeout_keep_alive=KEEP_ALIVE, backlog=BACKLOG,
-        ws="none", callback_notify=check_connections, timeout_notify=1,
-    )  # fmt: skip
-    server = uvicorn.Server(config)
-    server.run(sockets=[bound])
-
-
-def run_workers(host: str, port: int, number: int) -> None:
-    """Keep `number` workers alive until SIGTERM or Ctrl-C, then let them finish their requests."""
+def run_workers(host: str, port: int, settings: ServerSettings) -> None:
+    """Keep the workers alive until SIGTERM or Ctrl-C, then let them finish their requests."""
     from posrec.server.metrics import forget_queue
 
-    shared = Path(ServerSettings.from_environment().shared)
+    shared = Path(settings.shared)
     stopping = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stopping.set())
-    workers = [(start_worker(host, port), time.monotonic()) for _ in range(number)]
+    workers = [(start_worker(host, port, settings), time.monotonic()) for _ in range(settings.workers)]
     while not stopping.wait(0.2):
         for place, (worker, started) in enumerate(workers):
             if worker.poll() is None:
                 continue
+            # A cleaner of temporary folders may have removed it. The counts of the living workers then are lost.
+            shared.mkdir(parents=True, exist_ok=True)
             forget_queue(worker.pid, shared)
             log_event("a worker died and is replaced", logging.ERROR, worker=worker.pid, code=worker.returncode)
-            if time.monotonic() - started < RESTART_PAUSE:
-                stopping.wait(RESTART_PAUSE)
-            workers[place] = (start_worker(host, port), time.monotonic())
+            if time.monotonic() - started < RESTART_PAUSE and stopping.wait(RESTART_PAUSE):
+                break
+            workers[place] = (start_worker(host, port, settings), time.monotonic())
     for worker, _ in workers:
         worker.terminate()
     end = time.monotonic() + GRACE_PERIOD + 5
@@ -84,9 +69,16 @@ def run_workers(host: str, port: int, number: int) -> None:
     log_event("all workers stopped")
 
 
-def start_worker(host: str, port: int) -> subprocess.Popen[bytes]:
+def start_worker(host: str, port: int, settings: ServerSettings) -> subprocess.Popen[bytes]:
     # In a process group of its own, so that Ctrl-C reaches the parent alone, which then stops the workers.
-    return subprocess.Popen([sys.executable, "-m", "posrec.server.processes", host, str(port)], process_group=0)
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "posrec.server.processes", host, str(port)],
+        stdin=subprocess.PIPE, env={**os.environ, METRICS_FOLDER: settings.shared}, process_group=0,
+    )  # fmt: skip
+    assert worker.stdin is not None
+    with worker.stdin:  # much less than a pipe holds, so this never waits
+        worker.stdin.write(msgspec.json.encode(settings))
+    return worker
 
 
 def follow_parent() -> None:
@@ -104,4 +96,5 @@ def follow_parent() -> None:
 if __name__ == "__main__":
     log_as_json()
     follow_parent()
-    run_worker(bind(sys.argv[1], int(sys.argv[2]), shared=True))
+    given = msgspec.json.decode(sys.stdin.buffer.read(), type=ServerSettings)
+    run_worker(bind(sys.argv[1], int(sys.argv[2]), shared=True), given)

@@ -5,7 +5,7 @@ are; an `Explanation` is sent as an ExplainAnswer, whose renamed fields have the
 those of HTTP on the right.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -16,11 +16,25 @@ MOST_CLICKS = 10_000
 MOST_ITEMS = 1000
 MOST_LISTED = 200_000  # ids in an allow or deny list; the limit on the body is usually reached first
 
+MOST_ID_BYTES = 1024  # of an item id, in UTF-8
+LARGEST = 10 ** (MOST_ID_BYTES - 1)  # whole numbers below it have no more digits, with their sign
+
 Id = str | int
 Clicks = Annotated[list[Id], Meta(max_length=MOST_CLICKS, description="Item ids, the oldest click first.")]
 SomeClicks = Annotated[list[Id], Meta(min_length=1, max_length=MOST_CLICKS, description="Item ids, the oldest first.")]
 Listed = Annotated[list[Id], Meta(max_length=MOST_LISTED)]
 K = Annotated[int, Meta(ge=1, le=MOST_ITEMS, description="How many items.")]
+
+
+def check_ids(ids: Iterable[Id]) -> None:
+    """Refuse ids of more than MOST_ID_BYTES. msgspec turns the ValueError into a refusal of the request."""
+    for one in ids:
+        if isinstance(one, str):
+            too_long = len(one) > MOST_ID_BYTES // 4 and len(one.encode()) > MOST_ID_BYTES
+        else:
+            too_long = abs(one) >= LARGEST
+        if too_long:
+            raise ValueError(f"an item id has more than {MOST_ID_BYTES:,} bytes")
 
 
 class RecommendRequest(Struct, forbid_unknown_fields=True):
@@ -31,16 +45,27 @@ class RecommendRequest(Struct, forbid_unknown_fields=True):
     deny: Listed | None = None
     session_id: str | None = None  # the clicks stored under this id come before those of `session`
 
+    def __post_init__(self) -> None:
+        check_ids(self.session)
+        check_ids(self.allow or ())
+        check_ids(self.deny or ())
+
 
 class ClickRequest(Struct, forbid_unknown_fields=True):
     item: Id
     k: K = 20
     exclude_seen: bool = False
 
+    def __post_init__(self) -> None:
+        check_ids((self.item,))
+
 
 class ExplainRequest(Struct, forbid_unknown_fields=True):
     session: SomeClicks
     item: Id
+
+    def __post_init__(self) -> None:
+        check_ids((*self.session, self.item))
 
 
 class Part(Struct):

@@ -2,8 +2,8 @@
 
 import errno
 import os
+import resource
 import socket
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,36 +12,65 @@ import msgspec
 from posrec.device import THREADS
 from posrec.errors import InputError, not_installed
 from posrec.io import RUN, require_folder
+from posrec.server.credentials import hide, password_in
+from posrec.server.hosts import allowed_hosts
 from posrec.server.log import log_as_json, log_event
-from posrec.server.processes import BACKLOG, bind, run_worker, run_workers
 from posrec.server.session_store import SessionStore
 from posrec.server.settings import ServerSettings, default_cache
+
+OWN_FILES = 128  # that a worker needs beside its connections: libraries, the run, the session store
+FEWEST_CONNECTIONS = 32
 
 
 def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, workers: int = 1) -> None:
     """Serve until SIGTERM or Ctrl-C. Wrong options raise an InputError before anything is started."""
     # Looked for and not imported: prometheus_client reads its settings from the environment when it is imported.
-    if not all(map(find_spec, ("litestar", "uvicorn", "prometheus_client"))):
+    if not all(map(find_spec, ("litestar", "uvicorn", "httptools", "prometheus_client"))):
         raise not_installed("serving", "serve")
+    from posrec.server.processes import METRICS_FOLDER, run_workers
+    from posrec.server.shared_folder import shared_folder
+    from posrec.server.worker import run_worker
+
+    hide([settings.api_key, password_in(settings.session_store)])
     require_folder(Path(settings.run), RUN)
     if settings.session_store is not None:
         SessionStore(settings.session_store)
-    with take_port(host, port, workers) as bound, tempfile.TemporaryDirectory(prefix="posrec-serve-") as shared:
-        cache = settings.cache or str(default_cache())
-        msgspec.structs.replace(settings, shared=shared, cache=cache, workers=workers).to_environment()
+    settings = msgspec.structs.replace(
+        settings, workers=workers, connections=most_connections(), allow_host=allowed_hosts(host, settings.allow_host),
+        cache=settings.cache or str(default_cache()),
+    )  # fmt: skip
+    with take_port(host, port, workers) as bound:
         # A worker computes with one thread: sessions are small, and more threads would only compete for the cores.
         os.environ[THREADS] = "1"
+        os.environ.pop(METRICS_FOLDER, None)
         log_as_json()
         address, actual = bound.getsockname()[:2]
-        log_event("listening", url=f"http://{address}:{actual}", workers=workers)
+        shown = f"[{address}]" if ":" in address else address
+        log_event("listening", url=f"http://{shown}:{actual}", workers=workers, connections=settings.connections)
         if workers == 1:
-            run_worker(bound)
+            run_worker(bound, settings)
         else:
-            run_workers(address, actual, workers)
+            with shared_folder() as shared:
+                run_workers(address, actual, msgspec.structs.replace(settings, shared=str(shared)))
+
+
+def most_connections() -> int:
+    """The connections that a worker may have open, by the limit on open files, which is raised as far as allowed."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if most == resource.RLIM_INFINITY:
+        return 1 << 20
+    if most < OWN_FILES + FEWEST_CONNECTIONS:
+        needed = OWN_FILES + FEWEST_CONNECTIONS
+        raise InputError(f"a process may open {most} files here; the server needs {needed} or more (ulimit -n)")
+    return most - OWN_FILES
 
 
 def take_port(host: str, port: int, workers: int) -> socket.socket:
     """The listening socket of a single worker. Several workers have their own; this one then only reserves the port."""
+    from posrec.server.processes import bind
+    from posrec.server.worker import BACKLOG
+
     try:
         if workers == 1:
             bound = bind(host, port, shared=False)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from posrec.errors import InputError, not_installed
+from posrec.server.credentials import without_password
 
 EXPIRY = 30 * 60  # seconds
 MAX_CLICKS = 200  # of a session; no model reads as many
@@ -32,7 +33,9 @@ class SessionStore:
                 max_connections=64,
             )  # fmt: skip
         except ValueError as error:
-            raise InputError(f"--session-store {url}: {error}") from None
+            # The reason may quote a part of the password.
+            reason = "must be redis://USER:PASSWORD@HOST:PORT/DB, special characters escaped" if "@" in url else error
+            raise InputError(f"--session-store {without_password(url)}: {reason}") from None
 
     async def add(self, session: str, item: str) -> list[str]:
         """Add a click; returns all stored clicks of the session, the new one last."""
@@ -48,7 +51,7 @@ class SessionStore:
 
     async def clicks(self, session: str) -> list[str]:
         try:
-            clicks: list[str] = await self.client.lrange(key(session), 0, -1)
+            clicks: list[str] = await self.client.lrange(key(session), -MAX_CLICKS, -1)
             return clicks
         except self.errors as error:
             self.on_error()

@@ -1,4 +1,7 @@
-"""The options of `posrec serve`, passed to the worker processes as JSON in their environment."""
+"""The options of `posrec serve`. Worker processes get them as JSON on their standard input.
+
+They hold the API key and the address of the session store with its password, so they are never part of a command line.
+"""
 
 import os
 from pathlib import Path
@@ -23,16 +26,14 @@ class ServerSettings(msgspec.Struct, frozen=True):
     batch: int = 32
     gather_ms: float = 1.0  # how long a single worker waits for more requests before it computes a batch
     allow_origin: tuple[str, ...] = ()  # CORS is off unless origins are given
+    allow_host: tuple[str, ...] = ()  # the names that the server answers for; none means any
+    connections: int = 1000  # that may be open in a worker
     log_requests: bool = False
     onnx: bool = True  # compute with ONNX Runtime where the model can be exported
     index: IndexSettings = IndexSettings()
     cache: str = ""  # the folder for exported models and indexes
     workers: int = 1
-    shared: str = ""  # the folder for the files that the workers share
-
-    def to_environment(self) -> None:
-        os.environ[VARIABLE] = msgspec.json.encode(self).decode()
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = self.shared  # prometheus_client reads it when it is imported
+    shared: str = ""  # the folder for the files that several workers share
 
     @classmethod
     def from_environment(cls) -> "ServerSettings":

@@ -1,0 +1,255 @@
+"""One client's connection: limits on what it may send before a request reaches the application, and for how long.
+
+uvicorn's connection (httptools) has no limit on a request's head, loses the body of a request that asks for an upgrade,
+and gives no answer to a client that has closed its sending side. This subclass changes these points and leaves parsing,
+pipelining and keep-alive to uvicorn. It reads attributes of uvicorn that are not a public interface, therefore
+pyproject.toml bounds uvicorn's version.
+"""
+
+import time
+from typing import Any
+
+import httptools
+import msgspec
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from posrec.server.schemas import ErrorAnswer
+
+HEAD_BYTES = 32 << 10  # of a request's line and headers
+MOST_HEADERS = 100
+FRAMING = (b"content-length", b"transfer-encoding")  # the headers that say where a body ends
+TOO_LARGE = f"the head of the request is larger than {HEAD_BYTES:,} bytes or has more than {MOST_HEADERS} headers"
+CLOSING_GRACE = 1.0  # seconds for the first request of a connection that was open when the server was stopped
+
+
+class HeadTooLarge(ValueError):
+    """A request's head is longer than HEAD_BYTES or has more than MOST_HEADERS headers."""
+
+
+def raw_answer(status: int, sentence: str, *headers: bytes) -> bytes:
+    """An error as the bytes that are sent, for requests that never reach the application."""
+    content = msgspec.json.encode(ErrorAnswer(sentence))
+    lines = [b"content-type: application/json", b"content-length: %d" % len(content), *headers, b"", content]
+    return STATUS_LINE[status] + b"\r\n".join(lines)
+
+
+BUSY = raw_answer(503, "too many requests are waiting; try again shortly", b"retry-after: 1")
+
+
+class Connection(HttpToolsProtocol):
+    """`app` is a Middleware: it counts what is refused here, and says whether it is overloaded."""
+
+    app: Any
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.since: float | None = None  # when the first byte of an unfinished request arrived
+        self.idle_since = time.monotonic()
+        self.in_head = False
+        self.moved = False  # the piece being parsed held bytes of a body, or the end of a request
+        self.without_body = 0  # bytes since a body's last byte: a head, trailers or chunk extensions
+        self.refused = False  # what still arrives is discarded
+        self.upgrading = False  # the request asks for an upgrade, so the parser stops after its head
+        self.repeating_head = False
+        self.busy = False  # the request being received is answered 503 as soon as it is complete
+        self.stopping = False
+
+    # What the transport calls
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self.app.most_connections:
+            self.make_room()
+
+    def data_received(self, data: bytes) -> None:
+        if self.refused:
+            return
+        if self.since is None:
+            self.since = time.monotonic()
+        self._unset_keepalive_if_required()
+        for start in range(0, len(data), HEAD_BYTES):  # small pieces, so that no head gets far beyond its limit
+            self.feed(data[start : start + HEAD_BYTES])
+            if self.refused or self.transport.is_closing():
+                return
+
+    def eof_received(self) -> bool | None:
+        """The client has closed its sending side; where its request is complete, it still gets its answer."""
+        if self.is_idle() or self.refused or self.cycle is None or self.cycle.more_body:
+            return None  # close
+        self.cycle.keep_alive = False
+        return True
+
+    # Parsing
+
+    def feed(self, piece: bytes) -> None:
+        self.moved = False
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade as stopped:
+            self.ignore_upgrade(piece[stopped.args[0] :])
+            return
+        except httptools.HttpParserError as error:
+            if isinstance(error.__context__, HeadTooLarge):
+                self.refuse(431, TOO_LARGE)
+            else:
+                self.refuse(400, "the request is not valid HTTP")
+            return
+        self.without_body = 0 if self.moved else self.without_body + len(piece)
+        if self.without_body > HEAD_BYTES or (self.in_head and len(self.headers) > MOST_HEADERS):
+            self.refuse(431 if self.in_head else 400, TOO_LARGE)
+
+    def ignore_upgrade(self, rest: bytes) -> None:
+        """Go on in HTTP/1.1, as nginx does.
+
+        The parser has stopped after the head and takes the body for another protocol. A new one, which has seen the
+        same head without the request for an upgrade, reads the rest.
+        """
+        framing = b"".join(b"%s: %s\r\n" % header for header in self.headers if header[0] in FRAMING)
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.upgrading, self.repeating_head = False, True
+        self.parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n")
+        self.repeating_head = False
+        if rest:
+            self.feed(rest)
+
+    def on_message_begin(self) -> None:
+        if self.repeating_head:
+            return
+        super().on_message_begin()
+        self.in_head = True
+        if self.since is None:
+            self.since = time.monotonic()
+
+    def on_url(self, url: bytes) -> None:
+        if not self.repeating_head:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.in_head:  # trailers of a body in chunks are ignored
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self.repeating_head:
+            return
+        self.in_head = False
+        size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in self.headers])
+        if size > HEAD_BYTES or len(self.headers) > MOST_HEADERS:
+            raise HeadTooLarge
+        self.upgrading = self.parser.should_upgrade()
+        if self.can_refuse_at_once() and self.app.is_overloaded(self.parser.get_method(), self.url):
+            self.busy = True
+            return
+        super().on_headers_complete()
+        if self.stopping:
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        self.moved = True
+        if not self.busy:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self.upgrading:
+            return
+        self.moved, self.since = True, None
+        if self.busy:
+            self.answer_busy()
+        else:
+            super().on_message_complete()
+
+    # Answers without the application
+
+    def can_refuse_at_once(self) -> bool:
+        """Whether a 503 may be written without a task: not while an earlier request of the connection is answered."""
+        if self.expect_100_continue or self.upgrading or self.stopping:
+            return False
+        return self.cycle is None or self.cycle.response_complete
+
+    def answer_busy(self) -> None:
+        """503, at a tenth of the cost of a request that the application refuses."""
+        self.busy = False
+        self.app.count_refused()
+        self.transport.write(BUSY)
+        self.idle_since = time.monotonic()
+        if self.parser.should_keep_alive():
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        else:
+            self.transport.close()
+
+    def refuse(self, status: int, sentence: str) -> None:
+        """Answer a request that does not reach the application, and close.
+
+        What the client still sends is read and discarded until it closes or the timeout ends: a connection that is
+        closed with unread data is reset, and the client may lose the answer.
+        """
+        self.refused, self.since = True, time.monotonic()
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if not cycle.more_body:  # an earlier request, which is answered first
+                cycle.keep_alive = False
+                return
+            if cycle.response_started or self.pipeline:
+                self.transport.close()
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
+        else:  # a request that reached the application is counted there
+            self.app.metrics.request("", status, 0.0)
+        more = (b"connection: close", *((b"retry-after: 1",) if status == 503 else ()))
+        self.transport.write(raw_answer(status, sentence, *more))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    # Time and number
+
+    def is_idle(self) -> bool:
+        """No request is being received or answered."""
+        return (
+            self.since is None
+            and (self.cycle is None or self.cycle.response_complete)
+            and not self.transport.is_closing()
+            and self.transport.get_write_buffer_size() == 0
+        )
+
+    def make_room(self) -> None:
+        """Too many connections are open: close the one that has been idle longest, the silent ones first.
+
+        Where none is idle, the new one is answered 503.
+        """
+        idle = [one for one in self.connections if one is not self and one.is_idle()]
+        if idle:
+            min(idle, key=lambda one: (one.cycle is not None, one.idle_since)).transport.close()
+        else:
+            self.refuse(503, "too many connections are open; try again shortly")
+
+    def expire(self) -> None:
+        """The request was not received in time."""
+        sentence = f"the request was not received within {self.app.settings.request_timeout:g} seconds"
+        if self.refused:
+            self.transport.abort()
+        elif self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete:
+            self.since = None
+            self.cycle.scope["expired"] = True  # read by TrackedRequest.receive
+            self.cycle.message_event.set()
+        else:
+            self.refuse(408, sentence)
+            self.transport.close()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self.idle_since = time.monotonic()
+
+    def shutdown(self) -> None:
+        """The server stops. A client that has just connected may still send one request."""
+        self.stopping = True
+        if self.cycle is None and not self.refused:
+            self.loop.call_later(CLOSING_GRACE, self.close_if_idle)
+        else:
+            super().shutdown()
+
+    def close_if_idle(self) -> None:
+        if self.is_idle():
+            self.transport.close()

@@ -1,0 +1,132 @@
+"""When a connection's time begins and ends, with a clock that the test sets."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("litestar")
+pytest.importorskip("uvicorn")
+
+import uvicorn
+
+from posrec.server.connection import Connection
+from posrec.server.timeouts import KEEP_ALIVE, ConnectionTimeout
+from tests.server.raw import SESSION, head
+
+HEAD = head("POST", "/v1/recommend", f"Content-Length: {len(SESSION)}")
+SECONDS = 10
+
+
+class Transport:
+    """What a Connection asks of a transport."""
+
+    def __init__(self) -> None:
+        self.written, self.unread, self.closed = b"", 0, False
+
+    def get_extra_info(self, name: str) -> Any:
+        return None
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
+
+
+async def never_answers(scope: Any, receive: Any, send: Any) -> None:
+    await asyncio.Event().wait()
+
+
+def connected(loop: asyncio.AbstractEventLoop) -> tuple[Connection, Transport]:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await never_answers(scope, receive, send)
+
+    application.most_connections = 10  # type: ignore[attr-defined]
+    application.is_overloaded = lambda *_: False  # type: ignore[attr-defined]
+    application.settings = SimpleNamespace(request_timeout=SECONDS)  # type: ignore[attr-defined]
+    application.metrics = SimpleNamespace(request=lambda *_: None)  # type: ignore[attr-defined]
+    config = uvicorn.Config(application, log_config=None)
+    config.load()
+    config.loaded_app = application
+    state, transport = uvicorn.Server(config).server_state, Transport()
+    connection = Connection(config, state, {}, loop)
+    connection.connection_made(transport)
+    return connection, transport
+
+
+def test_head_and_body_have_one_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, loop = Clock(monkeypatch), asyncio.new_event_loop()
+    connection, transport = connected(loop)
+    timeout = ConnectionTimeout(SECONDS)
+    connection.data_received(HEAD[:30])
+    clock.now += 6
+    connection.data_received(HEAD[30:])
+    timeout.check({connection})
+    assert "expired" not in connection.scope
+    clock.now += 5  # eleven seconds for head and body, five for the body alone
+    connection.data_received(SESSION[:5])
+    timeout.check({connection})
+    assert connection.scope["expired"]  # type: ignore[typeddict-item]
+    assert not transport.closed  # the application answers 408
+
+
+def test_a_complete_request_has_no_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, loop = Clock(monkeypatch), asyncio.new_event_loop()
+    connection, transport = connected(loop)
+    connection.data_received(HEAD + SESSION)
+    clock.now += 100
+    ConnectionTimeout(SECONDS).check({connection})
+    assert ("expired" in connection.scope, transport.closed) == (False, False)
+
+
+def test_a_head_that_is_not_completed_is_answered_408(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, loop = Clock(monkeypatch), asyncio.new_event_loop()
+    connection, transport = connected(loop)
+    connection.data_received(HEAD[:30])
+    clock.now += SECONDS + 1
+    ConnectionTimeout(SECONDS).check({connection})
+    assert transport.written.startswith(b"HTTP/1.1 408 ")
+    assert transport.closed
+
+
+def test_a_silent_connection_is_closed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, loop = Clock(monkeypatch), asyncio.new_event_loop()
+    connection, transport = connected(loop)
+    clock.now += KEEP_ALIVE - 1
+    ConnectionTimeout(SECONDS).check({connection})
+    assert not transport.closed
+    clock.now += 2
+    ConnectionTimeout(SECONDS).check({connection})
+    assert (transport.closed, transport.written) == (True, b"")
+
+
+def test_an_answer_that_is_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, loop = Clock(monkeypatch), asyncio.new_event_loop()
+    connection, transport = connected(loop)
+    timeout = ConnectionTimeout(SECONDS)
+    for transport.unread in (5000, 4000, 4000):  # the first two differ: the client has read something
+        timeout.check({connection})
+        assert not transport.closed
+        clock.now += SECONDS - 1
+    clock.now += 2
+    timeout.check({connection})
+    assert transport.closed

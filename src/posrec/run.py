@@ -11,6 +11,7 @@ selection.json      protocol refit: the number of epochs that was chosen on vali
 state.safetensors   the latest checkpoint, for --resume
 """
 
+import hashlib
 import platform
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -166,6 +167,15 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None) -> Run:
         raise InputError(f"{path / WEIGHTS} does not fit its {RUN}: {str(error).splitlines()[0]}") from None
     metrics = read_json(path / METRICS) if (path / METRICS).exists() else None
     return Run(path, model.eval(), Vocabulary.load(path), config, load_popularity(path, config["items"]), metrics)
+
+
+def fingerprint_of(folder: Path) -> str:
+    """Twelve characters that differ between runs with different settings or weights."""
+    found = hashlib.sha256()
+    for name in (RUN, WEIGHTS):
+        with (folder / name).open("rb") as file:
+            found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()[:12]
 
 
 def load_popularity(path: Path, items: int) -> Tensor | None:

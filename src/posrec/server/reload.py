@@ -16,10 +16,11 @@ from posrec.errors import NotInstalled
 from posrec.io import RUN, WEIGHTS
 from posrec.recommend.artifacts import NO_ARTIFACTS, ArtifactCache, Artifacts, failure
 from posrec.recommend.recommender import Recommender
-from posrec.run import Run, load_run
+from posrec.run import Run, fingerprint_of, load_run
 from posrec.server.item_search import ItemSearch
 from posrec.server.log import log_event
 from posrec.server.metrics import Metrics
+from posrec.server.rule_files import RuleFiles
 
 POLL = 1.0  # seconds
 
@@ -30,13 +31,16 @@ Stamp = tuple[tuple[int, int, int], ...]
 class LoadedRun:
     recommender: Recommender
     item_search: ItemSearch
+    fingerprint: str
 
 
 class RunReloader:
     """Without a `cache` no artifacts are built or used: torch computes, with an exact search on a CPU."""
 
-    def __init__(self, run: Path, device: str, cache: ArtifactCache | None, metrics: Metrics) -> None:
-        self.run, self.device, self.cache, self.metrics = run, device, cache, metrics
+    def __init__(
+        self, run: Path, device: str, cache: ArtifactCache | None, metrics: Metrics, rules: RuleFiles | None = None
+    ) -> None:
+        self.run, self.device, self.cache, self.metrics, self.rules = run, device, cache, metrics, rules
         self.current: LoadedRun | None = None
         self.stamp: Stamp | None = None  # of the run that is served, or of the one that could not be loaded
         self.problem: str | None = None
@@ -53,7 +57,9 @@ class RunReloader:
         self.wanted, self.used = wanted, used
         if self.cache is not None and used != wanted and self.build is None:
             self.build = self.cache.build_in_background(self.run)
-        return LoadedRun(recommender, ItemSearch(recommender))
+        if self.rules is not None:
+            self.rules.apply(recommender.catalogue)
+        return LoadedRun(recommender, ItemSearch(recommender), fingerprint_of(self.run))
 
     def open_with_usable_artifacts(self, run: Run, existing: Artifacts) -> tuple[Recommender, Artifacts, Artifacts]:
         """A recommender for the run, the artifacts that it uses, and those that are unusable."""

@@ -114,10 +114,12 @@ def score(
         totals = score_file(recommender, source, out, k, overwrite=overwrite, progress=progress, **rules)
     rate = totals.sessions / totals.seconds
     console.print(f"{totals.sessions:,} sessions in {totals.seconds:.1f} s, {rate:,.0f} per second.", highlight=False)
-    if totals.unknown or totals.popular:
-        popular = f"; {totals.popular:,} sessions had no known item and got popular ones" if totals.popular else ""
-        unknown = f"Skipped {totals.unknown:,} clicks on items that the model does not know{popular}."
-        console.print(unknown, highlight=False, soft_wrap=True)
+    popular = f"{totals.popular:,} sessions had no known item and got popular ones" if totals.popular else ""
+    if totals.unknown:
+        unknown = f"Skipped {totals.unknown:,} clicks on items that the model does not know"
+        popular = f"{unknown}; {popular}" if popular else unknown
+    if popular:
+        console.print(f"{popular}.", highlight=False, soft_wrap=True)
     if totals.empty:
         console.print(f"No item was left to recommend for {totals.empty:,} sessions.", highlight=False)
     console.print(f"The recommendations are in [bold]{escape(str(out))}[/].", highlight=False, soft_wrap=True)

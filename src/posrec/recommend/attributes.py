@@ -111,12 +111,12 @@ class Attribute:
         value = condition.get(name)
         if value is None:
             return -math.inf if name == "min" else math.inf
-        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
             raise InputError(f"{name} in the filter of {self.name!r} must be a number, not {shown(value)}")
         try:
             return float(value)
         except OverflowError:
-            return math.copysign(math.inf, value)
+            return math.inf if value > 0 else -math.inf
 
 
 class Attributes:

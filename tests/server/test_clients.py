@@ -49,9 +49,7 @@ def test_curl_with_http2(server: Server) -> None:
     assert json.loads(done.stdout) == server.recommend("i3", k=2).json()
 
 
-@pytest.mark.parametrize(
-    "path", ["/v1/recommend/", "/v1/recommend?x=1", "/v1%2Frecommend", "/v1/recommend//", "/v1//recommend"]
-)
+@pytest.mark.parametrize("path", ["/v1/recommend/", "/v1/recommend?x=1", "/v1%2Frecommend", "/v1/recommend//", "/v1//recommend"])
 def test_other_ways_to_write_the_path(server: Server, path: str) -> None:
     request = head("POST", path, f"Content-Length: {len(SESSION)}") + SESSION
     assert ask(server, request).json() == ask(server, recommend()).json()

@@ -60,7 +60,7 @@ def test_prepare_reads_feedback(tmp_path: Path) -> None:
             files.write(f"run-{visit}", "clicked", [item], f"v{visit}")
     files.rotate()
     done = command(
-        "prepare", tmp_path / "feedback", "--format", "parquet", "--events", "clicked", "--out", tmp_path / "shop",
+        "prepare", f"{tmp_path}/feedback/*.parquet", "--format", "parquet", "--events", "clicked", "--out", tmp_path / "shop",
         "--no-test",
     )  # fmt: skip
     assert done.code == 0, done.err

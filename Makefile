@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: demo test lint types unit tests real gpu slow bench install clean
+.PHONY: demo test lint types unit tests real gpu slow bench faults install clean
 
 demo: install
 	$(BIN)/posrec demo
@@ -49,6 +49,10 @@ bench: install
 	$(BIN)/python benchmarks/side_by_side.py
 # step.py, command.py, score.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, growth.py ten minutes:
 # the first lines of each say how to call it.
+
+# Malformed requests, kill -9, damaged runs and an hour under load; goes on where it was interrupted (docs/reliability.md).
+faults: install
+	$(BIN)/python benchmarks/faults.py
 
 install: .venv/installed
 

@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -42,6 +43,12 @@ def test_an_upgrade_is_ignored(server: Server, upgrade: tuple[str, ...]) -> None
             assert [json.loads(answer) for answer in answers] == [expected] * 3
 
 
+def test_an_upgrade_with_an_invalid_body(server: Server) -> None:
+    for headers in (("Transfer-Encoding: gzip",), ("Transfer-Encoding: chunked",)):
+        assert ask(server, head("POST", "/v1/recommend", *headers, *H2C) + b"zz\r\n").status == 400
+    assert not [line for line in server.log if line["level"] == "error"]
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_curl_with_http2(server: Server) -> None:
     line = ["curl", "-s", "--http2", "--max-time", "60", f"http://127.0.0.1:{server.port}/v1/recommend", "-d", SESSION]
@@ -49,7 +56,9 @@ def test_curl_with_http2(server: Server) -> None:
     assert json.loads(done.stdout) == server.recommend("i3", k=2).json()
 
 
-@pytest.mark.parametrize("path", ["/v1/recommend/", "/v1/recommend?x=1", "/v1%2Frecommend", "/v1/recommend//", "/v1//recommend"])
+@pytest.mark.parametrize(
+    "path", ["/v1/recommend/", "/v1/recommend?x=1", "/v1%2Frecommend", "/v1/recommend//", "/v1//recommend"]
+)
 def test_other_ways_to_write_the_path(server: Server, path: str) -> None:
     request = head("POST", path, f"Content-Length: {len(SESSION)}") + SESSION
     assert ask(server, request).json() == ask(server, recommend()).json()
@@ -92,6 +101,27 @@ def test_a_client_that_closes_its_sending_side_gets_its_answers(server: Server) 
             assert {answer.status for answer in answers} == {200}
             assert answers[-1].json() == expected
             assert client.rest() == b""
+
+
+def test_many_explanations_wait_for_their_turn(server: Server) -> None:
+    """They are computed one after the other, and recommendations go on meanwhile."""
+    body = {"session": ["i3", "i4", "i9"], "item": "i5"}
+    with ThreadPoolExecutor(64) as clients:
+        asked = [clients.submit(server.ask, "POST", "/v1/explain", body) for _ in range(128)]
+        assert [server.recommend("i3").status for _ in range(20)] == [200] * 20
+        assert {one.result().status for one in asked} == {200}
+
+
+@pytest.mark.parametrize("last", [recommend()[:-1], recommend()[:30], b"nonsense\r\n\r\n"])
+def test_complete_requests_before_a_wrong_one_are_answered(server: Server, last: bytes) -> None:
+    errors = len([line for line in server.log if line["level"] == "error"])
+    for number in (1, 3):
+        with Client(server) as client:
+            client.sendall(recommend() * number + last)
+            client.shutdown(socket.SHUT_WR)
+            assert [client.read().status for _ in range(number)] == [200] * number
+            assert b" 200 " not in client.rest()
+    assert len([line for line in server.log if line["level"] == "error"]) == errors
 
 
 def test_an_incomplete_request_is_not_answered(server: Server) -> None:

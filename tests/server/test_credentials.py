@@ -24,7 +24,9 @@ def started(run: Path, *options: object, **variables: str) -> subprocess.Complet
     """`posrec serve` with options that it refuses."""
     line = [sys.executable, "-m", "posrec", "serve", run, "--port", 0, *options]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), **variables}
-    return subprocess.run(list(map(str, line)), env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        list(map(str, line)), env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def refused(done: subprocess.CompletedProcess[str], piece: str) -> None:

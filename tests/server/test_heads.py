@@ -77,7 +77,7 @@ def test_the_second_request_of_a_connection_is_limited_too(server: Server) -> No
     (head("POST", "/v1/recommend", CHUNKED) + b"2\r\n{}\r\n0\r\n", b"a:\r\n" * 16_384),
     (head("POST", "/v1/recommend", CHUNKED) + b"2\r\n{}\r\n0\r\nX: ", b"x" * 65_536),
     (head("POST", "/v1/recommend", CHUNKED) + b"2;x=", b"x" * 65_536),
-], ids=["headers", "a header", "a name", "a target", "empty lines", "trailers", "a trailer", "a chunk extension"])  # fmt: skip
+], ids=["headers", "header", "name", "target", "empty lines", "trailers", "trailer", "chunk extension"])  # fmt: skip
 def test_memory_does_not_grow_with_what_is_sent(server: Server, start: bytes, piece: bytes) -> None:
     assert ask(server, head("GET", "/healthz")).status == 200
     before = memory(server)

@@ -11,7 +11,15 @@ pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 
 LOCAL = ("localhost", "LOCALHOST:8000", "127.0.0.1", "127.0.0.1:1", "[::1]:8000", "localhost.")
-STRANGE = ("evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "", "[::1", "192.0.2.1")
+STRANGE = (
+    "evil.example",
+    "evil.example:8000",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+    "",
+    "[::1",
+    "192.0.2.1",
+)
 
 
 def statuses(server: Server, hosts: tuple[str, ...]) -> set[int]:

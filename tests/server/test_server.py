@@ -158,7 +158,9 @@ def test_onnx_takes_over_once_it_is_exported_and_is_cached(
 def test_stopping_finishes_accepted_requests(trained: Path) -> None:
     """The server is stopped when it has accepted eight requests whose bodies are not sent yet."""
     body = json.dumps({"session": [f"i{n % 30}" for n in range(10)], "item": "i3"}).encode()
-    head = f"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
+    head = (
+        f"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
+    )
     with serving(trained) as server, ExitStack() as open_ones:
         address = ("127.0.0.1", server.port)
         asking = [open_ones.enter_context(socket.create_connection(address, timeout=30)) for _ in range(8)]

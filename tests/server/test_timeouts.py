@@ -1,6 +1,5 @@
 """When a connection's time begins and ends, with a clock that the test sets."""
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,13 +51,20 @@ class Clock:
         monkeypatch.setattr("time.monotonic", lambda: self.now)
 
 
-async def never_answers(scope: Any, receive: Any, send: Any) -> None:
-    await asyncio.Event().wait()
+class Loop:
+    """Starts nothing, so no request is ever answered."""
+
+    def create_task(self, work: Any) -> "Loop":
+        work.close()
+        return self
+
+    def add_done_callback(self, callback: Any) -> None:
+        pass
 
 
-def connected(loop: asyncio.AbstractEventLoop) -> tuple[Connection, Transport]:
+def connected() -> tuple[Connection, Transport]:
     async def application(scope: Any, receive: Any, send: Any) -> None:
-        await never_answers(scope, receive, send)
+        pass
 
     application.most_connections = 10  # type: ignore[attr-defined]
     application.is_overloaded = lambda *_: False  # type: ignore[attr-defined]
@@ -68,14 +74,14 @@ def connected(loop: asyncio.AbstractEventLoop) -> tuple[Connection, Transport]:
     config.load()
     config.loaded_app = application
     state, transport = uvicorn.Server(config).server_state, Transport()
-    connection = Connection(config, state, {}, loop)
+    connection = Connection(config, state, {}, Loop())
     connection.connection_made(transport)
     return connection, transport
 
 
 def test_head_and_body_have_one_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, loop = Clock(monkeypatch), asyncio.new_event_loop()
-    connection, transport = connected(loop)
+    clock = Clock(monkeypatch)
+    connection, transport = connected()
     timeout = ConnectionTimeout(SECONDS)
     connection.data_received(HEAD[:30])
     clock.now += 6
@@ -90,8 +96,8 @@ def test_head_and_body_have_one_timeout(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_complete_request_has_no_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, loop = Clock(monkeypatch), asyncio.new_event_loop()
-    connection, transport = connected(loop)
+    clock = Clock(monkeypatch)
+    connection, transport = connected()
     connection.data_received(HEAD + SESSION)
     clock.now += 100
     ConnectionTimeout(SECONDS).check({connection})
@@ -99,8 +105,8 @@ def test_a_complete_request_has_no_timeout(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_head_that_is_not_completed_is_answered_408(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, loop = Clock(monkeypatch), asyncio.new_event_loop()
-    connection, transport = connected(loop)
+    clock = Clock(monkeypatch)
+    connection, transport = connected()
     connection.data_received(HEAD[:30])
     clock.now += SECONDS + 1
     ConnectionTimeout(SECONDS).check({connection})
@@ -108,9 +114,19 @@ def test_a_head_that_is_not_completed_is_answered_408(monkeypatch: pytest.Monkey
     assert transport.closed
 
 
+def test_an_unfinished_request_does_not_cost_the_one_before_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    connection, transport = connected()
+    connection.data_received(HEAD + SESSION + HEAD[:30])
+    clock.now += SECONDS + 1
+    ConnectionTimeout(SECONDS).check({connection})
+    assert (transport.closed, transport.written) == (False, b"")
+    assert not connection.cycle.keep_alive  # the connection is closed after that answer
+
+
 def test_a_silent_connection_is_closed_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, loop = Clock(monkeypatch), asyncio.new_event_loop()
-    connection, transport = connected(loop)
+    clock = Clock(monkeypatch)
+    connection, transport = connected()
     clock.now += KEEP_ALIVE - 1
     ConnectionTimeout(SECONDS).check({connection})
     assert not transport.closed
@@ -120,8 +136,8 @@ def test_a_silent_connection_is_closed_later(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_answer_that_is_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, loop = Clock(monkeypatch), asyncio.new_event_loop()
-    connection, transport = connected(loop)
+    clock = Clock(monkeypatch)
+    connection, transport = connected()
     timeout = ConnectionTimeout(SECONDS)
     for transport.unread in (5000, 4000, 4000):  # the first two differ: the client has read something
         timeout.check({connection})

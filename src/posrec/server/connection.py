@@ -7,6 +7,7 @@ pyproject.toml bounds uvicorn's version.
 """
 
 import time
+from collections import deque
 from typing import Any
 
 import httptools
@@ -53,6 +54,7 @@ class Connection(HttpToolsProtocol):
         self.repeating_head = False
         self.busy = False  # the request being received is answered 503 as soon as it is complete
         self.stopping = False
+        self.pending: deque[Any] = deque()  # uvicorn's cycles of requests that are not answered yet, the oldest first
 
     # What the transport calls
 
@@ -72,12 +74,15 @@ class Connection(HttpToolsProtocol):
             if self.refused or self.transport.is_closing():
                 return
 
-    def eof_received(self) -> bool | None:
+    def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client has closed its sending side; where its request is complete, it still gets its answer."""
-        if self.is_idle() or self.refused or self.cycle is None or self.cycle.more_body:
-            return None  # close
-        self.cycle.keep_alive = False
-        return True
+        return True if self.answer_complete_ones() else None  # None closes the connection
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for cycle in self.pending:  # uvicorn itself tells only the last of several requests
+            cycle.disconnected = True
+            cycle.message_event.set()
+        super().connection_lost(exc)
 
     # Parsing
 
@@ -108,10 +113,7 @@ class Connection(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self.upgrading, self.repeating_head = False, True
-        self.parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n")
-        self.repeating_head = False
-        if rest:
-            self.feed(rest)
+        self.feed(b"POST / HTTP/1.1\r\n" + framing + b"\r\n" + rest)
 
     def on_message_begin(self) -> None:
         if self.repeating_head:
@@ -131,6 +133,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         if self.repeating_head:
+            self.repeating_head = False
             return
         self.in_head = False
         size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in self.headers])
@@ -141,6 +144,7 @@ class Connection(HttpToolsProtocol):
             self.busy = True
             return
         super().on_headers_complete()
+        self.pending.append(self.cycle)
         if self.stopping:
             self.cycle.keep_alive = False
 
@@ -164,10 +168,10 @@ class Connection(HttpToolsProtocol):
         """Whether a 503 may be written without a task: not while an earlier request of the connection is answered."""
         if self.expect_100_continue or self.upgrading or self.stopping:
             return False
-        return self.cycle is None or self.cycle.response_complete
+        return not self.pending
 
     def answer_busy(self) -> None:
-        """503, at a tenth of the cost of a request that the application refuses."""
+        """503 without a task, and without the application."""
         self.busy = False
         self.app.count_refused()
         self.transport.write(BUSY)
@@ -186,22 +190,27 @@ class Connection(HttpToolsProtocol):
         closed with unread data is reset, and the client may lose the answer.
         """
         self.refused, self.since = True, time.monotonic()
-        cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            if not cycle.more_body:  # an earlier request, which is answered first
-                cycle.keep_alive = False
-                return
-            if cycle.response_started or self.pipeline:
+        if self.answer_complete_ones():
+            return
+        if not self.pending:  # a request that has reached the application is counted there
+            self.app.metrics.request("", status, 0.0)
+        for cycle in self.pending:  # the one whose body is refused
+            if cycle.response_started:
                 self.transport.close()
                 return
             cycle.disconnected = True
             cycle.message_event.set()
-        else:  # a request that reached the application is counted there
-            self.app.metrics.request("", status, 0.0)
         more = (b"connection: close", *((b"retry-after: 1",) if status == 503 else ()))
         self.transport.write(raw_answer(status, sentence, *more))
         if self.transport.can_write_eof():
             self.transport.write_eof()
+
+    def answer_complete_ones(self) -> bool:
+        """Close after the answers to the requests that are complete; whether there are any."""
+        complete = [cycle for cycle in self.pending if not cycle.more_body]
+        if complete:
+            complete[-1].keep_alive = False
+        return bool(complete)
 
     # Time and number
 
@@ -209,7 +218,7 @@ class Connection(HttpToolsProtocol):
         """No request is being received or answered."""
         return (
             self.since is None
-            and (self.cycle is None or self.cycle.response_complete)
+            and not self.pending
             and not self.transport.is_closing()
             and self.transport.get_write_buffer_size() == 0
         )
@@ -219,7 +228,8 @@ class Connection(HttpToolsProtocol):
 
         Where none is idle, the new one is answered 503.
         """
-        idle = [one for one in self.connections if one is not self and one.is_idle()]
+        others: set[Connection] = self.connections - {self}  # type: ignore[assignment]
+        idle = [one for one in others if one.is_idle()]
         if idle:
             min(idle, key=lambda one: (one.cycle is not None, one.idle_since)).transport.close()
         else:
@@ -230,15 +240,17 @@ class Connection(HttpToolsProtocol):
         sentence = f"the request was not received within {self.app.settings.request_timeout:g} seconds"
         if self.refused:
             self.transport.abort()
-        elif self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete:
+        elif self.pending and self.pending[-1].more_body:
             self.since = None
-            self.cycle.scope["expired"] = True  # read by TrackedRequest.receive
-            self.cycle.message_event.set()
+            self.pending[-1].scope["expired"] = True  # read by TrackedRequest.receive
+            self.pending[-1].message_event.set()
         else:
             self.refuse(408, sentence)
-            self.transport.close()
+            if not self.pending:
+                self.transport.close()
 
     def on_response_complete(self) -> None:
+        self.pending.popleft()
         super().on_response_complete()
         self.idle_since = time.monotonic()
 

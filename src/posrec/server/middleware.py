@@ -4,7 +4,7 @@ import hmac
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -94,7 +94,7 @@ class Middleware:
         app: Any,
         settings: ServerSettings,
         metrics: Metrics,
-        quick: dict[str, QuickHandler],
+        quick: Mapping[str, QuickHandler],
         overloaded: Callable[[], bool] = lambda: False,
     ) -> None:
         self.app, self.settings, self.metrics, self.quick, self.overloaded = app, settings, metrics, quick, overloaded

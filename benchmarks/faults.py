@@ -1,0 +1,100 @@
+"""Faults on purpose: malformed requests, kill -9, damaged runs, a long time under load. It takes an hour or more.
+
+    python benchmarks/faults.py                                      everything, into results/faults.json
+    python benchmarks/faults.py --parts requests --requests 5000     one part, a shorter one
+    python benchmarks/faults.py --parts soak --soak 3600
+
+Each step of a part draws from a seed of its own, and the counts are written to the result file as they grow. A run that
+was interrupted goes on where it stopped; a part that is complete is not repeated unless `--again` is given. The exit
+code is 1 if any step failed.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from conditions import conditions
+from fault_crashes import CommandKills, WorkerKills
+from fault_load import soak
+from fault_requests import MalformedRequests
+from fault_runs import DamagedRuns
+from posrec.io import read_json, write_json
+
+PARTS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "requests": (MalformedRequests, "malformed requests of eight kinds"),
+    "workers": (WorkerKills, "kill -9 of a worker while clients ask"),
+    "commands": (CommandKills, "kill -9 of prepare, train, score and export, at random moments and at renames"),
+    "runs": (DamagedRuns, "a file of the served run damaged in place"),
+}
+SAVE_EVERY = 20.0  # seconds
+MOST_FAILURES = 20  # kept in the result file, as text
+
+
+def run_part(name: str, total: int, seed: int, folder: Path, out: Path) -> bool:
+    """Do the steps that are missing; whether none has failed."""
+    report = read_json(out) if out.exists() else {}
+    parts = report.setdefault("parts", {})
+    part = parts.get(name)
+    if part is None or part["seed"] != seed:
+        part = parts[name] = {"about": PARTS[name][1], "seed": seed, "done": 0, "outcomes": {}, "failures": []}
+    if part["done"] >= total:
+        return not part["failed"] and not part.get("tracebacks")
+    outcomes = Counter(part["outcomes"])
+    attack = PARTS[name][0](folder)
+    saved = time.monotonic()
+    try:
+        for number in range(part["done"], total):
+            outcome = attack.step(number, random.Random(f"{seed} {name} {number}"))
+            if outcome.startswith("failed"):
+                part["failures"] = [*part["failures"], f"step {number}: {outcome}"][:MOST_FAILURES]
+                outcome = "failed"
+            outcomes[outcome] += 1
+            part.update(done=number + 1, failed=outcomes["failed"], outcomes=dict(outcomes.most_common()))
+            if time.monotonic() - saved > SAVE_EVERY:
+                saved = time.monotonic()
+                write_json(out, report)
+                print(f"{name}: {number + 1:,} of {total:,}, {outcomes['failed']} failed", flush=True)
+    finally:
+        part.update(attack.close())
+        write_json(out, report | {"conditions": conditions()})
+    print(f"{name}: {part['done']:,} steps, {part['failed']} failed: {part['outcomes']}", flush=True)
+    return not part["failed"] and not part.get("tracebacks")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=[*PARTS, "soak"], default=[*PARTS, "soak"])
+    parser.add_argument("--requests", type=int, default=100_000)
+    parser.add_argument("--workers", type=int, default=20)
+    parser.add_argument("--commands", type=int, default=200)
+    parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--soak", type=float, default=3600, help="seconds at 500 requests a second")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--again", action="store_true", help="forget the results of the named parts")
+    parser.add_argument("--out", type=Path, default=Path("results/faults.json"))
+    arguments = parser.parse_args()
+    if arguments.again and arguments.out.exists():
+        report = read_json(arguments.out)
+        report["parts"] = {name: part for name, part in report["parts"].items() if name not in arguments.parts}
+        write_json(arguments.out, report)
+    good = True
+    with tempfile.TemporaryDirectory() as folder:
+        for name in arguments.parts:
+            if name == "soak":
+                report = read_json(arguments.out) if arguments.out.exists() else {"parts": {}}
+                report["parts"]["soak"] = soak(Path(folder), arguments.soak)
+                write_json(arguments.out, report | {"conditions": conditions()})
+                good = good and not report["parts"]["soak"]["errors"]
+            else:
+                good = run_part(name, getattr(arguments, name), arguments.seed, Path(folder), arguments.out) and good
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -132,6 +132,12 @@ class Attributes:
             raise InputError(f"the items have no column {name[:100]!r}; {there}")
         return self.columns[name]
 
+    def prepare(self) -> None:
+        """Build what filters need, so that the first one is as quick as the others; not for titles and lists."""
+        for name, attribute in self.columns.items():
+            if name != "title" and not any(isinstance(value, list) for value in attribute.values[:100]):
+                attribute.index, attribute.numbers  # noqa: B018  # built and kept
+
     def matching(self, wanted: Mapping[str, Any]) -> Mask:
         """[n] whether an item matches a filter."""
         if not isinstance(wanted, Mapping):

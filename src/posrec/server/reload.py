@@ -57,6 +57,7 @@ class RunReloader:
         self.wanted, self.used = wanted, used
         if self.cache is not None and used != wanted and self.build is None:
             self.build = self.cache.build_in_background(self.run)
+        recommender.catalogue.attributes.prepare()
         if self.rules is not None:
             self.rules.apply(recommender.catalogue)
         return LoadedRun(recommender, ItemSearch(recommender), fingerprint_of(self.run))

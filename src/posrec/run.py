@@ -12,6 +12,7 @@ checksums.json      the size and SHA-256 of every file above; a run without it i
 state.safetensors   the latest checkpoint, for --resume
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -78,6 +79,11 @@ class Run:
     metrics: dict[str, float] | None = None
     sha256: Mapping[str, str] = field(default_factory=dict)
     verified: bool = True
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve characters that differ between runs with different settings or weights."""
+        return hashlib.sha256("".join(self.sha256.get(name, "") for name in (RUN, WEIGHTS)).encode()).hexdigest()[:12]
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}: {self.config['model']}, {self.config['items']:,} items)"

@@ -18,6 +18,7 @@ from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
 from posrec.recommend import ranker as module
 from posrec.recommend.faiss_search import item_table
+from posrec.recommend.ranker import Query
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.results import Recommendation
 from posrec.recommend.search import ExactSearch
@@ -83,8 +84,17 @@ def test_allow_and_deny(shop: Recommender) -> None:
     assert [one.item for one in shop.recommend(["a", "b"], deny={"c", "e", "nonsense"})] == ["b", "a", "d"]
     assert scored(shop.recommend(["a", "b"], allow=["a", "c"], deny=["c"])) == [("a", 2.0)]
     assert len(shop.recommend(["a", "b"], deny=[])) == 5
-    with pytest.raises(InputError, match="the model knows none of the allowed items"):
-        shop.recommend(["a"], allow=["f"])
+    assert scored(shop.recommend(["a"], allow=["f"])) == []
+
+
+def test_an_empty_session_gets_popular_items(shop: Recommender, shop_run: Run) -> None:
+    for session in ([], Session()):
+        answer = shop.recommend(session, k=3)
+        assert scored(answer) == [("b", 9.0), ("d", 7.0), ("e", 5.0)]
+        assert (answer.popular, answer.unknown) == (True, ())
+    assert shop.recommend([["a"], []], k=2)[1] == shop.recommend([], k=2)
+    with pytest.raises(InputError, match="the session is empty, and the run does not hold which items are popular"):
+        Recommender(replace(shop_run, popularity=None), "cpu").recommend([])
 
 
 def test_many_sessions_get_the_same_results_as_one_by_one(shop: Recommender) -> None:
@@ -103,23 +113,26 @@ def test_sessions_are_ranked_in_chunks_with_the_same_results(
     whole = shop.recommend(sessions, k=3)
     monkeypatch.setattr(module, "SCORES_AT_ONCE", at_once)
     monkeypatch.setattr(module, "MOST_ROWS", most)
-    queries = [shop.query(shop.encode(session), 3) for session in sessions]
+    queries = [Query(shop.encode(session), 3) for session in sessions]
     assert max(map(len, shop.ranker.chunks(queries))) == min(at_once // 5, most)
     assert shop.recommend(sessions, k=3) == whole
 
 
-@pytest.mark.parametrize("k", [0, -1, 6, 10**9, True, 2.5, "3"])
-def test_k_out_of_range_is_refused(shop: Recommender, k: object) -> None:
-    with pytest.raises(InputError, match="from 1 to 5, the number of items"):
+@pytest.mark.parametrize("k", [0, -1, True, 2.5, "3"])
+def test_k_below_1_is_refused(shop: Recommender, k: object) -> None:
+    with pytest.raises(InputError, match="it must be a whole number, 1 or more"):
         shop.recommend(["a"], k=k)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("k", [6, 10**9])
+def test_k_above_the_number_of_items_gives_all_of_them(shop: Recommender, k: int) -> None:
+    assert shop.recommend(["a"], k=k) == shop.recommend(["a"], k=5)
+    assert len(shop.recommend(["x"], k=k)) == 5
 
 
 @pytest.mark.parametrize(
     ("session", "message"),
     [
-        ([], "the session is empty"),
-        (Session(), "the session is empty"),
-        ([["a"], []], "the session is empty"),
         ("abc", "a session must be a list of item ids, not 'abc'"),
         (None, "a session must be a list of item ids, not None"),
         ([None], "must be text or a whole number, not None"),
@@ -196,16 +209,17 @@ def test_recommended_ranks_are_the_evaluated_ranks(trained: Path, small: Prepare
 def test_each_query_has_its_own_k_and_candidates_by_scores_and_by_search(trained: Path) -> None:
     run = load_run(trained)
     by_scores, by_search = Recommender(run, "cpu"), Recommender(run, "cpu", search=ExactSearch(item_table(run)))
-    queries = [
-        by_scores.query(by_scores.encode(["i1", "i2"]), 3),
-        by_scores.query(by_scores.encode(["x"]), 2, False, by_scores.candidates(None, ["i5"])),
-        by_scores.query(by_scores.encode(["i1", "i2", "i3"]), 1000, True, by_scores.candidates(None, ["i9", "x"])),
-        by_scores.query(by_scores.encode(["i4", "i6"]), 5, True, by_scores.candidates(["i4", "i7", "i8"], ["i8"])),
-        by_scores.query(by_scores.encode(["i4"]), 5, False, by_scores.candidates(["x"], None)),
+    plans = [
+        (["i1", "i2"], by_scores.plan(3)),
+        (["x"], by_scores.plan(2, deny=["i5"])),
+        (["i1", "i2", "i3"], by_scores.plan(1000, exclude_seen=True, deny=["i9", "x"])),
+        (["i4", "i6"], by_scores.plan(5, exclude_seen=True, allow=["i4", "i7", "i8"], deny=["i8"])),
+        (["i4"], by_scores.plan(5, allow=["x"])),
     ]
+    queries = [plan.queries(by_scores.encode(session))[0] for session, plan in plans]
     rankings = by_scores.ranker.rank(queries)
     assert [len(numbers) for numbers, _ in rankings] == [3, 2, 26, 1, 0]
-    assert by_scores.result(queries[3], rankings[3])[0].item == "i7"
+    assert by_scores.vocabulary.item(rankings[3][0][0]) == "i7"
     alone = [by_scores.ranker.rank([query])[0] for query in queries]
     for found in (alone, by_search.ranker.rank(queries)):
         assert [numbers for numbers, _ in found] == [numbers for numbers, _ in rankings]

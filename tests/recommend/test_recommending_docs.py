@@ -28,7 +28,8 @@ def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_demo(folder / "posrec-demo")
     items = sorted(set(re.findall(r"\b[A-Z]{3}\d-[A-Z]{3}-\d\b", PAGE)))
     run = load_run(trained)
-    vocabulary = Vocabulary([*items, *run.vocabulary.ids[len(items) :]])
+    ids = [*items, *run.vocabulary.ids[len(items) :]]
+    vocabulary = Vocabulary(ids, {"category": ["Tents" if item.startswith("TEN") else "Sandals" for item in ids]})
     save_run(replace(run, vocabulary=vocabulary), folder / "posrec-demo" / "comparison" / "posrec")
     for name in ("sold-out.txt", "in-stock.txt"):
         write_lines(folder / name, items[:2])
@@ -44,7 +45,7 @@ def test_every_command_and_every_line_of_python_runs(
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(onnx_export, "as_onnx", lambda model, run: exported.read_bytes())  # saves a second export
     shown = [line for block in blocks("sh") for line in block.splitlines()]
-    assert len(shown) == 10
+    assert len(shown) == 16
     for line in shown:
         done = command(*shlex.split(line)[1:])
         assert done.code == 0, f"{line}\n{done.err}"

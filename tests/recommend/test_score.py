@@ -62,6 +62,13 @@ def test_parquet_to_both(shop: Recommender, tmp_path: Path, ids: list | None) ->
     assert pl.read_parquet(tmp_path / "out.parquet").to_dicts() == lines_of(tmp_path / "out.jsonl") == wanted
 
 
+def test_an_empty_session_gets_popular_items(tmp_path: Path, shop: Recommender) -> None:
+    totals = score(shop, write_lines(tmp_path / "in.jsonl", ["[]", '["a"]']), tmp_path / "out.jsonl")
+    first = lines_of(tmp_path / "out.jsonl")[0]
+    assert (first["items"], first["popular"], first["unknown"]) == (["b", "d"], True, [])
+    assert (totals.sessions, totals.unknown, totals.popular) == (2, 0, 1)
+
+
 def test_whole_numbers_are_ids_too(tmp_path: Path, shop: Recommender) -> None:
     write_lines(tmp_path / "in.jsonl", ["[1, 2]"])
     pl.DataFrame({"session": [[1, 2]]}).write_parquet(tmp_path / "in.parquet")
@@ -94,7 +101,6 @@ def test_many_chunks_keep_their_order(shop: Recommender, tmp_path: Path, monkeyp
         ('{"session": ["a"]', "line 3: the line is not JSON"),
         ('{"clicks": ["a"]}', 'line 3: the line is neither {"session": [...]} nor a list'),
         ('"a"', "line 3: the line is neither"),
-        ("[]", "line 3: the session is empty"),
         ('{"session": "ab"}', "line 3: a session must be a list of item ids, not 'ab'"),
         ('{"session": null}', "line 3: a session must be a list of item ids, not None"),
         ('["a", 1.5]', "line 3: an item id must be text or a whole number, not 1.5"),
@@ -208,3 +214,49 @@ def test_the_command_names_a_bad_line(trained: Path, tmp_path: Path) -> None:
         True,
         False,
     )
+
+
+def test_the_options_of_the_command_are_those_of_the_recommender(trained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    rec = Recommender.load(trained)
+    rec.vocabulary.columns.update(brand=[f"b{n % 3}" for n in range(30)], price=[str(n) for n in range(30)])
+    rec.save(run)
+    options = ["--filter", "brand=b0,b1", "--filter", "price<=25", "--filter", "price>=2", "--pin", "i7", "--boost",
+               "brand=b1:3.5", "--diversify", "0.5", "--fields", "brand,price", "-k", 6]  # fmt: skip
+    expected = Recommender.load(run).recommend(
+        ["i1", "i2"], 6, filter={"brand": ["b0", "b1"], "price": {"min": 2, "max": 25}}, pin=["i7"],
+        boost={"brand": {"b1": 3.5}}, diversify=0.5, fields=["brand", "price"],
+    )  # fmt: skip
+    shown = command("recommend", run, "i1", "i2", *options, "--json")
+    assert json.loads(shown.out) == json.loads(json.dumps(expected.as_json()))
+    source = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]'])
+    for out in ("out.jsonl", "out.parquet"):
+        done = command("score", run, source, tmp_path / out, *options)
+        assert done.code == 0, done.err
+    (line,) = lines_of(tmp_path / "out.jsonl")
+    assert line["items"] == [one.item for one in expected]
+    assert line["fields"] == [one.fields for one in expected]
+    (row,) = pl.read_parquet(tmp_path / "out.parquet").to_dicts()
+    assert (row["items"], json.loads(row["fields"])) == (line["items"], line["fields"])
+    table = command("recommend", run, *options[:2], "--fields", "brand", "-k", 2)
+    assert (table.code, "The session is empty, so these are the most clicked items." in table.out) == (0, True)
+    assert "brand" in table.out
+    by_json = command("recommend", run, "i1", "--filter", '{"price": {"max": -1}}')
+    assert (by_json.code, "No item is left to recommend." in by_json.out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--filter", "brand", "--filter brand: it must be COLUMN=VALUE,VALUE or COLUMN<=NUMBER"),
+        ("--filter", "price<=cheap", "'cheap' is not a number"),
+        ("--filter", '{"price":', "it is not JSON"),
+        ("--filter", "colour=red", "the items have no column 'colour'; they have none"),
+        ("--boost", "brand:2", "it must be COLUMN=VALUE:FACTOR"),
+        ("--diversify", "2", "diversify must be a number from 0 to 1"),
+        ("--fields", "colour", "no column 'colour'"),
+    ],
+)
+def test_wrong_options_have_a_plain_message(trained: Path, option: str, value: str, message: str) -> None:
+    done = command("recommend", trained, "i1", option, value)
+    assert (done.code, message in done.err.replace("\n", " ")) == (2, True), done.err

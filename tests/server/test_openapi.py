@@ -37,7 +37,7 @@ def schemathesis(server: Server, folder: Path, *options: object) -> subprocess.C
 def test_a_few_examples_of_everything(server: Server, tmp_path: Path) -> None:
     done = schemathesis(server, tmp_path, "--max-examples", 10, "--seed", 1, "--phases", "coverage,fuzzing")
     assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-2000:]
-    assert "8 selected / 8 total" in done.stdout
+    assert "11 selected / 11 total" in done.stdout
     assert server.recommend("i3").status == 200
 
 

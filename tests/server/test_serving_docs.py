@@ -19,6 +19,7 @@ from tests.helpers import ROOT, command
 from tests.server.server_process import serving
 
 pytest.importorskip("litestar")
+CATEGORIES = ["Sandals", "Tents", "Sandals", "Climbing shoes"]
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 
 
@@ -26,9 +27,10 @@ def test_every_curl_is_answered(tmp_path: Path) -> None:
     items = ["SAN1-BLU-2", "TEN5-BLK-2", "SAN5-BLU-2", "CLI2-BLU-2"]
     config = {"model": "posrec", "items": len(items), "d": 8}
     model = PosRec(len(items), PosRecConfig(d=8))
-    save_run(Run(tmp_path, model, Vocabulary(items), config, torch.arange(len(items))), tmp_path / "run")
+    vocabulary, popularity = Vocabulary(items, {"category": CATEGORIES}), torch.arange(len(items))
+    save_run(Run(tmp_path, model, vocabulary, config, popularity), tmp_path / "run")
     shown = re.findall(r"^curl -s (.*)$", PAGE, re.MULTILINE)
-    assert len(shown) == 5
+    assert len(shown) == 10
     with serving(tmp_path / "run") as server:
         for line in shown:
             address, *data = shlex.split(line)

@@ -14,7 +14,7 @@ from rich.markup import escape
 from typer.core import TyperCommand
 
 import posrec
-from posrec.cli import data, experiments, runs
+from posrec.cli import data, experiments, report, runs
 from posrec.cli import recommend as serving
 from posrec.cli.printing import error_console
 from posrec.errors import InputError, RunFailed, RunStopped
@@ -89,6 +89,7 @@ for command in (
     serving.score,
     serving.export,
     serving.serve,
+    report.report,
 ):
     app.command(cls=LiteralHelp)(stops_on_interrupt(command))
 

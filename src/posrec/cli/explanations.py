@@ -55,9 +55,14 @@ def recommendations_table(answer: Recommendations) -> Table:
     if titled:
         table.add_column("title")
     table.add_column("clicks" if answer.popular else "score", justify="right")
+    fields = list((answer[0].fields or {}) if len(answer) else {})
+    for name in fields:
+        table.add_column(Text(name))
     for place, one in enumerate(answer, start=1):
         score = f"{one.score:,.0f}" if answer.popular else f"{one.score:.3f}"
-        table.add_row(str(place), shown(one.item), *([shown(one.title or "")] if titled else []), score)
+        values = [shown("" if value is None else str(value)) for value in (one.fields or {}).values()]
+        titles = [shown(one.title or "")] if titled else []
+        table.add_row(f"{place} pinned" if one.pinned else str(place), shown(one.item), *titles, score, *values)
     return table
 
 
@@ -65,8 +70,12 @@ def notes(answer: Recommendations) -> Iterator[str]:
     """Sentences about unknown clicks and popular items."""
     if answer.unknown:
         yield printable(f"Skipped, since the model does not know them: {', '.join(answer.unknown)}.")
-    if answer.popular:
+    if not len(answer):
+        yield "No item is left to recommend."
+    elif answer.unknown and answer.popular:
         yield "The model knows none of the clicked items, so these are the most clicked items."
+    elif answer.popular:
+        yield "The session is empty, so these are the most clicked items."
 
 
 def parts_table(explanations: Sequence[Explanation]) -> Table:

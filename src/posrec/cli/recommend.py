@@ -6,6 +6,17 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from posrec.cli.answer_options import (
+    Allow,
+    Boost,
+    Deny,
+    Diversify,
+    ExcludeSeen,
+    Fields,
+    FilterOption,
+    Pin,
+    answer_rules,
+)
 from posrec.cli.printing import (
     Device,
     EncodingOption,
@@ -22,20 +33,25 @@ IndexSet = Annotated[
     list[str] | None,
     typer.Option("--set", help="key=value for the search: index, recall, lists, probes. Can be repeated."),
 ]
-Allow = Annotated[Path | None, typer.Option(help="Recommend only these items: a file with one id per line.")]
-Deny = Annotated[Path | None, typer.Option(help="Never recommend these items: a file with one id per line.")]
-ExcludeSeen = Annotated[bool, typer.Option("--exclude-seen", help="Leave out the items of the session.")]
 K = Annotated[int | None, typer.Option("-k", help="How many items; 20 by default.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output file if it exists.")]
 
 
 def recommend(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    item: Annotated[list[str], typer.Argument(help="The session: item ids, the oldest click first.")],
+    item: Annotated[
+        list[str] | None,
+        typer.Argument(help="The session: item ids, the oldest click first; none for popular items."),
+    ] = None,
     k: K = None,
     exclude_seen: ExcludeSeen = False,
     allow: Allow = None,
     deny: Deny = None,
+    filter: FilterOption = None,
+    pin: Pin = None,
+    boost: Boost = None,
+    diversify: Diversify = None,
+    fields: Fields = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show why: parts of scores, effects of clicks.")] = False,
     about: Annotated[str | None, typer.Option(help="Explain this item instead of the recommended ones.")] = None,
     model: ModelOption = None,
@@ -47,15 +63,17 @@ def recommend(
     """Recommend the next items for a session.
 
     Example: posrec recommend runs/first sku-1 sku-7 -k 5 --explain
+    posrec recommend runs/first sku-1 --filter category=tents,mats --filter 'price<=200' --fields category,price
     """
     from posrec.cli.explanations import drawn, notes, recommendations_table
     from posrec.recommend.recommender import Recommender
 
     recommender = Recommender.load(run, device, model, encoding)
     note_unverified(recommender.run)
-    answer = recommender.recommend(item, k, exclude_seen=exclude_seen, allow=ids_in(allow), deny=ids_in(deny))
+    session, rules = item or [], answer_rules(exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
+    answer = recommender.recommend(session, k, **rules)
     wanted = [about] if about else [one.item for one in answer] if explain and not answer.popular else []
-    explanations = recommender.explain(item, wanted) if wanted else []
+    explanations = recommender.explain(session, wanted) if wanted else []
     if as_json:
         reasons = {"explanations": [one.as_json() for one in explanations]} if wanted else {}
         show(answer.as_json() | reasons, None, as_json)
@@ -65,16 +83,6 @@ def recommend(
         console.print("", *drawn(explanations), sep="\n")
     for sentence in notes(answer):
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
-
-
-def ids_in(path: Path | None) -> list[str] | None:
-    """The ids of a file with one id per line; None without a file."""
-    if path is None:
-        return None
-    try:
-        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a text file ({error}); it must have one item id per line") from None
 
 
 def index_settings(pairs: list[str] | None) -> Any:
@@ -95,6 +103,11 @@ def score(
     exclude_seen: ExcludeSeen = False,
     allow: Allow = None,
     deny: Deny = None,
+    filter: FilterOption = None,
+    pin: Pin = None,
+    boost: Boost = None,
+    diversify: Diversify = None,
+    fields: Fields = None,
     overwrite: Overwrite = False,
     model: ModelOption = None,
     encoding: EncodingOption = None,
@@ -112,19 +125,20 @@ def score(
 
     recommender = Recommender.load(run, device, model, encoding)
     note_unverified(recommender.run)
+    rules = answer_rules(exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
     with TerminalProgress() as progress:
-        totals = score_file(
-            recommender, source, out, k, exclude_seen=exclude_seen, allow=ids_in(allow), deny=ids_in(deny),
-            overwrite=overwrite, progress=progress,
-        )  # fmt: skip
+        totals = score_file(recommender, source, out, k, overwrite=overwrite, progress=progress, **rules)
     rate = totals.sessions / totals.seconds
     done = f"{plural(totals.sessions, 'session')} in {totals.seconds:.1f} s, {rate:,.0f} per second."
     console.print(done, highlight=False)
+    popular = f"{plural(totals.popular, 'session')} had no known item and got popular ones" if totals.popular else ""
     if totals.unknown:
-        sessions = plural(totals.popular, "session")
-        popular = f"; {sessions} had no known item and got popular ones" if totals.popular else ""
-        unknown = f"Skipped {plural(totals.unknown, 'click')} on items that the model does not know{popular}."
-        console.print(unknown, highlight=False, soft_wrap=True)
+        unknown = f"Skipped {plural(totals.unknown, 'click')} on items that the model does not know"
+        popular = f"{unknown}; {popular}" if popular else unknown
+    if popular:
+        console.print(f"{popular}.", highlight=False, soft_wrap=True)
+    if totals.empty:
+        console.print(f"No item was left to recommend for {plural(totals.empty, 'session')}.", highlight=False)
     console.print(f"The recommendations are in [bold]{escape(str(out))}[/].", highlight=False, soft_wrap=True)
 
 
@@ -166,7 +180,7 @@ def export(
 
 
 def serve(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: Annotated[list[Path], typer.Argument(help="A run folder; several share the sessions, see --split.")],
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on; 0 for any free one.", min=0, max=65535)] = 8000,
     workers: Annotated[int, typer.Option(help="The number of processes that share the port.", min=1, max=256)] = 1,
@@ -203,6 +217,18 @@ def serve(
         list[str] | None,
         typer.Option(help="Answer requests for this host name, or * for all. Can be repeated. See docs/serving.md."),
     ] = None,
+    deny_file: Annotated[
+        Path | None, typer.Option(help="Never recommend the items of this file, one id per line; read again on change.")
+    ] = None,
+    allow_file: Annotated[
+        Path | None, typer.Option(help="Recommend only the items of this file, one id per line; read again on change.")
+    ] = None,
+    feedback: Annotated[
+        Path | None, typer.Option(help="Write what POST /v1/feedback receives to Parquet files in this folder.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="The runs' shares of the sessions, such as 90,10; equal by default.")
+    ] = None,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every request.")] = False,
     onnx: Annotated[bool, typer.Option(help="Use ONNX Runtime where the model can be exported.")] = True,
     cache: Annotated[
@@ -221,14 +247,21 @@ def serve(
         from posrec.server.credentials import chosen_key
         from posrec.server.serve import serve as run_server
         from posrec.server.settings import ServerSettings
+        from posrec.server.split import parse_shares
     except ImportError:
         raise not_installed("serving", "serve") from None
     from posrec.models.own_code import OwnCode
 
     settings = ServerSettings(
-        str(run), device, chosen_key(api_key, api_key_file), session_store, max_length, max_body,
+        str(run[0]), device, chosen_key(api_key, api_key_file), session_store, max_length, max_body,
         patience or request_timeout, queue, log_requests=log_requests, onnx=onnx, cache=str(cache) if cache else "",
         allow_origin=tuple(allow_origin or ()), allow_host=tuple(allow_host or ()), index=index_settings(index),
         code=OwnCode(model, encoding),
+        more_runs=tuple(map(str, run[1:])), split=parse_shares(split, len(run)), feedback=text_of(feedback),
+        allow_file=text_of(allow_file), deny_file=text_of(deny_file),
     )  # fmt: skip
     run_server(settings, host, port, workers)
+
+
+def text_of(path: Path | None) -> str | None:
+    return None if path is None else str(path)

@@ -27,10 +27,22 @@ from posrec.io import whole_file
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.recommend.index_settings import IndexSettings
-from posrec.recommend.search import Best, Columns, ExactSearch, Floats, log_sum_of, ordered, products
+from posrec.recommend.search import (
+    Best,
+    Columns,
+    ExactSearch,
+    Floats,
+    Mask,
+    Masks,
+    best_of_some,
+    log_sum_of,
+    ordered,
+    products,
+)
 from posrec.run import Run
 
 RESCORED = 10  # candidates scored in full for each item asked for
+SMALLEST_SHARE = 1 / 32  # of items allowed by a mask, for which proportionally more are searched for
 POINTS = 64  # training items for each list
 RECALL_SESSIONS = 256  # sessions on which recall is measured
 BEST = 20  # recall is measured on so many best items
@@ -54,18 +66,38 @@ class FaissSearch:
     def probes(self) -> int:
         return int(self.index.nprobe)
 
-    def best(self, sessions: Floats, wanted: Sequence[int]) -> list[Best]:
-        return [ordered(scores, columns, k) for _, columns, scores, k in self.found(sessions, wanted)]
+    def best(self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None) -> list[Best]:
+        masks = masks or [None] * len(sessions)
+        found = zip(self.found(sessions, wanted, masks), masks, strict=True)
+        return [self.allowed_best(*one, mask) for one, mask in found]
 
-    def best_and_log_sums(self, sessions: Floats, wanted: Sequence[int]) -> list[tuple[Best, float]]:
+    def best_and_log_sums(
+        self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None
+    ) -> list[tuple[Best, float]]:
+        masks = masks or [None] * len(sessions)
         return [
-            (ordered(scores, columns, k), self.estimated_log_sum(session, columns, scores))
-            for session, columns, scores, k in self.found(sessions, wanted)
+            (self.allowed_best(*one, mask), self.estimated_log_sum(*one[:3]))
+            for one, mask in zip(self.found(sessions, wanted, masks), masks, strict=True)
         ]
 
-    def found(self, sessions: Floats, wanted: Sequence[int]) -> Iterator[tuple[Floats, Columns, Floats, int]]:
-        """Of each session its vector, the columns of the items found, their scores and how many are wanted."""
-        most = min(RESCORED * max(wanted), len(self.table))
+    def allowed_best(self, session: Floats, columns: Columns, scores: Floats, k: int, mask: Mask | None) -> Best:
+        """The k best of the items found that the mask allows; where they are too few, of all that it allows."""
+        if mask is None:
+            return ordered(scores, columns, k)
+        kept = mask[columns]
+        if np.count_nonzero(kept) < k:
+            return best_of_some(self.table, session, np.flatnonzero(mask), k)
+        return ordered(scores[kept], columns[kept], k)
+
+    def found(
+        self, sessions: Floats, wanted: Sequence[int], masks: Masks
+    ) -> Iterator[tuple[Floats, Columns, Floats, int]]:
+        """Of each session its vector, the columns of the items found, their scores and how many are wanted.
+
+        The smaller the share of items that a mask allows, the more are searched for.
+        """
+        share = min((np.count_nonzero(mask) / len(mask) for mask in masks if mask is not None), default=1.0)
+        most = min(int(RESCORED * max(wanted) / max(share, SMALLEST_SHARE)), len(self.table))
         _, near = self.index.search(np.ascontiguousarray(sessions), most)
         for session, columns, k in zip(sessions, near, wanted, strict=True):
             columns = columns[columns >= 0]

@@ -12,7 +12,7 @@
 A query of which no click is known gets the most clicked items.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +23,8 @@ from torch import Tensor
 
 from posrec.nn.batch import SessionBatch
 from posrec.nn.own_items import OwnItems
-from posrec.recommend.search import Best, Columns, ExactSearch, Floats, best_of_some, ordered, top
+from posrec.recommend.candidates import Candidates
+from posrec.recommend.search import Best, Columns, ExactSearch, Floats, Mask, best_of_some, ordered, top
 from posrec.recommend.session import EncodedSession
 
 if TYPE_CHECKING:
@@ -35,30 +36,6 @@ MOST_ROWS = 1024
 Ranking = tuple[list[int], list[float]]  # item numbers and their scores, the best first
 
 
-class Candidates:
-    """The items that may be recommended: only those `allowed`, where such are given, and none of those `denied`."""
-
-    def __init__(self, items: int, allowed: Collection[int] | None = None, denied: Collection[int] = ()) -> None:
-        self.items = items
-        self.denied = frozenset(denied)
-        self.allowed = None if allowed is None else frozenset(allowed) - self.denied
-
-    @cached_property
-    def columns(self) -> Columns | None:
-        """The columns of the allowed items; None where all but the denied are allowed."""
-        return None if self.allowed is None else np.array(sorted(self.allowed), dtype=np.int64) - 1
-
-    @cached_property
-    def excluded(self) -> Tensor:
-        """[n] True for items that must not be recommended."""
-        mask = torch.zeros(self.items, dtype=torch.bool)
-        if self.columns is not None:
-            mask[:] = True
-            mask[torch.from_numpy(self.columns)] = False
-        mask[torch.tensor(sorted(self.denied), dtype=torch.int64) - 1] = True
-        return mask
-
-
 @dataclass(frozen=True)
 class Query:
     """A session, and which items are asked for."""
@@ -67,17 +44,21 @@ class Query:
     k: int
     exclude_seen: bool = False  # leave out every item of the session, also clicks too old for the model to read
     candidates: Candidates | None = None  # None: every item
+    denied: frozenset[int] = frozenset()  # the numbers of a few more items to leave out
 
     @property
-    def allowed_columns(self) -> Columns | None:
-        """The columns of the allowed items; None where all but those left out are allowed."""
-        return self.candidates.columns if self.candidates is not None else None
+    def few_columns(self) -> Columns | None:
+        """The columns of the candidates where they are few."""
+        return self.candidates.few if self.candidates is not None else None
+
+    @property
+    def mask(self) -> Mask | None:
+        return self.candidates.mask if self.candidates is not None else None
 
     @cached_property
     def left_out(self) -> frozenset[int]:
-        """The numbers of items that must not be recommended; `candidates.allowed` comes on top."""
-        denied = self.candidates.denied if self.candidates is not None else frozenset()
-        return denied.union(self.session.numbers) if self.exclude_seen else denied
+        """The numbers of candidates that must not be recommended."""
+        return self.denied.union(self.session.numbers) if self.exclude_seen else self.denied
 
 
 class Ranker:
@@ -138,11 +119,9 @@ class Ranker:
         """Of the scores [B, n] of all items."""
         if any(query.candidates is not None for query in queries):
             scores = scores.masked_fill(self.excluded(queries), -torch.inf)
-        seen = [
-            (row, item) for row, query in enumerate(queries) if query.exclude_seen for item in query.session.numbers
-        ]
-        if seen:
-            rows, items = torch.tensor(seen, device=self.device).T
+        left_out = [(row, item) for row, query in enumerate(queries) for item in query.left_out]
+        if left_out:
+            rows, items = torch.tensor(left_out, device=self.device).T
             scores = scores.index_put((rows, items - 1), scores.new_tensor(-torch.inf))
         best, columns = (part.cpu() for part in top(scores, min(max(query.k for query in queries), self.items)))
         rankings = []
@@ -166,37 +145,40 @@ class Ranker:
         if own is not None:
             return self.best_with_own_items(vectors, own, queries)
         rankings: list[Ranking] = [([], [])] * len(queries)
-        unrestricted: list[int] = []  # rows
+        searched: list[int] = []  # rows
         wanted: list[int] = []
         for row, query in enumerate(queries):
             most = query.k + len(query.left_out)
-            columns = query.allowed_columns
+            columns = query.few_columns
             if columns is None:
-                unrestricted.append(row)
+                searched.append(row)
                 wanted.append(min(most, self.items))
             else:
                 rankings[row] = without_left_out(best_of_some(self.search.table, vectors[row], columns, most), query)
-        if unrestricted:
-            for row, best in zip(unrestricted, self.search.best(vectors[unrestricted], wanted), strict=True):
+        if searched:
+            masks = [queries[row].mask for row in searched]
+            for row, best in zip(searched, self.search.best(vectors[searched], wanted, masks), strict=True):
                 rankings[row] = without_left_out(best, queries[row])
         return rankings
 
     def best_with_own_items(self, vectors: Floats, own: OwnItems, queries: Sequence[Query]) -> list[Ranking]:
-        """As `best_by_search`. Every session needs log Z, so those with allowed items search too, for one item."""
+        """As `best_by_search`. Every session needs log Z, so those with few candidates search too, for one item."""
         assert self.search is not None
         most = [query.k + len(query.left_out) + own.items.shape[1] for query in queries]
         wanted = [
-            min(number, self.items) if query.allowed_columns is None else 1
+            min(number, self.items) if query.few_columns is None else 1
             for query, number in zip(queries, most, strict=True)
         ]
-        found = self.search.best_and_log_sums(vectors, wanted)
+        masks = [query.mask if query.few_columns is None else None for query in queries]
+        found = self.search.best_and_log_sums(vectors, wanted, masks)
         rankings = []
         terms = own_terms(own, torch.tensor([log_sum for _, log_sum in found]))
         for row, (query, (best, _), term) in enumerate(zip(queries, found, terms, strict=True)):
-            columns = query.allowed_columns
+            columns = query.few_columns
             if columns is not None:
                 best = best_of_some(self.search.table, vectors[row], columns, most[row])
-                allowed = np.isin(term.columns, columns)
+            if query.mask is not None:
+                allowed = query.mask[term.columns]
                 term = term._replace(columns=term.columns[allowed], scores=term.scores[allowed])
             rankings.append(without_left_out(term.ranked_with(best), query))
         return rankings

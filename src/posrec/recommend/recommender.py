@@ -1,31 +1,31 @@
 """Recommender: raw item ids in, raw item ids out, for any model.
 
-Items that the model does not know are skipped and named in the result. A session without a known item gets the most
-clicked items, and the result says so.
+Items that the model does not know are skipped and named in the result. A session without a known item, and an empty
+one, gets the most clicked items, and the result says so.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import torch
-from torch import Tensor
 
 from posrec.device import choose_device
 from posrec.errors import InputError
 from posrec.models.base import Model, SessionModel
 from posrec.models.registry import ModelSpec
+from posrec.recommend.catalogue import Catalogue, Fields, values_of
 from posrec.recommend.explain import break_down
-from posrec.recommend.ranker import Candidates, Query, Ranker, Ranking
+from posrec.recommend.plan import AnswerRules, Ordered, Plan, SimilarRules
+from posrec.recommend.ranker import Ranker
 from posrec.recommend.results import Explanation, Recommendation, Recommendations
 from posrec.recommend.search import ExactSearch, top
-from posrec.recommend.session import AnySession, Click, EncodedSession, Session, as_ids, is_many
+from posrec.recommend.session import AnySession, Click, EncodedSession, Session, as_ids, is_many, some
+from posrec.recommend.similarity import Similarity
 from posrec.run import Run, load_run, save_run
 
 if TYPE_CHECKING:
     from posrec.recommend.faiss_search import FaissSearch
-
-K = 20
 
 
 class Recommender:
@@ -54,6 +54,8 @@ class Recommender:
         self.vocabulary = run.vocabulary
         self.titles = run.vocabulary.columns.get("title")
         self.items: int = run.config["items"]  # the model knows items 1..items; the vocabulary may hold more
+        self.catalogue = Catalogue(run.vocabulary, self.items)
+        self.similarity = Similarity(self.model) if isinstance(self.model, SessionModel) else None
         self.popularity = None if run.popularity is None else run.popularity.float().to(self.device)
         longest = self.model.config.max_length
         self.ranker = Ranker(scorer or self.model, longest, self.items, self.popularity, self.device, search)
@@ -94,80 +96,103 @@ class Recommender:
 
     # A text is a sequence of texts, so the types alone can't tell the two overloads apart.
     @overload
-    def recommend(self, session: AnySession, k: int | None = None, *, exclude_seen: bool = False,  # type: ignore[overload-overlap]
-                  allow: Collection[Click] | None = None, deny: Collection[Click] | None = None,
-                  ) -> Recommendations: ...  # fmt: skip
+    def recommend(self, session: AnySession, k: int | None = None,  # type: ignore[overload-overlap]
+                  **rules: Unpack[AnswerRules]) -> Recommendations: ...  # fmt: skip
     @overload
-    def recommend(self, session: Sequence[AnySession], k: int | None = None, *, exclude_seen: bool = False,
-                  allow: Collection[Click] | None = None, deny: Collection[Click] | None = None,
-                  ) -> list[Recommendations]: ...  # fmt: skip
+    def recommend(self, session: Sequence[AnySession], k: int | None = None,
+                  **rules: Unpack[AnswerRules]) -> list[Recommendations]: ...  # fmt: skip
     def recommend(
-        self,
-        session: AnySession | Sequence[AnySession],
-        k: int | None = None,
-        *,
-        exclude_seen: bool = False,
-        allow: Collection[Click] | None = None,
-        deny: Collection[Click] | None = None,
+        self, session: AnySession | Sequence[AnySession], k: int | None = None, **rules: Unpack[AnswerRules]
     ) -> Recommendations | list[Recommendations]:
         """Recommend the best next items for a session, or for each of many sessions.
 
         Args:
-            session: Item ids, the oldest click first; a `Session`; or a list of such sessions.
-            k: How many items, from 1 to the number of items. By default 20, or all where there are fewer.
+            session: Item ids, the oldest click first; a `Session`; or a list of such sessions. An empty session gets
+                the most clicked items.
+            k: How many items, 1 or more; 20 by default. Where there are fewer items, all of them are returned.
             exclude_seen: Leave out every item of the session, also clicks too old for the model to read.
-            allow: Recommend only these items. Unknown ids are ignored, but at least one must be known.
+            allow: Recommend only these items. Unknown ids are ignored; if none is known, there is nothing to
+                recommend.
             deny: Never recommend these items. Unknown ids are ignored.
+            filter: Recommend only items whose columns match, such as `{"category": ["tents"], "price": {"max": 200}}`;
+                see posrec/recommend/attributes.py.
+            pin: Put these items first, in this order, unless they are unknown or must not be recommended.
+            boost: Multiply the chances of items by a factor, such as `{"brand": {"own": 1.2}}`. For trained models the
+                logarithm of the factor is added to the score; for counting models and popular items the score is
+                multiplied.
+            diversify: From 0 to 1, how much more to value items that differ from those above them in the list (maximal
+                marginal relevance over item vectors); or the name of a column, for one item of each of its values.
+            fields: The names of columns to return with each item, in `Recommendation.fields`.
 
         Returns:
             The items, the best first; fewer than `k` where too few are left. For a list of sessions, a list of these.
 
         Raises:
-            InputError: The session is empty or not a list of ids, or `k` is out of range.
+            InputError: The session is not a list of ids, `k` is below 1, or there is no such column.
 
         Example::
 
             found = rec.recommend(["sku-1", "sku-7"], k=10, exclude_seen=True, deny={"sku-3"})
             found[0].item, found[0].score, found.unknown, found.popular
             rec.recommend([["sku-1"], ["sku-7", "sku-1"]], k=10)  # two sessions, two results
+            rec.recommend([], filter={"category": "tents"})  # the most clicked tents
         """
         many = is_many(session)
         sessions: Any = session if many else [session]
-        k, candidates = self.checked_k(k), self.checked_candidates(allow, deny)
-        queries = [self.query(self.encode(one), k, exclude_seen, candidates) for one in sessions]
-        rankings = self.ranker.rank(queries)
-        results = [self.result(query, ranking) for query, ranking in zip(queries, rankings, strict=True)]
+        plan = self.plan(k, **rules)
+        asked = [(plan, self.encode(one)) for one in sessions]
+        results = [
+            self.result(plan, encoded, found) for (_, encoded), found in zip(asked, self.rank(asked), strict=True)
+        ]
         return results if many else results[0]
 
+    def plan(self, k: int | None = None, **rules: Unpack[AnswerRules]) -> Plan:
+        """What is asked for, checked; for any number of sessions."""
+        return Plan(self.catalogue, self.similarity, k, **rules)
+
+    def rank(self, asked: Sequence[tuple[Plan, EncodedSession]]) -> list[Ordered]:
+        """The list of items for each session by its plan; all are ranked together."""
+        parts = [plan.queries(session) for plan, session in asked]
+        rankings = iter(self.ranker.rank([query for part in parts for query in part]))
+        lists = []
+        for (plan, session), queries in zip(asked, parts, strict=True):
+            own = [next(rankings) for _ in queries]
+            found = plan.ordered(session, own)
+            while (pool := plan.deeper_pool(found, queries, own)) is not None:
+                queries = plan.queries(session, pool)
+                own = self.ranker.rank(queries)
+                found = plan.ordered(session, own)
+            lists.append(found)
+        return lists
+
     def encode(self, session: AnySession) -> EncodedSession:
-        """The session as item numbers."""
+        """The session as item numbers; an InputError where no click is known and the run can't say what is popular."""
         ids = as_ids(session)
-        if not ids:
-            raise InputError("the session is empty; it needs at least one item")
         numbers = [self.number(item) for item in ids]
         known = [number for number in numbers if number is not None]
-        if len(known) == len(ids):
+        if known and len(known) == len(ids):
             return EncodedSession(known)
-        return EncodedSession(known, tuple(item for item, number in zip(ids, numbers, strict=True) if number is None))
-
-    def query(
-        self, session: EncodedSession, k: int, exclude_seen: bool = False, candidates: Candidates | None = None
-    ) -> Query:
-        """A query for the ranker; an InputError where no click is known and the run has no popularity to answer it."""
-        if not session.numbers and self.popularity is None:
-            named = f" ({some(session.unknown)})" if session.unknown else ""
+        unknown = tuple(item for item, number in zip(ids, numbers, strict=True) if number is None)
+        if not known and self.popularity is None:
+            named = f"no item of the session is known ({some(unknown)})" if unknown else "the session is empty"
             raise InputError(
-                f"no item of the session is known{named}, and the run does not hold which items are popular; "
+                f"{named}, and the run does not hold which items are popular; "
                 "posrec evaluate with the run's dataset adds that"
             )
-        return Query(session, k, exclude_seen, candidates)
+        return EncodedSession(known, unknown)
 
-    def result(self, query: Query, ranking: Ranking) -> Recommendations:
-        items = tuple(map(self.recommendation, *ranking))
-        return Recommendations(items, query.session.unknown, popular=not query.session.numbers)
+    def result(self, plan: Plan, session: EncodedSession, found: Ordered) -> Recommendations:
+        ranked = enumerate(zip(found.numbers, found.scores, strict=True))
+        items = [self.recommendation(*one, plan.fields, place < found.pinned) for place, one in ranked]
+        return Recommendations(tuple(items), session.unknown, popular=not session.numbers)
 
-    def recommendation(self, number: int, score: float) -> Recommendation:
-        return Recommendation(self.vocabulary.ids[number - 1], score, self.title(number) if self.titles else None)
+    def recommendation(
+        self, number: int, score: float, fields: Fields | None = None, pinned: bool = False
+    ) -> Recommendation:
+        title = self.title(number) if self.titles else None
+        return Recommendation(
+            self.vocabulary.ids[number - 1], score, title, values_of(number, fields) if fields else None, pinned
+        )
 
     def title(self, number: int) -> str | None:
         title = self.titles[number - 1] if self.titles is not None else None
@@ -177,40 +202,14 @@ class Recommender:
         return self.vocabulary.ids[number - 1], self.title(number)
 
     def number(self, item: str) -> int | None:
-        """None for an item that the model does not know; the vocabulary may hold items that training never saw."""
-        number = self.vocabulary.find(item)
-        return None if number is None or number > self.items else number
+        """None for an item that the model does not know."""
+        return self.catalogue.number(item)
 
     def known(self, item: str) -> int:
         number = self.number(item)
         if number is None:
             raise InputError(f"item {item!r} is not known to the model")
         return number
-
-    def checked_k(self, k: int | None) -> int:
-        if k is None:
-            return min(K, self.items)
-        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= self.items:
-            raise InputError(f"k={k!r}: it must be a whole number from 1 to {self.items}, the number of items")
-        return k
-
-    def candidates(self, allow: Collection[Click] | None, deny: Collection[Click] | None) -> Candidates | None:
-        """The items that may be recommended; None for all of them. Unknown ids are ignored."""
-        if allow is None and not deny:
-            return None
-        allowed, denied = (
-            None if ids is None else [number for item in as_ids(ids) if (number := self.number(item)) is not None]
-            for ids in (allow, deny)
-        )
-        return Candidates(self.items, allowed, denied or ())
-
-    def checked_candidates(self, allow: Collection[Click] | None, deny: Collection[Click] | None) -> Candidates | None:
-        """As `candidates`, but an InputError where no allowed id is known: the list is likely of another shop."""
-        if allow is not None and all(self.number(item) is None for item in as_ids(allow)):
-            raise InputError(
-                "the model knows none of the allowed items; check that the ids are those of the training log"
-            )
-        return self.candidates(allow, deny)
 
     @overload
     def explain(self, session: AnySession, item: Click) -> Explanation: ...  # type: ignore[overload-overlap]
@@ -237,9 +236,11 @@ class Recommender:
         """
         single = isinstance(item, str | int)
         wanted: Any = [item] if single else item
-        encoded, items = self.encode(session), [self.known(one) for one in as_ids(wanted)]
-        if not encoded.numbers:
-            raise InputError(f"no item of the session is known ({some(encoded.unknown)}): there is nothing to explain")
+        ids, items = as_ids(session), [self.known(one) for one in as_ids(wanted)]
+        if all(self.number(one) is None for one in ids):
+            named = f"no item of the session is known ({some(ids)})" if ids else "the session is empty"
+            raise InputError(f"{named}: there is nothing to explain")
+        encoded = self.encode(session)
         breakdown = break_down(self.model, encoded.numbers, items, self.device)
         explanations = [
             breakdown.explanation(place, encoded, number, self.id_and_title) for place, number in enumerate(items)
@@ -247,12 +248,13 @@ class Recommender:
         return explanations[0] if single else explanations
 
     @torch.inference_mode()
-    def similar_items(self, item: Click, k: int | None = None) -> list[Recommendation]:
+    def similar_items(self, item: Click, k: int | None = None, **rules: Unpack[SimilarRules]) -> list[Recommendation]:
         """The items whose vectors point in the most similar direction (cosine), without the item itself.
 
         Args:
             item: An item id.
-            k: How many items. By default 20, or all others where there are fewer.
+            k: How many items; 20 by default.
+            filter, allow, deny, fields: As in `recommend`.
 
         Returns:
             The items, the most similar first; a score is a cosine, from -1 to 1.
@@ -264,16 +266,19 @@ class Recommender:
 
             rec.similar_items("sku-1", k=5)[0].item
         """
-        if not isinstance(self.model, SessionModel):
+        if self.similarity is None:
             raise InputError(f"{self.run.config['model']} has no item vectors, so it can't say which items are similar")
-        number = self.known(as_ids([item])[0])
-        k = min(self.checked_k(k), self.items - 1)
-        vectors: Tensor = self.model.similarity_vectors()
-        lengths = vectors.norm(dim=1) * vectors[number - 1].norm()
-        cosine = (vectors @ vectors[number - 1]) / lengths.clamp(min=torch.finfo(lengths.dtype).tiny)
-        cosine[number - 1] = -torch.inf
-        values, columns = top(cosine[None], k)
-        return list(map(self.recommendation, (columns[0] + 1).tolist(), values[0].tolist()))
+        number, plan = self.known(as_ids([item])[0]), self.plan(k, **rules)
+        cosine = self.similarity.cosines(number)
+        cosine[torch.tensor([number, *plan.denied], device=self.device) - 1] = -torch.inf
+        if plan.candidates is not None:
+            cosine.masked_fill_(plan.candidates.excluded.to(self.device), -torch.inf)
+        values, columns = (found[0].tolist() for found in top(cosine[None], min(plan.k, self.items)))
+        return [
+            self.recommendation(column + 1, value, plan.fields)
+            for column, value in zip(columns, values, strict=True)
+            if value != -torch.inf
+        ]
 
     def update_session(self, session: AnySession | None, *clicks: Click) -> Session:
         """A new session with more clicks at the end. The session passed in does not change.
@@ -292,9 +297,3 @@ class Recommender:
         """
         before = Session(tuple(as_ids(session))) if session is not None else Session()
         return before.then(*clicks)
-
-
-def some(ids: Sequence[str], most: int = 5) -> str:
-    """The first ids and how many more there are, so that an error message stays short."""
-    named = ", ".join(one if len(one) <= 100 else f"{one[:100]}..." for one in ids[:most])
-    return named if len(ids) <= most else f"{named} and {len(ids) - most:,} more"

@@ -1,6 +1,6 @@
 """The results of a Recommender: recommendations and explanations, in raw item ids.
 
-The server sends `Recommendations` as they are. How an `Explanation` is sent is decided in server/schemas.py alone.
+How they are sent over HTTP is decided in server/schemas.py alone.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,11 +25,22 @@ class Recommendation:
             items it is the number of clicks in training, for similar items the cosine of the angle between the two
             items' vectors.
         title: The item's title, where the vocabulary has one.
+        fields: The item's columns that were asked for, by name; None if none were.
+        pinned: Whether the item is in its place because the request pinned it.
     """
 
     item: str
     score: float
     title: str | None = None
+    fields: dict[str, Any] | None = field(default=None, hash=False)
+    pinned: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """`fields` and `pinned` only where they were asked for."""
+        shown: dict[str, Any] = {"item": self.item, "score": self.score, "title": self.title}
+        if self.fields is not None:
+            shown["fields"] = self.fields
+        return {**shown, "pinned": True} if self.pinned else shown
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,7 +50,8 @@ class Recommendations:
     Attributes:
         items: The recommended items.
         unknown: The session's clicks on items that the model does not know. They were skipped.
-        popular: Whether no click was known. The items are then the most clicked ones, and scores are click counts.
+        popular: Whether the session was empty or no click was known. The items are then the most clicked ones, and
+            scores are click counts.
 
     Example:
         >>> found = Recommendations((Recommendation("sku-9", 4.2), Recommendation("sku-3", 3.1)), unknown=("sku-0",))
@@ -75,7 +87,7 @@ class Recommendations:
 
     def as_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists, for `json.dumps`."""
-        return asdict(self)
+        return {"items": [one.as_json() for one in self.items], "unknown": self.unknown, "popular": self.popular}
 
 
 @dataclass(frozen=True)

@@ -3,26 +3,28 @@
 In: JSON lines (plain, gzip or zstd) or Parquet. A line is {"session": ["sku-1", "sku-7"], "id": "a"} or just
 ["sku-1", "sku-7"]; a Parquet file has a column `session` of lists and may have a column `id`. Without an id, a session
 gets the number of its line or row. Out: JSON lines (plain or gzip) or Parquet with `id`, `items`, `scores`, `unknown`
-(clicks that were skipped) and `popular` (whether no click was known).
+(clicks that were skipped) and `popular` (whether no click was known), and `fields` where columns are asked for (in
+Parquet a JSON text, since columns may be of any type).
 """
 
 import gzip
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from posrec.data.limits import limited_lines
 from posrec.data.sources import decompression_errors, find_files, unpacked
 from posrec.errors import InputError
 from posrec.io import os_error_in, whole_file
 from posrec.progress import Progress
-from posrec.recommend.ranker import Query, Ranking
+from posrec.recommend.catalogue import values_of
+from posrec.recommend.plan import AnswerRules, Ordered, Plan
 from posrec.recommend.recommender import Recommender
-from posrec.recommend.session import Click
+from posrec.recommend.session import EncodedSession
 from posrec.recommend.trial import try_out
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class ScoredSession:
     scores: list[float]
     unknown: tuple[str, ...]
     popular: bool
+    fields: list[dict[str, Any]] | None = None  # the columns of each item, where they were asked for
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class Totals:
     sessions: int = 0
     unknown: int = 0  # clicks on items that the model does not know
     popular: int = 0  # sessions without a known click, which got popular items
+    empty: int = 0  # sessions for which no item was left to recommend
     seconds: float = 0.0
 
 
@@ -77,49 +81,53 @@ def score_file(
     out: str | Path,
     k: int | None = None,
     *,
-    exclude_seen: bool = False,
-    allow: Collection[Click] | None = None,
-    deny: Collection[Click] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
+    **rules: Unpack[AnswerRules],
 ) -> Totals:
-    """Recommend for every session of the file `source` and write the file `out`, whole or not at all."""
+    """Recommend for every session of the file `source` and write the file `out`, whole or not at all.
+
+    `rules` are the options of `Recommender.recommend`, and mean the same.
+    """
     progress = progress or Progress()
     path = Path(out)
     check_output(path)
     sessions, totals, began = SessionFile(Path(source)), Totals(), time.monotonic()
     try_out(recommender)  # rather than find scores that are not numbers in a large file
-    k, candidates = recommender.checked_k(k), recommender.checked_candidates(allow, deny)
+    plan = recommender.plan(k, **rules)
 
-    def query(row: SessionRow) -> Query:
+    def encoded(row: SessionRow) -> EncodedSession:
         try:
-            return recommender.query(recommender.encode(row.session), k, exclude_seen, candidates)
+            return recommender.encode(row.session)
         except InputError as error:
             raise InputError(f"{sessions.path}, {sessions.unit} {row.place}: {error}") from None
 
     def answers() -> Iterator[list[ScoredSession]]:
         for chunk in sessions.chunks():
-            queries = [query(row) for row in chunk.rows]
-            answered = zip(chunk.rows, queries, recommender.ranker.rank(queries), strict=True)
-            yield [scored(recommender, *one) for one in answered]
-            totals.sessions += len(queries)
-            totals.unknown += sum(len(one.session.unknown) for one in queries)
-            totals.popular += sum(not one.session.numbers for one in queries)
+            asked = [encoded(row) for row in chunk.rows]
+            found = recommender.rank([(plan, session) for session in asked])
+            yield [scored(plan, *one) for one in zip(chunk.rows, asked, found, strict=True)]
+            totals.sessions += len(asked)
+            totals.unknown += sum(len(session.unknown) for session in asked)
+            totals.popular += sum(not session.numbers for session in asked)
+            totals.empty += sum(not one.numbers for one in found)
             rate = totals.sessions / (time.monotonic() - began)
             progress.update("Scoring", chunk.done, chunk.total, f"{rate:,.0f} sessions/s")
 
     with whole_file(path, overwrite, keep_suffix=True) as unfinished:
-        write_answers(unfinished, answers(), sessions.id_type())
+        write_answers(unfinished, answers(), sessions.id_type(), plan.fields is not None)
         if not totals.sessions:
             raise InputError(f"{source} holds no sessions; there is nothing to score")
     totals.seconds = time.monotonic() - began
     return totals
 
 
-def scored(recommender: Recommender, row: SessionRow, query: Query, ranking: Ranking) -> ScoredSession:
-    numbers, scores = ranking
-    items = [recommender.vocabulary.ids[number - 1] for number in numbers]
-    return ScoredSession(row.id, items, scores, query.session.unknown, popular=not query.session.numbers)
+def scored(plan: Plan, row: SessionRow, session: EncodedSession, found: Ordered) -> ScoredSession:
+    ids, fields = plan.catalogue.vocabulary.ids, plan.fields
+    return ScoredSession(
+        row.id, [ids[number - 1] for number in found.numbers], found.scores, session.unknown, not session.numbers,
+        None if fields is None else [values_of(number, fields) for number in found.numbers],
+    )  # fmt: skip
 
 
 class SessionFile:
@@ -208,10 +216,12 @@ def check_output(path: Path) -> None:
         raise InputError(f"{path}: zstd can be read but not written; name it .jsonl or .jsonl.gz")
 
 
-def write_answers(path: Path, answers: Iterable[list[ScoredSession]], id_type: "pl.DataType") -> None:
+def write_answers(
+    path: Path, answers: Iterable[list[ScoredSession]], id_type: "pl.DataType", with_fields: bool
+) -> None:
     """Write each chunk of answers as soon as it is computed."""
     if kind_of(path) == "parquet":
-        write_parquet(path, answers, id_type)
+        write_parquet(path, answers, id_type, with_fields)
         return
     with gzip.open(path, "wb", compresslevel=6) if path.suffix == ".gz" else path.open("wb") as file:
         for chunk in answers:
@@ -223,10 +233,14 @@ def as_line(answer: ScoredSession) -> bytes:
         **vars(answer),
         "scores": [float(f"{score:.7g}") for score in answer.scores],
     }  # float32 has no more digits
+    if answer.fields is None:
+        del values["fields"]
     return json.dumps(values, ensure_ascii=False).encode() + b"\n"
 
 
-def write_parquet(path: Path, answers: Iterable[list[ScoredSession]], id_type: "pl.DataType") -> None:
+def write_parquet(
+    path: Path, answers: Iterable[list[ScoredSession]], id_type: "pl.DataType", with_fields: bool
+) -> None:
     import polars as pl
     from polars.io.plugins import register_io_source
 
@@ -234,12 +248,16 @@ def write_parquet(path: Path, answers: Iterable[list[ScoredSession]], id_type: "
     schema: dict[str, pl.DataType] = {
         "id": id_type, "items": words, "scores": numbers, "unknown": words, "popular": pl.Boolean()
     }  # fmt: skip
+    if with_fields:
+        schema["fields"] = pl.String()
 
     def frames(*_: Any) -> Iterator[pl.DataFrame]:
         for chunk in answers:
             columns = {name: [getattr(one, name) for one in chunk] for name in schema}
             if id_type == pl.String:
                 columns["id"] = [one if isinstance(one, str) else json.dumps(one) for one in columns["id"]]
+            if with_fields:
+                columns["fields"] = [json.dumps(one, ensure_ascii=False) for one in columns["fields"]]
             yield pl.DataFrame(columns, schema=schema)
 
     # An open file, not a path: polars opens a path in another thread, even after a failure has removed the file.

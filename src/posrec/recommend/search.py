@@ -33,10 +33,13 @@ MORE = 44  # blocks that the exact search looks into beyond the number of items 
 BLOCK = 32  # items whose best rounded score the exact search takes first
 LEVELS = 127
 ZERO_POINT = 128  # the unsigned byte that stands for 0
+LOWEST = np.iinfo(np.int32).min  # below every rounded score
 ROUNDING = 1e-5  # of |v| |x|: the rounding error of 32-bit sums themselves
 
 Floats = npt.NDArray[np.float32]
 Columns = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Masks = Sequence[Mask | None]
 Best = tuple[Floats, Columns]  # scores and columns, the best first
 
 
@@ -81,35 +84,46 @@ class ExactSearch:
         except InputError:  # ONNX Runtime is not installed: every session is scored in full
             return
 
-    def best(self, sessions: Floats, wanted: Sequence[int]) -> list[Best]:
-        """The best items for session vectors [B, d], `wanted[i]` of them for session i, the best first."""
-        return [best for best, _ in self.found(sessions, wanted, with_log_sum=False)]
+    def best(self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None) -> list[Best]:
+        """The best items for session vectors [B, d], `wanted[i]` of them for session i, the best first.
 
-    def best_and_log_sums(self, sessions: Floats, wanted: Sequence[int]) -> list[tuple[Best, float]]:
-        """As `best`, with each session's log Z."""
-        return list(self.found(sessions, wanted, with_log_sum=True))
+        `masks[i]` says which items session i may get, None for all. There are fewer than wanted where it has fewer.
+        """
+        return [best for best, _ in self.found(sessions, wanted, masks, with_log_sum=False)]
 
-    def found(self, sessions: Floats, wanted: Sequence[int], with_log_sum: bool) -> Iterator[tuple[Best, float]]:
+    def best_and_log_sums(
+        self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None
+    ) -> list[tuple[Best, float]]:
+        """As `best`, with each session's log Z, which is over all items."""
+        return list(self.found(sessions, wanted, masks, with_log_sum=True))
+
+    def found(
+        self, sessions: Floats, wanted: Sequence[int], masks: Masks | None, with_log_sum: bool
+    ) -> Iterator[tuple[Best, float]]:
         """The best items of each session, and its log Z, which is 0 where it is not wanted."""
+        masks = masks or [None] * len(sessions)
         most = max(wanted) + MORE
         if self.product is None or len(self.table) < 2 * most * BLOCK:
-            for session, k in zip(sessions, wanted, strict=True):
-                yield self.found_in_full(session, k, with_log_sum)
+            for session, k, mask in zip(sessions, wanted, masks, strict=True):
+                yield self.found_in_full(session, k, mask, with_log_sum)
             return
         rounded, unit, slack = self.rounded_scores(sessions)
         blocks = rounded.reshape(len(rounded), BLOCK, -1)  # a block is a column: quicker than neighbouring items
-        highest = blocks.max(1)
-        for row, (session, k) in enumerate(zip(sessions, wanted, strict=True)):
-            bar = np.partition(highest[row], -(k + MORE))[-(k + MORE)]  # no skipped item has a higher rounded score
-            (chosen,) = (highest[row] >= bar).nonzero()
-            place, block = (blocks[row].take(chosen, 1) >= bar).nonzero()
-            columns = place * highest.shape[1] + chosen[block]
+        for row, (session, k, mask) in enumerate(zip(sessions, wanted, masks, strict=True)):
+            own = blocks[row] if mask is None else masked(rounded[row], mask).reshape(BLOCK, -1)
+            highest = own.max(0)
+            bar = np.partition(highest, -(k + MORE))[-(k + MORE)]  # no skipped item has a higher rounded score
+            (chosen,) = (highest >= bar).nonzero()
+            place, block = (own.take(chosen, 1) >= bar).nonzero()
+            columns = place * len(highest) + chosen[block]
             columns = columns[columns < len(self.table)]
+            if mask is not None and bar == LOWEST:  # so few items may be recommended that none was skipped
+                columns = mask.nonzero()[0]
             scores = products(self.table, session, columns)
             best = ordered(scores, columns, k)
-            if not bar * unit[row] + slack[row] < best[0][-1]:  # written so that NaN means "not certain"
+            if bar != LOWEST and not bar * unit[row] + slack[row] < best[0][-1]:  # so that NaN means "not certain"
                 self.in_full += 1
-                yield self.found_in_full(session, k, with_log_sum)
+                yield self.found_in_full(session, k, mask, with_log_sum)
                 continue
             log_sum = 0.0
             if with_log_sum:
@@ -119,10 +133,12 @@ class ExactSearch:
                 log_sum = log_sum_of(every)
             yield best, log_sum
 
-    def found_in_full(self, session: Floats, k: int, with_log_sum: bool) -> tuple[Best, float]:
+    def found_in_full(self, session: Floats, k: int, mask: Mask | None, with_log_sum: bool) -> tuple[Best, float]:
         """As `found`, for one session vector [d], from the products of all items."""
         scores = self.table @ session
-        return best_of_all(scores, k), log_sum_of(scores) if with_log_sum else 0.0
+        columns = None if mask is None else np.flatnonzero(mask)
+        best = best_of_all(scores, k) if columns is None else ordered(scores[columns], columns, k)
+        return best, log_sum_of(scores) if with_log_sum else 0.0
 
     def rounded_scores(self, sessions: Floats) -> tuple[npt.NDArray[np.int32], Floats, Floats]:
         """The scores of the rounded vectors [B, n'], the size of their unit [B], and the bound on their error [B]."""
@@ -147,6 +163,20 @@ def ordered(scores: Floats, columns: Columns, k: int) -> Best:
 def best_of_all(scores: Floats, k: int) -> Best:
     """The k best of the scores [n] of all items."""
     return ordered(scores, np.arange(len(scores)), k)
+
+
+def masked(rounded: npt.NDArray[np.int32], mask: Mask) -> npt.NDArray[np.int32]:
+    """Rounded scores [n'] with LOWEST for all items that the mask [n] leaves out.
+
+    LOWEST is the sign bit alone. Setting it by bits is three times quicker than `np.where`, which branches.
+    """
+    sign = np.full(len(rounded), LOWEST, np.int32)  # LOWEST where an item is left out, otherwise 0
+    np.left_shift(~mask, 31, out=sign[: len(mask)], dtype=np.int32)
+    kept = sign >> 31
+    np.invert(kept, out=kept)
+    kept &= rounded
+    kept |= sign
+    return kept
 
 
 def best_of_some(table: Floats, session: Floats, columns: Columns, k: int) -> Best:

@@ -8,6 +8,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 from posrec.errors import InputError
@@ -65,3 +66,17 @@ def is_many(sessions: Any) -> bool:
     if isinstance(sessions, Session | str | bytes) or not isinstance(sessions, Sequence):
         return False
     return bool(sessions) and all(isinstance(one, Session | list | tuple) for one in sessions)
+
+
+def read_ids(path: Path) -> list[str]:
+    """The ids of a text file with one id per line; blank lines are ignored."""
+    try:
+        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text file ({error}); it must have one item id per line") from None
+
+
+def some(ids: Sequence[str], most: int = 5) -> str:
+    """The first ids and how many more there are, so that an error message stays short."""
+    named = ", ".join(one if len(one) <= 100 else f"{one[:100]}..." for one in ids[:most])
+    return named if len(ids) <= most else f"{named} and {len(ids) - most:,} more"

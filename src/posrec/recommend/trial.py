@@ -23,7 +23,7 @@ def try_out(recommender: Recommender) -> None:
     Half of the sessions are of items drawn by their training clicks, half of any items, and the last has no known item.
     """
     sessions = drawn_sessions(recommender)
-    k = recommender.checked_k(min(K, recommender.items))
+    k = min(K, recommender.items)
     queries = [Query(EncodedSession(session), k) for session in sessions]
     for query, ranking in zip(queries, recommender.ranker.rank(queries), strict=True):
         if fault := fault_of(ranking, recommender.items):

@@ -86,7 +86,7 @@ def body_error_response(error: ValidationException | SerializationException) -> 
 
 def with_public_names(sentence: str) -> str:
     """Litestar names a query parameter by the argument of the route's function; clients know it by another name."""
-    return sentence.replace("`$.wanted`", "`$.query`")
+    return sentence.replace("`$.wanted`", "`$.query`").replace("`$.only`", "`$.filter`")
 
 
 def handle_error(_: Request[Any, Any, Any], error: Exception) -> Response[ErrorAnswer]:

@@ -15,7 +15,11 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 
 SECONDS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5)
 SIZES = (1, 2, 4, 8, 16, 32, 64)
-PATHS = ("/v1/recommend", "/v1/explain", "/v1/items", "/v1/run", "/v1/sessions", "other")
+PATHS = (
+    "/v1/recommend", "/v1/recommend/batch", "/v1/similar", "/v1/feedback", "/v1/explain", "/v1/items", "/v1/run",
+    "/v1/sessions", "other",
+)  # fmt: skip
+WITH_IDS = ("/v1/sessions", "/v1/similar")  # whose addresses go on with an id
 CLASSES = ("2xx", "3xx", "4xx", "5xx")
 EVENTS = {
     "unknown_items": "Clicks on items that the model does not know.",
@@ -54,7 +58,7 @@ class Metrics:
         self.sizes.observe(size)
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        known = path if path in PATHS else "/v1/sessions" if path.startswith("/v1/sessions/") else "other"
+        known = path if path in PATHS else next((one for one in WITH_IDS if path.startswith(f"{one}/")), "other")
         self.requests[known, status // 100].inc()
         if known == "/v1/recommend":
             self.seconds.observe(seconds)

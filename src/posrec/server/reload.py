@@ -23,6 +23,7 @@ from posrec.run import Run, load_run
 from posrec.server.item_search import ItemSearch
 from posrec.server.log import log_event
 from posrec.server.metrics import Metrics
+from posrec.server.rule_files import RuleFiles
 
 POLL = 1.0  # seconds
 
@@ -33,19 +34,26 @@ Stamp = frozenset[tuple[str, int, int, int]]
 class LoadedRun:
     recommender: Recommender
     item_search: ItemSearch
+    fingerprint: str
 
 
 class RunReloader:
     """Without a `cache` no artifacts are built or used: torch computes, with an exact search on a CPU.
 
     `code` is what the command line named for a run of the user's own model or encoding. It is loaded again with every
-    new run.
+    new run. `rules` are the server's lists of allowed and denied items.
     """
 
     def __init__(
-        self, run: Path, device: str, cache: ArtifactCache | None, metrics: Metrics, code: OwnCode | None = None
+        self,
+        run: Path,
+        device: str,
+        cache: ArtifactCache | None,
+        metrics: Metrics,
+        code: OwnCode | None = None,
+        rules: RuleFiles | None = None,
     ) -> None:
-        self.run, self.device, self.cache, self.metrics = run, device, cache, metrics
+        self.run, self.device, self.cache, self.metrics, self.rules = run, device, cache, metrics, rules
         self.code = code or OwnCode()
         self.current: LoadedRun | None = None
         self.stamp: Stamp | None = None  # of the run that is served, or of the one that could not be loaded
@@ -63,7 +71,10 @@ class RunReloader:
         self.wanted, self.used = wanted, used
         if self.cache is not None and used != wanted and self.build is None:
             self.build = self.cache.build_in_background(self.run, self.code)
-        return LoadedRun(recommender, ItemSearch(recommender))
+        recommender.catalogue.attributes.prepare()
+        if self.rules is not None:
+            self.rules.apply(recommender.catalogue)
+        return LoadedRun(recommender, ItemSearch(recommender), run.fingerprint)
 
     def open_with_usable_artifacts(self, run: Run, existing: Artifacts) -> tuple[Recommender, Artifacts, Artifacts]:
         """A recommender for the run, the artifacts that it uses, and those that are unusable."""

@@ -1,21 +1,25 @@
 """Requests and answers over HTTP. Item ids are raw ids; a whole number stands for its text.
 
-Only this file knows the field names of the HTTP interface. `Recommendations` (recommend/results.py) are sent as they
-are; an `Explanation` is sent as an ExplainAnswer, whose renamed fields have the names of results.py on the left and
-those of HTTP on the right.
+Only this file knows the field names of the HTTP interface. An `Explanation` (recommend/results.py) is sent as an
+ExplainAnswer, whose renamed fields have the names of results.py on the left and those of HTTP on the right.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from posrec.recommend.results import Explanation
 
+if TYPE_CHECKING:  # the parent of several workers reads the settings, and has no use for torch
+    from posrec.recommend.plan import AnswerRules
+
 MOST_CLICKS = 10_000
 MOST_ITEMS = 1000
 MOST_LISTED = 200_000  # ids in an allow or deny list; the limit on the body is usually reached first
-
+MOST_SESSIONS = 1000  # in a batch
+MOST_PINNED = 100
+MOST_FIELDS = 100
 MOST_ID_BYTES = 1024  # of an item id, in UTF-8
 LARGEST = 10 ** (MOST_ID_BYTES - 1)  # whole numbers below it have no more digits, with their sign
 
@@ -23,6 +27,13 @@ Id = str | int
 Clicks = Annotated[list[Id], Meta(max_length=MOST_CLICKS, description="Item ids, the oldest click first.")]
 SomeClicks = Annotated[list[Id], Meta(min_length=1, max_length=MOST_CLICKS, description="Item ids, the oldest first.")]
 Listed = Annotated[list[Id], Meta(max_length=MOST_LISTED)]
+Filter = Annotated[
+    dict[str, Any], Meta(description='Columns and values: {"category": ["tents"], "price": {"max": 200}}.')
+]
+Pinned = Annotated[list[Id], Meta(max_length=MOST_PINNED, description="Items to put first.")]
+Boost = Annotated[dict[str, dict[str, float]], Meta(description='Factors for chances: {"brand": {"own": 1.2}}.')]
+Diversify = Annotated[float, Meta(ge=0, le=1)] | Annotated[str, Meta(min_length=1)]
+FieldNames = Annotated[list[str], Meta(max_length=MOST_FIELDS, description="Columns to answer with each item.")]
 K = Annotated[int, Meta(ge=1, le=MOST_ITEMS, description="How many items.")]
 
 
@@ -37,27 +48,65 @@ def check_ids(ids: Iterable[Id]) -> None:
             raise ValueError(f"an item id has more than {MOST_ID_BYTES:,} bytes")
 
 
-class RecommendRequest(Struct, forbid_unknown_fields=True):
-    session: Clicks
+class AnswerRequest(Struct, kw_only=True):
+    """What can be asked for beside a session; see posrec/recommend/plan.py."""
+
     k: K = 20
     exclude_seen: bool = False
     allow: Listed | None = None
     deny: Listed | None = None
+    filter: Filter | None = None
+    pin: Pinned | None = None
+    boost: Boost | None = None
+    diversify: Diversify | None = None
+    fields: FieldNames | None = None
+
+    def check_listed(self) -> None:
+        for ids in (self.allow, self.deny, self.pin):
+            check_ids(ids or ())
+
+    def rules(self) -> "AnswerRules":
+        return {
+            "exclude_seen": self.exclude_seen, "allow": self.allow, "deny": self.deny, "filter": self.filter,
+            "pin": self.pin, "boost": self.boost, "diversify": self.diversify, "fields": self.fields,
+        }  # fmt: skip
+
+
+class RecommendRequest(AnswerRequest, kw_only=True, forbid_unknown_fields=True):
+    session: Clicks
     session_id: str | None = None  # the clicks stored under this id come before those of `session`
+    split_by: str | None = None  # with --split: sessions of the same text are answered by the same run
 
     def __post_init__(self) -> None:
         check_ids(self.session)
-        check_ids(self.allow or ())
-        check_ids(self.deny or ())
+        self.check_listed()
 
 
-class ClickRequest(Struct, forbid_unknown_fields=True):
+class BatchRequest(AnswerRequest, kw_only=True, forbid_unknown_fields=True):
+    sessions: Annotated[list[Clicks], Meta(max_length=MOST_SESSIONS)]
+
+    def __post_init__(self) -> None:
+        for session in self.sessions:
+            check_ids(session)
+        self.check_listed()
+
+
+class ClickRequest(AnswerRequest, kw_only=True, forbid_unknown_fields=True):
     item: Id
-    k: K = 20
-    exclude_seen: bool = False
 
     def __post_init__(self) -> None:
         check_ids((self.item,))
+        self.check_listed()
+
+
+class FeedbackRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    answer: Annotated[str, Meta(min_length=1, max_length=100, description="The id of the answer.")]
+    event: Literal["shown", "clicked", "bought"]
+    items: Annotated[list[Id], Meta(min_length=1, max_length=MOST_ITEMS, description="Shown: in their order.")]
+    session: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None  # without it, the answer is a session
+
+    def __post_init__(self) -> None:
+        check_ids(self.items)
 
 
 class ExplainRequest(Struct, forbid_unknown_fields=True):
@@ -66,6 +115,35 @@ class ExplainRequest(Struct, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         check_ids((*self.session, self.item))
+
+
+class RecommendedItem(Struct, omit_defaults=True):
+    item: str
+    score: float
+    title: str | None
+    fields: dict[str, Any] | None = None  # the columns that were asked for
+    pinned: bool = False
+
+
+class RecommendAnswer(Struct):
+    items: list[RecommendedItem]
+    unknown: tuple[str, ...]  # the clicks that were skipped
+    popular: bool  # whether no click was known, so that the items are the most clicked ones
+    id: str  # of this answer, for feedback
+    run: str  # the fingerprint of the run that answered
+
+
+class BatchAnswer(Struct):
+    answers: list[RecommendAnswer]  # in the order of the sessions
+
+
+class SimilarAnswer(Struct):
+    items: list[RecommendedItem]  # a score is the cosine of the angle between the items' vectors
+    run: str
+
+
+class FeedbackAnswer(Struct):
+    written: int  # rows: one for each item
 
 
 class Part(Struct):
@@ -132,6 +210,14 @@ class RunAnswer(Struct):
     search: str  # exact, faiss, or all scores where the model has no vectors or a GPU computes them
     recall: float  # of the search, against the exact best 20
     log_probabilities: bool  # whether a score is the logarithm of a probability
+    fingerprint: str  # of the run's weights and settings
+    columns: list[str]  # of the items, for filters and fields
+    split: list["SplitRun"]  # every run that is served, with its share of the sessions
+
+
+class SplitRun(Struct):
+    fingerprint: str | None  # None while the run can't be loaded
+    share: float
 
 
 class ErrorAnswer(Struct):

@@ -13,8 +13,10 @@ from posrec.device import THREADS
 from posrec.errors import InputError, not_installed
 from posrec.io import RUN, require_folder
 from posrec.server.credentials import hide, password_in
+from posrec.server.feedback import FeedbackFiles
 from posrec.server.hosts import allowed_hosts
 from posrec.server.log import log_as_json, log_event
+from posrec.server.rule_files import RuleFiles
 from posrec.server.session_store import SessionStore
 from posrec.server.settings import ServerSettings, default_cache
 
@@ -32,8 +34,12 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
     from posrec.server.worker import run_worker
 
     hide([settings.api_key, password_in(settings.session_store)])
-    require_folder(Path(settings.run), RUN)
+    for run in (settings.run, *settings.more_runs):
+        require_folder(Path(run), RUN)
     settings.code.check()
+    RuleFiles(settings.allow_file, settings.deny_file).read()
+    if settings.feedback is not None:
+        FeedbackFiles(Path(settings.feedback))
     if settings.session_store is not None:
         SessionStore(settings.session_store)
     settings = msgspec.structs.replace(

@@ -34,6 +34,11 @@ class ServerSettings(msgspec.Struct, frozen=True):
     index: IndexSettings = IndexSettings()
     cache: str = ""  # the folder for exported models and indexes
     code: OwnCode = OwnCode()  # for a run of the user's own model or encoding
+    more_runs: tuple[str, ...] = ()  # served beside `run`, each to its share of the sessions
+    split: tuple[float, ...] = ()  # the shares of all runs; none means equal ones
+    allow_file: str | None = None  # a file of item ids: only these are recommended
+    deny_file: str | None = None  # a file of item ids: these are never recommended
+    feedback: str | None = None  # the folder for what POST /v1/feedback receives
     workers: int = 1
     shared: str = ""  # the folder for the files that several workers share
 

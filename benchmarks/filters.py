@@ -1,0 +1,99 @@
+"""What a filter costs: the processor time of a query with filters that keep different shares of a large catalogue.
+
+    OMP_NUM_THREADS=1 python benchmarks/filters.py --items 1000000 --out results/filters.json
+
+Random item vectors, the exact search, one session at a time, k = 20. The first use of a filter, which works out the
+items, is timed apart from the later ones, for which they are kept.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from conditions import conditions
+from posrec.data.vocabulary import Vocabulary
+from posrec.io import write_json
+from posrec.recommend.catalogue import Catalogue
+from posrec.recommend.plan import Plan
+from posrec.recommend.ranker import Ranker
+from posrec.recommend.search import ExactSearch
+from posrec.recommend.session import EncodedSession
+
+
+class RandomSessions:
+    """In place of a model: the vector of the last item, with noise."""
+
+    def __init__(self, table: Any, draw: np.random.Generator) -> None:
+        self.table, self.draw = table, draw
+
+    def sessions_and_own_items(self, batch: Any) -> tuple[torch.Tensor, None]:
+        near = self.table[batch.items[:, 0].numpy() - 1]
+        return torch.from_numpy(near + 0.3 * self.draw.standard_normal(near.shape, np.float32)), None
+
+
+def median_ms(ranker: Ranker, plans: dict[str, Plan], sessions: list[EncodedSession]) -> dict[str, float]:
+    """The plans take turns, so that what else runs on the machine slows all of them alike."""
+    times: dict[str, list[float]] = {name: [] for name in plans}
+    for session in sessions:
+        for name, plan in plans.items():
+            began = time.thread_time()
+            plan.ordered(session, ranker.rank(plan.queries(session)))
+            times[name].append(1000 * (time.thread_time() - began))
+    return {name: round(statistics.median(some), 2) for name, some in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=1_000_000)
+    parser.add_argument("--d", type=int, default=100)
+    parser.add_argument("--sessions", type=int, default=40)
+    parser.add_argument("--out", type=Path, default=Path("results/filters.json"))
+    arguments = parser.parse_args()
+    draw, items = np.random.default_rng(0), arguments.items
+    table = draw.standard_normal((items, arguments.d), dtype=np.float32)
+    columns = {"share": draw.integers(0, 100, items).tolist(), "brand": [f"b{n % 1000}" for n in range(items)]}
+    catalogue = Catalogue(Vocabulary([str(n) for n in range(items)], columns), items)
+    ranker = Ranker(RandomSessions(table, draw), 1, items, None, torch.device("cpu"), ExactSearch(table))
+    sessions = [EncodedSession([int(number)]) for number in draw.integers(1, items + 1, arguments.sessions)]
+    asked: dict[str, dict[str, Any]] = {
+        "no filter": {},
+        "keeps 90 %": {"filter": {"share": {"max": 89}}},
+        "keeps 50 %": {"filter": {"share": {"max": 49}}},
+        "keeps 10 %": {"filter": {"share": {"max": 9}}},
+        "keeps 5 %": {"filter": {"share": {"max": 4}}},
+        "keeps 0.1 % (a brand)": {"filter": {"brand": "b7"}},
+        "boost of a brand": {"boost": {"brand": {"b7": 1.2}}},
+    }
+    rows: dict[str, dict[str, float]] = {}
+    plans = {}
+    for name, rules in asked.items():
+        began = time.thread_time()
+        Plan(catalogue, None, 20, **rules)
+        first = 1000 * (time.thread_time() - began)
+        began = time.thread_time()
+        plans[name] = Plan(catalogue, None, 20, **rules)
+        again = 1000 * (time.thread_time() - began)
+        rows[name] = {"first_use_ms": round(first, 2), "kept_ms": round(again, 3)}
+    catalogue.set_rules(None, [str(n) for n in range(0, items, max(1, items // 10_000))])
+    plans["10,000 ids in --deny-file"] = Plan(catalogue, None, 20)
+    for name, query_ms in median_ms(ranker, plans, sessions).items():
+        rows.setdefault(name, {})["query_ms"] = query_ms
+    plain = rows["no filter"]["query_ms"]
+    for row in rows.values():
+        row["ratio"] = round(row["query_ms"] / plain, 2)
+    report = {
+        "command": f"OMP_NUM_THREADS=1 python benchmarks/filters.py --items {items}",
+        "seed": 0, "items": items, "d": arguments.d, "sessions": arguments.sessions, "filters": rows, **conditions(),
+    }  # fmt: skip
+    write_json(arguments.out, report)
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

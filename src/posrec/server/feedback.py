@@ -1,0 +1,114 @@
+"""What became of answers, shown, clicked or bought, written to Parquet files that `posrec prepare` reads.
+
+A row is an item of an event: time (milliseconds), session, item, event, rank (of shown items, from 1), answer (its id)
+and run (the fingerprint, which the answer's id begins with). Every worker appends rows to a file of its own,
+`.open-*.jsonl`, so a row is on disk when its request is answered. That file becomes a Parquet file after ROTATE_ROWS
+rows or ROTATE_SECONDS, and when the worker stops. What a killed worker left behind is converted by the next one.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from posrec.errors import InputError
+from posrec.io import whole_file
+
+ROTATE_ROWS = 100_000
+ROTATE_SECONDS = 3600.0
+OPEN = ".open-*.jsonl"
+
+
+class FeedbackRow(msgspec.Struct):
+    time: int  # milliseconds since 1970
+    session: str
+    item: str
+    event: str
+    rank: int | None
+    answer: str
+    run: str
+
+
+class FeedbackFiles:
+    """The feedback that one worker writes to a folder."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self.folder, self.clock = folder, clock
+        self.file: IO[bytes] | None = None
+        self.rows, self.began = 0, 0.0
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{folder} can't be made a folder for feedback ({error.strerror})") from None
+        for leftover in folder.glob(OPEN):
+            convert_unused(leftover)
+
+    def write(self, answer: str, event: str, items: Sequence[str], session: str | None) -> int:
+        """Write a row for each item; returns how many. They are on disk, or at least with the kernel, afterwards."""
+        now = self.clock()
+        rows = [
+            FeedbackRow(
+                int(now * 1000), session or answer, item, event, place if event == "shown" else None, answer,
+                answer.partition("-")[0],
+            )
+            for place, item in enumerate(items, start=1)
+        ]  # fmt: skip
+        self.rotate_if_due(now)
+        if self.file is None:
+            self.file, self.rows, self.began = open_locked(self.folder, now), 0, now
+        self.file.write(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        self.file.flush()
+        self.rows += len(rows)
+        return len(rows)
+
+    def rotate_if_due(self, now: float | None = None) -> None:
+        now = self.clock() if now is None else now
+        if self.file is not None and (self.rows >= ROTATE_ROWS or now - self.began >= ROTATE_SECONDS):
+            self.rotate()
+
+    def rotate(self) -> None:
+        """Turn what was written so far into a Parquet file."""
+        if self.file is not None:
+            finished, self.file = self.file, None
+            convert(Path(finished.name))
+            finished.close()
+
+
+def open_locked(folder: Path, now: float) -> IO[bytes]:
+    """A new file of rows. Its lock tells a file that is in use from one that a killed worker left behind."""
+    name = f".open-{datetime.fromtimestamp(now, UTC):%Y%m%dT%H%M%S}-{os.getpid()}-{time.monotonic_ns()}.jsonl"
+    file = (folder / name).open("ab")
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return file
+
+
+def convert_unused(path: Path) -> None:
+    with suppress(OSError), path.open("rb") as file:  # it is in use, or another worker has converted it
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path.exists():
+            convert(path)
+
+
+def convert(path: Path) -> None:
+    """Write the rows of a file as Parquet beside it, then remove it. A last line that was cut off is left out."""
+    import polars as pl
+
+    rows = []
+    for line in path.read_bytes().splitlines():
+        with suppress(msgspec.MsgspecError):
+            rows.append(msgspec.json.decode(line, type=FeedbackRow))
+    if rows:
+        columns = {name: [getattr(row, name) for row in rows] for name in FeedbackRow.__struct_fields__}
+        kinds = {"time": pl.Int64, "rank": pl.Int32}
+        frame = pl.DataFrame(columns, schema={name: kinds.get(name, pl.String) for name in columns})
+        with whole_file(
+            path.with_name(path.stem.replace(".open-", "feedback-") + ".parquet"), overwrite=True
+        ) as unfinished:
+            frame.write_parquet(unfinished)
+    path.unlink()

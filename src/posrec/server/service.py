@@ -1,0 +1,208 @@
+"""What the routes of one worker process share: the runs, the batcher, the session store, rules and feedback."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from posrec.device import choose_device
+from posrec.errors import InputError
+from posrec.recommend.artifacts import ArtifactCache
+from posrec.recommend.catalogue import values_of
+from posrec.recommend.plan import Ordered, Plan
+from posrec.recommend.recommender import Recommender
+from posrec.recommend.session import EncodedSession
+from posrec.server.background import BackgroundQueue
+from posrec.server.batching import Batcher
+from posrec.server.error_handlers import NotFound, NotReady
+from posrec.server.feedback import FeedbackFiles
+from posrec.server.log import log_event
+from posrec.server.metrics import Metrics
+from posrec.server.reload import LoadedRun, RunReloader
+from posrec.server.rule_files import RuleFiles
+from posrec.server.schemas import AnswerRequest, RecommendAnswer, RecommendedItem, RecommendRequest
+from posrec.server.session_store import SessionStore
+from posrec.server.settings import ServerSettings
+from posrec.server.split import Split
+
+DECODER, ENCODER = msgspec.json.Decoder(RecommendRequest), msgspec.json.Encoder()
+SESSIONS_AT_ONCE = 16  # of a batch request; other requests are computed between them
+ROTATION_CHECK = 60.0  # seconds
+
+Asked = tuple[Recommender, Sequence[tuple[Plan, EncodedSession]]]
+
+
+class Service:
+    """The state that the routes of one worker process share."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        self.metrics = Metrics(Path(settings.shared) if settings.shared else None)
+        cache = (
+            ArtifactCache(settings.cache, settings.onnx, settings.index)
+            if choose_device(settings.device).type == "cpu"
+            else None
+        )
+        self.rules = RuleFiles(settings.allow_file, settings.deny_file)
+        self.reloaders = [
+            RunReloader(Path(run), settings.device, cache, self.metrics, settings.code, self.rules)
+            for run in (settings.run, *settings.more_runs)
+        ]
+        self.split = Split(settings.split or [1] * len(self.reloaders))
+        self.store: SessionStore | None = None
+        if settings.session_store:
+            self.store = SessionStore(settings.session_store, on_error=lambda: self.metrics.count("store_errors"))
+        self.feedback = FeedbackFiles(Path(settings.feedback)) if settings.feedback else None
+        self.background = BackgroundQueue(settings.queue)  # an explanation scores its session once for every click
+        self.batcher: Batcher | None = None
+
+    @asynccontextmanager
+    async def running(self, app: Any) -> AsyncIterator[None]:
+        torch.set_num_threads(1)  # sessions are small; more workers use more cores
+        several = self.settings.workers > 1
+        # With several workers on the cores, waiting to fill a batch costs more than it saves.
+        limits = (self.settings.queue, self.settings.batch, 0.0 if several else self.settings.gather_ms / 1000)
+        self.batcher = Batcher(rank, *limits, self.observe, inline=several)
+        self.batcher.start()
+        self.rules.read()
+        for reloader in self.reloaders:
+            reloader.start()
+        watching = [asyncio.create_task(reloader.watch()) for reloader in self.reloaders]
+        watching.append(asyncio.create_task(self.rules.watch(self.apply_rules)))
+        watching.append(asyncio.create_task(self.rotate_feedback()))
+        yield
+        for task in watching:
+            task.cancel()
+        for reloader in self.reloaders:
+            reloader.stop_build()
+        self.background.stop()
+        await self.batcher.stop()
+        if self.store is not None:
+            await self.store.close()
+        if self.feedback is not None:
+            self.feedback.rotate()
+        log_event("stopped")
+
+    def observe(self, size: int) -> None:
+        self.metrics.batch(size)
+        assert self.batcher is not None
+        self.metrics.waiting(len(self.batcher.waiting))
+
+    def apply_rules(self) -> None:
+        for reloader in self.reloaders:
+            if reloader.current is not None:
+                self.rules.apply(reloader.current.recommender.catalogue)
+
+    async def rotate_feedback(self) -> None:
+        """Turn feedback into Parquet files in time, also where no more arrives."""
+        while self.feedback is not None:
+            await asyncio.sleep(ROTATION_CHECK)
+            self.feedback.rotate_if_due()
+
+    def loaded(self, key: str | None = None) -> LoadedRun:
+        """The run that answers sessions with this key; the first run without one."""
+        chosen = 0 if key is None else self.split.choose(key)
+        others = [one for place, one in enumerate(self.reloaders) if place != chosen]
+        for reloader in (self.reloaders[chosen], *others):
+            if reloader.current is not None:
+                return reloader.current
+        raise NotReady("no run can be served yet; the server's log has the reason")
+
+    async def recommend(self, session: list[Any], request: AnswerRequest, key: str | None = None) -> RecommendAnswer:
+        """`key` decides, with several runs, which of them answers; by default it is the session's first click."""
+        if key is None and session:
+            key = str(session[0])
+        loaded = self.loaded(key)
+        plan = loaded.recommender.plan(request.k, **request.rules())
+        return (await self.answers(loaded, plan, [session]))[0]
+
+    async def answers(self, loaded: LoadedRun, plan: Plan, sessions: Sequence[list[Any]]) -> list[RecommendAnswer]:
+        asked = [(plan, self.encode(loaded.recommender, session)) for session in sessions]
+        assert self.batcher is not None
+        found: Sequence[Ordered] = await self.batcher.ask((loaded.recommender, asked))
+        return [
+            RecommendAnswer(
+                answered(loaded.recommender, plan, one), session.unknown, not session.numbers,
+                f"{loaded.fingerprint}-{secrets.token_hex(8)}", loaded.fingerprint,
+            )
+            for (_, session), one in zip(asked, found, strict=True)
+        ]  # fmt: skip
+
+    def encode(self, recommender: Recommender, session: list[Any]) -> EncodedSession:
+        self.check_length(session)
+        encoded = recommender.encode(session)
+        if encoded.unknown:
+            self.metrics.count("unknown_items", len(encoded.unknown))
+        return encoded
+
+    def check_length(self, session: list[Any]) -> None:
+        most = self.settings.max_length
+        if len(session) > most:
+            raise InputError(f"the session has {len(session):,} clicks; at most {most:,} are accepted")
+
+    async def recommend_batch(self, sessions: Sequence[list[Any]], request: AnswerRequest) -> list[RecommendAnswer]:
+        """Some sessions at a time, so that other requests are not kept waiting; in the order of the sessions."""
+        rows: dict[int, list[int]] = {}
+        for row, session in enumerate(sessions):
+            rows.setdefault(self.split.choose(str(session[0])) if session else 0, []).append(row)
+        answers: dict[int, RecommendAnswer] = {}
+        for own in rows.values():
+            loaded = self.loaded(str(sessions[own[0]][0]) if sessions[own[0]] else None)
+            plan = loaded.recommender.plan(request.k, **request.rules())
+            for start in range(0, len(own), SESSIONS_AT_ONCE):
+                some = own[start : start + SESSIONS_AT_ONCE]
+                found = await self.answers(loaded, plan, [sessions[row] for row in some])
+                answers.update(zip(some, found, strict=True))
+        return [answers[row] for row in range(len(sessions))]
+
+    async def recommend_request(self, request: RecommendRequest) -> RecommendAnswer:
+        session = request.session
+        if request.session_id is not None:
+            session = [*(await self.stored_sessions().clicks(request.session_id)), *session]
+        return await self.recommend(session, request, request.split_by or request.session_id)
+
+    async def recommend_json(self, body: bytes) -> bytes:
+        """POST /v1/recommend, a request's body to its answer's. The middleware calls it, past Litestar's routing."""
+        assert self.batcher is not None
+        self.batcher.refuse_more()
+        return ENCODER.encode(await self.recommend_request(DECODER.decode(body)))
+
+    def is_overloaded(self) -> bool:
+        return self.batcher is not None and self.batcher.is_full()
+
+    def stored_sessions(self) -> SessionStore:
+        if self.store is None:
+            raise NotFound("no sessions are stored here; start the server with --session-store redis://...")
+        return self.store
+
+
+def rank(jobs: Sequence[Asked]) -> list[list[Ordered]]:
+    """Rank a batch of requests. Sessions of the same recommender are ranked together."""
+    answers: list[list[Ordered]] = [[] for _ in jobs]
+    rows: dict[Recommender, list[int]] = {}
+    for row, (recommender, _) in enumerate(jobs):
+        rows.setdefault(recommender, []).append(row)
+    for recommender, own in rows.items():
+        found = iter(recommender.rank([one for row in own for one in jobs[row][1]]))
+        for row in own:
+            answers[row] = [next(found) for _ in jobs[row][1]]
+    return answers
+
+
+def answered(recommender: Recommender, plan: Plan, found: Ordered) -> list[RecommendedItem]:
+    ids, titled, fields = recommender.vocabulary.ids, recommender.titles is not None, plan.fields
+    items = [
+        RecommendedItem(ids[number - 1], score, recommender.title(number) if titled else None)
+        for number, score in zip(found.numbers, found.scores, strict=True)
+    ]
+    if fields:
+        for item, number in zip(items, found.numbers, strict=True):
+            item.fields = values_of(number, fields)
+    for item in items[: found.pinned]:
+        item.pinned = True
+    return items

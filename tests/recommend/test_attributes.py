@@ -1,0 +1,87 @@
+"""Filters by columns, against a plain restatement of what they mean, and errors that name the columns."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posrec.errors import InputError
+from posrec.recommend.attributes import Attributes
+
+CATEGORY = ["tents", "mats", None, "tents", "42"]
+PRICE = ["120", "35.5", None, "9", "200"]  # text, as a CSV file has it
+WEIGHT = [1, 2.5, None, 42, 42.0]
+TAGS = [["blue", "new"], [], None, ["new"], ["blue"]]
+SALE = [True, False, None, True, False]
+ITEMS = Attributes({"category": CATEGORY, "price": PRICE, "weight": WEIGHT, "tags": TAGS, "sale": SALE}, items=5)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({}, [1, 1, 1, 1, 1]),
+        ({"category": "tents"}, [1, 0, 0, 1, 0]),
+        ({"category": ["tents", "mats", "none of these"]}, [1, 1, 0, 1, 0]),
+        ({"category": 42}, [0, 0, 0, 0, 1]),
+        ({"category": None}, [0, 0, 1, 0, 0]),
+        ({"category": {"not": ["tents", None]}}, [0, 1, 0, 0, 1]),
+        ({"category": []}, [0, 0, 0, 0, 0]),
+        ({"price": {"max": 120}}, [1, 1, 0, 1, 0]),
+        ({"price": {"min": 35.5, "max": 120}}, [1, 1, 0, 0, 0]),
+        ({"price": {"max": 10**400}}, [1, 1, 0, 1, 1]),
+        ({"weight": 42}, [0, 0, 0, 1, 1]),
+        ({"weight": ["42", 2.5]}, [0, 1, 0, 1, 1]),
+        ({"tags": "new"}, [1, 0, 0, 1, 0]),
+        ({"tags": {"not": "new"}}, [0, 1, 1, 0, 1]),
+        ({"sale": True}, [1, 0, 0, 1, 0]),
+        ({"sale": "false"}, [0, 1, 0, 0, 1]),
+        ({"category": "tents", "price": {"min": 100}}, [1, 0, 0, 0, 0]),
+    ],
+)
+def test_filters_worked_out_by_hand(wanted: dict[str, Any], expected: list[int]) -> None:
+    assert ITEMS.matching(wanted).tolist() == [bool(one) for one in expected]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"colour": "red"}, "the items have no column 'colour'; they have category, price, weight, tags, sale"),
+        ({"category": {"max": 3}}, "column 'category' does not hold numbers, so min and max can't be used for it"),
+        ({"tags": {"min": 3}}, "column 'tags' does not hold numbers"),
+        ({"sale": {"min": 0}}, "column 'sale' does not hold numbers"),
+        ({"price": {"mx": 3}}, "the filter of 'price' must be a value, a list of values,"),
+        ({"price": {}}, "the filter of 'price' must be a value"),
+        ({"price": {"max": "cheap"}}, "max in the filter of 'price' must be a number, not 'cheap'"),
+        ({"price": {"max": True}}, "max in the filter of 'price' must be a number, not True"),
+        ({"price": [[1]]}, "the filter of 'price' must be a value"),
+        (["tents"], "a filter must be a mapping from columns to values"),
+    ],
+)
+def test_wrong_filters_have_a_plain_message(wanted: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ITEMS.matching(wanted)
+
+
+def test_without_columns_the_error_says_where_they_come_from() -> None:
+    with pytest.raises(InputError, match="the items have no column 'price'; they have none; see prepare --items"):
+        Attributes({}, items=3).matching({"price": 1})
+
+
+def test_groups_are_the_first_values_and_items_without_one_are_alone() -> None:
+    groups = ITEMS["tags"].groups.tolist()
+    assert groups[0] == groups[4]
+    assert len({*groups}) == 4  # blue, an item without tags twice, new
+    assert ITEMS["category"].groups[0] == ITEMS["category"].groups[3]
+    assert len({*ITEMS["category"].groups.tolist()}) == 4
+
+
+VALUES = st.sampled_from(["a", "b", "c", None])
+
+
+@given(st.lists(st.one_of(VALUES, st.lists(VALUES, max_size=3)), min_size=1, max_size=12), st.lists(VALUES, max_size=3))
+def test_any_values_are_found_as_a_plain_loop_finds_them(column: list[Any], wanted: list[Any]) -> None:
+    attributes = Attributes({"column": column}, len(column))
+    expected = [any(one in wanted for one in (value if isinstance(value, list) else [value])) for value in column]
+    assert attributes.matching({"column": wanted}).tolist() == expected
+    assert attributes.matching({"column": {"not": wanted}}).tolist() == [not one for one in expected]

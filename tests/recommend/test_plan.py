@@ -1,0 +1,223 @@
+"""Filters, pins, boosts and diversity: by hand on the shop of five items, and the same by every way of ranking."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from posrec.data.vocabulary import Vocabulary
+from posrec.errors import InputError
+from posrec.models.posrec import PosRec, PosRecConfig
+from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
+from posrec.recommend.diversity import marginal_relevance
+from posrec.recommend.faiss_search import build, item_table
+from posrec.recommend.index_settings import IndexSettings
+from posrec.recommend.recommender import Recommender
+from posrec.recommend.search import ExactSearch
+from posrec.run import Run
+
+COLUMNS = {
+    "title": ["Anorak", None, "Clogs", None, "Espresso [new]", "Flask"],
+    "category": ["clothes", "clothes", "shoes", "kitchen", "kitchen", "kitchen"],
+    "price": [90, 20, 35, None, 12.5, 8],
+}
+
+
+@pytest.fixture
+def shop(shop_run: Run) -> Recommender:
+    return Recommender(replace(shop_run, vocabulary=Vocabulary(list("abcdef"), COLUMNS)), "cpu")
+
+
+def scored(answer: Any) -> list[tuple[str, float]]:
+    return [(one.item, one.score) for one in answer]
+
+
+# Scores of the session a, b: 2 4 11 0.5 4. Popular: b 9, d 7, e 5, a 3, c 1.
+
+
+def test_filters_and_fields(shop: Recommender) -> None:
+    answer = shop.recommend(["a", "b"], filter={"category": ["clothes", "kitchen"], "price": {"max": 30}})
+    assert sorted(scored(answer)) == [("b", 4.0), ("e", 4.0)]
+    answer = shop.recommend(["a", "b"], k=1, filter={"category": "shoes"}, fields=["price", "category"])
+    assert answer[0].fields == {"price": 35, "category": "shoes"}
+    assert answer.as_json()["items"] == [
+        {"item": "c", "score": 11.0, "title": "Clogs", "fields": {"price": 35, "category": "shoes"}}
+    ]
+    assert scored(shop.recommend([], filter={"category": "kitchen"})) == [("d", 7.0), ("e", 5.0)]  # f is not known
+    assert scored(shop.recommend(["a"], filter={"category": "hats"})) == []
+    assert scored(shop.recommend(["a", "b"], filter={"category": "kitchen"}, deny=["e"], allow=["e", "d"])) == [
+        ("d", 0.5)
+    ]
+    with pytest.raises(InputError, match="no column 'colour'; they have title, category, price"):
+        shop.recommend(["a"], fields=["colour"])
+    with pytest.raises(InputError, match="fields must be a list"):
+        shop.recommend(["a"], fields="price")
+
+
+def test_pinned_items_come_first_where_they_may(shop: Recommender) -> None:
+    answer = shop.recommend(["a", "b"], k=3, pin=["d", "nonsense", "a", "d"])
+    assert scored(answer) == [("d", 0.5), ("a", 2.0), ("c", 11.0)]
+    assert [one.pinned for one in answer] == [True, True, False]
+    assert "pinned" not in answer[2].as_json()
+    assert scored(shop.recommend(["a", "b"], k=2, pin=["d", "c", "a"])) == [("d", 0.5), ("c", 11.0)]
+    assert scored(shop.recommend(["a", "b"], k=1, pin=["d"], deny=["d"])) == [("c", 11.0)]
+    assert scored(shop.recommend(["a", "b"], k=1, pin=["d"], filter={"category": "shoes"})) == [("c", 11.0)]
+    assert scored(shop.recommend(["a", "b"], k=1, pin=["a"], exclude_seen=True)) == [("c", 11.0)]
+
+
+def test_boosts_multiply_the_scores_of_counting_models_and_popular_items(shop: Recommender) -> None:
+    answer = shop.recommend(["a", "b"], boost={"category": {"clothes": 3, "kitchen": 0.5}})
+    assert sorted(scored(answer)) == [("a", 6.0), ("b", 12.0), ("c", 11.0), ("d", 0.25), ("e", 2.0)]
+    assert [one.item for one in answer] == ["b", "c", "a", "e", "d"]
+    both = shop.recommend([], k=2, boost={"category": {"kitchen": 2}, "price": {"12.5": 2}})
+    assert scored(both) == [("e", 20.0), ("d", 14.0)]
+    for factor in (0, -1, True, "1", math.nan, 1001):
+        with pytest.raises(InputError, match=r"must be between 0.001 and 1000"):
+            shop.recommend(["a"], boost={"category": {"clothes": factor}})
+    with pytest.raises(InputError, match="boost must be like"):
+        shop.recommend(["a"], boost={"category": 2})
+    with pytest.raises(InputError, match="no column 'brand'"):
+        shop.recommend(["a"], boost={"brand": {"own": 2}})
+
+
+def test_one_item_of_each_group(shop: Recommender) -> None:
+    assert [one.item for one in shop.recommend([], diversify="category")] == ["b", "d", "c"]
+    assert [one.item for one in shop.recommend([], k=2, diversify="category", pin=["c"])] == ["c", "b"]
+    with pytest.raises(InputError, match="no item vectors to diversify by"):
+        shop.recommend(["a"], diversify=0.5)
+    for wrong in (1.5, -0.1, True, [0.5]):
+        with pytest.raises(InputError, match="diversify must be a number from 0 to 1 or the name of a column"):
+            shop.recommend(["a"], diversify=wrong)  # type: ignore[call-overload]
+
+
+def test_rules_hold_for_every_request_and_can_change(shop: Recommender) -> None:
+    kitchen = {"category": "kitchen"}
+    assert len(shop.recommend([], filter=kitchen)) == 2
+    shop.catalogue.set_rules(allow=["b", "d", "c", "nonsense"], deny=["c"])
+    assert [one.item for one in shop.recommend([])] == ["b", "d"]
+    assert [one.item for one in shop.recommend([], filter=kitchen)] == ["d"]
+    assert [one.item for one in shop.recommend(["a"], pin=["c"], allow=["c", "d"])] == ["d"]
+    shop.catalogue.set_rules(None, None)
+    assert len(shop.recommend([], filter=kitchen)) == 2
+
+
+# The same by every way of ranking, on a catalogue large enough for the rounded search.
+
+ITEMS = 9000
+DRAW = np.random.default_rng(3)
+CATALOGUE = Vocabulary(
+    [f"i{n}" for n in range(ITEMS)],
+    {
+        "size": [int(one) for one in DRAW.integers(0, 100, ITEMS)],
+        "brand": [f"b{one}" for one in DRAW.integers(0, 3, ITEMS)],
+        "shelf": [None if n % 7 else f"s{n % 5}" for n in range(ITEMS)],
+    },
+)
+SESSIONS = [["i1", "i2"], ["i70", "i5", "i70"], ["i8000"]]
+WANTED: list[dict[str, Any]] = [
+    {},
+    {"filter": {"size": {"max": 60}}},
+    {"filter": {"size": 7}},
+    {"filter": {"size": {"max": 70}, "brand": ["b0", "b1"]}, "exclude_seen": True, "deny": ["i5", "i9"]},
+    {"deny": [f"i{n}" for n in range(0, ITEMS, 2)]},
+    {"boost": {"brand": {"b1": 1.5, "b2": 0.25}}, "filter": {"size": {"min": 20}}},
+    {"filter": {"shelf": {"not": None}}, "pin": ["i4", "i7", "i1400"]},
+    {"diversify": "size", "k": 100},
+    {"diversify": 0.4, "filter": {"size": {"min": 10}}},
+]
+
+
+def run_of(model: str) -> Run:
+    torch.manual_seed(5)
+    small: Any = PosRec(ITEMS, PosRecConfig(d=8)) if model == "posrec" else PosRecPlus(ITEMS, PosRecPlusConfig(d=8))
+    return Run(Path("run"), small.eval(), CATALOGUE, {"model": model, "items": ITEMS}, torch.arange(ITEMS))
+
+
+@pytest.mark.parametrize("model", ["posrec", "posrec-plus"])
+@pytest.mark.parametrize("wanted", WANTED, ids=[", ".join(one) or "none" for one in WANTED])
+def test_every_way_of_ranking_finds_the_same_items(model: str, wanted: dict[str, Any]) -> None:
+    run = run_of(model)
+    by_scores = Recommender(run, "cpu")
+    by_search = Recommender(run, "cpu", search=ExactSearch(item_table(run)))
+    expected, found = by_scores.recommend(SESSIONS, **wanted), by_search.recommend(SESSIONS, **wanted)
+    for one, other in zip(expected, found, strict=True):
+        assert len(one) == wanted.get("k", 20)
+        assert [item.item for item in one] == [item.item for item in other]
+        # posrec-plus: the sum over all items is taken from rounded products, of vectors with only 8 numbers.
+        close = 1e-4 if model == "posrec" else 0.05
+        assert [item.score for item in other] == pytest.approx([item.score for item in one], abs=close)
+
+
+def test_a_filtered_faiss_search_finds_k_items_where_there_are_k() -> None:
+    faiss = pytest.importorskip("faiss")
+    assert faiss
+    from posrec.recommend.faiss_search import FaissSearch
+
+    run = run_of("posrec")
+    table = item_table(run)
+    index, _ = build(table, table[:64], IndexSettings("faiss", lists=64, probes=1))
+    rec, exact = Recommender(run, "cpu", search=FaissSearch(table, index)), Recommender(run, "cpu")
+    for share, k in ((99, 20), (50, 20), (20, 500), (1, 50)):
+        wanted = {"size": {"max": share}}
+        answer = rec.recommend(["i1", "i2"], k=k, filter=wanted, fields=["size"])
+        assert len(answer) == k
+        assert all(one.fields is not None and one.fields["size"] <= share for one in answer)
+    small = {"size": [1, 2]}  # few enough to be scored one by one
+    assert [one.item for one in rec.recommend(["i1"], filter=small)] == [
+        one.item for one in exact.recommend(["i1"], filter=small)
+    ]
+
+
+def test_boosts_add_the_logarithm_for_trained_models() -> None:
+    rec = Recommender(run_of("posrec-plus"), "cpu")
+    plain = {one.item: one.score for one in rec.recommend(["i1", "i2"], k=ITEMS)}
+    answer = rec.recommend(["i1", "i2"], k=ITEMS, boost={"brand": {"b1": 1.5}}, fields=["brand"])
+    for one in answer:
+        assert one.fields is not None
+        gain = math.log(1.5) if one.fields["brand"] == "b1" else 0.0
+        assert one.score == pytest.approx(plain[one.item] + gain, abs=1e-4)
+    assert [one.score for one in answer] == sorted((one.score for one in answer), reverse=True)
+
+
+def test_marginal_relevance_against_a_slow_restatement() -> None:
+    scores = np.sort(DRAW.normal(size=30).astype(np.float32))[::-1].copy()
+    vectors = DRAW.normal(size=(30, 4)).astype(np.float32)
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    relevance = (scores - scores.min()) / (scores.max() - scores.min())
+    for weight in (0.0, 0.3, 0.7, 1.0):
+        chosen: list[int] = []
+        for _ in range(10):
+            gains = {
+                place: (1 - weight) * relevance[place]
+                - weight * max([0.0, *(float(units[place] @ units[other]) for other in chosen)])
+                for place in range(30) if place not in chosen
+            }  # fmt: skip
+            chosen.append(max(gains, key=lambda place: gains[place]))
+        assert marginal_relevance(scores, vectors, weight, 10) == chosen
+    assert marginal_relevance(scores, vectors, 0.0, 10) == list(range(10))
+    assert marginal_relevance(scores[:0], vectors[:0], 0.5, 10) == []
+
+
+def test_diversified_lists_are_less_alike() -> None:
+    rec = Recommender(run_of("posrec"), "cpu")
+
+    def alike(weight: float) -> float:
+        numbers = [rec.known(one.item) for one in rec.recommend(["i1", "i2"], diversify=weight)]
+        vectors = rec.similarity.vectors_of(numbers)  # type: ignore[union-attr]
+        units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return float((units @ units.T).mean())
+
+    assert alike(0.9) < alike(0.3) < alike(0)
+
+
+def test_similar_items_by_filter() -> None:
+    rec = Recommender(run_of("posrec"), "cpu")
+    plain = rec.similar_items("i3", k=ITEMS, fields=["size"])
+    assert len(plain) == ITEMS - 1
+    kept = [one.item for one in plain if one.fields is not None and one.fields["size"] <= 20]
+    found = rec.similar_items("i3", k=10, filter={"size": {"max": 20}}, deny=[kept[0]])
+    assert [one.item for one in found] == kept[1:11]

@@ -1,0 +1,116 @@
+"""Feedback: over a socket into Parquet files, which `posrec prepare` and `posrec report` read."""
+
+import json
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from posrec.server import feedback as module
+from posrec.server.feedback import FeedbackFiles
+from tests.helpers import command, listed
+from tests.server.server_process import Server, serving
+
+pytest.importorskip("litestar")
+pytest.importorskip("uvicorn")
+
+
+def give(server: Server, answer: str, event: str, items: list[str], **more: object) -> int:
+    body = {"answer": answer, "event": event, "items": items, **more}
+    return server.ask("POST", "/v1/feedback", body).status
+
+
+def test_from_an_answer_to_a_report(trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "feedback"
+    with serving(trained, "--feedback", folder) as server:
+        answers = [server.recommend(f"i{n}", k=4).json() for n in range(5)]
+        for visit, answer in enumerate(answers):
+            shown = [one["item"] for one in answer["items"]]
+            assert give(server, answer["id"], "shown", shown, session=f"v{visit}") == 202
+            assert give(server, answer["id"], "clicked", shown[:1], session=f"v{visit}") == 202
+        assert give(server, answers[0]["id"], "bought", [answers[0]["items"][0]["item"]], session="v0") == 202
+        assert give(server, answers[0]["id"], "clicked", ["zz"]) == 202
+        for wrong in ({"event": "seen"}, {"items": []}, {"answer": ""}, {"rank": 1}):
+            body = {"answer": "a", "event": "shown", "items": ["i1"], **wrong}
+            assert server.ask("POST", "/v1/feedback", body).status == 422
+        run = server.ask("GET", "/v1/run").json()["fingerprint"]
+    (file,) = folder.glob("*.parquet")  # written when the server stopped
+    assert listed(folder) == [file.name]
+    rows = pl.read_parquet(file)
+    assert rows.columns == ["time", "session", "item", "event", "rank", "answer", "run"]
+    assert len(rows) == 5 * 5 + 2
+    found = json.loads(command("report", folder, "--json").out)
+    assert [(one["group"], one["shown"], one["clicked"], one["bought"]) for one in found["by_rank"]] == [
+        ("1", 5, 5, 1), ("2", 5, 0, 0), ("3", 5, 0, 0), ("4", 5, 0, 0)
+    ]  # fmt: skip
+    assert [(one["group"], one["shown"], one["rate"]) for one in found["by_run"]] == [(run, 20, 0.25)]
+    assert (found["total"]["clicked"], found["unmatched"]) == (5, 1)
+    table = command("report", folder)
+    assert (table.code, "25.00%" in table.out, "1 clicks or purchases" in table.out) == (0, True, True)
+
+
+def test_prepare_reads_feedback(tmp_path: Path) -> None:
+    clock = iter(1_700_000_000 + 60.0 * n for n in range(10_000))
+    files = FeedbackFiles(tmp_path / "feedback", lambda: next(clock))
+    for visit in range(40):
+        items = [f"i{(visit + step) % 4}" for step in range(3)]
+        files.write(f"run-{visit}", "shown", items, f"v{visit}")
+        for item in items:
+            files.write(f"run-{visit}", "clicked", [item], f"v{visit}")
+    files.rotate()
+    done = command(
+        "prepare", f"{tmp_path}/feedback/*.parquet", "--format", "parquet", "--events", "clicked",
+        "--out", tmp_path / "shop", "--no-test",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    counted = json.loads(command("stats", tmp_path / "shop", "--json").out)
+    assert (counted["train_sessions"], counted["items"]) == (40, 4)
+
+
+def test_without_a_folder_feedback_is_not_found(plain_server: Server) -> None:
+    answer = plain_server.ask("POST", "/v1/feedback", {"answer": "a", "event": "shown", "items": ["i1"]})
+    assert (answer.status, "--feedback DIR" in answer.json()["error"]) == (404, True)
+
+
+def test_files_rotate_by_rows_and_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROTATE_ROWS", 4)
+    now = [1_700_000_000.0]
+    files = FeedbackFiles(tmp_path, lambda: now[0])
+    for _ in range(5):
+        files.write("run-1", "shown", ["a", "b"], None)
+    assert len(list(tmp_path.glob("feedback-*.parquet"))) == 2
+    files.rotate_if_due()
+    assert len(list(tmp_path.glob("feedback-*.parquet"))) == 2
+    now[0] += module.ROTATE_SECONDS
+    files.rotate_if_due()
+    assert [len(pl.read_parquet(one)) for one in sorted(tmp_path.glob("*.parquet"))] == [4, 4, 2]
+    first = pl.read_parquet(min(tmp_path.glob("*.parquet"))).to_dicts()[1]
+    assert first == {"time": 1_700_000_000_000, "session": "run-1", "item": "b", "event": "shown", "rank": 2,
+                     "answer": "run-1", "run": "run"}  # fmt: skip
+
+
+def test_what_a_killed_worker_left_behind_is_converted_and_what_is_in_use_is_not(tmp_path: Path) -> None:
+    alive = FeedbackFiles(tmp_path / "alive")
+    alive.write("run-1", "clicked", ["a"], "v")
+    (open_file,) = (tmp_path / "alive").iterdir()
+    (tmp_path / "dead").mkdir()
+    left = tmp_path / "dead" / open_file.name
+    shutil.copy(open_file, left)
+    with left.open("ab") as file:
+        file.write(b'{"time": 1, "sess')  # cut off in the middle of a row
+    FeedbackFiles(tmp_path / "dead")
+    FeedbackFiles(tmp_path / "alive")
+    assert [len(pl.read_parquet(one)) for one in (tmp_path / "dead").iterdir()] == [1]
+    assert listed(tmp_path / "alive") == [open_file.name]
+
+
+def test_a_folder_without_feedback_is_an_input_error(tmp_path: Path) -> None:
+    done = command("report", tmp_path)
+    assert (done.code, "holds no feedback" in done.err) == (2, True)
+    FeedbackFiles(tmp_path).write("run-1", "clicked", ["a"], "v")
+    files = FeedbackFiles(tmp_path / "clicks")
+    files.write("run-1", "clicked", ["a"], "v")
+    files.rotate()
+    done = command("report", tmp_path / "clicks")
+    assert (done.code, "no event 'shown'" in done.err) == (2, True)

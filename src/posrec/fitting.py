@@ -17,8 +17,9 @@ from posrec.device import choose_device, out_of_memory_hint
 from posrec.encodings.own import OwnEncoding
 from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation
+from posrec.evaluation.lists import list_metrics
 from posrec.io import RUN, STATE, WEIGHTS, save_tensors
-from posrec.models.base import CountingModel, SessionModel
+from posrec.models.base import CountingModel, Model, SessionModel
 from posrec.models.lookup import find_spec, model_name, with_own_encoding
 from posrec.models.registry import ModelSpec
 from posrec.progress import Progress, default_progress
@@ -214,5 +215,17 @@ def evaluate_run(run: Run, data: PreparedDataset, device: str = "auto", progress
     """
     check_evaluable(run, data)
     outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress or default_progress())
+    outcome = with_list_metrics(outcome, run.model, data)
     write_evaluation(run, outcome.as_json(), outcome.ranks, data)
     return outcome
+
+
+@torch.inference_mode()
+def with_list_metrics(outcome: Evaluation, model: Model, data: PreparedDataset) -> Evaluation:
+    """The same evaluation with metrics of the lists beyond accuracy."""
+    assert outcome.top is not None
+    _, places = data.test.locate(torch.arange(len(data.test)))
+    clicks = torch.bincount(data.train.items.long(), minlength=data.train_items + 1)
+    vectors = model.similarity_vectors().cpu() if isinstance(model, SessionModel) else None
+    targets, columns = data.test.items[places].long(), data.vocabulary.columns
+    return replace(outcome, of_lists=list_metrics(outcome.top, targets, clicks, vectors, columns))

@@ -49,6 +49,11 @@ class Model(nn.Module):
         """The weights that a run holds: what scoring needs, and not what only training does."""
         return self.state_dict()
 
+    def load_saved_weights(self, weights: dict[str, Tensor]) -> None:
+        """Continue the training from `saved_weights`: called after `count`, so that a model that saves something else
+        than its parameters can compute them from it."""
+        self.load_state_dict(weights)
+
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
         """The terms of the session vector by name, [B, d] each, if it is a sum; `explain` splits a score by them."""
         return {}

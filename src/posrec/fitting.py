@@ -15,35 +15,39 @@ from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import choose_device, out_of_memory_hint
 from posrec.errors import InputError
-from posrec.evaluation.evaluate import Evaluation
+from posrec.evaluation.evaluate import Evaluation, evaluate
 from posrec.io import RUN, WEIGHTS, replace_array, save_tensors, write_json
 from posrec.models.base import CountingModel, SessionModel
 from posrec.models.lookup import find_spec, model_name
-from posrec.models.registry import ModelSpec
+from posrec.models.registry import MODELS, ModelSpec
 from posrec.progress import Progress
 from posrec.recommend.recommender import Recommender
-from posrec.run import METRICS, POPULARITY, RANKS, Run, begin_run, load_run, write_popularity
+from posrec.run import METRICS, POPULARITY, RANKS, Run, begin_run, load_run, read_config, write_popularity
 from posrec.training.checkpoint import STATE
 from posrec.training.log import EVENTS, LOG, check_tracking
 from posrec.training.loop import evaluate_on, train
 from posrec.training.refit import CHOSEN, SELECTION, train_refit
 from posrec.training.settings import Settings
+from posrec.warm_start import STARTED_FROM, WarmStart, check_same_model, inherited_settings, origin
 
 
 def fit(
     data: PreparedDataset,
-    model: str = DEFAULT_MODEL,
+    model: str | None = None,
     device: str = "auto",
     progress: Progress | None = None,
+    start_from: str | Path | Run | None = None,
     **settings: Any,
 ) -> Recommender:
     """Train a model on a prepared dataset.
 
     Args:
         data: the dataset, from `posrec.prepare` or `posrec.load`.
-        model: a name of `posrec models`, or a model of your own as `"my_model.py:MY_SPEC"`.
+        model: a name of `posrec models`, or a model of your own as `"my_model.py:MY_SPEC"`. By default posrec-plus, or
+            the model of the run `start_from`.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
         progress: where to report progress; by default messages are printed to standard error.
+        start_from: a run to start from instead of random weights (docs/nightly.md): a folder, or `recommender.run`.
         **settings: settings of the model and of its training, as in `posrec train --set` (docs/training.md).
 
     Returns:
@@ -62,13 +66,14 @@ def fit(
     3
     """
     with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
-        run, outcome = fit_run(data, model, Path(folder) / "run", settings, device, progress=progress, resumable=False)
+        run, outcome = fit_run(data, model, Path(folder) / "run", settings, device, progress=progress, resumable=False,
+                               start_from=start_from)  # fmt: skip
     return Recommender(replace(run, metrics=outcome.as_json() if outcome.metrics else None), device)
 
 
 def fit_run(
     data: PreparedDataset,
-    model: str | ModelSpec,
+    model: str | ModelSpec | None,
     out: str | Path,
     settings: dict[str, Any] | None = None,
     device: str = "auto",
@@ -76,12 +81,14 @@ def fit_run(
     progress: Progress | None = None,
     track: bool = False,
     resumable: bool = True,
+    start_from: str | Path | Run | None = None,
 ) -> tuple[Run, Evaluation]:
     """Train a model, evaluate it on the test part if there is one, and write everything into a run folder.
 
     Args:
         data: the dataset, from `posrec.prepare` or `posrec.load`.
-        model: a name of `posrec models`, `"my_model.py:MY_SPEC"`, or a ModelSpec (docs/own_model.md).
+        model: a name of `posrec models`, `"my_model.py:MY_SPEC"`, or a ModelSpec (docs/own_model.md); None is the
+            model of the run `start_from`, or posrec-plus.
         out: the run folder to create, or to continue with `resume`.
         settings: settings of the model and of its training by name; values may be text, as in `--set key=value`.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
@@ -89,6 +96,8 @@ def fit_run(
         progress: where to report progress; by default messages are printed to standard error.
         track: write the folder `tensorboard` too.
         resumable: save checkpoints.
+        start_from: a run to start from instead of random weights (docs/nightly.md): its folder, or a Run. Settings that
+            are not given are then the run's own, with a third of its epochs.
 
     Returns:
         The run, and its evaluation on the test part; without metrics if the dataset has no test part.
@@ -98,9 +107,18 @@ def fit_run(
         RunStopped: if SIGINT or SIGTERM stopped the training; a checkpoint was saved.
         RunFailed: if the loss was not a number.
     """
-    progress = progress or Progress()
-    spec, torch_device, path = find_spec(model), choose_device(device), Path(out)
-    model_config, training = split_settings(settings or {}, spec.config(), Settings(**spec.settings))
+    progress, torch_device, path = progress or Progress(), choose_device(device), Path(out)
+    before = open_start(start_from, model)
+    model = model or (before.config["model"] if before is not None else DEFAULT_MODEL)
+    spec = find_spec(model)
+    defaults = (spec.config(), Settings(**spec.settings))
+    start, more = None, {}
+    if before is not None:
+        check_same_model(before, model_name(model))
+        defaults, more = inherited_settings(before, spec), {STARTED_FROM: origin(before)}
+        start = WarmStart(before, data.vocabulary, data.train_items)
+        progress.message(start.summary())
+    model_config, training = split_settings(settings or {}, *defaults)
     training.check()
     if spec.is_trained and training.protocol != "paper" and not len(data.validation):
         raise InputError(
@@ -113,7 +131,7 @@ def fit_run(
         torch.manual_seed(training.seed)
         network = spec.build(data.train_items, model_config)
         exists = (path / RUN).exists()
-        begin_run(path, model_name(model), model_config, training, data, resume)
+        begin_run(path, model_name(model), model_config, training, data, resume, more)
         with nullcontext() if exists else remove_run_that_never_started(path):
             if isinstance(network, CountingModel):
                 network.count(data.train.items, data.train.offsets)
@@ -125,9 +143,9 @@ def fit_run(
                     def build() -> SessionModel:
                         return cast(SessionModel, spec.build(data.train_items, model_config))
 
-                    train_refit(build, data, training, path, torch_device, progress, resume, track, resumable)
+                    train_refit(build, data, training, path, torch_device, progress, resume, track, resumable, start)
                 else:
-                    train(network, data, training, path, torch_device, progress, resume, track, resumable)
+                    train(network, data, training, path, torch_device, progress, resume, track, resumable, start=start)
             else:
                 raise InputError(f"{type(network).__name__} must be a subclass of SessionModel or CountingModel")
         run = load_run(path, spec)
@@ -135,6 +153,14 @@ def fit_run(
             progress.message(f"{data.path} has no test part, so the run was not evaluated")
             return run, Evaluation({}, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
         return run, evaluate_run(run, data, device, progress)
+
+
+def open_start(start_from: str | Path | Run | None, model: str | ModelSpec | None) -> Run | None:
+    """The run to start from. The code of a model of one's own is run only if the caller has named it."""
+    if start_from is None or isinstance(start_from, Run):
+        return start_from
+    name = read_config(Path(start_from))["model"]
+    return load_run(start_from, model if name not in MODELS and model is not None else None)
 
 
 @contextmanager
@@ -162,7 +188,13 @@ def advice(spec: ModelSpec, model_config: Any, training: Settings) -> str:
     return f"lower {', '.join(lower)}, or set loss=chunked (now {training.loss})"
 
 
-def evaluate_run(run: Run, data: PreparedDataset, device: str = "auto", progress: Progress | None = None) -> Evaluation:
+def evaluate_run(
+    run: Run,
+    data: PreparedDataset,
+    device: str = "auto",
+    progress: Progress | None = None,
+    match_ids: bool = False,
+) -> Evaluation:
     """Evaluate a run on the test part of a dataset, and write metrics.json and ranks.npy into its folder.
 
     Args:
@@ -170,6 +202,8 @@ def evaluate_run(run: Run, data: PreparedDataset, device: str = "auto", progress
         data: a dataset with the same items as the one that the run was trained on.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
         progress: where to report progress; by default messages are printed to standard error.
+        match_ids: allow a dataset with other items, as a later one of the same shop. Items are matched by their ids,
+            and a target that the run does not know is a miss. Nothing is written.
 
     Returns:
         The metrics, and the rank of every test target.
@@ -179,10 +213,28 @@ def evaluate_run(run: Run, data: PreparedDataset, device: str = "auto", progress
     """
     data.require_test_part()
     if run.config["dataset"] != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
-        raise InputError(f"{run.path} was trained on other items than {data.path} has; evaluate it on its own dataset")
+        if not match_ids:
+            raise InputError(
+                f"{run.path} was trained on other items than {data.path} has; evaluate it on its own dataset, or match "
+                "the items by id with --match-ids"
+            )
+        return evaluate_matched(run, data, choose_device(device), progress or Progress())
     outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress or Progress())
     if run.popularity is None and run.config["dataset"] == data.fingerprint:
         write_popularity(run.path, data)
     write_json(run.path / METRICS, outcome.as_json())
     replace_array(run.path / RANKS, outcome.ranks.numpy())
     return outcome
+
+
+def evaluate_matched(run: Run, data: PreparedDataset, device: torch.device, progress: Progress) -> Evaluation:
+    """Rank the run's items for the test samples of a dataset with other items, which are matched by id."""
+    known = run.model.items
+    numbers = [run.vocabulary.find(item) for item in data.vocabulary.ids]
+    # Numbers above those of the run's items are unknown to its model.
+    translated = torch.tensor([0, *(known + 1 if number is None else number for number in numbers)], dtype=torch.int32)
+    test = replace(data.test, items=translated[data.test.items.long()])
+    popularity = torch.ones(known) if run.popularity is None else run.popularity
+    clicks = torch.cat([popularity.new_zeros(1), popularity])
+    run.model.to(device).eval()
+    return evaluate(run.model, test.to(device), known, run.model.config.max_length, clicks, progress)

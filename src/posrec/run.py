@@ -67,14 +67,23 @@ class Run:
     metrics: dict[str, float] | None = None
 
 
-def begin_run(path: Path, name: str, model_config: Any, settings: Any, data: PreparedDataset, resume: bool) -> None:
-    """Create the run folder and write its config; with `resume`, check that the config is the same."""
+def begin_run(
+    path: Path,
+    name: str,
+    model_config: Any,
+    settings: Any,
+    data: PreparedDataset,
+    resume: bool,
+    more: dict[str, Any] | None = None,
+) -> None:
+    """Create the run folder and write its config, with `more` in it; with `resume`, check that it is the same."""
     config = {
         "model": name,
         "items": data.train_items,
         **asdict(model_config),
         "training": asdict(settings),
         "dataset": data.fingerprint,
+        **(more or {}),
         "posrec": posrec.__version__,
         "torch": torch.__version__,
         "python": platform.python_version(),

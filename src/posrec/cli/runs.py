@@ -24,7 +24,14 @@ def models(as_json: Json = False) -> None:
 def train(
     dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
     out: Annotated[Path, typer.Option(help="The run folder to create.")],
-    model: Annotated[str, typer.Option(help="See posrec models; or your own, as my_model.py:MY_SPEC.")] = DEFAULT_MODEL,
+    model: Annotated[
+        str | None,
+        typer.Option(help=f"See posrec models; or your own, as my_model.py:MY_SPEC. [default: {DEFAULT_MODEL}]"),
+    ] = None,
+    start_from: Annotated[
+        Path | None,
+        typer.Option("--from", help="A run to start from, in a third of its epochs; it may have other items."),
+    ] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be repeated.")] = None,
     protocol: Annotated[str | None, typer.Option(help="paper (a fixed number of epochs), early-stop or refit.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
@@ -38,6 +45,7 @@ def train(
 
     Example: posrec train shop --out runs/first
     posrec train shop --model posrec --out runs/paper --set lambda2=0.5
+    posrec train today --from runs/yesterday --out runs/today
     """
     from posrec.cli.tables import metrics_table
     from posrec.config import parse_pairs
@@ -50,9 +58,9 @@ def train(
     chosen.update({key: value for key, value in options.items() if value is not None})
     data = load(dataset)
     with TerminalProgress() as progress:
-        run, evaluation = fit_run(data, model, out, chosen, device, resume, progress, track)
+        run, evaluation = fit_run(data, model, out, chosen, device, resume, progress, track, start_from=start_from)
     if evaluation.metrics:
-        console.print(metrics_table({model: evaluation.metrics}, data.ceiling))
+        console.print(metrics_table({run.config["model"]: evaluation.metrics}, data.ceiling))
     console.print(f"The run is in [bold]{escape(str(run.path))}[/].", highlight=False, soft_wrap=True)
 
 
@@ -60,6 +68,12 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     dataset: Annotated[Path, typer.Argument(help="The prepared dataset whose test part is ranked.")],
     model: Annotated[str | None, typer.Option(help="my_model.py:MY_SPEC, for a run of a model of your own.")] = None,
+    match_ids: Annotated[
+        bool,
+        typer.Option(
+            "--match-ids", help="The dataset has other items: match them by id, and write nothing to the run."
+        ),
+    ] = False,
     device: Device = "auto",
     threads: Threads = None,
     as_json: Json = False,
@@ -76,5 +90,5 @@ def evaluate(
 
     opened, data = load_run(run, model), load(dataset)
     with TerminalProgress() as progress:
-        evaluation = evaluate_run(opened, data, device, progress)
+        evaluation = evaluate_run(opened, data, device, progress, match_ids)
     show(evaluation.as_json(), metrics_table({opened.config["model"]: evaluation.metrics}, data.ceiling), as_json)

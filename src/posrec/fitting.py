@@ -212,13 +212,13 @@ def evaluate_run(
         InputError: if the dataset has other items than the run, or no test part.
     """
     data.require_test_part()
-    if run.config["dataset"] != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
-        if not match_ids:
-            raise InputError(
-                f"{run.path} was trained on other items than {data.path} has; evaluate it on its own dataset, or match "
-                "the items by id with --match-ids"
-            )
+    if match_ids:
         return evaluate_matched(run, data, choose_device(device), progress or Progress())
+    if run.config["dataset"] != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
+        raise InputError(
+            f"{run.path} was trained on other items than {data.path} has; evaluate it on its own dataset, or match "
+            "the items by id with --match-ids"
+        )
     outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress or Progress())
     if run.popularity is None and run.config["dataset"] == data.fingerprint:
         write_popularity(run.path, data)

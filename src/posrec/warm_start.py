@@ -140,7 +140,7 @@ def origin(run: Run) -> dict[str, str]:
     for name, tensor in sorted(run.model.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.cpu().contiguous().numpy().data)
-    return {"run": str(run.path), "dataset": str(run.config["dataset"]), "weights": digest.hexdigest()}
+    return {"run": str(run.path.resolve()), "dataset": str(run.config["dataset"]), "weights": digest.hexdigest()}
 
 
 def check_same_model(run: Run, name: str) -> None:

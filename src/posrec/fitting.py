@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,13 +11,14 @@ from typing import Any, cast
 import torch
 
 from posrec.config import DEFAULT_MODEL, split_settings
+from posrec.data.attributes import chosen_columns, encode_attributes
 from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import choose_device, out_of_memory_hint
 from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation, evaluate
 from posrec.io import RUN, WEIGHTS, replace_array, save_tensors, write_json
-from posrec.models.base import CountingModel, SessionModel
+from posrec.models.base import CountingModel, Model, SessionModel
 from posrec.models.lookup import find_spec, model_name
 from posrec.models.registry import MODELS, ModelSpec
 from posrec.progress import Progress
@@ -116,10 +117,9 @@ def fit_run(
     if before is not None:
         check_same_model(before, model_name(model))
         defaults, more = inherited_settings(before, spec), {STARTED_FROM: origin(before)}
-        start = WarmStart(before, data.vocabulary, data.train_items)
-        progress.message(start.summary())
     model_config, training = split_settings(settings or {}, *defaults)
     training.check()
+    build = network_builder(spec, model_config, data)
     if spec.is_trained and training.protocol != "paper" and not len(data.validation):
         raise InputError(
             f"the validation part of {data.path} has no samples, and protocol {training.protocol} needs some; "
@@ -129,9 +129,12 @@ def fit_run(
         check_tracking()
     with out_of_memory_hint(advice(spec, model_config, training)):
         torch.manual_seed(training.seed)
-        network = spec.build(data.train_items, model_config)
+        network = build()
+        if before is not None:
+            start = WarmStart(before, data.vocabulary, network.items)
+            progress.message(start.summary())
         exists = (path / RUN).exists()
-        begin_run(path, model_name(model), model_config, training, data, resume, more)
+        begin_run(path, model_name(model), model_config, training, data, resume, network.items, more)
         with nullcontext() if exists else remove_run_that_never_started(path):
             if isinstance(network, CountingModel):
                 network.count(data.train.items, data.train.offsets)
@@ -139,11 +142,8 @@ def fit_run(
             elif isinstance(network, SessionModel):
                 if training.protocol == "refit":
                     del network  # two models are built in its place, one after the other
-
-                    def build() -> SessionModel:
-                        return cast(SessionModel, spec.build(data.train_items, model_config))
-
-                    train_refit(build, data, training, path, torch_device, progress, resume, track, resumable, start)
+                    rebuild = cast(Callable[[], SessionModel], build)
+                    train_refit(rebuild, data, training, path, torch_device, progress, resume, track, resumable, start)
                 else:
                     train(network, data, training, path, torch_device, progress, resume, track, resumable, start=start)
             else:
@@ -153,6 +153,23 @@ def fit_run(
             progress.message(f"{data.path} has no test part, so the run was not evaluated")
             return run, Evaluation({}, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
         return run, evaluate_run(run, data, device, progress)
+
+
+def network_builder(spec: ModelSpec, model_config: Any, data: PreparedDataset) -> Callable[[], Model]:
+    """Builds the model for the items of a dataset; with those of the items file if it reads attributes."""
+    columns = asdict(model_config).get("attributes")
+    if not columns:
+        return lambda: spec.build(data.train_items, model_config)
+    items = data.recommendable_items
+    attributes = encode_attributes(data.vocabulary, chosen_columns(columns, data.vocabulary), items)
+
+    def build() -> Model:
+        network = spec.build(items, model_config)
+        assert isinstance(network, SessionModel)
+        network.describe(attributes)
+        return network
+
+    return build
 
 
 def open_start(start_from: str | Path | Run | None, model: str | ModelSpec | None) -> Run | None:
@@ -221,7 +238,7 @@ def evaluate_run(
         )
     outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress or Progress())
     if run.popularity is None and run.config["dataset"] == data.fingerprint:
-        write_popularity(run.path, data)
+        write_popularity(run.path, data, run.model.items)
     write_json(run.path / METRICS, outcome.as_json())
     replace_array(run.path / RANKS, outcome.ranks.numpy())
     return outcome

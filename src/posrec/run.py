@@ -74,12 +74,13 @@ def begin_run(
     settings: Any,
     data: PreparedDataset,
     resume: bool,
+    items: int,
     more: dict[str, Any] | None = None,
 ) -> None:
     """Create the run folder and write its config, with `more` in it; with `resume`, check that it is the same."""
     config = {
         "model": name,
-        "items": data.train_items,
+        "items": items,
         **asdict(model_config),
         "training": asdict(settings),
         "dataset": data.fingerprint,
@@ -97,13 +98,13 @@ def begin_run(
         raise InputError(f"{path} exists and is not a run folder; name another folder")
     path.mkdir(parents=True, exist_ok=True)
     write_text(path / VOCABULARY_FILE, data.vocabulary.to_json())
-    write_popularity(path, data)
+    write_popularity(path, data, items)
     write_json(path / RUN, config)
 
 
-def write_popularity(path: Path, data: PreparedDataset) -> None:
+def write_popularity(path: Path, data: PreparedDataset, items: int) -> None:
     """Write the number of training clicks of each item."""
-    clicks = np.bincount(data.train.items.numpy(), minlength=data.train_items + 1)[1 : data.train_items + 1]
+    clicks = np.bincount(data.train.items.numpy(), minlength=items + 1)[1 : items + 1]
     replace_array(path / POPULARITY, clicks.astype(np.int64))
 
 

@@ -71,7 +71,7 @@ class WarmStart:
 
     def __call__(self, model: SessionModel, samples: SessionDataset) -> None:
         """Set the weights of `model`, which has counted `samples`."""
-        old, weights = self.run.model.state_dict(), model.state_dict()
+        old, weights = self.run.model.state_dict(), model.saved_weights()
         of_items = {f"{name}.weight" for name, part in model.named_modules() if isinstance(part, ItemTable)}
         parameters = {name for name, _ in model.named_parameters()}
         for name, new in weights.items():

@@ -110,7 +110,9 @@ def bags(name: str, kind: str, column: Sequence[Any]) -> list[list[Any]]:
 
 
 def as_vectors(name: str, column: Sequence[Any]) -> torch.Tensor:
-    """[items, k] of the length 1 each, zeros where an item has none."""
+    """[items, k], scaled to length 1; zeros where an item has none."""
+    if not all(value is None or isinstance(value, list) for value in column):
+        raise InputError(f"column {name!r} must have vectors, lists of numbers; read it as {name}:category")
     widths = {len(value) for value in column if value is not None}
     if len(widths) != 1:
         raise InputError(f"column {name!r} must have vectors of one length, not of {sorted(widths)}")

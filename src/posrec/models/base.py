@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from posrec.nn.attributes import Attributes
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
 from posrec.nn.item_table import ItemTable
@@ -86,6 +87,11 @@ class SessionModel(Model):
         super().__init_subclass__(**options)
         if cls.session_vectors is SessionModel.session_vectors and cls.vectors is SessionModel.vectors:
             raise TypeError(f"{cls.__name__} must define session_vectors(batch), or vectors(batch) in its place")
+
+    def describe(self, attributes: Attributes) -> None:
+        """Called before training with the attributes of the items, if the setting `attributes` of the model's config
+        names some; a config without that setting has no attributes."""
+        raise NotImplementedError
 
     def session_vectors(self, batch: SessionBatch) -> Tensor:
         """The vectors of the sessions, [B, d]."""

@@ -4,6 +4,7 @@
 
 Item vectors, smoothed over the graph of co-clicked items (`nn/coclicks.py`) and scored by their cosine:
 
+    E = id vectors, plus those of the attributes if there are any      `nn/attributes.py`
     X = E + smoothing A E                                               x_t: the row of X of node t's item
     x', H = gated graph layer, dual positional encoding, Transformer    as in PosRec, Eq. (7)-(9), without anchors
     h   = x'_{l-1} + H_{l-1} + H_0                                      Eq. (10)
@@ -13,7 +14,8 @@ Repeat and explore (`nn/own_items.py`): p_i = g_repeat r_i + g_explore e_i, with
 
 The network is trained by -log p of the next item. Without dropout of what it reads it learns the training sessions by
 heart: `item_dropout` acts on the x_t that the graph layer reads, `repeat_dropout` on the x_t, H_t and h that the repeat
-part and the gate read.
+part and the gate read. `id_dropout` replaces the X of some items by the vectors of their attributes alone, which is all
+that an item without clicks has.
 """
 
 import math
@@ -27,6 +29,7 @@ from torch.nn import functional
 from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.models.base import Encoded, SessionModel
 from posrec.models.repeat_part import RepeatPart, owner, positions
+from posrec.nn.attributes import Attributes, AttributeVectors
 from posrec.nn.batch import SessionBatch
 from posrec.nn.coclicks import CoClickGraph
 from posrec.nn.gated_graph import GatedGraph, message_graph
@@ -55,6 +58,8 @@ class PosRecPlusConfig:
     repeat_dropout: float = 0.5
     cosine: bool = True  # score by the cosine; else by the plain product, without a scale
     scale: float = 13.0
+    attributes: str = ""  # columns of the items file that are part of an item's vector: category,price or auto
+    id_dropout: float = 0.1  # the share of items that are known by their attributes alone in a training step
     smoothing: float = 0.5  # weight of the co-clicked items in an item's vector
     neighbours: int = 12  # co-clicked items of an item ...
     window: int = 2  # ... clicked at most so far apart
@@ -71,6 +76,7 @@ class PosRecPlus(SessionModel):
         super().__init__(items, config)
         d = config.d
         self.embedding = ItemTable(items, d)
+        self.attributes = AttributeVectors(len(self.embedding.weight), d) if config.attributes else None
         self.co_clicks = CoClickGraph(config.smoothing, config.neighbours, config.window)
         self.trends = Trends(len(self.embedding.weight)) if config.trend else None
         self.graph = GatedGraph(d) if config.graph else None
@@ -90,27 +96,48 @@ class PosRecPlus(SessionModel):
         if self.trends is not None:
             nn.init.zeros_(self.trends.weights)
 
+    def describe(self, attributes: Attributes) -> None:
+        assert self.attributes is not None
+        self.attributes.describe(attributes)
+
     def count(self, items: Tensor, offsets: Tensor) -> None:
+        if self.attributes is not None and self.attributes.is_described:
+            clicked = torch.zeros(len(self.embedding.weight), dtype=torch.bool)
+            clicked[items[offsets[0] : offsets[-1]].long() - 1] = True
+            with torch.no_grad():
+                self.embedding.weight[~clicked] = 0  # an item without clicks is what its attributes say
         self.co_clicks.count(items, offsets, self.items, len(self.embedding.weight))
         if self.trends is not None:
             self.trends.count(items, offsets)
 
     def saved_weights(self) -> dict[str, Tensor]:
         """The weights with X in place of E and the trend after the whole log: recommending needs no counts."""
-        weights = {**self.state_dict(), "embedding.weight": self.smoothed().detach()}
+        weights = {name: value for name, value in self.state_dict().items() if not name.startswith("attributes.")}
+        weights["embedding.weight"] = self.smoothed().detach()
         if self.trends is not None:
             weights["trends.now"] = self.trends.latest().detach()
         return weights
 
     def load_saved_weights(self, weights: dict[str, Tensor]) -> None:
         """Find E from X; the trend after the log is not needed, since it has been counted."""
-        self.load_state_dict(weights)
+        self.load_state_dict({**self.state_dict(), **weights})
         with torch.no_grad():
             self.embedding.weight.copy_(self.co_clicks.unsmoothed(self.embedding.weight))
+            if self.attributes is not None and self.attributes.is_described:
+                self.attributes.fit(self.embedding.weight)
+                self.embedding.weight.sub_(self.attributes())
 
-    def smoothed(self) -> Tensor:
+    def smoothed(self, dropout: bool = False) -> Tensor:
         """X, and after it the rows that fill the table up."""
-        return self.co_clicks.smoothed(self.embedding.weight)
+        table = self.embedding.weight
+        if self.attributes is None or not self.attributes.is_described:
+            return self.co_clicks.smoothed(table)
+        of_attributes = self.attributes()
+        smoothed = self.co_clicks.smoothed(table + of_attributes)
+        if not dropout or self.config.id_dropout == 0:
+            return smoothed
+        dropped = (torch.rand(len(table), device=table.device) < self.config.id_dropout) & self.attributes.described
+        return torch.where(dropped[:, None], of_attributes, smoothed)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
         return message_graph(batch, anchors=False, normalize=True)
@@ -144,7 +171,7 @@ class PosRecPlus(SessionModel):
         """As `encode`, with the table X as it is: scaling every row takes longer than reading a few sessions."""
         graph, packing = self.graph_and_packing(batch)
         numbers = packing.to_rows(batch.items)
-        x, smoothed = look_up_and_table(self.smoothed(), numbers, self.items)
+        x, smoothed = look_up_and_table(self.smoothed(self.training), numbers, self.items)
         updated, hidden = self.read(batch, graph, packing, x)
         h = sum_of_parts(batch, graph, packing, updated, hidden)
         sessions = self.scored(h) * (self.config.scale if self.config.cosine else 1)

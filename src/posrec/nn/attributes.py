@@ -30,36 +30,61 @@ class Attributes(NamedTuple):
 class AttributeVectors(nn.Module):
     """T, M and a_i. It has no weights before `describe`, and none in a run: they are part of the saved item vectors."""
 
+    offsets: Tensor
+    columns: Tensor
+    values: Tensor
+    transposed_offsets: Tensor
+    transposed_columns: Tensor
+    transposed_values: Tensor
+    described: Tensor
+    vectors: Tensor | None
+
     def __init__(self, rows: int, d: int) -> None:
         super().__init__()
         self.rows, self.d = rows, d
 
-    def describe(self, attributes: Attributes, device: torch.device) -> None:
+    @property
+    def is_described(self) -> bool:
+        return "of_values" in self._parameters
+
+    def describe(self, attributes: Attributes) -> None:
         """Create the weights for these attributes, for a table of `rows` rows."""
         bound = 1 / math.sqrt(self.d)
-        self.of_values = nn.Parameter(torch.empty(attributes.number, self.d, device=device).uniform_(-bound, bound))
+        self.of_values = nn.Parameter(torch.empty(attributes.number, self.d).uniform_(-bound, bound))
         entries = (attributes.rows, attributes.values, attributes.weights)
-        self.set_lists("", *entries, self.rows, device)
+        self.set_lists("", *entries, self.rows)
         order = attributes.values.sort(stable=True).indices
         row, value, weight = (entry[order] for entry in entries)
-        self.set_lists("transposed_", value, row, weight, attributes.number, device)
+        self.set_lists("transposed_", value, row, weight, attributes.number)
         has = torch.zeros(self.rows, dtype=torch.bool)
         has[attributes.rows] = True
-        self.vectors: Tensor | None = None
+        self.vectors = None
         if attributes.vectors is not None:
             given = torch.zeros(self.rows, attributes.vectors.shape[1])
             given[: len(attributes.vectors)] = attributes.vectors
             has |= given.any(1)
-            self.register_buffer("vectors", given.to(device), persistent=False)
-            bound /= math.sqrt(given.shape[1])
-            self.map = nn.Parameter(torch.empty(given.shape[1], self.d, device=device).uniform_(-bound, bound))
-        self.register_buffer("described", has.to(device), persistent=False)  # [rows] the items that have attributes
+            del self.vectors
+            self.register_buffer("vectors", given, persistent=False)
+            self.map = nn.Parameter(torch.empty(given.shape[1], self.d).uniform_(-bound, bound))
+        self.register_buffer("described", has, persistent=False)  # [rows] whether an item has attributes
 
-    def set_lists(
-        self, prefix: str, row: Tensor, column: Tensor, value: Tensor, rows: int, device: torch.device
-    ) -> None:
-        for name, part in zip(("offsets", "columns", "values"), lists(row, column, value, rows, device), strict=True):
+    def set_lists(self, prefix: str, row: Tensor, column: Tensor, value: Tensor, rows: int) -> None:
+        found = lists(row, column, value, rows, torch.device("cpu"))
+        for name, part in zip(("offsets", "columns", "values"), found, strict=True):
             self.register_buffer(prefix + name, part, persistent=False)
+
+    def fit(self, table: Tensor) -> None:
+        """Set the weights so that a_i is near the vectors of the items in `table [rows, d]` that share its attributes:
+        a value gets their mean, divided by the number of values of an item."""
+        of_items = self.offsets.diff()
+        items = torch.repeat_interleave(torch.arange(len(of_items), device=table.device), of_items)
+        total = self.values.sum() / (of_items > 0).sum().clamp(min=1)
+        weight = self.values.to(table.dtype)[:, None]
+        sums = torch.zeros_like(self.of_values).index_add_(0, self.columns, weight * table[items])
+        clicks = sums.new_zeros(len(sums), 1).index_add_(0, self.columns, weight)
+        self.of_values.copy_(sums / (clicks * total).clamp(min=torch.finfo(table.dtype).tiny))
+        if self.vectors is not None:
+            self.map.zero_()
 
     def forward(self) -> Tensor:
         """a, [rows, d]."""

@@ -197,10 +197,10 @@ def keep_if_best(
 def evaluate_on(
     model: Model, data: PreparedDataset, samples: SessionDataset, device: torch.device, progress: Progress
 ) -> Evaluation:
-    """Rank all of `data`'s training items for each of `samples`."""
+    """Rank all items of the model for each of `samples`, a part of `data`."""
     was_training = model.training
     model.to(device).eval()
-    clicks = torch.bincount(data.train.items.long(), minlength=data.train_items + 1)
-    outcome = evaluate(model, samples.to(device), data.train_items, model.config.max_length, clicks, progress)
+    clicks = torch.bincount(data.train.items.long(), minlength=model.items + 1)
+    outcome = evaluate(model, samples.to(device), model.items, model.config.max_length, clicks, progress)
     model.train(was_training)
     return outcome

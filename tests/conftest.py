@@ -23,7 +23,7 @@ settings.register_profile(
 settings.load_profile("posrec")
 
 
-PROCESSES = ("server", "browser")  # folders whose tests all start processes
+PROCESSES = ("server", "browser", "gpu")  # folders whose tests may all start processes (Triton compiles)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

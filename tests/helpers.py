@@ -1,6 +1,7 @@
 """Helpers that many tests share: running the command in this process or another, and writing logs and datasets."""
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from unittest.mock import patch
 import posrec
 from posrec.cli import main
 from posrec.data.dataset import SessionDataset
+from posrec.io import CHECKSUMS, RUN, write_checksums
 from posrec.progress import Progress
 from posrec.testing import small_dataset
 
@@ -104,6 +106,21 @@ def raw(dataset: SessionDataset, vocabulary: posrec.Vocabulary) -> list[list[str
 def listed(folder: Path) -> list[str]:
     """The sorted names of everything in a folder, hidden files included."""
     return sorted(path.name for path in folder.iterdir())
+
+
+def update_checksums(folder: Path) -> None:
+    """Make checksums.json fit files that a test has changed, so that the next check is reached."""
+    content = json.loads((folder / CHECKSUMS).read_text())
+    write_checksums(folder, content["files"])
+
+
+def remove_checksums(folder: Path) -> None:
+    """Make a run or a dataset one of a version that wrote no checksums.json."""
+    (folder / CHECKSUMS).unlink()
+    if (folder / RUN).exists():
+        config = json.loads((folder / RUN).read_text())
+        del config["schema"]
+        (folder / RUN).write_text(json.dumps(config))
 
 
 def write_lines(path: Path, lines: Sequence[str], end: str = "\n") -> Path:

@@ -47,13 +47,25 @@ def test_a_failure_leaves_nothing(tmp_path: Path, error: type[BaseException]) ->
     assert listed(tmp_path) == []
 
 
-def test_leftovers_of_a_killed_run_are_removed_and_those_of_other_names_kept(tmp_path: Path) -> None:
-    for name in (".o[u]t.unfinished-abc", ".out.unfinished-abc", ".o[u]t.unfinished-x-replaced"):
+def test_leftovers_of_killed_runs_are_removed_and_other_names_are_kept(tmp_path: Path) -> None:
+    leftovers = (".o[u]t.unfinished-0123abcd", ".last.unfinished-0123abcd", ".o[u]t.unfinished-89abcdef")
+    others = (".out.unfinished-notes", "out.unfinished-0123abcd", ".hidden")
+    for name in (*leftovers, *others):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a").touch()
     with whole_folder(tmp_path / "o[u]t"):
         pass
-    assert listed(tmp_path) == [".out.unfinished-abc", "o[u]t"]
+    assert listed(tmp_path) == sorted([*others, "o[u]t"])
+
+
+def test_a_folder_whose_writer_was_killed_between_two_renames_gets_its_name_back(tmp_path: Path) -> None:
+    for name in ("lost", "kept"):
+        (tmp_path / f".{name}.unfinished-0123abcd-replaced").mkdir()
+        (tmp_path / f".{name}.unfinished-0123abcd-replaced" / "a").write_text("old")
+    (tmp_path / "kept").mkdir()
+    write_text(tmp_path / "other", "")
+    assert listed(tmp_path) == ["kept", "lost", "other"]
+    assert (tmp_path / "lost" / "a").read_text() == "old"
 
 
 def test_two_writers_of_one_folder_do_not_disturb_each_other(tmp_path: Path) -> None:
@@ -183,10 +195,16 @@ def test_tensors_come_back_with_what_is_said_about_them(tmp_path: Path) -> None:
 
 
 def test_leftover_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
-    for name in (".a.json.unfinished-abc", ".a.json.unfinished-abd.json", ".b.json.unfinished-abc"):
+    for name in (".a.json.unfinished-0123abcd", ".a.json.unfinished-0123abce.json", ".b.unfinished-0123abcd"):
         (tmp_path / name).touch()
     write_text(tmp_path / "a.json", "{}")
-    assert listed(tmp_path) == [".b.json.unfinished-abc", "a.json"]
+    assert listed(tmp_path) == ["a.json"]
+
+
+def test_the_unfinished_file_of_a_living_writer_stays(tmp_path: Path) -> None:
+    with whole_file(tmp_path / "b.json") as unfinished:
+        write_text(tmp_path / "a.json", "{}")
+        assert unfinished.exists()
 
 
 def test_an_unfinished_file_is_not_listed_among_files_of_its_kind(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
@@ -17,14 +17,14 @@ from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import choose_device, out_of_memory_hint
 from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation, evaluate
-from posrec.io import RUN, WEIGHTS, replace_array, save_tensors, write_json
+from posrec.io import RUN, STATE, WEIGHTS, save_tensors
 from posrec.models.base import CountingModel, Model, SessionModel
 from posrec.models.lookup import find_spec, model_name
 from posrec.models.registry import MODELS, ModelSpec
 from posrec.progress import Progress
 from posrec.recommend.recommender import Recommender
-from posrec.run import METRICS, POPULARITY, RANKS, Run, begin_run, load_run, read_config, write_popularity
-from posrec.training.checkpoint import STATE
+from posrec.run import POPULARITY, Run, finish_run, load_run, read_config, write_evaluation
+from posrec.run_start import begin_run, is_new_run, lock_run, run_config
 from posrec.training.log import EVENTS, LOG, check_tracking
 from posrec.training.loop import evaluate_on, train
 from posrec.training.refit import CHOSEN, SELECTION, train_refit
@@ -133,9 +133,9 @@ def fit_run(
         if before is not None:
             start = WarmStart(before, data.vocabulary, network.items)
             progress.message(start.summary())
-        exists = (path / RUN).exists()
-        begin_run(path, model_name(model), model_config, training, data, resume, network.items, more)
-        with nullcontext() if exists else remove_run_that_never_started(path):
+        config = {**run_config(model_name(model), model_config, training, data, network.items), **more}
+        with lock_run(path), remove_run_that_never_started(path, is_new_run(path, config, resume)):
+            begin_run(path, config, data)
             if isinstance(network, CountingModel):
                 network.count(data.train.items, data.train.offsets)
                 save_tensors(path / WEIGHTS, network.state_dict(), {})
@@ -148,6 +148,7 @@ def fit_run(
                     train(network, data, training, path, torch_device, progress, resume, track, resumable, start=start)
             else:
                 raise InputError(f"{type(network).__name__} must be a subclass of SessionModel or CountingModel")
+            finish_run(path)
         run = load_run(path, spec)
         if not data.test.sessions:
             progress.message(f"{data.path} has no test part, so the run was not evaluated")
@@ -181,18 +182,16 @@ def open_start(start_from: str | Path | Run | None, model: str | ModelSpec | Non
 
 
 @contextmanager
-def remove_run_that_never_started(path: Path) -> Iterator[None]:
-    """Remove the run's folder if training fails before its first checkpoint, so that a new run can use it."""
+def remove_run_that_never_started(path: Path, is_new: bool) -> Iterator[None]:
+    """Remove the files of a new run if training fails before its first checkpoint, so that the folder can be used."""
     try:
         yield
     except BaseException:
-        if not any((path / name).exists() for name in (STATE, WEIGHTS, f"{SELECTION}/{STATE}", CHOSEN)):
+        if is_new and not any((path / name).exists() for name in (STATE, WEIGHTS, f"{SELECTION}/{STATE}", CHOSEN)):
             for name in (SELECTION, EVENTS):
                 shutil.rmtree(path / name, ignore_errors=True)
             for name in (RUN, VOCABULARY, POPULARITY, LOG):
                 (path / name).unlink(missing_ok=True)
-            with suppress(OSError):  # the folder holds other files, which are not the run's
-                path.rmdir()
         raise
 
 
@@ -231,16 +230,13 @@ def evaluate_run(
     data.require_test_part()
     if match_ids:
         return evaluate_matched(run, data, choose_device(device), progress or Progress())
-    if run.config["dataset"] != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
+    if run.config.get("dataset") != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
         raise InputError(
             f"{run.path} was trained on other items than {data.path} has; evaluate it on its own dataset, or match "
             "the items by id with --match-ids"
         )
     outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress or Progress())
-    if run.popularity is None and run.config["dataset"] == data.fingerprint:
-        write_popularity(run.path, data, run.model.items)
-    write_json(run.path / METRICS, outcome.as_json())
-    replace_array(run.path / RANKS, outcome.ranks.numpy())
+    write_evaluation(run, outcome.as_json(), outcome.ranks, data)
     return outcome
 
 

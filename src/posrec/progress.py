@@ -4,6 +4,7 @@ Library code reports to a `Progress`; the command line passes one that draws a b
 standard error and draws nothing.
 """
 
+import re
 import sys
 from types import TracebackType
 from typing import Self
@@ -12,12 +13,24 @@ from rich import progress as bars
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 
+# Control characters (C0 but for tab and line feed, DEL and C1), and those that change the direction of text.
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Text from a file as a terminal may show it: control characters, which could command it, are written out.
+
+    >>> printable("Tent\\x1b[2J")
+    'Tent\\\\x1b[2J'
+    """
+    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
 
 class Progress:
     """Prints messages to standard error; override a method to show more or less."""
 
     def message(self, text: str) -> None:
-        print(text, file=sys.stderr)
+        print(printable(text), file=sys.stderr)
 
     def update(self, work: str, done: float, total: float, note: str = "") -> None:
         """`done` of `total`, in any unit; a new name of `work` starts a new bar."""
@@ -50,7 +63,7 @@ class TerminalProgress(Progress):
         self.bars.stop()
 
     def message(self, text: str) -> None:
-        self.console.print(text, markup=False, soft_wrap=True)
+        self.console.print(printable(text), markup=False, soft_wrap=True)
 
     def update(self, work: str, done: float, total: float, note: str = "") -> None:
         if work not in self.tasks:

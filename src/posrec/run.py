@@ -8,11 +8,12 @@ metrics.json        the evaluation on the test part
 ranks.npy           the rank of every test target, for significance tests
 log.jsonl           a line for each epoch
 selection.json      protocol refit: the number of epochs that was chosen on validation
+checksums.json      the size and SHA-256 of every file above; a run without it is unfinished
 state.safetensors   the latest checkpoint, for --resume
 """
 
-import platform
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +21,36 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import posrec
 from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.io import (
+    CHECKSUMS,
     RUN,
     WEIGHTS,
-    load_tensors,
+    FolderReader,
+    changing,
+    parse_array,
     read_json,
     replace_array,
     require_folder,
     save_tensors,
     whole_folder,
     write_array,
+    write_checksums,
     write_json,
     write_text,
 )
-from posrec.models.base import CountingModel, Model
+from posrec.models.base import Model
 from posrec.models.lookup import find_spec
 from posrec.models.registry import MODELS, ModelSpec
+from posrec.models.restore import WrongWeights, restore_model
 
 METRICS, RANKS, POPULARITY = "metrics.json", "ranks.npy", "popularity.npy"
+# What checksums.json lists; the last two are written by training/log.py and training/refit.py.
+FILES = (RUN, WEIGHTS, VOCABULARY_FILE, POPULARITY, METRICS, RANKS, "log.jsonl", "selection.json")
+SCHEMA = 2  # of config.json: 1, or none given, is a run from before checksums.json
 RENAMED = {"start": "initialization"}  # old names of settings in config.json, and their present names
 
 
@@ -57,6 +65,8 @@ class Run:
         config: the contents of config.json: the model's name, its settings, versions.
         popularity: [n] training clicks of items 1..n; None in runs of versions that did not write them.
         metrics: the metrics of the last evaluation, if there was one.
+        sha256: the SHA-256 of every file that was read, by its name.
+        verified: whether the files were compared with checksums.json; False for a run from before that file.
     """
 
     path: Path
@@ -65,41 +75,25 @@ class Run:
     config: dict[str, Any]
     popularity: Tensor | None = None
     metrics: dict[str, float] | None = None
+    sha256: Mapping[str, str] = field(default_factory=dict)
+    verified: bool = True
 
 
-def begin_run(
-    path: Path,
-    name: str,
-    model_config: Any,
-    settings: Any,
-    data: PreparedDataset,
-    resume: bool,
-    items: int,
-    more: dict[str, Any] | None = None,
-) -> None:
-    """Create the run folder and write its config, with `more` in it; with `resume`, check that it is the same."""
-    config = {
-        "model": name,
-        "items": items,
-        **asdict(model_config),
-        "training": asdict(settings),
-        "dataset": data.fingerprint,
-        **(more or {}),
-        "posrec": posrec.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-    if (path / RUN).exists():
-        if not resume:
-            raise InputError(f"{path} holds a run already; name another folder, or pass --resume to continue it")
-        refuse_other(path, with_present_names(read_json(path / RUN)), config)
-        return
-    if path.exists() and any(path.iterdir()):
-        raise InputError(f"{path} exists and is not a run folder; name another folder")
-    path.mkdir(parents=True, exist_ok=True)
-    write_text(path / VOCABULARY_FILE, data.vocabulary.to_json())
-    write_popularity(path, data, items)
-    write_json(path / RUN, config)
+def finish_run(path: Path) -> None:
+    """Write checksums.json: from now on the run can be loaded."""
+    write_checksums(path, FILES)
+
+
+def write_evaluation(run: Run, metrics: dict[str, Any], ranks: Tensor, data: PreparedDataset) -> None:
+    """Write metrics.json and ranks.npy into a finished run, and popularity.npy if an old run has none."""
+    adds_popularity = run.popularity is None and run.config.get("dataset") == data.fingerprint
+    with changing(run.path, METRICS, RANKS, *([POPULARITY] if adds_popularity else [])):
+        if adds_popularity:
+            write_popularity(run.path, data, run.model.items)
+        write_json(run.path / METRICS, metrics)
+        replace_array(run.path / RANKS, ranks.numpy())
+    if not run.verified:
+        finish_run(run.path)
 
 
 def write_popularity(path: Path, data: PreparedDataset, items: int) -> None:
@@ -108,25 +102,34 @@ def write_popularity(path: Path, data: PreparedDataset, items: int) -> None:
     replace_array(path / POPULARITY, clicks.astype(np.int64))
 
 
-def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise an error if the model, a setting or the dataset is not that of the run; versions may differ."""
-    before, now = ({**config, **config["training"]} for config in (before, now))
-    ignored = {"posrec", "torch", "python", "training"}
-    differing = [key for key in sorted({*before, *now} - ignored) if before.get(key) != now.get(key)]
-    if differing:
-        shown = "; ".join(f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in differing)
-        raise InputError(f"{path} can't be resumed with another setting: {shown}")
-
-
 def read_config(path: Path) -> dict[str, Any]:
-    """The config of a finished run."""
+    """The config of a run, which need not be finished."""
     require_folder(path, RUN)
-    config = read_json(path / RUN)
-    if not isinstance(config, dict) or "model" not in config:
+    return parsed_config(path, read_json(path / RUN))
+
+
+def parsed_config(path: Path, config: Any) -> dict[str, Any]:
+    if not isinstance(config, dict) or not isinstance(config.get("model"), str):
         raise InputError(f"{path / RUN} names no model; it is damaged, or another program wrote it")
-    if not (path / WEIGHTS).is_file():
-        raise InputError(f"{path} is unfinished (it has no {WEIGHTS}); continue it with posrec train --resume")
     return with_present_names(config)
+
+
+def open_finished(path: Path) -> tuple[FolderReader, dict[str, Any]]:
+    """A reader of a finished run's files, and its config."""
+    require_folder(path, RUN)
+    reader = FolderReader(path)
+    config = parsed_config(path, reader.json(RUN))
+    schema = config.get("schema", 1)
+    if type(schema) is not int or not 1 <= schema <= SCHEMA:
+        raise InputError(f"{path / RUN} has schema {schema!r}, and this version reads up to {SCHEMA}; update posrec")
+    if not (path / WEIGHTS).exists():
+        raise InputError(f"{path} is unfinished (it has no {WEIGHTS}); continue it with posrec train --resume")
+    if schema == SCHEMA and reader.checksums is None:
+        raise InputError(
+            f"{path} is unfinished or was copied in part (it has no {CHECKSUMS}); continue it with posrec train "
+            "--resume, or copy it again"
+        )
+    return reader, config
 
 
 def with_present_names(config: dict[str, Any]) -> dict[str, Any]:
@@ -157,40 +160,54 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None) -> Run:
     ('pop', 30)
     """
     path = Path(folder)
-    config = read_config(path)
+    reader, config = open_finished(path)
     if spec is None and config["model"] not in MODELS:
         raise InputError(
             f"{path} holds a model that is not posrec's own, {config['model']}; if you trust that code, name it: "
             "posrec evaluate --model FILE.py:SPEC, or posrec.load_run(folder, SPEC) in Python"
         )
-    spec = find_spec(spec or config["model"])
-    settings = {name: config[name] for name in spec.config.__dataclass_fields__ if name in config}  # type: ignore[attr-defined]
-    model = spec.build(config["items"], spec.config(**settings))
-    tensors, _ = load_tensors(path / WEIGHTS)
-    for buffer_name, buffer in model.named_buffers():
-        if isinstance(model, CountingModel) and buffer.numel() == 0 and buffer_name in tensors:
-            buffer.resize_(tensors[buffer_name].shape)  # its size depends on the sessions that were counted
-    try:
-        model.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise InputError(f"{path / WEIGHTS} does not fit its {RUN}: {str(error).splitlines()[0]}") from None
-    metrics = read_json(path / METRICS) if (path / METRICS).exists() else None
-    return Run(path, model.eval(), Vocabulary.load(path), config, load_popularity(path, config["items"]), metrics)
-
-
-def load_popularity(path: Path, items: int) -> Tensor | None:
-    if not (path / POPULARITY).exists():
-        return None
-    try:
-        clicks = np.load(path / POPULARITY, allow_pickle=False)
-    except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
+    check_fields(path, config)
+    vocabulary = Vocabulary.from_json(reader.json(VOCABULARY_FILE), path / VOCABULARY_FILE)
+    if len(vocabulary) < config["items"]:
         raise InputError(
-            f"{path / POPULARITY} can't be read ({error}); remove the file and evaluate the run again"
-        ) from None
-    if clicks.shape != (items,):
-        raise InputError(
-            f"{path / POPULARITY} does not fit the run's {items} items; remove the file and evaluate the run again"
+            f"{path / VOCABULARY_FILE} holds fewer than the model's {config['items']} items; the run is damaged"
         )
+    popularity = read_popularity(reader, config["items"])
+    tensors, _ = reader.tensors(WEIGHTS)
+    try:
+        model = restore_model(find_spec(spec or config["model"]), config["items"], config, tensors)
+    except WrongWeights as error:
+        raise InputError(f"{path / WEIGHTS} does not fit its {RUN}: {error}") from None
+    except InputError as error:
+        raise InputError(f"{path / RUN}: {error}") from None
+    metrics = reader.json(METRICS) if reader.has(METRICS) else None
+    reader.check_rest()
+    return Run(path, model, vocabulary, config, popularity, metrics, reader.sha256, reader.checksums is not None)
+
+
+def check_fields(path: Path, config: dict[str, Any]) -> None:
+    """Raise an error if a field is of another type. A run that was built by hand may lack all but `items`."""
+    fields = {"items": (int, "a whole number"), "dataset": (str, "a text"), "training": (dict, "an object")}
+    for name, (kind, about) in fields.items():
+        if (name in config or name == "items") and type(config.get(name)) is not kind:
+            raise InputError(f"{path / RUN}: {name} must be {about}, not {config.get(name)!r}; it is damaged")
+    if config["items"] < 1:
+        raise InputError(f"{path / RUN}: items must be at least 1, not {config['items']}; it is damaged")
+
+
+def read_popularity(reader: FolderReader, items: int) -> Tensor | None:
+    if not reader.has(POPULARITY):
+        return None
+    path, content = reader.folder / POPULARITY, reader.read(POPULARITY)
+    fix = "remove the file and evaluate the run again" if reader.checksums is None else "copy or train the run again"
+    try:
+        clicks = parse_array(content)
+    except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
+        raise InputError(f"{path} can't be read ({error}); {fix}") from None
+    if clicks.shape != (items,):
+        raise InputError(f"{path} does not fit the run's {items} items; {fix}")
+    if clicks.dtype.kind not in "iuf" or not np.isfinite(clicks).all() or (clicks < 0).any():
+        raise InputError(f"{path} does not hold the numbers of clicks, from 0 up; {fix}")
     return torch.from_numpy(clicks)
 
 
@@ -205,5 +222,6 @@ def save_run(run: Run, folder: Path, overwrite: bool = False) -> Run:
         if run.metrics is not None:
             write_json(unfinished / METRICS, run.metrics)
         save_tensors(unfinished / WEIGHTS, run.model.state_dict(), {})
-        write_json(unfinished / RUN, run.config)
+        write_json(unfinished / RUN, {**run.config, "schema": SCHEMA})
+        finish_run(unfinished)
     return replace(run, path=folder)

@@ -16,7 +16,7 @@ from posrec.data.stats import stats
 from posrec.errors import InputError
 from posrec.io import write_json
 from posrec.progress import SilentProgress
-from tests.helpers import plain, small_shop, write_log
+from tests.helpers import plain, remove_checksums, small_shop, write_log
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_sessions_are_flat_arrays() -> None:
     assert (sessions.part(1, 1).sessions, sessions.part(1, 1).longest) == (0, 0)
 
 
-def test_loading_maps_the_arrays_and_never_writes_to_them(data: PreparedDataset) -> None:
+def test_loading_copies_the_arrays_and_never_writes_to_them(data: PreparedDataset) -> None:
     again = posrec.load(data.path)
     assert again.train.items.dtype == torch.int32
     before = (data.path / "train_items.npy").read_bytes()
@@ -135,7 +135,7 @@ def damaged(folder: Path, how: str) -> None:
 
 
 DAMAGES = {
-    "missing array": "train_items.npy can't be read", "truncated array": "train_items.npy can't be read",
+    "missing array": "train_items.npy is missing", "truncated array": "train_items.npy can't be read",
     "other type": "holds int64, not int32", "shorter array": "train arrays don't fit together",
     "pickled array": "can't be read", "empty array": "can't be read",
     "wrong schema": "has dataset schema 99, and this version reads 1",
@@ -149,6 +149,27 @@ DAMAGES = {
 def test_a_damaged_folder_is_refused(data: PreparedDataset, tmp_path: Path, how: str) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(data.path, folder)
+    remove_checksums(folder)  # its own checks come first, and are all that a dataset of an earlier version has
     damaged(folder, how)
     with pytest.raises(InputError, match=DAMAGES[how]):
+        posrec.load(folder)
+
+
+@pytest.mark.parametrize("how", list(DAMAGES))
+def test_a_damaged_folder_does_not_match_its_checksums(data: PreparedDataset, tmp_path: Path, how: str) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(data.path, folder)
+    damaged(folder, how)
+    with pytest.raises(InputError, match=r"does not match checksums\.json|is missing|is not a prepared dataset"):
+        posrec.load(folder)
+
+
+def test_a_dataset_without_checksums_is_compared_with_its_fingerprint(data: PreparedDataset, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(data.path, folder)
+    remove_checksums(folder)
+    assert plain(posrec.load(folder).train) == plain(data.train)
+    times = np.load(folder / "train_times.npy")
+    np.save(folder / "train_times.npy", times + 1)
+    with pytest.raises(InputError, match="was changed after it was prepared: its fingerprint differs"):
         posrec.load(folder)

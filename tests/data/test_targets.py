@@ -17,7 +17,7 @@ from posrec.evaluation.significance import session_of_samples
 from posrec.fitting import fit_run
 from posrec.progress import SilentProgress
 from tests.data import strategies
-from tests.helpers import Click, plain, small_shop, write_lines
+from tests.helpers import Click, plain, small_shop, update_checksums, write_lines
 
 WEIGHTS = {f"kind{number}": float(number + 2) for number in range(10)}
 
@@ -141,9 +141,11 @@ def test_damaged_arrays_are_refused(tmp_path: Path) -> None:
     }.items():
         folder = prepared(tmp_path, SHOP, **options).path
         np.save(folder / f"{name}.npy", array)
+        update_checksums(folder)
         with pytest.raises(InputError, match="arrays don't fit together"):
             posrec.load(folder)
     np.save(folder / "train_weights.npy", np.ones(7))
+    update_checksums(folder)
     with pytest.raises(InputError, match=r"train_weights\.npy holds float64, not float32"):
         posrec.load(folder)
 

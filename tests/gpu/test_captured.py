@@ -31,7 +31,9 @@ def stepper(kind: type[Stepper], name: str, loss: Loss, softmax_items: int | Non
     torch.manual_seed(0)
     spec = MODELS[name]
     without = {field.name: 0.0 for field in fields(spec.config) if "dropout" in field.name}
-    model = spec.build(ITEMS, replace(spec.config(), **without)).cuda().train()
+    model = spec.build(ITEMS, replace(spec.config(), **without))
+    model.count(sessions().items, sessions().offsets)
+    model.cuda().train()
     rate = torch.tensor(RATE, device="cuda")
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, weight_decay=1e-5, fused=True, capturable=True)
     longest = min(LONGEST, model.config.max_length)

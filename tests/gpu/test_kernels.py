@@ -7,9 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from posrec.kernels import MANY_SESSIONS
+
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
-COUNTS = [3, 1, 20, 7]  # rows of each session
+FEW = [3, 1, 20, 7]  # rows of each session
+MANY = FEW * (MANY_SESSIONS // len(FEW))  # short sessions and long ones have a launch each
 SPARE = 9  # rows that belong to no session
 
 
@@ -23,8 +26,8 @@ def random(*shape: int) -> Tensor:
     return torch.randn(*shape, device="cuda", requires_grad=True)
 
 
-def begins() -> Tensor:
-    return torch.tensor([0, *COUNTS], device="cuda").cumsum(0)
+def begins(counts: list[int]) -> Tensor:
+    return torch.tensor([0, *counts], device="cuda").cumsum(0)
 
 
 def gradients(output: Tensor, upstream: Tensor, *inputs: Tensor) -> list[Tensor]:
@@ -48,16 +51,17 @@ def test_linear(rows: int, width: int, out: int) -> None:
         assert torch.allclose(mine, theirs, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("counts", [FEW, MANY], ids=["few", "many"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("d", "heads"), [(100, 2), (12, 1), (100, 10)])
-def test_attention(d: int, heads: int, causal: bool) -> None:
+def test_attention(d: int, heads: int, causal: bool, counts: list[int]) -> None:
     from posrec.kernels.attention import attention
 
-    total = sum(COUNTS)
+    total = sum(counts)
     rows, upstream = random(total + SPARE, 3 * d), random(total + SPARE, d)
-    ours = attention(rows, begins(), begins()[:1], heads, max(COUNTS), causal, 0.0)
+    ours = attention(rows, begins(counts), begins(counts)[:1], heads, max(counts), causal, 0.0)
     parts = []
-    for session in rows[:total].split(COUNTS):
+    for session in rows[:total].split(counts):
         queries, keys, values = session.view(len(session), 3, heads, -1).permute(1, 2, 0, 3)
         logits = queries @ keys.mT / math.sqrt(d // heads)
         if causal:
@@ -69,42 +73,83 @@ def test_attention(d: int, heads: int, causal: bool) -> None:
     assert close(gradients(ours, upstream, rows)[0], gradients(plain, upstream[:total], rows)[0])
 
 
-def test_dropout_of_attention_is_the_same_backward_and_averages_out() -> None:
+@pytest.mark.parametrize("counts", [FEW, MANY], ids=["few", "many"])
+def test_dropout_of_attention_is_the_same_backward_and_averages_out(counts: list[int]) -> None:
     from posrec.kernels.attention import attention
 
-    rows = random(sum(COUNTS), 300)
+    rows = random(sum(counts), 300)
     seeds = torch.arange(300, device="cuda")[:, None]
-    outcomes = torch.stack([attention(rows, begins(), seed, 2, max(COUNTS), False, 0.3) for seed in seeds])
-    whole = attention(rows, begins(), seeds[0], 2, max(COUNTS), False, 0.0)
+    with torch.no_grad():
+        outcomes = torch.stack([attention(rows, begins(counts), seed, 2, max(counts), False, 0.3) for seed in seeds])
+    whole = attention(rows, begins(counts), seeds[0], 2, max(counts), False, 0.0)
     assert not torch.equal(outcomes[0], outcomes[1])
     assert (outcomes.mean(0) - whole).abs().mean() < 0.1 * whole.abs().mean()
     # It is linear in the values, so the gradient of the values gives the outcome back where the mask is the same.
-    ours = attention(rows, begins(), seeds[3], 2, max(COUNTS), False, 0.3)
-    upstream = random(sum(COUNTS), 100)
+    ours = attention(rows, begins(counts), seeds[3], 2, max(counts), False, 0.3)
+    upstream = random(sum(counts), 100)
     (gradient,) = gradients(ours, upstream, rows)
-    assert torch.allclose((gradient * rows)[:, 200:].sum(), (ours * upstream).sum(), rtol=1e-3, atol=1e-3)
+    back, forth = (
+        torch.stack([session.sum() for session in product.split(counts)])
+        for product in ((gradient * rows)[:, 200:], ours * upstream)
+    )
+    assert torch.allclose(back, forth, rtol=1e-3, atol=1e-3)
 
 
-def test_messages() -> None:
+@pytest.mark.parametrize("counts", [FEW, MANY], ids=["few", "many"])
+def test_messages(counts: list[int]) -> None:
     from posrec.kernels.messages import messages
 
-    longest, d, total = max(COUNTS), 100, sum(COUNTS)
-    weights = torch.randint(0, 4, (len(COUNTS), 2, longest, longest), device="cuda").float()
+    longest, d, total = max(counts), 100, sum(counts)
+    weights = torch.randint(0, 4, (len(counts), 2, longest, longest), device="cuda").float()
     # Nodes stand in slots that are not next to each other.
-    slots = [torch.randperm(longest)[:count].sort().values for count in COUNTS]
+    slots = [torch.randperm(longest)[:count].sort().values for count in counts]
     slot_of_row = torch.cat([number * longest + slot for number, slot in enumerate(slots)]).cuda()
     slot_of_row = functional.pad(slot_of_row, (0, SPARE))
     wider, upstream = random(total + SPARE, 5 * d), random(total + SPARE, 2 * d)
     sent = wider[:, : 2 * d]
-    ours = messages(sent, weights, begins(), slot_of_row)
+    ours = messages(sent, weights, begins(counts), slot_of_row)
     parts = []
-    for number, (slot, rows) in enumerate(zip(slots, sent[:total].split(COUNTS), strict=True)):
+    for number, (slot, rows) in enumerate(zip(slots, sent[:total].split(counts), strict=True)):
         inside = weights[number][:, slot][:, :, slot]
         parts.append(torch.cat([inside[0] @ rows[:, :d], inside[1] @ rows[:, d:]], 1))
     plain = torch.cat(parts)
     assert close(ours[:total], plain)
     assert not ours[total:].any()
     assert close(gradients(ours, upstream, wider)[0], gradients(plain, upstream[:total], wider)[0])
+
+
+@pytest.mark.parametrize("d", [16, 100, 200])
+def test_smoothing(d: int) -> None:
+    from posrec.kernels.smoothing import smooth
+
+    rows, entries = 50, torch.randint(0, 30, (50,))
+    entries[3] = 0  # a row without neighbours
+    row = torch.repeat_interleave(torch.arange(rows), entries)
+    columns, values = torch.randint(rows, (len(row),)), torch.rand(len(row))
+    near = torch.zeros(rows, rows).index_put((row, columns), values, accumulate=True).cuda()
+    table = torch.randn(rows, d, device="cuda")
+    offsets = functional.pad(entries.cumsum(0), (1, 0))
+    ours = smooth(table, 0.3, offsets.cuda(), columns.cuda(), values.cuda())
+    assert close(ours, table + 0.3 * near @ table)
+
+
+@pytest.mark.parametrize(("batch", "items", "d"), [(100, 5000, 100), (3, 20, 16), (300, 779, 216)])
+def test_cross_entropy(batch: int, items: int, d: int) -> None:
+    """Factors are rounded to the ten bits of half precision."""
+    from posrec.kernels.softmax import cross_entropy
+
+    sessions, table = random(batch, d), (0.3 * torch.randn(items + 5, d, device="cuda")).requires_grad_()
+    targets, shares = torch.randint(items, (batch,), device="cuda"), torch.rand(batch, device="cuda") / batch
+    shares[0] = 0
+    ours, plain = (
+        cross_entropy(sessions, table, targets, items),
+        functional.cross_entropy(sessions @ table[:items].T, targets, reduction="none"),
+    )
+    assert torch.allclose(ours, plain, rtol=2e-3, atol=2e-3)
+    for mine, theirs in zip(
+        gradients(ours, shares, sessions, table), gradients(plain, shares, sessions, table), strict=True
+    ):
+        assert (mine - theirs).norm() < 2e-3 * theirs.norm()
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -19,7 +19,7 @@ from posrec.nn import session_index
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
 from posrec.run import load_run
-from tests.helpers import small_shop, write_log
+from tests.helpers import small_shop, update_checksums, write_log
 from tests.models.counting import ITEMS, fitted, logs, sessions
 
 COUNTING = [name for name, spec in MODELS.items() if not spec.is_trained]
@@ -98,6 +98,7 @@ def test_a_file_of_another_size_is_refused(shop: PreparedDataset, tmp_path: Path
     fit_run(shop, "vsknn", tmp_path / "run", device="cpu", progress=SilentProgress())
     tensors, about = load_tensors(tmp_path / "run" / WEIGHTS)
     save_tensors(tmp_path / "run" / WEIGHTS, {**tensors, "rest": torch.zeros(2)}, about)
+    update_checksums(tmp_path / "run")
     with pytest.raises(InputError, match=r"does not fit its config\.json"):
         load_run(tmp_path / "run")
 

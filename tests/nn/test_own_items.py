@@ -59,7 +59,8 @@ def test_every_way_gives_the_chances_of_the_definition(
     assert of_own == pytest.approx([chances[item - 1] for item in session], rel=1e-6)
     for item in range(1, ITEMS + 1):
         target = torch.tensor([item])
-        found = own.log_chances_of(target, z[:, item - 1], log_sum).exp()
+        log_explored = z[:, item - 1] + session.get(item, (0.0, 0.0))[0] - own.log_normaliser(log_sum)
+        found = own.log_chances_of(target, log_explored).exp()
         assert float(found) == pytest.approx(chances[item - 1], rel=1e-6)
 
 

@@ -22,7 +22,7 @@ from tests.helpers import command
 ITEMS = 12
 IDS = [f"i{number}" for number in range(1, ITEMS + 1)]
 sessions = st.lists(st.sampled_from(IDS), min_size=1, max_size=12)
-PARTS = ["last item", "latest intention", "initial intention", "clicked before", "normalisation"]
+PARTS = ["last item", "latest intention", "initial intention", "trend", "clicked before", "normalisation"]
 
 
 def plus_of(**changes) -> Recommender:
@@ -69,7 +69,7 @@ def test_each_part_is_what_the_definition_says(session, item) -> None:
     why = rec.explain(session, item)
     assert why.probability == pytest.approx(p, rel=1e-4)
     assert why.repeat_chance == pytest.approx(g, abs=1e-5)
-    assert sum(why.parts[name] for name in PARTS[:3]) == pytest.approx(z[number - 1], abs=1e-4)
+    assert sum(why.parts[name] for name in PARTS[:4]) == pytest.approx(z[number - 1], abs=1e-4)
     assert why.parts["normalisation"] == pytest.approx(math.log((1 - g) / total), abs=1e-4)
     for click, one in zip(why.clicks, numbers, strict=True):
         assert click.attention["clicked before"] == pytest.approx(repeats[one] / g, abs=1e-5)

@@ -24,7 +24,7 @@ from posrec.recommend.search import ExactSearch
 from posrec.recommend.session import Session
 from posrec.run import POPULARITY, Run, load_run
 from tests.fixtures import QUICK
-from tests.helpers import command
+from tests.helpers import command, remove_checksums
 
 
 def scored(answer) -> list[tuple[str, float]]:
@@ -249,6 +249,7 @@ def test_popularity_counts_training_clicks(trained: Path, small: PreparedDataset
 def test_evaluate_adds_popularity_to_an_older_run(trained: Path, small: PreparedDataset, tmp_path: Path) -> None:
     Recommender.load(trained).save(tmp_path / "old")
     (tmp_path / "old" / POPULARITY).unlink()
+    remove_checksums(tmp_path / "old")
     refused = command("recommend", tmp_path / "old", "nobody")
     assert (refused.code, "posrec evaluate" in refused.err) == (2, True)
     assert command("evaluate", tmp_path / "old", small.path).code == 0

@@ -12,7 +12,7 @@ from posrec.run import load_run
 from posrec.server.metrics import Metrics
 from posrec.server.reload import RunReloader
 from tests.fixtures import TWO_LISTS
-from tests.helpers import listed
+from tests.helpers import listed, update_checksums
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("faiss")
@@ -73,6 +73,7 @@ def test_a_damaged_run_does_not_remove_its_artifacts(
 ) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     (run / FILE).write_text(Vocabulary(["only", "these"]).to_json())
+    update_checksums(run)
     reloader = started(run, cache, tmp_path)
     assert reloader.current is None
     assert "fewer than the model's 30 items" in str(reloader.problem)

@@ -14,10 +14,9 @@ from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunFailed
 from posrec.evaluation.metrics import rank_metrics
 from posrec.fitting import fit_run
-from posrec.io import WEIGHTS, load_tensors
+from posrec.io import STATE, WEIGHTS, load_tensors
 from posrec.progress import SilentProgress
 from posrec.run import load_run
-from posrec.training.checkpoint import STATE
 from posrec.training.epoch import EpochRunner
 
 QUICK = {"d": 16, "epochs": 3, "batch_size": 32, "learning_rate": 0.01, "max_length": 10, "dropout": 0.1}

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from posrec.nn.own_items import OwnItems
 from posrec.training import losses
 from posrec.training.losses import Loss, choose_loss, chunked_softmax, full_softmax, loss_for, sampled_softmax
 
@@ -87,6 +88,60 @@ def test_a_softmax_over_all_items_is_torchs_cross_entropy(
     torch.testing.assert_close(ours, plain)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def own_items(sessions: torch.Tensor, table: torch.Tensor, items: list[list[int]]) -> OwnItems:
+    """Own items with random deltas and chances of a repeat; slots without an item are 0."""
+    numbers = torch.tensor(items)
+    random = torch.Generator().manual_seed(4)
+    raised = (3 * torch.randn(numbers.shape, generator=random, dtype=torch.float64)).requires_grad_()
+    products = (sessions[:, None] * table[(numbers - 1).clamp(min=0)]).sum(2)
+    return OwnItems(numbers, products, raised, torch.zeros_like(raised) - 3, torch.zeros(len(numbers)))
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("loss", [full_softmax(17), chunked_softmax(17, chunk=5)], ids=["full", "chunked"])
+def test_own_items_are_raised_before_the_sum(loss: Loss) -> None:
+    """Value and all gradients, against scores that are raised one by one."""
+    sessions, table, _ = vectors()
+    targets = torch.tensor([3, 1, 9, 17, 5])
+    own = own_items(sessions, table, [[3, 0, 1], [2, 3, 4], [0, 0, 0], [17, 9, 0], [16, 0, 6]])
+    scores = sessions @ table.T
+    rows = [row.clone() for row in scores]
+    for row, (items, amounts) in enumerate(zip(own.items.tolist(), own.raised, strict=True)):
+        for item, amount in zip(items, amounts, strict=True):
+            if item:
+                rows[row] = rows[row] + amount * functional.one_hot(torch.tensor(item - 1), 17)
+    plain = functional.cross_entropy(torch.stack(rows), targets - 1, reduction="none")
+    shares = torch.tensor([0.1, 0.2, 0.3, 0.15, 0.25], dtype=torch.float64)
+    wanted = [sessions, table, own.raised]
+    ours = loss(sessions, table, targets, own)
+    torch.testing.assert_close(ours.double(), plain, atol=1e-6, rtol=1e-5)
+    expected = torch.autograd.grad((plain * shares).sum(), wanted, retain_graph=True)
+    found = torch.autograd.grad((ours * shares).sum(), wanted)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+def test_a_sampled_softmax_holds_the_own_items_as_they_are() -> None:
+    """Where every other item is drawn very often, it is the full one."""
+    torch.manual_seed(2)
+    sessions, table, _ = vectors()
+    targets = torch.tensor([3, 1, 9, 17, 5])
+    own = own_items(sessions, table, [[3, 0, 1], [2, 3, 4], [0, 0, 0], [17, 9, 0], [16, 0, 6]])
+    full = full_softmax(17)(sessions, table, targets, own)
+    loss = sampled_softmax(torch.arange(1, 18), negatives=100_000)
+    torch.testing.assert_close(loss(sessions, table, targets, own).double(), full.double(), atol=0.02, rtol=0.02)
+
+
+def test_a_lowered_item_that_dominates_the_sum_leaves_the_others_their_chances() -> None:
+    """Its product is wrong by what reduced precision rounds away; computed from Z, S would then be far off."""
+    sessions, table = torch.tensor([[1.0]]), torch.tensor([[13.0], [1.0], [0.0]])
+    wrong = torch.tensor([[13.01]])  # of the own item, item 1
+    own = OwnItems(torch.tensor([[1]]), wrong, torch.tensor([[-10.0]]), torch.tensor([[-50.0]]), torch.zeros(1))
+    found = losses.losses_of(full_softmax(3), losses.Encoded(sessions, table, own), torch.tensor([2]))
+    expected = torch.tensor([3.0, 1.0, 0.0]).logsumexp(0) - 1.0
+    assert float(found) == pytest.approx(float(expected), abs=1e-4)
 
 
 @pytest.mark.usefixtures("way")

@@ -18,6 +18,7 @@ from posrec.cli import data, experiments, runs
 from posrec.cli import recommend as serving
 from posrec.cli.printing import error_console
 from posrec.errors import InputError, RunFailed, RunStopped
+from posrec.progress import printable
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -108,5 +109,5 @@ def main() -> None:
 
 
 def fail(message: str, code: int) -> None:
-    error_console.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    error_console.print(f"[bold red]error:[/] {escape(printable(message))}", highlight=False, soft_wrap=True)
     sys.exit(code)

@@ -7,6 +7,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from posrec.progress import printable
 from posrec.recommend.results import ClickEffect, Explanation, Recommendation, Recommendations
 
 INTENTION = " intention"  # how the names of the parts end that read the session
@@ -56,14 +57,14 @@ def recommendations_table(answer: Recommendations) -> Table:
     table.add_column("clicks" if answer.popular else "score", justify="right")
     for place, one in enumerate(answer, start=1):
         score = f"{one.score:,.0f}" if answer.popular else f"{one.score:.3f}"
-        table.add_row(str(place), Text(one.item), *([Text(one.title or "")] if titled else []), score)
+        table.add_row(str(place), shown(one.item), *([shown(one.title or "")] if titled else []), score)
     return table
 
 
 def notes(answer: Recommendations) -> Iterator[str]:
     """Sentences about unknown clicks and popular items."""
     if answer.unknown:
-        yield f"Skipped, since the model does not know them: {', '.join(answer.unknown)}."
+        yield printable(f"Skipped, since the model does not know them: {', '.join(answer.unknown)}.")
     if answer.popular:
         yield "The model knows none of the clicked items, so these are the most clicked items."
 
@@ -137,8 +138,13 @@ def short(part: str) -> str:
     return part.removesuffix(INTENTION)
 
 
+def shown(words: str) -> Text:
+    """A shop's own words: neither Rich nor the terminal takes them for commands."""
+    return Text(printable(words))
+
+
 def name_of(one: Recommendation | Explanation | ClickEffect, width: int | None = None) -> Text:
-    name = Text(one.title or one.item)  # Text, so that a title is never taken for Rich markup
+    name = shown(one.title or one.item)
     if width is not None:
         name.truncate(width, overflow="ellipsis")
     return name

@@ -1,12 +1,17 @@
 """How commands print, and the options that several of them share."""
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from posrec.device import use_threads
+from posrec.progress import CONTROLS, printable
+
+if TYPE_CHECKING:
+    from posrec.run import Run
 
 console = Console(emoji=False)
 error_console = Console(stderr=True, emoji=False)
@@ -23,9 +28,18 @@ Threads = Annotated[
 ]  # fmt: skip
 
 
+def note_unverified(run: "Run") -> None:
+    """Say that the files of a run could not be compared with their checksums."""
+    if not run.verified:
+        note = f"note: {run.path} is of a version that wrote no checksums.json, so its files are not verified;"
+        error_console.print(escape(printable(f"{note} posrec evaluate adds it")), highlight=False, soft_wrap=True)
+
+
 def show(figures: Any, table: Any, as_json: bool) -> None:
     """Print `figures` as JSON, or `table`, which shows the same to people."""
     if as_json:
-        typer.echo(json.dumps(figures, ensure_ascii=False, indent=2))
+        text = json.dumps(figures, ensure_ascii=False, indent=2)
+        # JSON allows control characters from U+007F on in texts; a terminal may obey them.
+        typer.echo(CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
     else:
         console.print(table)

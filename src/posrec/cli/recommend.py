@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from posrec.cli.printing import Device, Json, Threads, console, show
+from posrec.cli.printing import Device, Json, Threads, console, note_unverified, show
 from posrec.errors import InputError, not_installed
 
 IndexSet = Annotated[
@@ -41,6 +41,7 @@ def recommend(
     from posrec.recommend.recommender import Recommender
 
     recommender = Recommender.load(run, device)
+    note_unverified(recommender.run)
     answer = recommender.recommend(item, k, exclude_seen=exclude_seen, allow=ids_in(allow), deny=ids_in(deny))
     wanted = [about] if about else [one.item for one in answer] if explain and not answer.popular else []
     explanations = recommender.explain(item, wanted) if wanted else []
@@ -96,6 +97,7 @@ def score(
     from posrec.recommend.score import score_file
 
     recommender = Recommender.load(run, device)
+    note_unverified(recommender.run)
     with TerminalProgress() as progress:
         totals = score_file(
             recommender, source, out, k, exclude_seen=exclude_seen, allow=ids_in(allow), deny=ids_in(deny),
@@ -129,6 +131,7 @@ def export(
     from posrec.run import load_run
 
     loaded, of_index = load_run(run), index_settings(settings)
+    note_unverified(loaded)
     if onnx is not None:
         from posrec.recommend.onnx_export import CLOSE, export_onnx
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
+from posrec.progress import printable
+
 if TYPE_CHECKING:
     from posrec.data.dataset import PreparedDataset
     from posrec.experiments.compare import PairedTest
@@ -43,7 +45,7 @@ def sessions_table(data: "PreparedDataset", sessions: Sequence[int]) -> Table:
         table.add_column(f"session {number}", no_wrap=True)
     columns = [[data.vocabulary.title(item) for item in data.test.session(number).tolist()] for number in sessions]
     for row in zip_longest(*columns, fillvalue=""):
-        table.add_row(*map(Text, row))  # titles are a shop's own words, not our markup
+        table.add_row(*(Text(printable(title)) for title in row))  # a shop's own words, not our markup
     return table
 
 
@@ -109,7 +111,7 @@ def metrics_table(rows: dict[str, dict[str, float]], ceiling: dict[str, Any] | N
         short = name.replace("recall", "R").replace("mrr", "M").replace("coverage", "cov").replace("popularity", "pop")
         table.add_column(short, justify="right")
     for model, metrics in rows.items():
-        table.add_row(f"[bold]{model}[/]", *(f"{100 * metrics[name]:.2f}" for name in shown))
+        table.add_row(Text(printable(model), "bold"), *(f"{100 * metrics[name]:.2f}" for name in shown))
     if ceiling is not None:
         best = (f"{100 * ceiling[name]:.2f}" if name in ceiling else "" for name in shown)
         table.add_row("best attainable", *best, style="dim")

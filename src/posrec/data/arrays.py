@@ -1,4 +1,4 @@
-"""The arrays of a prepared dataset: their names and types, and how they are opened."""
+"""The arrays of a prepared dataset: their names and types, and how they are read."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posrec.errors import InputError
+from posrec.io import FolderReader, parse_array
 
 ARRAYS = {  # file -> type; the order is the fingerprint's
     "train_items": np.int32,
@@ -28,13 +29,15 @@ def optional_arrays(folder: Path) -> list[str]:
     return [name for name in OPTIONAL_ARRAYS if (folder / f"{name}.npy").exists()]
 
 
-def open_array(path: Path) -> npt.NDArray[Any]:
-    """Map a file as copy-on-write: values are read when they are used, and changes never reach the file."""
+def read_array(reader: FolderReader, name: str) -> npt.NDArray[Any]:
+    """An array of ARRAYS, copied into memory: a mapped file changes with the file, or ends the process with SIGBUS."""
+    path = reader.folder / f"{name}.npy"
+    content = reader.read(path.name)
     try:
-        array = np.load(path, mmap_mode="c", allow_pickle=False)
+        array = parse_array(content)
     except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
         raise InputError(f"{path} can't be read ({error}); the folder is damaged, prepare it again") from None
-    expected = np.dtype({**ARRAYS, **OPTIONAL_ARRAYS}[path.stem])
+    expected = np.dtype({**ARRAYS, **OPTIONAL_ARRAYS}[name])
     if array.dtype != expected or array.ndim != 1:
         raise InputError(f"{path} holds {array.dtype}, not {expected}; prepare the dataset again")
-    return np.asarray(array)
+    return array

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from posrec.data.readers.columns import COMMON_NAMES, comma_separated, find_common
+from posrec.data.readers.parquet import POLARS_ERRORS, first_line
 from posrec.data.sources import find_files, read_whole
 from posrec.errors import InputError
 from posrec.progress import Progress
@@ -45,8 +46,8 @@ def read_items(path: Path, progress: Progress) -> ItemColumns:
             rows = pl.read_ndjson(data, infer_schema_length=None)
         else:
             rows = pl.read_csv(data, separator="\t" if kind == ".tsv" else ",", infer_schema=False)
-    except pl.exceptions.PolarsError as error:
-        raise InputError(f"{path} can't be read as {kind[1:]}: {str(error).splitlines()[0]}") from None
+    except POLARS_ERRORS as error:
+        raise InputError(f"{path} can't be read as {kind[1:]}: {first_line(error)}") from None
     columns = rows.columns
     id_column = find_common(columns, ID_NAMES)
     if id_column is None:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, cast
 import numpy as np
 import zstandard
 
+from posrec.data.limits import EXPANSION, LINE_BYTES, ExpandsTooFar, LimitedExpansion, LineTooLong, check_lines
 from posrec.errors import InputError
 from posrec.progress import Progress
 
@@ -31,6 +32,7 @@ BLOCK_BYTES = 32 << 20
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 STANDARD_INPUT = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+PIECE_BYTES = 1 << 12  # of zstd, decompressed at a time; four bytes of it can hold 128 KiB, so a piece at most 128 MiB
 
 Source = str | Path | Sequence[str | Path]
 
@@ -88,13 +90,15 @@ def with_standard_input(source: Source) -> Iterator[Source]:
 
 def unpacked(file: IO[bytes]) -> IO[bytes]:
     """The decompressed bytes of an open file: gzip and zstd are recognized by their first bytes, not by the name."""
-    magic = file.read(4)
+    magic, size = file.read(4), file.seek(0, io.SEEK_END)
     file.seek(0)
     if magic.startswith(GZIP_MAGIC):
-        return cast(IO[bytes], gzip.GzipFile(fileobj=file))
-    if magic == ZSTD_MAGIC:
-        return io.BufferedReader(ZstdReader(file), 1 << 20)
-    return file
+        plain = cast(IO[bytes], gzip.GzipFile(fileobj=file))
+    elif magic == ZSTD_MAGIC:
+        plain = cast(IO[bytes], ZstdReader(file))
+    else:
+        return file
+    return io.BufferedReader(LimitedExpansion(plain, size), 1 << 20)
 
 
 def is_compressed(path: Path) -> bool:
@@ -108,7 +112,7 @@ class ZstdReader(io.RawIOBase):
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
         self.frame = zstandard.ZstdDecompressor().decompressobj()
-        self.plain = b""
+        self.plain = memoryview(b"")
 
     def readable(self) -> bool:
         return True
@@ -116,14 +120,14 @@ class ZstdReader(io.RawIOBase):
     def readinto(self, buffer: "WriteableBuffer") -> int:
         while not self.plain:
             packed = self.frame.unused_data if self.frame.eof else b""
-            packed = packed or self.file.read(1 << 20)
+            packed = packed or self.file.read(PIECE_BYTES)
             if not packed:
                 if not self.frame.eof:
                     raise EOFError("the last zstd frame is cut short")
                 return 0
             if self.frame.eof:
                 self.frame = zstandard.ZstdDecompressor().decompressobj()
-            self.plain = self.frame.decompress(packed)
+            self.plain = memoryview(self.frame.decompress(packed))
         view = memoryview(buffer).cast("B")
         size = min(len(view), len(self.plain))
         view[:size], self.plain = self.plain[:size], self.plain[size:]
@@ -151,6 +155,15 @@ def decompression_errors(path: Path) -> Iterator[None]:
         raise InputError(
             f"{path} is cut short or damaged: it can't be decompressed ({error}); fetch it again"
         ) from None
+    except ExpandsTooFar:
+        raise InputError(
+            f"{path} decompresses to more than {EXPANSION} times its size, which no log does; if you trust it, "
+            "decompress it yourself"
+        ) from None
+    except LineTooLong as error:
+        raise InputError(
+            f"{path}, line {error.line}: the line is longer than {LINE_BYTES >> 20} MiB; is this a file of lines?"
+        ) from None
 
 
 def blocks(files: Sequence[Path], progress: Progress, quoted: bool = False) -> Iterator[Block]:
@@ -163,7 +176,7 @@ def blocks(files: Sequence[Path], progress: Progress, quoted: bool = False) -> I
         with path.open("rb") as packed, ThreadPoolExecutor(1) as ahead, decompression_errors(path):
             plain, line = unpacked(packed), 1
             coming = ahead.submit(whole_lines, plain, quoted)
-            while data := coming.result():
+            while data := numbered_from(line, coming):
                 coming = ahead.submit(whole_lines, plain, quoted)
                 if line == 1:
                     data = data.removeprefix(BYTE_ORDER_MARK)
@@ -173,12 +186,21 @@ def blocks(files: Sequence[Path], progress: Progress, quoted: bool = False) -> I
         before += path.stat().st_size
 
 
+def numbered_from(line: int, block: "Future[bytes]") -> bytes:
+    """The data of a block that begins at `line` of its file."""
+    try:
+        return block.result()
+    except LineTooLong as error:
+        raise LineTooLong(line + error.line - 1) from None
+
+
 def whole_lines(file: IO[bytes], quoted: bool) -> bytes:
     """The next BLOCK_BYTES of a file, up to the end of their last line."""
     data = file.read(BLOCK_BYTES)
-    data += file.readline()
+    data += file.readline(LINE_BYTES)
     if quoted and data.count(b'"') % 2:
         data += rest_of_quote(file)
+    check_lines(data)
     return data
 
 
@@ -190,8 +212,10 @@ def count_lines(data: bytes) -> int:
 def rest_of_quote(file: IO[bytes]) -> bytes:
     """Lines up to the one that closes an open quote, or a thousand of them if a stray quote is never closed."""
     lines: list[bytes] = []
-    for _ in range(1000):
-        lines.append(file.readline())
+    left = LINE_BYTES
+    while left > 0 and len(lines) < 1000:
+        lines.append(file.readline(left))
+        left -= len(lines[-1])
         if not lines[-1] or lines[-1].count(b'"') % 2:
             break
     return b"".join(lines)

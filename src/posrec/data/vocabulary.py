@@ -67,8 +67,19 @@ class Vocabulary:
 
     @classmethod
     def load(cls, folder: Path) -> "Vocabulary":
-        content = read_json(folder / FILE)
+        return cls.from_json(read_json(folder / FILE), folder / FILE)
+
+    @classmethod
+    def from_json(cls, content: Any, path: Path) -> "Vocabulary":
+        """The vocabulary in a file's content; an InputError names the file if the ids are not distinct texts."""
         try:
-            return cls(content["ids"], content["columns"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{folder / FILE} is not a vocabulary ({error}); prepare the dataset again") from None
+            found = cls(content["ids"], content["columns"])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path} is not a vocabulary ({error}); prepare the dataset again") from None
+        for number, item in enumerate(found.ids, start=1):
+            if type(item) is not str:
+                raise InputError(f"{path}: the id of item {number} is {item!r}, not a text; prepare the dataset again")
+        if len(found._numbers) != len(found.ids):
+            twice = next(item for number, item in enumerate(found.ids, start=1) if found.index(item) != number)
+            raise InputError(f"{path}: the id {twice!r} occurs twice; prepare the dataset again")
+        return found

@@ -25,7 +25,7 @@ from torch import Tensor
 from posrec.data.dataset import CEILING, PreparedDataset, SessionDataset, collate
 from posrec.demo.catalogue import Catalogue
 from posrec.errors import InputError
-from posrec.io import write_json, write_text
+from posrec.io import changing, write_json, write_text
 from posrec.nn.batch import SessionBatch
 from posrec.progress import Progress, SilentProgress
 
@@ -185,5 +185,6 @@ def make_demo(folder: str | Path, progress: Progress | None = None, sessions: in
         raise InputError(f"{folder} exists and is not an earlier demo; name another folder with --out")
     clicks, items = write_log(shop, folder, sessions)
     data = prepare(clicks, "csv", folder / "data", items=items, overwrite=True, progress=progress or SilentProgress())
-    write_json(data.path / CEILING, ceiling(shop, data))
+    with changing(data.path, CEILING):
+        write_json(data.path / CEILING, ceiling(shop, data))
     return data

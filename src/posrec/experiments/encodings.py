@@ -1,6 +1,6 @@
 """Section 3 as rows: what the definitions give for each encoding, beside what the paper says about it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ from posrec.encodings.schemes import LEARNED, make_encoding
 from posrec.encodings.table import examined_names
 from posrec.encodings.theory import PAPER, Statement, differences, verdicts, where
 from posrec.errors import InputError
-from posrec.io import RUN, WEIGHTS, load_tensors
+from posrec.io import RUN, WEIGHTS
 from posrec.progress import Progress, SilentProgress
-from posrec.run import read_config
+from posrec.run import open_finished
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,20 @@ class TrainedEncoding:
 
 def load_trained_encoding(run: Path) -> TrainedEncoding:
     """The scheme is that of the run's config, its table that of the weights."""
-    name = read_config(run).get("encoding")
+    reader, config = open_finished(run)
+    name = config.get("encoding")
     if name not in LEARNED:
         found = "names no encoding" if name is None else f"has encoding {name!r}, which has no learned table"
         raise InputError(f"{run / RUN} {found}; learned are: {' '.join(LEARNED)}")
-    table = find_table(run / WEIGHTS)
+    table = find_table(reader.tensors(WEIGHTS)[0], run / WEIGHTS)
     rows, d = table.shape
     scheme = make_encoding(name, d=d, max_length=rows)
     scheme.load_state_dict({"table": table})
     return TrainedEncoding(run, name, scheme, rows, d)
 
 
-def find_table(path: Path) -> torch.Tensor:
-    """The one table of an encoding among a model's weights, in whichever module it is."""
-    tensors, _ = load_tensors(path)
+def find_table(tensors: Mapping[str, torch.Tensor], path: Path) -> torch.Tensor:
+    """The one table of an encoding among a model's weights, in whichever module it is; `path` is their file."""
     tables = {name: tensor for name, tensor in tensors.items() if f".{name}".endswith(".encoding.table")}
     if len(tables) != 1:
         raise InputError(f"{path}: it must hold one weight `encoding.table`, found {list(tables) or 'none'}")

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 LONGEST = 128  # clicks; the attention of a session must fit into a multiprocessor's memory
+SHORT = 16  # rows of most sessions, and of the smallest block that the matrix units multiply
+MANY_SESSIONS = 256  # from so many on, short sessions have a launch of their own
 
 
 def serve(x: Tensor) -> bool:
@@ -15,6 +17,25 @@ def serve(x: Tensor) -> bool:
     return x.is_cuda and x.dtype == torch.float32 and not torch.is_autocast_enabled("cuda")
 
 
+@torch.compiler.assume_constant_result
 def precision() -> str:
     """The precision of products, by Triton's name."""
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
+def launches(sessions: int, longest: int) -> list[tuple[int, int, int, int]]:
+    """How to launch a kernel that computes a session in one block of rows: for each launch `(above, block, largest
+    block of all launches, warps)`, for the sessions of more than `above` and at most `block` rows.
+
+    A block for the longest session is mostly empty, and takes so much memory that few programs run at a time. Where
+    sessions are few, the second launch would take longer than it saves.
+
+    >>> launches(1000, 50)
+    [(0, 16, 64, 2), (16, 64, 64, 4)]
+    >>> launches(100, 50)
+    [(0, 64, 64, 4)]
+    """
+    block = max(SHORT, 1 << (longest - 1).bit_length())
+    if sessions < MANY_SESSIONS or block == SHORT:
+        return [(0, block, block, 4)]
+    return [(0, SHORT, block, 2), (SHORT, block, block, 4)]

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from posrec.kernels import precision
+from posrec.kernels import launches, precision
 
 
 @triton.jit
@@ -36,17 +36,18 @@ def attend(q, k, there, scale, causal, PRECISION: tl.constexpr, L: tl.constexpr)
 
 
 @triton.jit
-def kept(seed, session, head, dropout, L: tl.constexpr):
+def kept(seed, session, head, dropout, L: tl.constexpr, LONG: tl.constexpr):
     """The factors of dropout; the same seed gives the same factors in the forward and the backward pass."""
     place = tl.arange(0, L)
-    number = ((session * tl.num_programs(1) + head) * L + place[:, None]) * L + place[None, :]
+    number = ((session * tl.num_programs(1) + head) * LONG + place[:, None]) * LONG + place[None, :]
     return (tl.rand(tl.load(seed), number) >= dropout).to(tl.float32) / (1 - dropout)
 
 
 @triton.jit
-def forward_kernel(
+def attention_kernel(
     rows, begins, seed, attended, sessions, capacity, scale, dropout, d: tl.constexpr, head_width: tl.constexpr,
-    HEAD: tl.constexpr, L: tl.constexpr, CAUSAL: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
+    HEAD: tl.constexpr, ABOVE: tl.constexpr, L: tl.constexpr, LONG: tl.constexpr, CAUSAL: tl.constexpr,
+    DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     session, head = tl.program_id(0), tl.program_id(1)
     begin = tl.load(begins + session)
@@ -60,23 +61,24 @@ def forward_kernel(
             tl.store(where, tl.zeros([L, HEAD], tl.float32), mask=(row[:, None] < capacity) & in_head)
     else:
         count = tl.load(begins + session + 1) - begin
-        row, there = begin + place, place < count
-        inside = there[:, None] & in_head
-        q = load_heads(rows, row, column, 0, inside, d, HEAD)
-        k = load_heads(rows, row, column, 1, inside, d, HEAD)
-        v = load_heads(rows, row, column, 2, inside, d, HEAD)
-        weights = attend(q, k, there, scale, CAUSAL, PRECISION, L)
-        if DROP:
-            weights = weights * kept(seed, session, head, dropout, L)
-        result = tl.dot(weights, v, input_precision=PRECISION)
-        tl.store(attended + row[:, None] * d + column[None, :], result, mask=inside)
+        if (count > ABOVE) & (count <= L):
+            row, there = begin + place, place < count
+            inside = there[:, None] & in_head
+            q = load_heads(rows, row, column, 0, inside, d, HEAD)
+            k = load_heads(rows, row, column, 1, inside, d, HEAD)
+            v = load_heads(rows, row, column, 2, inside, d, HEAD)
+            weights = attend(q, k, there, scale, CAUSAL, PRECISION, L)
+            if DROP:
+                weights = weights * kept(seed, session, head, dropout, L, LONG)
+            result = tl.dot(weights, v, input_precision=PRECISION)
+            tl.store(attended + row[:, None] * d + column[None, :], result, mask=inside)
 
 
 @triton.jit
-def backward_kernel(
+def attention_backward_kernel(
     rows, begins, seed, gradient, of_rows, sessions, capacity, scale, dropout, d: tl.constexpr,
-    head_width: tl.constexpr, HEAD: tl.constexpr, L: tl.constexpr, CAUSAL: tl.constexpr, DROP: tl.constexpr,
-    PRECISION: tl.constexpr,
+    head_width: tl.constexpr, HEAD: tl.constexpr, ABOVE: tl.constexpr, L: tl.constexpr, LONG: tl.constexpr,
+    CAUSAL: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     session, head = tl.program_id(0), tl.program_id(1)
     begin = tl.load(begins + session)
@@ -91,32 +93,33 @@ def backward_kernel(
                 tl.store(where + of * d, tl.zeros([L, HEAD], tl.float32), mask=(row[:, None] < capacity) & in_head)
     else:
         count = tl.load(begins + session + 1) - begin
-        row, there = begin + place, place < count
-        inside = there[:, None] & in_head
-        q = load_heads(rows, row, column, 0, inside, d, HEAD)
-        k = load_heads(rows, row, column, 1, inside, d, HEAD)
-        v = load_heads(rows, row, column, 2, inside, d, HEAD)
-        of_result = tl.load(gradient + row[:, None] * d + column[None, :], mask=inside, other=0.0)
-        weights = attend(q, k, there, scale, CAUSAL, PRECISION, L)
-        of_weights = tl.dot(of_result, tl.trans(v), input_precision=PRECISION)
-        used = weights
-        if DROP:
-            keep = kept(seed, session, head, dropout, L)
-            used, of_weights = weights * keep, of_weights * keep
-        of_v = tl.dot(tl.trans(used), of_result, input_precision=PRECISION)
-        of_logits = weights * (of_weights - tl.sum(of_weights * weights, 1)[:, None]) * scale
-        of_q = tl.dot(of_logits, k, input_precision=PRECISION)
-        of_k = tl.dot(tl.trans(of_logits), q, input_precision=PRECISION)
-        where = of_rows + row[:, None] * (3 * d) + column[None, :]
-        tl.store(where, of_q, mask=inside)
-        tl.store(where + d, of_k, mask=inside)
-        tl.store(where + 2 * d, of_v, mask=inside)
+        if (count > ABOVE) & (count <= L):
+            row, there = begin + place, place < count
+            inside = there[:, None] & in_head
+            q = load_heads(rows, row, column, 0, inside, d, HEAD)
+            k = load_heads(rows, row, column, 1, inside, d, HEAD)
+            v = load_heads(rows, row, column, 2, inside, d, HEAD)
+            of_result = tl.load(gradient + row[:, None] * d + column[None, :], mask=inside, other=0.0)
+            weights = attend(q, k, there, scale, CAUSAL, PRECISION, L)
+            of_weights = tl.dot(of_result, tl.trans(v), input_precision=PRECISION)
+            used = weights
+            if DROP:
+                keep = kept(seed, session, head, dropout, L, LONG)
+                used, of_weights = weights * keep, of_weights * keep
+            of_v = tl.dot(tl.trans(used), of_result, input_precision=PRECISION)
+            of_logits = weights * (of_weights - tl.sum(of_weights * weights, 1)[:, None]) * scale
+            of_q = tl.dot(of_logits, k, input_precision=PRECISION)
+            of_k = tl.dot(tl.trans(of_logits), q, input_precision=PRECISION)
+            where = of_rows + row[:, None] * (3 * d) + column[None, :]
+            tl.store(where, of_q, mask=inside)
+            tl.store(where + d, of_k, mask=inside)
+            tl.store(where + 2 * d, of_v, mask=inside)
 
 
-def sizes(rows: Tensor, heads: int, longest: int) -> tuple[int, int, int, int]:
-    """d, width of a head, and both block sizes."""
+def sizes(rows: Tensor, heads: int) -> tuple[int, int, int]:
+    """d, the width of a head, and the block size for that width."""
     d = rows.shape[1] // 3
-    return d, d // heads, max(16, triton.next_power_of_2(d // heads)), max(16, triton.next_power_of_2(longest))
+    return d, d // heads, max(16, triton.next_power_of_2(d // heads))
 
 
 @torch.library.custom_op("posrec::attention", mutates_args=())
@@ -124,13 +127,14 @@ def attention(
     rows: Tensor, begins: Tensor, seed: Tensor, heads: int, longest: int, causal: bool, dropout: float
 ) -> Tensor:
     """rows [T, 3 d], begins [B + 1], an integer `seed`, sessions of at most `longest` rows -> [T, d]."""
-    d, width, wide, long = sizes(rows, heads, longest)
+    d, width, wide = sizes(rows, heads)
     attended = rows.new_empty(len(rows), d)
     sessions = len(begins) - 1
-    forward_kernel[(sessions + 1, heads)](
-        rows, begins, seed, attended, sessions, len(rows), width**-0.5, dropout, d, width, wide, long, causal,
-        dropout > 0, precision(),
-    )  # fmt: skip
+    for above, block, long, warps in launches(sessions, longest):
+        attention_kernel[(sessions + 1, heads)](
+            rows, begins, seed, attended, sessions, len(rows), width**-0.5, dropout, d, width, wide, above, block, long,
+            causal, dropout > 0, precision(), num_warps=warps,
+        )  # fmt: skip
     return attended
 
 
@@ -143,13 +147,14 @@ def _(rows: Tensor, begins: Tensor, seed: Tensor, heads: int, longest: int, caus
 def attention_backward(
     rows: Tensor, begins: Tensor, seed: Tensor, gradient: Tensor, heads: int, longest: int, causal: bool, dropout: float
 ) -> Tensor:
-    d, width, wide, long = sizes(rows, heads, longest)
+    d, width, wide = sizes(rows, heads)
     of_rows = torch.empty_like(rows)
-    sessions = len(begins) - 1
-    backward_kernel[(sessions + 1, heads)](
-        rows, begins, seed, gradient.contiguous(), of_rows, sessions, len(rows), width**-0.5, dropout, d, width, wide,
-        long, causal, dropout > 0, precision(),
-    )  # fmt: skip
+    sessions, gradient = len(begins) - 1, gradient.contiguous()
+    for above, block, long, warps in launches(sessions, longest):
+        attention_backward_kernel[(sessions + 1, heads)](
+            rows, begins, seed, gradient, of_rows, sessions, len(rows), width**-0.5, dropout, d, width, wide, above,
+            block, long, causal, dropout > 0, precision(), num_warps=warps,
+        )  # fmt: skip
     return of_rows
 
 

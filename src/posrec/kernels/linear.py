@@ -34,7 +34,7 @@ def product(a, b, HALF: tl.constexpr):
 
 
 @triton.jit
-def backward_kernel(
+def linear_backward_kernel(
     x, weight, dy, dx, dweight, dbias, rows, width: tl.constexpr, out: tl.constexpr,
     TILE: tl.constexpr, STEP: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
@@ -83,7 +83,7 @@ def linear_backward(x: Tensor, weight: Tensor, dy: Tensor) -> tuple[Tensor, Tens
     dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), weight.new_empty(out)
     across = triton.cdiv(width, TILE)
     programs = (triton.cdiv(rows, TILE) + triton.cdiv(out, TILE)) * across
-    backward_kernel[(programs,)](
+    linear_backward_kernel[(programs,)](
         x, weight, dy, dx, dweight, dbias, rows, width, out, TILE, STEP, precision() != "ieee", num_stages=1
     )  # fmt: skip
     return dx, dweight, dbias

@@ -12,13 +12,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from posrec.kernels import precision
+from posrec.kernels import launches, precision
 
 
 @triton.jit
-def kernel(
+def messages_kernel(
     sent, weights, begins, slot_of_row, received, sessions, capacity, width, stride,
-    d: tl.constexpr, D: tl.constexpr, L: tl.constexpr, TRANSPOSED: tl.constexpr, PRECISION: tl.constexpr,
+    d: tl.constexpr, D: tl.constexpr, ABOVE: tl.constexpr, L: tl.constexpr, TRANSPOSED: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     session, direction = tl.program_id(0), tl.program_id(1)
     begin = tl.load(begins + session)
@@ -32,15 +33,17 @@ def kernel(
             tl.store(where, tl.zeros([L, D], tl.float32), mask=(row[:, None] < capacity) & in_width)
     else:
         count = tl.load(begins + session + 1) - begin
-        row, there = begin + place, place < count
-        slot = tl.load(slot_of_row + row, mask=there, other=0) - session * width
-        to, come = (slot[None, :], slot[:, None]) if TRANSPOSED else (slot[:, None], slot[None, :])
-        both = there[:, None] & there[None, :]
-        a = tl.load(weights + ((session * 2 + direction) * width + to) * width + come, mask=both, other=0.0)  # [L, L]
-        inside = there[:, None] & in_width
-        s = tl.load(sent + row[:, None] * stride + column[None, :], mask=inside, other=0.0)  # [L, D]
-        result = tl.dot(a, s, input_precision=PRECISION)
-        tl.store(received + row[:, None] * (2 * d) + column[None, :], result, mask=inside)
+        if (count > ABOVE) & (count <= L):
+            row, there = begin + place, place < count
+            slot = tl.load(slot_of_row + row, mask=there, other=0) - session * width
+            to, come = (slot[None, :], slot[:, None]) if TRANSPOSED else (slot[:, None], slot[None, :])
+            both = there[:, None] & there[None, :]
+            of_edge = ((session * 2 + direction) * width + to) * width + come
+            a = tl.load(weights + of_edge, mask=both, other=0.0)  # [L, L]
+            inside = there[:, None] & in_width
+            s = tl.load(sent + row[:, None] * stride + column[None, :], mask=inside, other=0.0)  # [L, D]
+            result = tl.dot(a, s, input_precision=PRECISION)
+            tl.store(received + row[:, None] * (2 * d) + column[None, :], result, mask=inside)
 
 
 @torch.library.custom_op("posrec::messages", mutates_args=())
@@ -50,11 +53,12 @@ def messages(sent: Tensor, weights: Tensor, begins: Tensor, slot_of_row: Tensor,
     weights = weights.contiguous()
     received = sent.new_empty(sent.shape)
     sessions, longest, d = len(weights), weights.shape[-1], sent.shape[1] // 2
-    wide, long = max(16, triton.next_power_of_2(d)), max(16, triton.next_power_of_2(longest))
-    kernel[(sessions + 1, 2)](
-        sent, weights, begins, slot_of_row, received, sessions, len(sent), longest, sent.stride(0), d, wide, long,
-        transposed, precision(),
-    )  # fmt: skip
+    wide = max(16, triton.next_power_of_2(d))
+    for above, block, _, warps in launches(sessions, longest):
+        messages_kernel[(sessions + 1, 2)](
+            sent, weights, begins, slot_of_row, received, sessions, len(sent), longest, sent.stride(0), d, wide, above,
+            block, transposed, precision(), num_warps=warps,
+        )  # fmt: skip
     return received
 
 

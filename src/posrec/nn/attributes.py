@@ -9,12 +9,13 @@ B_iv is 1 for a category, a brand or a range of prices, and 1 / (words of the ti
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from posrec.nn.coclicks import WeightedSums, lists
+from posrec.nn.coclicks import lists
 
 
 class Attributes(NamedTuple):
@@ -92,6 +93,26 @@ class AttributeVectors(nn.Module):
         backward = (self.transposed_offsets, self.transposed_columns, self.transposed_values)
         vectors: Tensor = WeightedSums.apply(self.of_values, *forward, *backward)  # type: ignore[no-untyped-call]
         return vectors if self.vectors is None else vectors + self.vectors.to(vectors.dtype) @ self.map
+
+
+class WeightedSums(torch.autograd.Function):
+    """T [values, d] -> B T. The gradient is the product with B's transpose, which is at hand: sums of rows in both
+    directions, and no additions into shared rows."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, *matrix: Tensor) -> Tensor:
+        ctx.save_for_backward(*matrix[3:])
+        return weighted_sums(table, *matrix[:3])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return weighted_sums(gradients[0], *ctx.saved_tensors), *([None] * 6)
+
+
+def weighted_sums(table: Tensor, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+    return functional.embedding_bag(
+        columns, table, offsets, mode="sum", per_sample_weights=values.to(table.dtype), include_last_offset=True
+    )
 
 
 def mean_by_attributes(attributes: Attributes, table: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,8 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from posrec import kernels
 from posrec.nn.counting import offsets_of
 from posrec.nn.session_index import nearest
+
+if torch.cuda.is_available():
+    from posrec.kernels.smoothing import smooth as fused_smooth
 
 UNSMOOTHED_TO = 1e-6  # the relative error of `unsmoothed`
 
@@ -108,8 +112,8 @@ class CoClickGraph(nn.Module):
             return table
         forward = (self.offsets, self.columns, self.values)
         backward = (self.transposed_offsets, self.transposed_columns, self.transposed_values)
-        near: Tensor = WeightedSums.apply(table, *forward, *backward)  # type: ignore[no-untyped-call]
-        return torch.add(table, near, alpha=self.weight)
+        smoothed: Tensor = Smoothing.apply(table, self.weight, *forward, *backward)  # type: ignore[no-untyped-call]
+        return smoothed
 
     def unsmoothed(self, smoothed: Tensor) -> Tensor:
         """The E whose `smoothed` is X, by iterating E = X - w A E; each round divides the error by w or more.
@@ -122,7 +126,7 @@ class CoClickGraph(nn.Module):
         table = smoothed / (1 + self.weight)
         if abs(self.weight) < 1:
             for _ in range(math.ceil(math.log(UNSMOOTHED_TO) / math.log(abs(self.weight)))):
-                table = smoothed - self.weight * weighted_sums(table, self.offsets, self.columns, self.values)
+                table = table + smoothed - self.smoothed(table)
         return table
 
 
@@ -131,21 +135,27 @@ def lists(row: Tensor, column: Tensor, value: Tensor, rows: int, device: torch.d
     return offsets_of(row, rows).to(device), column.to(device), value.to(device)
 
 
-class WeightedSums(torch.autograd.Function):
-    """A table [rows, d] -> A table. The gradient is the product with A's transpose, which is at hand: sums of rows in
-    both directions, and no additions into shared rows."""
+class Smoothing(torch.autograd.Function):
+    """E [rows, d] -> E + w A E. The gradient is the same with A's transpose, which is at hand: sums of rows in both
+    directions, and no additions into shared rows."""
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, *graph: Tensor) -> Tensor:
+    def forward(ctx: Any, table: Tensor, weight: float, *graph: Tensor) -> Tensor:
         ctx.save_for_backward(*graph[3:])
-        return weighted_sums(table, *graph[:3])
+        ctx.weight = weight
+        return smooth(table, weight, *graph[:3])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return weighted_sums(gradients[0], *ctx.saved_tensors), *([None] * 6)
+        return smooth(gradients[0], ctx.weight, *ctx.saved_tensors), *([None] * 7)
 
 
-def weighted_sums(table: Tensor, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
-    return functional.embedding_bag(
+def smooth(table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+    """E + w A E, where row i of A has the entries offsets[i] .. offsets[i + 1] - 1 of `columns` and `values`."""
+    if kernels.serve(table):
+        fused: Tensor = fused_smooth(table, weight, offsets, columns, values)
+        return fused
+    near = functional.embedding_bag(
         columns, table, offsets, mode="sum", per_sample_weights=values.to(table.dtype), include_last_offset=True
     )
+    return torch.add(table, near, alpha=weight)

@@ -46,10 +46,13 @@ def build_graph(
     width = items.shape[1]
     position = torch.arange(width, device=items.device)
     mask = position < lengths[:, None]
-    same = (items[:, :, None] == items[:, None, :]) & mask[:, None, :] & mask[:, :, None]  # [B, L, L]
-    alias = torch.where(same, position, width).amin(2).masked_fill(~mask, 0)
+    marked = torch.where(mask, items, -1 - position)  # an empty slot equals no other one
+    same = marked[:, :, None] == marked[:, None, :]  # [B, L, L]
+    # The arrays [B, L, L] are most of the work here, so their numbers are short.
+    short = position.int()
+    alias = torch.where(same, short, width).amin(2).long().masked_fill(~mask, 0)
     nodes = (alias == position) & mask
-    latest = torch.where(same, position, 0).amax(2)
+    latest = torch.where(same, short, 0).amax(2).long().masked_fill(~mask, 0)
     repeated = nodes & (latest > position)
     # One edge for each pair of neighbouring clicks; pairs after the session's end have weight 0.
     follows = mask[:, 1:].float()

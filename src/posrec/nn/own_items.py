@@ -7,8 +7,10 @@ softmax over all items, in which the session's own items are raised or lowered b
     e_i = exp(z_i + delta_i) / S         z_i: the product of session and item vector; delta_i = 0 outside the session
     S   = Z + sum_{k in session} exp(z_k) (exp(delta_k) - 1)          Z = sum_i exp(z_i), over all items
 
-So a loss or a search needs Z, the normaliser of the products, and nothing else about the other items: for them
-log p_i = z_i + log g_explore - log S, in the order of the products.
+For all other items log p_i = z_i + log g_explore - log S, in the order of the products. So a search needs Z, the
+normaliser of the products, and nothing else about them. Where the products of all items are at hand, delta is added to
+them before they are summed. Computed from Z, S is a small difference of large numbers where an own item has nearly all
+of Z and is lowered; products in reduced precision are not exact enough for that.
 """
 
 from dataclasses import dataclass
@@ -57,17 +59,26 @@ class OwnItems:
         explored = self.products + self.raised + (self.explore - self.log_normaliser(log_sum))[:, None]
         return torch.logaddexp(explored, self.repeat)
 
-    def log_chances_of(self, targets: Tensor, products: Tensor, log_sum: Tensor) -> Tensor:
-        """log p of one item a session: `targets [B]`, whose `products [B]` are given, and log Z [B] -> [B]."""
+    @property
+    def columns(self) -> Tensor:
+        """[B, R] the columns of the items in scores of all items; 0 for a slot without an item."""
+        return (self.items - 1).clamp(min=0)
+
+    @property
+    def amounts(self) -> Tensor:
+        """[B, R] what is added to the products at `columns`: delta, and 0 for a slot without an item."""
+        return torch.where(self.known, self.raised, 0)
+
+    def log_chances_of(self, targets: Tensor, log_explored: Tensor) -> Tensor:
+        """log p of one item a session, `targets [B]`, from log e of these items, [B]."""
         here = self.items == targets[:, None]  # a target is at least 1, so never in an empty slot
-        raised = torch.where(here, self.raised, 0).sum(1)
         repeat = torch.where(here, self.repeat, 0).sum(1) + torch.where(here.any(1), 0.0, NONE)
-        return torch.logaddexp(products + raised + self.explore - self.log_normaliser(log_sum), repeat)
+        return torch.logaddexp(log_explored + self.explore, repeat)
 
     def log_chances_of_all(self, products: Tensor) -> Tensor:
         """The products of all items, [B, n] -> log p, [B, n]."""
-        log_sum = products.logsumexp(1)
-        everywhere = products + (self.explore - self.log_normaliser(log_sum))[:, None]
-        column = (self.items - 1).clamp(min=0)
-        change = torch.where(self.known, self.log_chances(log_sum) - everywhere.gather(1, column), 0)
-        return everywhere.scatter_add(1, column, change)  # empty slots add 0 to some item
+        raised = products.scatter_add(1, self.columns, self.amounts.to(products.dtype))
+        explored = raised + (self.explore - raised.logsumexp(1))[:, None]
+        of_own = explored.gather(1, self.columns)
+        change = torch.where(self.known, torch.logaddexp(of_own, self.repeat.to(of_own.dtype)) - of_own, 0)
+        return explored.scatter_add(1, self.columns, change)  # empty slots add 0 to some item

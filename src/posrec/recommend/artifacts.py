@@ -24,7 +24,7 @@ import torch
 import posrec
 from posrec.device import choose_device
 from posrec.errors import InputError, RunFailed
-from posrec.io import RUN, WEIGHTS, whole_file
+from posrec.io import RUN, WEIGHTS, scratch_folder, whole_file
 from posrec.models.base import SessionModel
 from posrec.recommend.faiss_search import item_table, read_index, write_index
 from posrec.recommend.index_settings import IndexSettings
@@ -98,7 +98,7 @@ class ArtifactCache:
         faiss = self.index.wants_faiss(run.config["items"])
         if not (self.onnx or faiss):
             return NO_ARTIFACTS
-        name = digest(run.path)
+        name = digest(run)
         onnx = Path(self.folder) / f"{name}.onnx" if self.onnx else None
         return Artifacts(onnx, Path(self.folder) / f"{name}-{self.index.name}.faiss" if faiss else None)
 
@@ -121,10 +121,10 @@ class ArtifactCache:
 
     def build_onnx(self, run: Run, path: Path) -> None:
         """The file has only the outputs that a search reads: it takes the products with the items itself."""
-        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            export_onnx(run, Path(folder) / "whole.onnx")
+        with scratch_folder(path) as folder:
+            export_onnx(run, folder / "whole.onnx")
             own = OWN_OUTPUTS if run.model.has_own_items else ()
-            content = with_outputs(Path(folder) / "whole.onnx", ["session_vectors", *own])
+            content = with_outputs(folder / "whole.onnx", ["session_vectors", *own])
         with whole_file(path, overwrite=True) as unfinished:
             unfinished.write_bytes(content)
 
@@ -149,11 +149,11 @@ def failure(build: subprocess.Popen[bytes]) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), f"exit code {build.returncode}")
 
 
-def digest(run: Path) -> str:
+def digest(run: Run) -> str:
+    """Of the files that were loaded, not of those that are in the folder by now."""
     found = hashlib.sha256(f"{posrec.__version__} {torch.__version__}".encode())
     for name in (RUN, WEIGHTS):
-        with (run / name).open("rb") as file:
-            found.update(hashlib.file_digest(file, "sha256").digest())
+        found.update(bytes.fromhex(run.sha256[name]))
     return found.hexdigest()[:32]
 
 

@@ -15,13 +15,15 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from posrec.data.limits import limited_lines
 from posrec.data.sources import decompression_errors, find_files, unpacked
 from posrec.errors import InputError
-from posrec.io import whole_file
+from posrec.io import os_error_in, whole_file
 from posrec.progress import Progress
 from posrec.recommend.ranker import Query, Ranking
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import Click
+from posrec.recommend.trial import try_out
 
 if TYPE_CHECKING:
     import polars as pl
@@ -86,6 +88,7 @@ def score_file(
     path = Path(out)
     check_output(path)
     sessions, totals, began = SessionFile(Path(source)), Totals(), time.monotonic()
+    try_out(recommender)  # rather than find scores that are not numbers in a large file
     k, candidates = recommender.checked_k(k), recommender.checked_candidates(allow, deny)
 
     def query(row: SessionRow) -> Query:
@@ -134,7 +137,7 @@ class SessionFile:
     def line_chunks(self) -> Iterator[Chunk]:
         size = self.path.stat().st_size
         with self.path.open("rb") as packed, decompression_errors(self.path):
-            numbered = enumerate(unpacked(packed), start=1)
+            numbered = enumerate(limited_lines(unpacked(packed)), start=1)
             while lines := list(islice(numbered, ROWS)):
                 rows = [self.parsed(place, line) for place, line in lines if line.strip()]
                 yield Chunk(rows, packed.tell(), size)
@@ -157,15 +160,17 @@ class SessionFile:
     def parquet_chunks(self) -> Iterator[Chunk]:
         import polars as pl
 
+        from posrec.data.readers.parquet import parquet_errors
+
         frame, has_id = self.parquet_columns()
-        total, place = frame.select(pl.len()).collect().item(), 0
-        for part in frame.collect_batches(chunk_size=ROWS, maintain_order=True):
-            sessions, first = part["session"].to_list(), place + 1
-            ids = part["id"].to_list() if has_id else range(first, first + len(part))
-            place += len(part)
-            yield Chunk(
-                [SessionRow(first + i, *row) for i, row in enumerate(zip(ids, sessions, strict=True))], place, total
-            )
+        with parquet_errors(self.path):
+            total, place = frame.select(pl.len()).collect().item(), 0
+            for part in frame.collect_batches(chunk_size=ROWS, maintain_order=True):
+                sessions, first = part["session"].to_list(), place + 1
+                ids = part["id"].to_list() if has_id else range(first, first + len(part))
+                place += len(part)
+                numbered = enumerate(zip(ids, sessions, strict=True), start=first)
+                yield Chunk([SessionRow(number, *row) for number, row in numbered], place, total)
 
     def parquet_columns(self) -> tuple["pl.LazyFrame", bool]:
         """The columns to read, and whether `id` is one of them."""
@@ -239,4 +244,8 @@ def write_parquet(path: Path, answers: Iterable[list[ScoredSession]], id_type: "
 
     # An open file, not a path: polars opens a path in another thread, even after a failure has removed the file.
     with path.open("wb") as file:
-        register_io_source(frames, schema=schema).sink_parquet(file, row_group_size=8 * ROWS, maintain_order=True)
+        rows = register_io_source(frames, schema=schema)
+        try:
+            rows.sink_parquet(file, row_group_size=8 * ROWS, maintain_order=True)
+        except pl.exceptions.PolarsError as error:
+            raise os_error_in(error) or error from None

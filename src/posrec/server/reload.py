@@ -1,21 +1,23 @@
 """The run that is being served, and its replacement when the run folder changes on disk.
 
-A changed run is loaded beside the old one and tried; only then does it take over. If it can't be loaded, the error is
-logged and the old run stays. The first start does not wait for the run's artifacts (recommend/artifacts.py): torch and
-the exact search answer until the ONNX export and the index are built.
+A changed run is loaded beside the old one, compared with its checksums and tried on sessions; only then does it take
+over. If it can't be used, the error is logged and the old run stays. The first start does not wait for the run's
+artifacts (recommend/artifacts.py): torch and the exact search answer until the ONNX export and the index are built.
 """
 
 import asyncio
 import logging
+import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.errors import NotInstalled
-from posrec.io import RUN, WEIGHTS
+from posrec.io import RUN, STATE, WEIGHTS
 from posrec.recommend.artifacts import NO_ARTIFACTS, ArtifactCache, Artifacts, failure
 from posrec.recommend.recommender import Recommender
+from posrec.recommend.trial import try_out
 from posrec.run import Run, load_run
 from posrec.server.item_search import ItemSearch
 from posrec.server.log import log_event
@@ -23,7 +25,7 @@ from posrec.server.metrics import Metrics
 
 POLL = 1.0  # seconds
 
-Stamp = tuple[tuple[int, int, int], ...]
+Stamp = frozenset[tuple[str, int, int, int]]
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,9 @@ class RunReloader:
         return recommender, used, unusable
 
     def open_and_try(self, run: Run, artifacts: Artifacts) -> Recommender:
-        """A recommender for the run that has recommended once."""
+        """A recommender for the run that has recommended for a few sessions."""
         recommender = artifacts.open(run, self.device)
-        if recommender.items > len(recommender.vocabulary):
-            raise ValueError(f"the vocabulary holds fewer than the model's {recommender.items} items")
-        recommender.recommend([recommender.vocabulary.item(1)], k=1)
+        try_out(recommender)
         return recommender
 
     def start(self) -> None:
@@ -104,6 +104,8 @@ class RunReloader:
             "serving", run=str(self.run), why=why, by="onnx" if self.used.onnx else "torch",
             items=ranker.items, search=ranker.search_kind, recall=round(ranker.recall, 4),
         )  # fmt: skip
+        if not self.current.recommender.run.verified:
+            log_event("the run has no checksums.json; posrec evaluate adds it", logging.WARNING, run=str(self.run))
 
     async def watch(self) -> None:
         """Check every second whether the run was replaced, or an artifact was built."""
@@ -150,9 +152,15 @@ class RunReloader:
 
 
 def stamp(run: Path) -> Stamp | None:
-    """Changes whenever the run folder does; None while a file is missing."""
+    """Changes whenever a file of the run does, also in its permissions; None while a necessary file is missing.
+
+    Checkpoints and hidden files are not counted: they come and go while a run is trained.
+    """
     try:
-        states = [(run / name).stat() for name in (RUN, WEIGHTS, VOCABULARY)]
+        with os.scandir(run) as entries:
+            states = {entry.name: entry.stat() for entry in entries if entry.name != STATE and entry.name[0] != "."}
     except OSError:
         return None
-    return tuple((state.st_mtime_ns, state.st_size, state.st_ino) for state in states)
+    if not {RUN, WEIGHTS, VOCABULARY} <= states.keys():
+        return None
+    return frozenset((name, found.st_ctime_ns, found.st_size, found.st_ino) for name, found in states.items())

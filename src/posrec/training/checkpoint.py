@@ -6,9 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from posrec.io import load_tensors, save_tensors
-
-STATE = "state.safetensors"
+from posrec.io import STATE, load_tensors, save_tensors
 
 
 def save_state(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: dict[str, Any]) -> None:

@@ -15,10 +15,10 @@ from torch import Tensor
 from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.errors import RunFailed, RunStopped
 from posrec.evaluation.evaluate import Evaluation, evaluate
-from posrec.io import WEIGHTS, save_tensors
+from posrec.io import STATE, WEIGHTS, save_tensors
 from posrec.models.base import Model, SessionModel
 from posrec.progress import Progress
-from posrec.training.checkpoint import STATE, load_state, save_state
+from posrec.training.checkpoint import load_state, save_state
 from posrec.training.epoch import EpochRunner, make_optimizer, matmul_precision, sample_weights, set_learning_rate
 from posrec.training.log import Log
 from posrec.training.settings import Settings

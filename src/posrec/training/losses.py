@@ -2,25 +2,28 @@
 
 Eq. (11) and (12), the cross entropy of a softmax over all items, is computed in three ways: at once, in chunks that
 never store all scores, and over a sample of the items. Losses that compare pairs of items are in `ranking_losses.py`.
-
-On a CPU a pass over the scores of all items takes as long as computing them. So exp(score - top) is computed once, in
-place, and never divided by its sum: the backward pass puts the sums and the weights of the samples into the smaller
-factors of its products. In chunks, each part of the table's gradient is written directly to its place.
+The CPU has code of its own, `cpu_softmax.py`, and so has a GPU for the softmax at once, `kernels/softmax.py`.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from posrec import kernels
 from posrec.models.base import Encoded
+from posrec.nn.own_items import OwnItems
+from posrec.training.cpu_softmax import at_once, in_chunks, raised_in
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives, comparisons, ranking_loss
 
-# sessions [B, d], table [n or a few more, d], targets [B] -> [B]
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+if torch.cuda.is_available():
+    from posrec.kernels.softmax import cross_entropy as fused_cross_entropy
+
+# sessions [B, d], table [n or a few more, d], targets [B] -> [B]. A softmax takes the term for the session's own items
+# as a fourth argument: they are raised or lowered in it.
+Loss = Callable[..., Tensor]
 
 FULL_UP_TO, CHUNKED_UP_TO = 200_000, 2_000_000  # items
 CHUNK = 65_536
@@ -31,10 +34,15 @@ LOSSES = ("auto", "full", "chunked", "sampled", *RANKING_LOSSES)
 def full_softmax(items: int) -> Loss:
     """The table's first `items` rows are items; the rows after them get a score of minus infinity."""
 
-    def loss(sessions: Tensor, table: Tensor, targets: Tensor) -> Tensor:
+    def loss(sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None) -> Tensor:
+        raised = () if own is None else (own.columns, own.amounts.float())
         if served_by_cpu(sessions):
-            return at_once(sessions, table, targets, items)
+            return at_once(sessions, table, targets, items, own)
+        if kernels.serve(sessions) and kernels.precision() != "ieee":
+            return fused_cross_entropy(sessions, table, targets - 1, items, *raised)
         scores = (sessions @ table.T).float()
+        if raised:
+            scores = scores.scatter_add(1, *raised)
         if len(table) > items:
             row = torch.arange(len(table), device=table.device)
             scores = scores + torch.where(row < items, 0.0, -torch.inf)
@@ -46,15 +54,23 @@ def full_softmax(items: int) -> Loss:
 def chunked_softmax(items: int, chunk: int = CHUNK) -> Loss:
     """The same value as `full_softmax`; scores are computed `chunk` items at a time, and again in the backward pass."""
 
-    def normaliser(sessions: Tensor, part: Tensor) -> Tensor:
-        return (sessions @ part.T).float().logsumexp(1)
+    def normaliser(sessions: Tensor, part: Tensor, *raised: Tensor) -> Tensor:
+        scores = (sessions @ part.T).float()
+        return (scores.scatter_add(1, *raised) if raised else scores).logsumexp(1)
 
-    def loss(sessions: Tensor, table: Tensor, targets: Tensor) -> Tensor:
+    def loss(sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None) -> Tensor:
         if served_by_cpu(sessions):
-            return in_chunks(sessions, table, targets, items, chunk)
-        parts = [table[start : min(start + chunk, items)] for start in range(0, items, chunk)]
-        normalisers = [checkpoint(normaliser, sessions, part, use_reentrant=False) for part in parts]
+            return in_chunks(sessions, table, targets, items, chunk, own)
         of_target = (sessions * table[targets - 1]).sum(1).float()
+        raised: list[tuple[Tensor, ...]] = [()] * -(-items // chunk)
+        if own is not None:
+            columns, amounts = own.columns, own.amounts.float()
+            raised = [raised_in(columns, amounts, start, min(start + chunk, items)) for start in range(0, items, chunk)]
+            of_target = of_target + torch.where(columns == targets[:, None] - 1, amounts, 0).sum(1)
+        normalisers = [
+            checkpoint(normaliser, sessions, table[start : min(start + chunk, items)], *of_part, use_reentrant=False)
+            for start, of_part in zip(range(0, items, chunk), raised, strict=True)
+        ]
         return torch.stack(normalisers).logsumexp(0) - of_target
 
     return loss
@@ -70,27 +86,30 @@ def sampled_softmax(clicks: Tensor, negatives: int = NEGATIVES) -> Loss:
     counts = torch.bincount(clicks.long()).clamp(min=1)
     log_draws = (counts.double() * negatives / len(clicks)).log().float()  # [n + 1]
 
-    def loss(sessions: Tensor, table: Tensor, targets: Tensor) -> Tensor:
+    def loss(sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None) -> Tensor:
         drawn = clicks[torch.randint(len(clicks), (negatives,), device=clicks.device)].long()
         of_drawn = (sessions @ table[drawn - 1].T).float() - log_draws[drawn]
         of_drawn = of_drawn.masked_fill(drawn == targets[:, None], -torch.inf)  # the target is not a negative
         of_target = (sessions * table[targets - 1]).sum(1).float()  # the target is not sampled: no correction
-        return torch.cat([of_target[:, None], of_drawn], 1).logsumexp(1) - of_target
+        if own is None:
+            return torch.cat([of_target[:, None], of_drawn], 1).logsumexp(1) - of_target
+        # The session's own items are in the sum as they are, and not sampled either.
+        of_drawn = of_drawn.masked_fill((drawn[:, None] == own.items[:, None, :]).any(2), -torch.inf)
+        of_own = torch.where(own.known, (own.products + own.raised).float(), -torch.inf)
+        here = own.items == targets[:, None]
+        of_target = of_target + torch.where(here, own.raised, 0).sum(1).float()
+        of_others = of_target[:, None].masked_fill(here.any(1, keepdim=True), -torch.inf)  # it is among the own items
+        return torch.cat([of_others, of_own, of_drawn], 1).logsumexp(1) - of_target
 
     return loss
 
 
 def losses_of(loss: Loss, encoded: Encoded, targets: Tensor) -> Tensor:
-    """The loss of each sample, [B]; -log p where the model has a term for the session's own items.
-
-    A softmax's loss is log Z - z, so it gives the normaliser Z that such a term needs, however it was computed.
-    """
+    """The loss of each sample, [B]; -log p where the model has a term for the session's own items."""
     sessions, table, own = encoded
-    losses = loss(sessions, table, targets)
     if own is None:
-        return losses
-    of_target = (sessions * table[targets - 1]).sum(1).float()
-    return -own.log_chances_of(targets, of_target, losses + of_target)
+        return loss(sessions, table, targets)
+    return -own.log_chances_of(targets, -loss(sessions, table, targets, own))
 
 
 def loss_for(items: int) -> str:
@@ -122,60 +141,3 @@ def choose_loss(
 def served_by_cpu(sessions: Tensor) -> bool:
     """Whether to use the CPU code below, which is not for reduced precision."""
     return sessions.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-
-
-def at_once(sessions: Tensor, table: Tensor, targets: Tensor, items: int) -> Tensor:
-    """Losses [B]; the table's first `items` rows are items 1..items."""
-    losses: Tensor = AtOnce.apply(sessions, table, targets - 1, items)  # type: ignore[no-untyped-call]
-    return losses
-
-
-def in_chunks(sessions: Tensor, table: Tensor, targets: Tensor, items: int, chunk: int) -> Tensor:
-    """The same, with the scores of `chunk` items at a time, which are computed again in the backward pass."""
-    losses: Tensor = InChunks.apply(sessions, table, targets - 1, items, chunk)  # type: ignore[no-untyped-call]
-    return losses
-
-
-class AtOnce(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, sessions: Tensor, table: Tensor, targets: Tensor, items: int) -> Tensor:
-        scores = sessions @ table.T
-        scores[:, items:] = -torch.inf
-        of_target = scores.gather(1, targets[:, None])[:, 0]
-        top = scores.amax(1, keepdim=True)
-        powers = scores.sub_(top).exp_()
-        sums = powers.sum(1)
-        ctx.save_for_backward(sessions, table, targets, powers, sums)
-        return sums.log() + top[:, 0] - of_target
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        sessions, table, targets, powers, sums = ctx.saved_tensors
-        share = gradients[0][:, None]
-        weight = share / sums[:, None]
-        of_table = powers.T @ (sessions * weight)
-        of_table.index_add_(0, targets, sessions * -share)
-        return (powers @ table) * weight - table[targets] * share, of_table, None, None
-
-
-class InChunks(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, sessions: Tensor, table: Tensor, targets: Tensor, items: int, chunk: int) -> Tensor:
-        ctx.parts = [slice(start, min(start + chunk, items)) for start in range(0, items, chunk)]
-        normaliser = torch.stack([(sessions @ table[part].T).logsumexp(1) for part in ctx.parts]).logsumexp(0)
-        ctx.save_for_backward(sessions, table, targets, normaliser)
-        ctx.items = items
-        return normaliser - (sessions * table[targets]).sum(1)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        sessions, table, targets, normaliser = ctx.saved_tensors
-        share = gradients[0][:, None]
-        of_sessions, of_table = torch.zeros_like(sessions), torch.empty_like(table)
-        of_table[ctx.items :] = 0
-        for part in ctx.parts:
-            probabilities = (sessions @ table[part].T).sub_(normaliser[:, None]).exp_()
-            torch.mm(probabilities.T, sessions * share, out=of_table[part])
-            of_sessions += probabilities @ table[part]
-        of_table.index_add_(0, targets, sessions * -share)
-        return (of_sessions - table[targets]) * share, of_table, None, None, None

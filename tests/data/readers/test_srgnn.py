@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from posrec.data.readers.plain_pickle import PlainUnpickler
 from posrec.data.readers.sessions import read_pickle
 from posrec.errors import InputError
 
@@ -42,8 +43,10 @@ class Malicious:
 def test_nothing_in_a_pickle_runs(tmp_path: Path, protocol: int) -> None:
     trace = tmp_path / "ran"
     path = written(tmp_path / "p", [[1, 2], Malicious(trace)], protocol)
-    with pytest.raises(InputError, match=r"asks for \w+\.system; it was not loaded"):
+    with pytest.raises(InputError, match=r"lists and ints: it has \w*(GLOBAL|UNICODE) at byte \d+; it was not loaded"):
         read_pickle(path)
+    with pytest.raises(pickle.UnpicklingError, match=r"asks for \w+\.system"):  # the second line of defence
+        PlainUnpickler(path.open("rb")).load()
     assert not trace.exists()
     pickle.loads(path.read_bytes())  # the same file, trusted: this is what was refused
     assert trace.exists()

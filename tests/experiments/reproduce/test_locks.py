@@ -13,7 +13,8 @@ from tests.helpers import SOURCE, RecordingProgress, chain_shop, listed, own_pro
 
 from posrec.data.dataset import PreparedDataset
 from posrec.experiments.reproduce import jobs
-from posrec.experiments.reproduce.jobs import Job, JobResult, load_results, lock_job, run_jobs
+from posrec.experiments.reproduce.jobs import Job, JobResult, load_results, run_jobs
+from posrec.io.locks import try_lock
 
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}
 JOBS = [Job("shop", "posrec", TINY, seed) for seed in range(5)]
@@ -26,13 +27,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
 
 def test_a_lock_is_held_once_and_its_file_is_removed(tmp_path: Path) -> None:
     a, b = tmp_path / "a.lock", tmp_path / "b.lock"
-    with lock_job(a) as first, lock_job(a) as second, lock_job(b) as other:
+    with try_lock(a) as first, try_lock(a) as second, try_lock(b) as other:
         assert (first, second, other) == (True, False, True)
     assert listed(tmp_path) == []
     (tmp_path / "a.lock").touch()  # as a killed process leaves it
-    with lock_job(tmp_path / "a.lock") as again:
+    with try_lock(tmp_path / "a.lock") as again:
         assert again
-    with pytest.raises(ZeroDivisionError), lock_job(tmp_path / "a.lock"):
+    with pytest.raises(ZeroDivisionError), try_lock(tmp_path / "a.lock"):
         raise ZeroDivisionError
     assert listed(tmp_path) == []
 
@@ -50,7 +51,7 @@ def test_a_lock_file_that_was_removed_before_it_was_locked_is_not_held(
         real(handle, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with lock_job(tmp_path / "a.lock") as is_ours:
+    with try_lock(tmp_path / "a.lock") as is_ours:
         assert not is_ours
     assert listed(tmp_path) == ["a.lock"]  # the third process's stays
 
@@ -60,21 +61,21 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     code = """
 import os, signal, sys
 from pathlib import Path
-from posrec.experiments.reproduce.jobs import lock_job
-with lock_job(Path(sys.argv[1])) as is_ours:
+from posrec.io.locks import try_lock
+with try_lock(Path(sys.argv[1])) as is_ours:
     assert is_ours
     os.kill(os.getpid(), signal.SIGKILL)
 """
     assert own_process(tmp_path / "a.lock", code=code).returncode == -signal.SIGKILL
     assert listed(tmp_path) == ["a.lock"]
-    with lock_job(tmp_path / "a.lock") as is_ours:
+    with try_lock(tmp_path / "a.lock") as is_ours:
         assert is_ours
 
 
 def test_a_job_that_another_process_runs_is_skipped_and_reported(shop: PreparedDataset, tmp_path: Path) -> None:
     pop, spop = Job("shop", "pop"), Job("shop", "spop")
     recorded = RecordingProgress()
-    with lock_job(tmp_path / "shop_pop_seed-0.lock"):
+    with try_lock(tmp_path / "shop_pop_seed-0.lock"):
         results = run_jobs([pop, spop], {"shop": shop}, tmp_path, "cpu", progress=recorded)
     assert set(results) == {spop.name}
     assert recorded.messages[-1] == "1 of 2 jobs were left to other processes"
@@ -96,7 +97,7 @@ def test_the_time_left_is_shared_too(shop: PreparedDataset, tmp_path: Path, monk
     monkeypatch.setattr(jobs, "run_job", a_job_finished_elsewhere)
     monkeypatch.setattr(jobs, "load_results", lambda _: {})
     recorded = RecordingProgress()
-    with lock_job(tmp_path / "shop_pop_seed-1.lock"), lock_job(tmp_path / "shop_pop_seed-2.lock"):
+    with try_lock(tmp_path / "shop_pop_seed-1.lock"), try_lock(tmp_path / "shop_pop_seed-2.lock"):
         run_jobs(todo, {"shop": shop}, tmp_path, "cpu", progress=recorded)
     left = [sentence.rpartition("; ")[2] for sentence in recorded.messages if " of 6: " in sentence]
     assert left == ["about 80 s left", "about 20 s left", "about 0 s left"]

@@ -1,6 +1,7 @@
 """Parquet tables with any column types, read batch by batch; and tables that are in memory already."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -16,6 +17,7 @@ from posrec.errors import InputError
 from posrec.progress import Progress
 
 BATCH_ROWS = 1_000_000
+POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)  # damage can also end in a panic
 
 
 def read_parquet(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
@@ -46,7 +48,7 @@ def read_frames(
                 add_batch(batch, path, columns, first, collector)
                 first += len(batch)
                 progress.update("Reading", before + first, total)
-        except pl.exceptions.PolarsError as error:
+        except POLARS_ERRORS as error:
             raise InputError(
                 f"{path}, after row {first}: can't be read ({first_line(error)}); the file is damaged, or a column "
                 "holds something other than ids, numbers or text"
@@ -66,12 +68,19 @@ def add_batch(batch: pl.DataFrame, path: Path | str, columns: Columns, first: in
 
 def scan_parquet(path: Path) -> pl.LazyFrame:
     """Open a table without reading its rows. A compressed file has to be read whole."""
-    try:
+    with parquet_errors(path):
         frame = pl.scan_parquet(BytesIO(read_whole(path)) if is_compressed(path) else path, glob=False)
         frame.collect_schema()
-    except pl.exceptions.PolarsError as error:
-        raise InputError(f"{path} is not a Parquet file, or is cut short ({first_line(error)})") from None
     return frame
+
+
+@contextmanager
+def parquet_errors(path: Path) -> Iterator[None]:
+    """Report a damaged table as an InputError that names it."""
+    try:
+        yield
+    except POLARS_ERRORS as error:
+        raise InputError(f"{path} is not a Parquet file, or is cut short or damaged ({first_line(error)})") from None
 
 
 def first_line(error: Exception) -> str:

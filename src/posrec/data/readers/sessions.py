@@ -1,10 +1,5 @@
-"""Formats that hold whole sessions: lines of item ids, and the public SR-GNN pickles.
+"""Formats that hold whole sessions: lines of item ids, and the public SR-GNN pickles."""
 
-Loading a pickle runs whatever its author put in it. The unpickler here knows lists, tuples and ints, and refuses every
-import and every call, so that a file either holds plain numbers or is rejected.
-"""
-
-import io
 import pickle
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -17,6 +12,7 @@ from posrec.data.readers.bad_lines import BadLine
 from posrec.data.readers.blocks import add_block
 from posrec.data.readers.clicks import BadTimes, ClickCollector, ParsedLog, id_fault
 from posrec.data.readers.options import LogOptions
+from posrec.data.readers.plain_pickle import load_plain
 from posrec.data.sources import Block, blocks, count_lines, read_whole
 from posrec.errors import InputError
 from posrec.progress import Progress
@@ -57,21 +53,11 @@ def read_srgnn(files: Sequence[Path], options: LogOptions, progress: Progress) -
     return ParsedLog(clicks)
 
 
-class PlainUnpickler(pickle.Unpickler):
-    """Refuses everything that is looked up by name, and therefore every call."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise pickle.UnpicklingError("it refers to objects outside itself")
-
-
 def read_pickle(path: Path) -> list[list[int]]:
     """The sessions of a file, which holds a list of them or SR-GNN's pair (prefixes, targets) of all prefixes."""
     data = read_whole(path)
     try:
-        content = PlainUnpickler(io.BytesIO(data)).load()
+        content = load_plain(data)
     except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, AttributeError, TypeError) as error:
         raise InputError(f"{path} is not a pickle of plain lists and ints: {error}; it was not loaded") from None
     except (MemoryError, RecursionError, OverflowError):

@@ -13,8 +13,7 @@ import tempfile
 import time
 import traceback
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +23,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from filelock import FileLock, Timeout
 from torch import Tensor
 
 import posrec
@@ -35,6 +33,7 @@ from posrec.errors import InputError, RunStopped
 from posrec.evaluation.metrics import CUTOFFS
 from posrec.fitting import fit_run
 from posrec.io import read_json, whole_file, write_json
+from posrec.io.locks import try_lock
 from posrec.models.lookup import find_spec
 from posrec.progress import Progress, SilentProgress
 from posrec.run import Run
@@ -157,7 +156,7 @@ def run_jobs(
             break
         progress.update("Jobs", number, len(todo), job.name)
         path = path_of(job, folder)
-        with lock_job(path.with_suffix(".lock")) as is_ours:
+        with try_lock(path.with_suffix(".lock")) as is_ours:
             if not is_ours or modified_at(path) != before[job.name]:
                 elsewhere.append(job.name)  # another process runs it, or finished it meanwhile
                 continue
@@ -172,25 +171,6 @@ def run_jobs(
     if unfinished := len(set(elsewhere) - done.keys()):
         progress.message(f"{unfinished} of {len(wanted)} jobs were left to other processes")
     return done
-
-
-@contextmanager
-def lock_job(path: Path) -> Iterator[bool]:
-    """Whether this process holds the lock `path` for the block; False where another process holds it.
-
-    The operating system's lock ends with its process, so a killed process holds nothing.
-    """
-    lock = FileLock(path, blocking=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        path.unlink(missing_ok=True)  # before the release: filelock refuses a lock whose file was removed meanwhile
-        lock.release()
 
 
 def valid_results(

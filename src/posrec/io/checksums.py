@@ -1,0 +1,133 @@
+"""checksums.json: the size and the SHA-256 of every file of a run or of a prepared dataset, written last.
+
+It binds the files together. A folder that is being copied, or whose files come from two runs, does not match it and is
+not loaded. A file that is not listed is not read. Folders made before posrec wrote checksums.json have none.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from posrec.errors import InputError
+from posrec.io.files import no_permission, parse_json, read_bytes, read_json, write_json
+from posrec.io.tensors import parse_tensors
+from posrec.io.unfinished import locked
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CHECKSUMS = "checksums.json"
+
+
+@dataclass(frozen=True)
+class Checksum:
+    size: int
+    sha256: str
+
+
+def read_checksums(folder: Path) -> dict[str, Checksum] | None:
+    """The checksums by file name; None for a folder without them."""
+    path = folder / CHECKSUMS
+    if not path.exists():
+        return None
+    content = read_json(path)
+    try:
+        found = {name: Checksum(int(entry["size"]), str(entry["sha256"])) for name, entry in content["files"].items()}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise InputError(f"{path} is not a list of checksums; it is damaged, make the folder again") from None
+    if any(Path(name).name != name for name in found):
+        raise InputError(f"{path} names files outside {folder}; it is damaged, make the folder again")
+    return found
+
+
+def write_checksums(folder: Path, names: Iterable[str]) -> None:
+    """Write checksums.json for those of the files `names` that exist."""
+    save(folder, {name: checksum(folder / name) for name in names if (folder / name).is_file()})
+
+
+@contextmanager
+def changing(folder: Path, *names: str) -> Iterator[None]:
+    """Replace or add the files `names` of a finished folder in the block.
+
+    They are not listed while they change. If the process is killed, the folder can still be loaded, without them.
+    """
+    with locked(folder):
+        if (recorded := read_checksums(folder)) is None:
+            yield
+            return
+        kept = {name: entry for name, entry in recorded.items() if name not in names}
+        save(folder, kept)
+        yield
+        save(folder, kept | {name: checksum(folder / name) for name in names if (folder / name).is_file()})
+
+
+def save(folder: Path, files: dict[str, Checksum]) -> None:
+    write_json(folder / CHECKSUMS, {"files": {name: asdict(entry) for name, entry in sorted(files.items())}})
+
+
+def checksum(path: Path) -> Checksum:
+    with path.open("rb") as file:
+        return Checksum(path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
+
+
+class FolderReader:
+    """Reads the files of a run or dataset, each whole and into memory, and compares them with checksums.json.
+
+    Attributes:
+        checksums: what checksums.json lists; None if there is no such file, and nothing can be compared.
+        sha256: the SHA-256 of every file that was read, by name.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.checksums = read_checksums(folder)
+        self.sha256: dict[str, str] = {}
+
+    def has(self, name: str) -> bool:
+        return name in self.checksums if self.checksums is not None else (self.folder / name).exists()
+
+    def read(self, name: str) -> bytes:
+        path = self.folder / name
+        if self.checksums is not None:
+            if name not in self.checksums:
+                raise InputError(f"{path} is not listed in {CHECKSUMS}; the folder is damaged, make it again")
+            self.check_size(name)
+        content = read_bytes(path)
+        self.sha256[name] = hashlib.sha256(content).hexdigest()
+        if self.checksums is not None and self.checksums[name].sha256 != self.sha256[name]:
+            raise self.mismatch(name)
+        return content
+
+    def check_size(self, name: str) -> None:
+        """Fail before a file of another size is read."""
+        assert self.checksums is not None
+        try:
+            size = (self.folder / name).stat().st_size
+        except PermissionError as error:
+            raise no_permission(self.folder / name, error) from None
+        except OSError:
+            raise InputError(
+                f"{self.folder / name} is missing, and {CHECKSUMS} lists it; copy or make the folder again"
+            ) from None
+        if size != self.checksums[name].size:
+            raise self.mismatch(name)
+
+    def check_rest(self) -> None:
+        """Compare the files that were not read: a folder of which any file is wrong is not used."""
+        for name in (self.checksums or {}).keys() - self.sha256.keys():
+            self.read(name)
+
+    def mismatch(self, name: str) -> InputError:
+        return InputError(
+            f"{self.folder / name} does not match {CHECKSUMS}: the folder is being written, was copied in part, or "
+            "was changed; copy or make it again"
+        )
+
+    def json(self, name: str) -> Any:
+        return parse_json(self.read(name), self.folder / name)
+
+    def tensors(self, name: str) -> "tuple[dict[str, Tensor], dict[str, Any]]":
+        return parse_tensors(self.read(name), self.folder / name)

@@ -1,0 +1,140 @@
+"""Single files: text, JSON and arrays, each replaced whole or not at all, and read with errors that name them."""
+
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from posrec.errors import InputError
+from posrec.io.unfinished import flush, temporary
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Fail unless `path` can be created where it is asked for."""
+    parent = next(parent for parent in path.absolute().parents if parent.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise InputError(f"{path} can't be made: {parent} is not a folder that can be written to; name another")
+
+
+@contextmanager
+def whole_file(path: Path, overwrite: bool = False, keep_suffix: bool = False) -> Iterator[Path]:
+    """Yield a temporary name to write to; rename it to `path` when the block succeeds.
+
+    The temporary name has no suffix, so that nobody who lists `*.json` finds it. `keep_suffix` is for writers that
+    choose a format by the suffix. If `path` is a symbolic link, the file that it leads to is replaced.
+    """
+    if path.exists() and not overwrite:
+        raise InputError(f"{path} exists already; name another file, remove it, or pass --overwrite")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file")
+    refuse_unwritable(path)
+    path = path.resolve() if path.is_symlink() else path
+    with temporary(path, create_file, "".join(path.suffixes) if keep_suffix else "") as unfinished:
+        yield unfinished
+        give_name(unfinished, path)
+
+
+def create_file(path: Path) -> None:
+    """Create an empty file with the permissions that the user's umask leaves."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+
+
+def give_name(unfinished: Path, path: Path) -> None:
+    """Rename a file once its content is on the disk."""
+    flush(unfinished)
+    unfinished.replace(path)
+    flush(path.absolute().parent)
+
+
+def read_bytes(path: Path) -> bytes:
+    """A whole file; an InputError says why it can't be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing; the folder is damaged, make it again") from None
+    except PermissionError as error:
+        raise no_permission(path, error) from None
+    except OSError as error:
+        raise InputError(f"{path} can't be read ({error.strerror or error})") from None
+
+
+def os_error_in(error: Exception) -> OSError | None:
+    """The operating system's error in one of a library written in Rust: "... No space left on device (os error 28)"."""
+    found = re.search(r"os error (\d+)", str(error))
+    return OSError(int(found[1]), os.strerror(int(found[1]))) if found is not None else None
+
+
+def no_permission(path: Path, error: OSError) -> InputError:
+    """The error for a file that this user may not read; it says whose file it is."""
+    try:
+        found = path.stat()
+        whose = f" it belongs to user {found.st_uid} and its mode is {stat.S_IMODE(found.st_mode):04o};"
+    except OSError:
+        whose = " a folder on the way to it is closed to this user;"
+    return InputError(f"{path} can't be read: {error.strerror};{whose} let user {os.geteuid()} read it (chmod, chown)")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file by one with this text."""
+    with whole_file(path, overwrite=True) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    return parse_json(read_bytes(path), path)
+
+
+def parse_json(content: bytes, path: Path) -> Any:
+    """`content` is that of the file `path`, which an error names."""
+    try:
+        return json.loads(content.decode("utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{path} is not JSON ({error}); it was damaged or written by something else") from None
+    except (RecursionError, ValueError) as error:  # nested too deeply, or a number of thousands of digits
+        raise InputError(f"{path} can't be read ({error}); it was damaged or written by something else") from None
+
+
+def replace_array(path: Path, array: npt.NDArray[Any]) -> None:
+    """Replace an .npy file."""
+    with whole_file(path, overwrite=True) as unfinished:
+        write_array(unfinished, array)
+
+
+def write_array(path: Path, array: npt.NDArray[Any]) -> None:
+    """Write an .npy file in place, for folders that `whole_folder` makes; `replace_array` is for all others.
+
+    It writes the same bytes as `np.save`, which hides the reason when the disk is full.
+    """
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(np.ascontiguousarray(array).data)
+
+
+def parse_array(content: bytes) -> npt.NDArray[Any]:
+    """The array of an .npy file. Nothing is allocated before its shape is known to fit the content.
+
+    Raises any Exception if the content is damaged, since numpy parses the header as Python.
+    """
+    file = BytesIO(content)
+    version = np.lib.format.read_magic(file)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran_order, dtype = read_header(file)
+    start = file.tell()
+    if dtype.hasobject or fortran_order:
+        raise ValueError("it holds Python objects or is in Fortran order")
+    if len(content) - start != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"its header announces {shape} of {dtype}, and {len(content) - start} bytes follow")
+    return np.frombuffer(content, dtype, offset=start).reshape(shape).copy()

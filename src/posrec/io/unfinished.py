@@ -1,0 +1,129 @@
+"""Unfinished files and folders: the hidden names under which everything is written before it gets its own name.
+
+`runs/first` is written as `runs/.first.unfinished-1a2b3c4d` and renamed when it is complete. A killed process leaves
+the unfinished one behind; the next write into the same folder removes it.
+"""
+
+import fcntl
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+# The unique part is eight characters; a suffix follows where a writer chooses the format by it.
+UNFINISHED = re.compile(r"\.(?P<name>.+)\.unfinished-[0-9a-z_]{8}(?P<replaced>-replaced)?(\..*)?", re.DOTALL)
+REPLACED = "-replaced"  # the end of the name of a folder that is being replaced, see folders.py
+
+
+@contextmanager
+def temporary(path: Path, create: Callable[[Path], None], suffix: str = "") -> Iterator[Path]:
+    """Yield what `create` made beside `path`, locked while the block runs; remove it if the block fails.
+
+    The lock distinguishes a file that is being written from one that a killed process left behind: the operating
+    system releases the lock with the process.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(path.parent)
+    while True:
+        unfinished = path.with_name(f".{path.name}.unfinished-{secrets.token_hex(4)}{suffix}")
+        # Until it is locked, another writer may take it for a leftover and remove it. Then begin again.
+        try:
+            create(unfinished)
+            lock = os.open(unfinished, os.O_RDONLY)
+        except FileExistsError:
+            continue
+        except FileNotFoundError:
+            if not path.parent.is_dir():
+                raise
+            continue
+        with suppress(OSError):  # not every file system has locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if unfinished.exists():
+            break
+        os.close(lock)
+    try:
+        yield unfinished
+    except BaseException as error:
+        remove(unfinished)
+        # Name what the user asked for, not the temporary name, in errors such as a full disk.
+        if isinstance(error, OSError) and (error.filename is None or str(error.filename).startswith(str(unfinished))):
+            error.filename = str(path)
+        raise
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def scratch_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `path`, for files that are needed on the way to it; it is always removed."""
+    with temporary(path, Path.mkdir) as folder:
+        yield folder
+        remove(folder)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the unfinished files and folders that killed writers left in `folder`.
+
+    Each is removed while it is locked, so that a writer that has just created it notices and starts again.
+    """
+    try:
+        names = os.listdir(folder)  # noqa: PTH208
+    except OSError:
+        return
+    for leftover, found in ((folder / name, UNFINISHED.fullmatch(name)) for name in names):
+        if found is None:
+            continue
+        with suppress(OSError):  # its writer is alive, or it belongs to someone else
+            handle = os.open(leftover, os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if found["replaced"]:
+                    restore(leftover, folder / found["name"])
+                else:
+                    remove(leftover)
+            finally:
+                os.close(handle)
+
+
+def restore(replaced: Path, path: Path) -> None:
+    """Give a folder its name back if its writer was killed before it could give the name to the new one."""
+    with locked(path.parent):
+        if path.exists() or path.is_symlink():
+            remove(replaced)
+        else:
+            replaced.rename(path)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Wait until no other process is giving a name to something in `folder`, and keep them waiting."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # a folder that can be written to but not listed
+        yield
+        return
+    try:
+        with suppress(OSError):  # not every file system has locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def flush(path: Path) -> None:
+    """Wait until the content is on the disk, so that a rename never comes before it."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,51 @@
+"""Item vectors smoothed over a graph of items: X = E + w A E.
+
+Row i of A has the entries `offsets[i] .. offsets[i + 1] - 1` of `columns` and `values`. A program computes one row of X
+and has several rows of E under way at a time.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+ENTRIES = 8  # rows of E that a program loads at once
+
+
+@triton.jit
+def smooth_kernel(
+    table, offsets, columns, values, smoothed, weight, d: tl.constexpr, D: tl.constexpr, ENTRIES: tl.constexpr
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    entry, column = tl.arange(0, ENTRIES), tl.arange(0, D)
+    in_width = column < d
+    begin, end = tl.load(offsets + row), tl.load(offsets + row + 1)
+    own = tl.load(table + row * d + column, mask=in_width, other=0.0)
+    near = tl.zeros([D], tl.float32)
+    for start in range(begin, end, ENTRIES):
+        there = start + entry < end
+        other = tl.load(columns + start + entry, mask=there, other=0)
+        value = tl.load(values + start + entry, mask=there, other=0.0)
+        inside = there[:, None] & in_width[None, :]
+        x = tl.load(table + other[:, None] * d + column[None, :], mask=inside, other=0.0)  # [ENTRIES, D]
+        near += tl.sum(value[:, None] * x, 0)
+    tl.store(smoothed + row * d + column, own + weight * near, mask=in_width)
+
+
+@torch.library.custom_op("posrec::smooth", mutates_args=())
+def smooth(table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+    """E [rows, d], offsets [rows + 1], columns and values of A's entries -> X [rows, d]."""
+    table = table.contiguous()
+    smoothed = torch.empty_like(table)
+    rows, d = table.shape
+    wide = max(16, triton.next_power_of_2(d))
+    # With one warp for each 128 columns a thread sums its own columns, and no sum crosses threads.
+    smooth_kernel[(rows,)](
+        table, offsets, columns, values, smoothed, weight, d, wide, ENTRIES, num_warps=max(1, wide // 128)
+    )
+    return smoothed
+
+
+@smooth.register_fake
+def _(table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+    return table.new_empty(table.shape)

@@ -1,0 +1,92 @@
+"""A trained model from what a run holds: its settings and its weights, neither of which is trusted.
+
+Settings have to be of their declared types, and the weights of the shapes that the settings lead to, before any memory
+is allocated for the model: a few bytes of config.json could otherwise ask for any amount of it.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, get_args, get_type_hints
+
+import torch
+from torch import Tensor
+
+from posrec.errors import InputError
+from posrec.models.base import CountingModel, Model
+from posrec.models.registry import ModelSpec
+
+
+class WrongWeights(InputError):
+    """The weights do not fit the settings."""
+
+
+def restore_model(spec: ModelSpec, items: int, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
+    """The model for items 1..items with these weights, in evaluation mode.
+
+    Args:
+        spec: the model.
+        items: how many items it knows.
+        settings: its settings by name, such as the content of config.json. Names that the model does not have are
+            ignored, and it takes its defaults for those that are missing.
+        tensors: its weights or counts, by name.
+
+    Raises:
+        InputError: if a setting is of another type, or the model refuses it.
+        WrongWeights: if the weights do not fit the settings.
+    """
+    known = {name: settings[name] for name in get_type_hints(spec.config) if name in settings}
+    for name, value in known.items():
+        check_type(name, value, get_type_hints(spec.config)[name])
+    if known.get("layers", 0) > len(
+        tensors
+    ):  # each has weights; to build a billion of them takes forever on any device
+        raise WrongWeights(f"it holds {len(tensors)} tensors, too few for {known['layers']} layers")
+    try:
+        config = spec.config(**known)
+        check_shapes(spec, items, config, tensors)
+        model = spec.build(items, config)
+    except InputError:
+        raise
+    except Exception as error:  # a setting out of its range can raise almost anything
+        raise InputError(f"the model can't be built with these settings ({error})") from error
+    for name, buffer in model.named_buffers():
+        if is_counted(model, buffer) and name in tensors:
+            buffer.resize_(tensors[name].shape)
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise WrongWeights(str(error).splitlines()[0]) from None
+    return model.eval()
+
+
+def check_type(name: str, value: Any, kind: Any) -> None:
+    kinds = get_args(kind) or (kind,)
+    if not all(isinstance(one, type) for one in kinds):
+        return  # a type such as Literal or list[int], which the model checks itself
+    allowed = {*kinds, int} if float in kinds else set(kinds)
+    if type(value) not in allowed or (isinstance(value, float) and not math.isfinite(value)):
+        names = " or ".join("null" if one is type(None) else one.__name__ for one in kinds)
+        raise InputError(f"{name} must be {names}, not {value!r}")
+
+
+def check_shapes(spec: ModelSpec, items: int, config: Any, tensors: Mapping[str, Tensor]) -> None:
+    """Build the model on torch's meta device, where tensors have shapes and no memory, and compare the shapes."""
+    try:
+        with torch.device("meta"):
+            planned = spec.build(items, config)
+    except InputError:
+        raise
+    except Exception:  # a model of one's own may read values in its constructor, and meta tensors have none
+        return
+    for name, tensor in planned.state_dict().items():
+        if is_counted(planned, tensor):
+            continue
+        if name not in tensors:
+            raise WrongWeights(f"{name} is missing")
+        if tensors[name].shape != tensor.shape:
+            raise WrongWeights(f"{name} has the shape {list(tensors[name].shape)}, not {list(tensor.shape)}")
+
+
+def is_counted(model: Model, tensor: Tensor) -> bool:
+    """Whether the size of a counting model's buffer depends on the sessions that were counted."""
+    return isinstance(model, CountingModel) and tensor.numel() == 0

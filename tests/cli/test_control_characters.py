@@ -1,0 +1,43 @@
+"""What comes from a file never commands the terminal: escape sequences in titles, ids and names are written out."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import command, small_shop, write_lines
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
+COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of a shop whose ids and titles hold escape sequences."""
+    folder = tmp_path_factory.mktemp("evil")
+    clicks = [f"{session},{item}{EVIL},{time}" for session, item, time in small_shop()]
+    log = write_lines(folder / "c.csv", ["session_id,item_id,timestamp", *clicks])
+    items = write_lines(
+        folder / "items.csv", [f"id,title{EVIL},name", *(f"i{n}{EVIL},x,T{n} {EVIL}" for n in range(4))]
+    )
+    made = command("prepare", log, "--format", "csv", "--items", items, "--out", folder / "shop")
+    assert made.code == 0, made.err
+    assert not COMMANDS.search(made.out + made.err)
+    assert command("train", folder / "shop", "--out", folder / "run", "--set", "d=8", "--epochs", 1).code == 0
+    return folder / "run"
+
+
+@pytest.mark.parametrize("more", [(), ("--explain",), ("--json",), ("--explain", "--json")], ids=" ".join)
+def test_recommendations(run: Path, more: tuple[str, ...]) -> None:
+    done = command("recommend", run, f"i1{EVIL}", f"unknown{EVIL}", "-k", 3, *more)
+    assert done.code == 0, done.err
+    assert not COMMANDS.search(done.out + done.err)
+    assert "owned" in done.out  # it is shown, written out
+
+
+def test_errors(run: Path, tmp_path: Path) -> None:
+    for words in (("recommend", run, "i1", "--about", f"none{EVIL}"), ("stats", tmp_path / f"none{EVIL}")):
+        done = command(*words)
+        assert done.code == 2
+        assert "owned" in done.err
+        assert not COMMANDS.search(done.err)

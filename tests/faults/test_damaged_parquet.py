@@ -1,0 +1,78 @@
+"""Parquet files with damaged bytes: read, or refused in a line, by every command that reads them."""
+
+import random
+import resource
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from posrec.data.dataset import PreparedDataset
+from tests.helpers import command, listed, own_process, small_shop, write_lines, write_log
+
+SEEDS = range(40)
+
+
+def damaged(path: Path, seed: int) -> Path:
+    """A few bytes changed, or the end cut off."""
+    draw, content = random.Random(seed), bytearray(path.read_bytes())
+    for _ in range(draw.choice([1, 1, 2, 5])):
+        content[draw.randrange(len(content))] = draw.randrange(256)
+    path.write_bytes(content if draw.random() < 0.9 else content[: draw.randrange(1, len(content))])
+    return path
+
+
+@pytest.mark.parametrize("out", ["out.jsonl", "out.parquet"])
+def test_sessions_to_score(counted: Path, tmp_path: Path, out: str) -> None:
+    rows = {"id": [f"s{n}" for n in range(200)], "session": [[f"i{n % 30}", f"i{n * 7 % 30}"] for n in range(200)]}
+    codes = []
+    for seed in SEEDS:
+        pl.DataFrame(rows).write_parquet(tmp_path / "in.parquet")
+        before = listed(tmp_path)
+        done = command("score", counted, damaged(tmp_path / "in.parquet", seed), tmp_path / out, "--overwrite")
+        codes.append(done.code)
+        if done.code:
+            assert done.err.splitlines()[-1].startswith(f"error: {tmp_path / 'in.parquet'}"), done.err
+            assert listed(tmp_path) == before
+    assert set(codes) == {0, 2}
+
+
+def test_items(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "c.csv", small_shop())
+    rows = {"id": [f"i{n}" for n in range(30)], "title": [f"T {n}" for n in range(30)]}
+    codes = []
+    for seed in SEEDS:
+        pl.DataFrame(rows).write_parquet(tmp_path / "items.parquet")
+        words = ("--items", damaged(tmp_path / "items.parquet", seed), "--out", tmp_path / "shop", "--overwrite")
+        done = command("prepare", log, "--format", "csv", *words)
+        codes.append(done.code)
+        assert done.code in (0, 2)
+    assert set(codes) == {0, 2}
+
+
+LIMITS = [500, 4096]  # bytes that a file may have: a limit stands for a full disk
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("size", LIMITS)
+@pytest.mark.parametrize("out", ["a.parquet", "a.jsonl", "a.jsonl.gz"])
+def test_a_full_disk_while_scoring(counted: Path, tmp_path: Path, out: str, size: int) -> None:
+    sessions = write_lines(tmp_path / "in.jsonl", [f'["i{n % 30}"]' for n in range(20_000)])
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))  # noqa: E731
+    done = own_process("score", counted, sessions, tmp_path / out, preexec_fn=limit)
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"error: File too large: {tmp_path / out}; nothing was left half-written\n",
+    )
+    assert listed(tmp_path) == ["in.jsonl"]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("size", LIMITS)
+def test_a_full_disk_while_training(small: PreparedDataset, tmp_path: Path, size: int) -> None:
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))  # noqa: E731
+    done = own_process("train", small.path, "--out", tmp_path / "run", "--device", "cpu", preexec_fn=limit)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"error: File too large: {tmp_path / 'run'}/")
+    assert "Traceback" not in done.stderr
+    assert listed(tmp_path) == []

@@ -1,0 +1,170 @@
+"""kill -9 at the moments that matter, and several processes at once: nothing is lost, mixed or left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from posrec.data.dataset import PreparedDataset
+from tests.helpers import SOURCE, command, listed, own_process, small_shop, write_lines, write_log
+
+pytestmark = pytest.mark.process
+SMALL = ("--set", "d=8", "--epochs", 2, "--device", "cpu")
+
+# The command, killed after the given call of a function: module, name, which call.
+KILLED = """
+import os, signal, sys
+from importlib import import_module
+holder, name, place = sys.argv.pop(1).split(":")
+module, _, kind = holder.partition("/")
+owner = getattr(import_module(module), kind) if kind else import_module(module)
+before, calls = getattr(owner, name), []
+def then_die(*arguments, **options):
+    result = before(*arguments, **options)
+    calls.append(name)
+    if len(calls) == int(place):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+setattr(owner, name, then_die)
+from posrec.cli import main
+main()
+"""
+
+
+def killed(after: str, *arguments: object) -> None:
+    done = own_process(after, *arguments, code=KILLED)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return write_log(tmp_path / "c.csv", small_shop())
+
+
+@pytest.mark.parametrize("place", [1, 2, 3], ids=["first file", "second file", "third file"])
+def test_a_run_killed_while_it_begins_can_be_resumed(small: PreparedDataset, tmp_path: Path, place: int) -> None:
+    line = ("train", small.path, "--out", tmp_path / "run", *SMALL)
+    killed(f"posrec.io.files:give_name:{place}", *line)
+    again = command(*line, "--resume")
+    assert again.code == 0, again.err
+    assert command("recommend", tmp_path / "run", "i3").code == 0
+
+
+def test_a_run_killed_before_its_first_file_can_be_trained_again(small: PreparedDataset, tmp_path: Path) -> None:
+    line = ("train", small.path, "--out", tmp_path / "run", *SMALL)
+    killed("posrec.io.unfinished:remove_leftovers:1", *line)
+    assert command(*line).code == 0
+    (tmp_path / "old").mkdir()  # as earlier versions left it, which wrote config.json last
+    (tmp_path / "old" / "vocabulary.json").write_text("{}")
+    assert command("train", small.path, "--out", tmp_path / "old", *SMALL).code == 0
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("mine")
+    refused = command("train", small.path, "--out", tmp_path / "other", *SMALL)
+    assert (refused.code, "is not a run folder" in refused.err) == (2, True)
+    assert listed(tmp_path / "other") == ["letter.txt"]
+
+
+@pytest.mark.parametrize("after", ["posrec.io.folders:exchange:1", "pathlib/Path:rename:1", "pathlib/Path:rename:2"])
+def test_overwriting_a_dataset_never_loses_its_name(log: Path, tmp_path: Path, after: str) -> None:
+    line = ("prepare", log, "--format", "csv", "--out", tmp_path / "shop")
+    assert command(*line).code == 0
+    before = json.loads(command("stats", tmp_path / "shop", "--json").out)
+    code = KILLED
+    if "rename" in after:  # a file system that can't exchange names
+        code = "import posrec.io.folders\nposrec.io.folders.exchange = lambda *_: False\n" + code
+    done = own_process(after, *line, "--overwrite", code=code)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    if after == "pathlib/Path:rename:1":  # between the two renames: the next writer restores the name
+        assert not (tmp_path / "shop").exists()
+        refused = command(*line)
+        assert (refused.code, "exists already" in refused.err) == (2, True)
+    assert json.loads(command("stats", tmp_path / "shop", "--json").out) == before
+    assert command(*line, "--overwrite").code == 0
+    assert listed(tmp_path) == ["c.csv", "shop"]
+
+
+def test_overwriting_through_a_link_keeps_the_link(log: Path, tmp_path: Path) -> None:
+    assert command("prepare", log, "--format", "csv", "--out", tmp_path / "first").code == 0
+    (tmp_path / "shop").symlink_to(tmp_path / "first")
+    longer = write_log(tmp_path / "d.csv", small_shop(60))
+    done = command("prepare", longer, "--format", "csv", "--out", tmp_path / "shop", "--overwrite")
+    assert done.code == 0, done.err
+    assert (tmp_path / "shop").is_symlink()
+    assert json.loads(command("stats", tmp_path / "first", "--json").out)["clicks"] == 180
+    assert listed(tmp_path) == ["c.csv", "d.csv", "first", "shop"]
+
+
+# Two commands reach the end of their work together: both have looked whether the folder exists before either has it.
+TOGETHER = """
+import sys, time
+from pathlib import Path
+import posrec.io.folders as folders
+flush, here = folders.flush, Path(sys.argv.pop(1))
+def wait_for_the_other(path):
+    flush(path)
+    if path.is_dir() and path.name.startswith("."):
+        (here / str(len(list(here.iterdir())))).touch()
+        while len(list(here.iterdir())) < 2:
+            time.sleep(0.01)
+folders.flush = wait_for_the_other
+from posrec.cli import main
+main()
+"""
+
+
+def start(*arguments: object, code: str = "") -> "subprocess.Popen[str]":
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"}
+    line = [sys.executable, *(["-c", code] if code else ["-m", "posrec"]), *map(str, arguments)]
+    return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_of_two_prepares_into_one_folder_one_succeeds(log: Path, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    line = (tmp_path / "here", "prepare", log, "--format", "csv", "--out", tmp_path / "shop")
+    both = [start(*line, code=TOGETHER) for _ in range(2)]
+    errors = [one.communicate(timeout=120)[1] for one in both]
+    assert sorted(one.returncode for one in both) == [0, 2], errors
+    assert any("shop exists already" in error for error in errors)
+    assert listed(tmp_path) == ["c.csv", "here", "shop"]
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(small: PreparedDataset, tmp_path: Path) -> None:
+    line = ("train", small.path, "--out", tmp_path / "run", *SMALL)
+    slow = "import time, posrec.training.loop as loop\ntrain = loop.train_epoch\n" \
+        "def slowly(*a):\n    print('training', flush=True)\n    time.sleep(600)\n" \
+        "loop.train_epoch = slowly\nfrom posrec.cli import main\nmain()\n"  # fmt: skip
+    first = start(*line, code=slow)
+    assert first.stdout is not None
+    assert first.stdout.readline() == "training\n"
+    for _ in range(2):
+        refused = command(*line, "--resume")
+        assert (refused.code, "is being trained by another process" in refused.err) == (2, True)
+    first.kill()
+    first.communicate()
+    assert command(*line, "--resume").code == 0  # a killed process holds nothing
+    assert ".lock" not in listed(tmp_path / "run")
+
+
+@pytest.mark.parametrize("out", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
+def test_what_a_killed_score_leaves_is_removed_by_the_next_one(trained: Path, tmp_path: Path, out: str) -> None:
+    """Also by one that writes under another name, such as that of another day."""
+    sessions = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]'])
+    killed("posrec.recommend.score:write_answers:1", "score", trained, sessions, tmp_path / out)
+    (left,) = [name for name in listed(tmp_path) if name != "in.jsonl"]
+    assert left.startswith(f".{out}.unfinished-")
+    assert command("score", trained, sessions, tmp_path / f"b-{out}").code == 0
+    assert listed(tmp_path) == sorted(["in.jsonl", f"b-{out}"])
+
+
+def test_a_killed_evaluation_leaves_a_run_that_can_be_used(small: PreparedDataset, tmp_path: Path) -> None:
+    assert command("train", small.path, "--model", "pop", "--out", tmp_path / "run").code == 0
+    for place in range(1, 5):  # checksums, metrics, ranks, checksums
+        killed(f"posrec.io.files:give_name:{place}", "evaluate", tmp_path / "run", small.path)
+        assert command("recommend", tmp_path / "run", "i3").code == 0
+    assert command("evaluate", tmp_path / "run", small.path).code == 0
+    content = json.loads((tmp_path / "run" / "checksums.json").read_text())
+    assert {"metrics.json", "ranks.npy", "popularity.npy", "model.safetensors"} <= content["files"].keys()

@@ -1,0 +1,112 @@
+"""What a user makes another may read as far as the umask allows, and a file that can't be read is named as such."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from posrec.data.dataset import PreparedDataset
+from tests.helpers import own_process, small_shop, write_lines, write_log
+
+SMALL = ("--set", "d=8", "--epochs", 1, "--device", "cpu")
+NOBODY = 65534
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077], ids=oct)
+def test_every_file_has_the_mode_that_the_umask_leaves(tmp_path: Path, umask: int) -> None:
+    log = write_log(tmp_path / "c.csv", small_shop())
+    sessions = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]'])
+    out = tmp_path / "out"
+    for line in (
+        ("prepare", log, "--format", "csv", "--out", out / "shop"),
+        ("train", out / "shop", "--out", out / "run", *SMALL),
+        ("train", out / "shop", "--model", "pop", "--out", out / "pop"),
+        ("score", out / "run", sessions, out / "a.jsonl"),
+        ("score", out / "run", sessions, out / "a.parquet"),
+    ):
+        done = own_process(*line, preexec_fn=lambda: os.umask(umask))
+        assert done.returncode == 0, done.stderr
+    modes = {path: path.stat().st_mode & 0o777 for path in [out, *out.rglob("*")]}
+    wrong = {path: oct(mode) for path, mode in modes.items() if mode != (0o777 if path.is_dir() else 0o666) & ~umask}
+    assert wrong == {}
+    assert len(modes) > 20
+
+
+AS_NOBODY = f"""
+import os, sys
+import typer.rich_utils
+from posrec.cli import explanations, main, tables
+import posrec.data.prepare, posrec.data.stats, posrec.models.lookup, posrec.recommend.recommender
+if os.geteuid() == 0:  # root may read everything, and another user perhaps not even Python, which is loaded by now
+    os.setgroups([])
+    os.setgid({NOBODY})
+    os.setuid({NOBODY})
+main()
+"""
+
+
+def as_nobody(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The command as a user who may read nothing that is closed to others."""
+    return own_process(*arguments, code=AS_NOBODY)
+
+
+@pytest.fixture
+def shared(trained: Path, small: PreparedDataset) -> Iterator[Path]:
+    """A folder that everyone may enter, unlike pytest's, with a run and its dataset."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        shutil.copytree(trained, folder / "run")
+        shutil.copytree(small.path, folder / "shop")
+        yield folder
+
+
+@pytest.mark.process
+def test_a_run_of_another_user_is_read(shared: Path) -> None:
+    done = as_nobody("recommend", shared / "run", "i3", "-k", 2)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "checksums.json", "popularity.npy"])
+def test_a_file_of_a_run_that_may_not_be_read_is_named(shared: Path, name: str) -> None:
+    (shared / "run" / name).chmod(0)
+    refused(as_nobody("recommend", shared / "run", "i3"), f"{name} can't be read: Permission denied; it belongs to")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["manifest.json", "train_items.npy", "vocabulary.json"])
+def test_a_file_of_a_dataset_that_may_not_be_read_is_named(shared: Path, name: str) -> None:
+    (shared / "shop" / name).chmod(0)
+    refused(as_nobody("stats", shared / "shop"), f"{name} can't be read: Permission denied; it belongs to")
+
+
+@pytest.mark.process
+def test_a_folder_that_may_not_be_entered_is_named(shared: Path) -> None:
+    (shared / "run").chmod(0o644)
+    try:
+        refused(as_nobody("recommend", shared / "run", "i3"), "Permission denied; a folder on the way to it is closed")
+    finally:
+        (shared / "run").chmod(0o755)
+
+
+@pytest.mark.process
+def test_a_log_that_may_not_be_read_is_named(shared: Path) -> None:
+    log = write_log(shared / "c.csv", small_shop())
+    log.chmod(0)
+    done = as_nobody("prepare", log, "--format", "csv", "--out", "/tmp/never-made")
+    assert "Permission denied" in done.stderr
+    assert str(log) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def refused(done: subprocess.CompletedProcess[str], words: str) -> None:
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "damaged" not in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,122 @@
+"""Small files that ask for gigabytes are refused, in a line, before the memory or the time is spent."""
+
+import gzip
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from posrec.data.readers.plain_pickle import check_instructions, load_plain
+from tests.helpers import own_process, update_checksums, write_lines
+
+# The command, and then the most memory that it had, in MiB.
+MEASURED = """
+import resource
+from posrec.cli import main
+try:
+    main()
+finally:
+    print("MiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+MOST = 1200  # MiB; Python, torch and polars take 400 of them
+
+
+def refused(*arguments: object, says: str) -> None:
+    done = own_process(*arguments, code=MEASURED, timeout=300)
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert says in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+    assert int(done.stdout.split("MiB")[1]) < MOST
+
+
+@pytest.fixture
+def lines_bomb(tmp_path: Path) -> Path:
+    """4 GiB of good lines in half a megabyte."""
+    frame = zstandard.compress(b"s1,i1,1700000000000\n" * (64 << 20 >> 4), level=19)
+    header = zstandard.compress(b"session_id,item_id,timestamp\n")
+    (tmp_path / "a.csv.zst").write_bytes(header + frame * 51)
+    assert (tmp_path / "a.csv.zst").stat().st_size < 600_000
+    return tmp_path / "a.csv.zst"
+
+
+@pytest.fixture
+def line_bomb(tmp_path: Path) -> Path:
+    """A line of 2 GiB in 2 MB."""
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"[1]\n[2]\n") + gzip.compress(b"x" * (64 << 20)) * 32)
+    return tmp_path / "a.jsonl.gz"
+
+
+@pytest.mark.process
+def test_repeated_lines(lines_bomb: Path, tmp_path: Path) -> None:
+    words = ("--format", "csv", "--out", tmp_path / "out")
+    refused("prepare", lines_bomb, *words, says="a.csv.zst decompresses to more than 250 times its size")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("format", ["csv", "sessions", "otto"])
+def test_a_line_without_an_end(line_bomb: Path, tmp_path: Path, format: str) -> None:
+    words = ("--format", format, "--out", tmp_path / "out")
+    refused("prepare", line_bomb, *words, says="a.jsonl.gz, line 3: the line is longer than 16 MiB")
+
+
+@pytest.mark.process
+def test_a_line_without_an_end_in_sessions_to_score(line_bomb: Path, trained: Path, tmp_path: Path) -> None:
+    refused("score", trained, line_bomb, tmp_path / "out.jsonl", says="a.jsonl.gz, line 3: the line is longer")
+
+
+@pytest.mark.process
+def test_items_that_expand(lines_bomb: Path, tmp_path: Path) -> None:
+    log = write_lines(tmp_path / "c.csv", ["session_id,item_id,timestamp", "1,2,3"])
+    words = ("--format", "csv", "--items", lines_bomb, "--out", tmp_path / "out")
+    refused("prepare", log, *words, says="a.csv.zst decompresses to more than 250 times its size")
+
+
+# A list stored at index 2**30, and one session of many clicks that is listed many times.
+STORED = b"]r\x00\x00\x00\x40."
+SHARED = b"](](" + b"K\x01" * 100_000 + b"eq\x01" + b"h\x01" * 100_000 + b"e."
+PICKLES = {
+    "a far index": (STORED, "it has LONG_BINPUT at byte 1"),
+    "a far index, as text": (b"(lp999999999\n.", "it has PUT at byte 2"),
+    "one session many times": (SHARED, "it repeats the same list too often"),
+    "many times in a pair": (b"(" + SHARED[:-1] + b"]t.", "it repeats the same list too often"),
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("what", PICKLES)
+def test_pickles(tmp_path: Path, what: str) -> None:
+    content, says = PICKLES[what]
+    (tmp_path / "a").write_bytes(content)
+    refused("prepare", tmp_path / "a", "--format", "srgnn", "--out", tmp_path / "out", says=says)
+
+
+@pytest.mark.parametrize("sessions", [300, 5000, 70_000])
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickles_of_many_sessions_are_still_read(sessions: int, protocol: int) -> None:
+    """Their indices grow with the number of sessions."""
+    content = ([[number, 70_000 + number, 1 << 40] for number in range(sessions)], list(range(sessions)))
+    data = pickle.dumps(content, protocol)
+    check_instructions(data)
+    assert load_plain(data) == content
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("change", [{"items": 20_000_000}, {"d": 10_000_000}, {"items": 30, "d": 2**40}])
+def test_a_config_that_asks_for_a_huge_model(trained: Path, tmp_path: Path, change: dict[str, int]) -> None:
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, **change}))
+    update_checksums(run)
+    refused("recommend", run, "i1", says=str(run))
+
+
+@pytest.mark.process
+def test_an_array_whose_header_announces_more_than_the_file_holds(trained: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    content = (run / "popularity.npy").read_bytes()
+    (run / "popularity.npy").write_bytes(content.replace(b"(30,), }        ", b"(30000000000,), }", 1)[: len(content)])
+    update_checksums(run)
+    refused("recommend", run, "i1", says="popularity.npy")

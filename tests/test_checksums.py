@@ -1,0 +1,113 @@
+"""checksums.json: what it lists is compared, nothing else is read, and a change that is killed leaves it usable."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from posrec.data.dataset import PreparedDataset
+from posrec.errors import InputError
+from posrec.io import FolderReader, changing, parse_array, write_checksums, write_text
+from posrec.run import FILES, load_run
+from tests.helpers import command, remove_checksums
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("a", "b", "c"):
+        write_text(tmp_path / name, name * 100)
+    write_checksums(tmp_path, ["a", "b", "missing"])
+    return tmp_path
+
+
+def test_the_file_holds_sizes_and_sha256_as_other_tools_compute_them(folder: Path) -> None:
+    files = json.loads((folder / "checksums.json").read_text())["files"]
+    assert files == {
+        name: {"size": 100, "sha256": hashlib.sha256(name.encode() * 100).hexdigest()} for name in ("a", "b")
+    }
+
+
+def test_files_are_read_as_they_were_recorded_or_not_at_all(folder: Path) -> None:
+    reader = FolderReader(folder)
+    assert reader.read("a") == b"a" * 100
+    assert (reader.has("a"), reader.has("c")) == (True, False)
+    with pytest.raises(InputError, match=r"c is not listed in checksums\.json"):
+        reader.read("c")
+    reader.check_rest()
+    write_text(folder / "b", "x" * 100)  # the same size
+    with pytest.raises(InputError, match=r"b does not match checksums\.json"):
+        FolderReader(folder).check_rest()
+    write_text(folder / "b", "b" * 99)
+    with pytest.raises(InputError, match=r"b does not match checksums\.json"):
+        FolderReader(folder).check_rest()
+    (folder / "b").unlink()
+    with pytest.raises(InputError, match=r"b is missing, and checksums\.json lists it"):
+        FolderReader(folder).check_rest()
+
+
+def test_files_that_change_are_not_listed_meanwhile(folder: Path) -> None:
+    def stop() -> None:
+        with changing(folder, "b", "c"):
+            write_text(folder / "b", "other")
+            assert FolderReader(folder).has("b") is False
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stop()
+    reader = FolderReader(folder)
+    reader.check_rest()
+    assert (reader.has("a"), reader.has("b"), reader.has("c")) == (True, False, False)
+    with changing(folder, "b", "c"):
+        pass
+    assert FolderReader(folder).read("b") == b"other"
+    assert FolderReader(folder).has("c")
+
+
+def test_a_run_lists_all_of_its_files_but_the_checkpoint(trained: Path) -> None:
+    files = json.loads((trained / "checksums.json").read_text())["files"]
+    found = {path.name for path in trained.iterdir()} - {"checksums.json", "state.safetensors"}
+    assert found == set(files) == set(FILES) - {"selection.json"}
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name != "selection.json"])
+def test_a_run_of_which_any_file_was_changed_is_refused(trained: Path, tmp_path: Path, name: str) -> None:
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    content = bytearray((run / name).read_bytes())
+    content[-2] ^= 1
+    (run / name).write_bytes(content)
+    done = command("recommend", run, "i1")
+    assert done.code == 2
+    assert f"{name} does not match checksums.json" in done.err
+
+
+def test_a_run_without_checksums_loads_with_a_note_and_evaluate_adds_them(
+    trained: Path, small: PreparedDataset, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    remove_checksums(run)
+    done = command("recommend", run, "i1")
+    assert done.code == 0
+    assert "wrote no checksums.json, so its files are not verified; posrec evaluate adds it" in done.err
+    assert load_run(run).verified is False
+    assert command("evaluate", run, small.path).code == 0
+    assert load_run(run).verified is True
+    assert command("recommend", run, "i1").err == ""
+
+
+def test_a_run_that_was_copied_without_its_checksums_is_refused(trained: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    (run / "checksums.json").unlink()
+    done = command("recommend", run, "i1")
+    assert (done.code, "is unfinished or was copied in part" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("array", [np.arange(6), np.zeros(0, np.int32), np.ones((2, 3), np.float32)], ids=range(3))
+def test_arrays_are_parsed_as_numpy_does(tmp_path: Path, array: np.ndarray) -> None:
+    np.save(tmp_path / "a.npy", array)
+    found = parse_array((tmp_path / "a.npy").read_bytes())
+    assert found.dtype == array.dtype
+    np.testing.assert_array_equal(found, array)
+    assert found.flags.writeable

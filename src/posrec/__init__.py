@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from posrec.encodings.schemes import attention_bias as attention_bias
     from posrec.encodings.schemes import make_encoding as make_encoding
     from posrec.errors import InputError as InputError
+    from posrec.evaluating import evaluate as evaluate
     from posrec.experiments.compare import compare as compare
     from posrec.experiments.tune import tune as tune
-    from posrec.fitting import evaluate as evaluate
     from posrec.fitting import fit as fit
     from posrec.fitting import fit_run as fit_run
     from posrec.models.base import CountingModel as CountingModel
@@ -69,7 +69,7 @@ _HOME = {
     "Vocabulary": "posrec.data.vocabulary",
     "collate": "posrec.data.dataset",
     "compare": "posrec.experiments.compare",
-    "evaluate": "posrec.fitting",
+    "evaluate": "posrec.evaluating",
     "fit": "posrec.fitting",
     "fit_run": "posrec.fitting",
     "load": "posrec.data.dataset",

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,41 +11,46 @@ from typing import Any, cast
 import torch
 
 from posrec.config import DEFAULT_MODEL, split_settings
+from posrec.data.attributes import chosen_columns, encode_attributes
 from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import choose_device, out_of_memory_hint
 from posrec.encodings.own import OwnEncoding
 from posrec.errors import InputError
+from posrec.evaluating import evaluate_run
 from posrec.evaluation.evaluate import Evaluation
-from posrec.evaluation.lists import list_metrics
 from posrec.io import RUN, STATE, WEIGHTS, save_tensors
 from posrec.models.base import CountingModel, Model, SessionModel
 from posrec.models.lookup import find_spec, model_name, with_own_encoding
-from posrec.models.registry import ModelSpec
+from posrec.models.registry import MODELS, ModelSpec
 from posrec.progress import Progress, default_progress
 from posrec.recommend.recommender import Recommender
-from posrec.run import POPULARITY, Run, finish_run, load_run, write_evaluation
+from posrec.run import POPULARITY, Run, finish_run, load_run, read_config
 from posrec.run_start import begin_run, is_new_run, lock_run, run_config
 from posrec.training.log import EVENTS, LOG, check_tracking
-from posrec.training.loop import evaluate_on, train
+from posrec.training.loop import train
 from posrec.training.refit import CHOSEN, SELECTION, train_refit
 from posrec.training.settings import Settings
+from posrec.warm_start import STARTED_FROM, WarmStart, check_same_model, inherited_settings, origin
 
 
 def fit(
     data: PreparedDataset,
-    model: str | ModelSpec = DEFAULT_MODEL,
+    model: str | ModelSpec | None = None,
     device: str = "auto",
     progress: Progress | None = None,
+    start_from: str | Path | Run | None = None,
     **settings: Any,
 ) -> Recommender:
     """Train a model on a prepared dataset.
 
     Args:
         data: the dataset, from `posrec.prepare` or `posrec.load`.
-        model: a name of `posrec models`, or a model of your own: `"my_model.py:MY_SPEC"` or its ModelSpec.
+        model: a name of `posrec models`, or a model of your own: `"my_model.py:MY_SPEC"` or its ModelSpec. By default
+            posrec-plus, or the model of the run `start_from`.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
         progress: where to report progress; by default an epoch a line, and a bar in a notebook.
+        start_from: a run to start from instead of random weights (docs/nightly.md): a folder, or `recommender.run`.
         **settings: settings of the model and of its training, as in `posrec train --set` (docs/training.md). `encoding`
             can also be a function, a module or a module class of your own (docs/encodings.md).
 
@@ -65,13 +70,14 @@ def fit(
     3
     """
     with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
-        run, outcome = fit_run(data, model, Path(folder) / "run", settings, device, progress=progress, resumable=False)
+        run, outcome = fit_run(data, model, Path(folder) / "run", settings, device, progress=progress, resumable=False,
+                               start_from=start_from)  # fmt: skip
     return Recommender(replace(run, metrics=outcome.as_json() if outcome.metrics else None), device)
 
 
 def fit_run(
     data: PreparedDataset,
-    model: str | ModelSpec,
+    model: str | ModelSpec | None,
     out: str | Path,
     settings: dict[str, Any] | None = None,
     device: str = "auto",
@@ -79,12 +85,14 @@ def fit_run(
     progress: Progress | None = None,
     track: bool = False,
     resumable: bool = True,
+    start_from: str | Path | Run | None = None,
 ) -> tuple[Run, Evaluation]:
     """Train a model, evaluate it on the test part if there is one, and write everything into a run folder.
 
     Args:
         data: the dataset, from `posrec.prepare` or `posrec.load`.
-        model: a name of `posrec models`, `"my_model.py:MY_SPEC"`, or a ModelSpec (docs/own_model.md).
+        model: a name of `posrec models`, `"my_model.py:MY_SPEC"`, or a ModelSpec (docs/own_model.md); None is the
+            model of the run `start_from`, or posrec-plus.
         out: the run folder to create, or to continue with `resume`.
         settings: settings of the model and of its training by name; values may be text, as in `--set key=value`.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
@@ -92,6 +100,8 @@ def fit_run(
         progress: where to report progress; by default an epoch a line, and a bar in a notebook.
         track: write the folder `tensorboard` too.
         resumable: save checkpoints.
+        start_from: a run to start from instead of random weights (docs/nightly.md): its folder, or a Run. Settings that
+            are not given are then the run's own, with a third of its epochs.
 
     Returns:
         The run, and its evaluation on the test part; without metrics if the dataset has no test part.
@@ -101,11 +111,18 @@ def fit_run(
         RunStopped: if SIGINT or SIGTERM stopped the training; a checkpoint was saved.
         RunFailed: if the loss was not a number.
     """
-    progress = progress or default_progress()
-    spec, torch_device, path = find_spec(model), choose_device(device), Path(out)
-    settings = with_own_encoding(settings or {})
-    model_config, training = split_settings(settings, spec.config(), Settings(**spec.settings))
+    progress, torch_device, path = progress or default_progress(), choose_device(device), Path(out)
+    before = open_start(start_from, model)
+    model = model or (before.config["model"] if before is not None else DEFAULT_MODEL)
+    spec = find_spec(model)
+    defaults = (spec.config(), Settings(**spec.settings))
+    start, more = None, {}
+    if before is not None:
+        check_same_model(before, model_name(model))
+        defaults, more = inherited_settings(before, spec), {STARTED_FROM: origin(before)}
+    model_config, training = split_settings(with_own_encoding(settings or {}), *defaults)
     training.check()
+    build = network_builder(spec, model_config, data)
     if spec.is_trained and training.protocol != "paper" and not len(data.validation):
         raise InputError(
             f"the validation part of {data.path} has no samples, and protocol {training.protocol} needs some; "
@@ -115,8 +132,11 @@ def fit_run(
         check_tracking()
     with out_of_memory_hint(advice(spec, model_config, training)):
         torch.manual_seed(training.seed)
-        network = spec.build(data.train_items, model_config)
-        config = run_config(model_name(model), model_config, training, data)
+        network = build()
+        if before is not None:
+            start = WarmStart(before, data.vocabulary, network.items)
+            progress.message(start.summary())
+        config = {**run_config(model_name(model), model_config, training, data, network.items), **more}
         with lock_run(path), remove_run_that_never_started(path, is_new_run(path, config, resume)):
             begin_run(path, config, data)
             if isinstance(network, CountingModel):
@@ -125,13 +145,10 @@ def fit_run(
             elif isinstance(network, SessionModel):
                 if training.protocol == "refit":
                     del network  # two models are built in its place, one after the other
-
-                    def build() -> SessionModel:
-                        return cast(SessionModel, spec.build(data.train_items, model_config))
-
-                    train_refit(build, data, training, path, torch_device, progress, resume, track, resumable)
+                    rebuild = cast(Callable[[], SessionModel], build)
+                    train_refit(rebuild, data, training, path, torch_device, progress, resume, track, resumable, start)
                 else:
-                    train(network, data, training, path, torch_device, progress, resume, track, resumable)
+                    train(network, data, training, path, torch_device, progress, resume, track, resumable, start=start)
             else:
                 raise InputError(f"{type(network).__name__} must be a subclass of SessionModel or CountingModel")
             finish_run(path)
@@ -141,6 +158,31 @@ def fit_run(
             progress.message(f"{data.path} has no test part, so the run was not evaluated")
             return run, Evaluation({}, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
         return run, evaluate_run(run, data, device, progress)
+
+
+def network_builder(spec: ModelSpec, model_config: Any, data: PreparedDataset) -> Callable[[], Model]:
+    """Builds the model for the items of a dataset; with those of the items file if it reads attributes."""
+    columns = asdict(model_config).get("attributes")
+    if not columns:
+        return lambda: spec.build(data.train_items, model_config)
+    items = data.recommendable_items
+    attributes = encode_attributes(data.vocabulary, chosen_columns(columns, data.vocabulary), items)
+
+    def build() -> Model:
+        network = spec.build(items, model_config)
+        assert isinstance(network, SessionModel)
+        network.describe(attributes)
+        return network
+
+    return build
+
+
+def open_start(start_from: str | Path | Run | None, model: str | ModelSpec | None) -> Run | None:
+    """The run to start from. The code of a model of one's own is run only if the caller has named it."""
+    if start_from is None or isinstance(start_from, Run):
+        return start_from
+    name = read_config(Path(start_from))["model"]
+    return load_run(start_from, model if name not in MODELS and model is not None else None)
 
 
 @contextmanager
@@ -164,68 +206,3 @@ def advice(spec: ModelSpec, model_config: Any, training: Settings) -> str:
     sizes = {**asdict(training), **asdict(model_config)}
     lower = [f"{name} (now {sizes[name]})" for name in ("batch_size", "max_length", "d") if name in sizes]
     return f"lower {', '.join(lower)}, or set loss=chunked (now {training.loss})"
-
-
-def evaluate(recommender: Recommender, data: PreparedDataset, progress: Progress | None = None) -> Evaluation:
-    """Evaluate a recommender on the test part of a dataset; nothing is written.
-
-    Args:
-        recommender: from `posrec.fit` or `Recommender.load`.
-        data: a dataset with the same items as the one that the recommender was trained on.
-        progress: where to report progress; by default a bar in a notebook, and nothing elsewhere.
-
-    Returns:
-        The metrics, and the rank of every test target.
-
-    Raises:
-        InputError: if the dataset has other items than the recommender, or no test part.
-
-    >>> import posrec, tempfile
-    >>> from posrec.testing import small_dataset
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     data = small_dataset(Path(folder) / "shop")
-    >>> posrec.evaluate(posrec.fit(data, model="pop"), data).to_frame().columns[:2]
-    ['recall@5', 'recall@10']
-    """
-    check_evaluable(recommender.run, data)
-    return evaluate_on(recommender.model, data, data.test, recommender.device, progress or default_progress())
-
-
-def check_evaluable(run: Run, data: PreparedDataset) -> None:
-    """Raise an InputError if the dataset has no test part or other items than the run."""
-    data.require_test_part()
-    if run.config.get("dataset") != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
-        raise InputError(f"{run.path} was trained on other items than {data.path} has; evaluate it on its own dataset")
-
-
-def evaluate_run(run: Run, data: PreparedDataset, device: str = "auto", progress: Progress | None = None) -> Evaluation:
-    """Evaluate a run on the test part of a dataset, and write metrics.json and ranks.npy into its folder.
-
-    Args:
-        run: the run, from `load_run`.
-        data: a dataset with the same items as the one that the run was trained on.
-        device: "cpu", "cuda", or "auto": a GPU if there is one.
-        progress: where to report progress; by default a bar in a notebook, and nothing elsewhere.
-
-    Returns:
-        The metrics, and the rank of every test target.
-
-    Raises:
-        InputError: if the dataset has other items than the run, or no test part.
-    """
-    check_evaluable(run, data)
-    outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress or default_progress())
-    outcome = with_list_metrics(outcome, run.model, data)
-    write_evaluation(run, outcome.as_json(), outcome.ranks, data)
-    return outcome
-
-
-@torch.inference_mode()
-def with_list_metrics(outcome: Evaluation, model: Model, data: PreparedDataset) -> Evaluation:
-    """The same evaluation with metrics of the lists beyond accuracy."""
-    assert outcome.top is not None
-    _, places = data.test.locate(torch.arange(len(data.test)))
-    clicks = torch.bincount(data.train.items.long(), minlength=data.train_items + 1)
-    vectors = model.similarity_vectors().cpu() if isinstance(model, SessionModel) else None
-    targets, columns = data.test.items[places].long(), data.vocabulary.columns
-    return replace(outcome, of_lists=list_metrics(outcome.top, targets, clicks, vectors, columns))

@@ -99,16 +99,16 @@ def write_evaluation(run: Run, metrics: dict[str, Any], ranks: Tensor, data: Pre
     adds_popularity = run.popularity is None and run.config.get("dataset") == data.fingerprint
     with changing(run.path, METRICS, RANKS, *([POPULARITY] if adds_popularity else [])):
         if adds_popularity:
-            write_popularity(run.path, data)
+            write_popularity(run.path, data, run.model.items)
         write_json(run.path / METRICS, metrics)
         replace_array(run.path / RANKS, ranks.numpy())
     if not run.verified:
         finish_run(run.path)
 
 
-def write_popularity(path: Path, data: PreparedDataset) -> None:
+def write_popularity(path: Path, data: PreparedDataset, items: int) -> None:
     """Write the number of training clicks of each item."""
-    clicks = np.bincount(data.train.items.numpy(), minlength=data.train_items + 1)[1 : data.train_items + 1]
+    clicks = np.bincount(data.train.items.numpy(), minlength=items + 1)[1 : items + 1]
     replace_array(path / POPULARITY, clicks.astype(np.int64))
 
 

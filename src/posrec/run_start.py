@@ -37,12 +37,12 @@ def lock_run(path: Path) -> Iterator[None]:
             path.rmdir()
 
 
-def run_config(name: str, model_config: Any, settings: Any, data: PreparedDataset) -> dict[str, Any]:
+def run_config(name: str, model_config: Any, settings: Any, data: PreparedDataset, items: int) -> dict[str, Any]:
     """The content of config.json."""
     return {
         "schema": SCHEMA,
         "model": name,
-        "items": data.train_items,
+        "items": items,
         **asdict(model_config),
         "training": asdict(settings),
         "dataset": data.fingerprint,
@@ -85,7 +85,7 @@ def begin_run(path: Path, config: dict[str, Any], data: PreparedDataset) -> None
     if not (path / VOCABULARY_FILE).exists():
         write_text(path / VOCABULARY_FILE, data.vocabulary.to_json())
     if not (path / POPULARITY).exists():
-        write_popularity(path, data)
+        write_popularity(path, data, config["items"])
 
 
 def holds_only_a_beginning(path: Path) -> bool:

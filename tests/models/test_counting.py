@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.data.prepare import prepare
 from posrec.errors import InputError
-from posrec.fitting import evaluate_run, fit_run
+from posrec.evaluating import evaluate_run
+from posrec.fitting import fit_run
 from posrec.io import WEIGHTS, load_tensors, save_tensors
 from posrec.models.registry import MODELS
 from posrec.nn import session_index

@@ -173,7 +173,7 @@ def test_a_run_that_fails_before_its_first_checkpoint_removes_its_folder(
         (tmp_path / "before" / name).unlink()
     for error in (RunFailed("at once"), KeyboardInterrupt()):
 
-        def fail(*_: object, error: BaseException = error) -> None:
+        def fail(*_: object, error: BaseException = error, **options: object) -> None:
             raise error
 
         monkeypatch.setattr("posrec.fitting.train", fail)

@@ -28,6 +28,12 @@ def prepare(
     items: Annotated[
         str | None, typer.Option(help="A file with a row per item: id, title, category, any other column.")
     ] = None,
+    all_items: Annotated[
+        bool,
+        typer.Option(
+            "--all-items", help="Items of --items without enough clicks can be recommended too, by attributes."
+        ),
+    ] = False,
     recipe: Annotated[
         str | None, typer.Option(help="clean (for your own log) or paper (the published preprocessing).")
     ] = None,
@@ -108,9 +114,9 @@ def prepare(
 
     with TerminalProgress() as progress:
         data = prepare(
-            source, format, out, test=test, items=items, recipe=recipe, overwrite=overwrite, progress=progress,
-            session_column=session_column or None, user_column=user_column, item_column=item_column,
-            time_column=time_column, time_unit=time_unit, time_format=time_format,
+            source, format, out, test=test, items=items, all_items=all_items, recipe=recipe, overwrite=overwrite,
+            progress=progress, session_column=session_column or None, user_column=user_column,
+            item_column=item_column, time_column=time_column, time_unit=time_unit, time_format=time_format,
             delimiter="\t" if delimiter == "\\t" else delimiter, event_column=event_column, events=events or None,
             event_weights=event_weights or None, target_events=target_events or None, bad_lines=bad_lines,
             bad_lines_limit=bad_lines_limit, gap=gap, test_days=test_days, test_share=test_share, no_test=no_test,

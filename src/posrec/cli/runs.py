@@ -24,7 +24,14 @@ def models(as_json: Json = False) -> None:
 def train(
     dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
     out: Annotated[Path, typer.Option(help="The run folder to create.")],
-    model: Annotated[str, typer.Option(help="See posrec models; or your own, as my_model.py:MY_SPEC.")] = DEFAULT_MODEL,
+    model: Annotated[
+        str | None,
+        typer.Option(help=f"See posrec models; or your own, as my_model.py:MY_SPEC. [default: {DEFAULT_MODEL}]"),
+    ] = None,
+    start_from: Annotated[
+        Path | None,
+        typer.Option("--from", help="A run to start from, in a third of its epochs; it may have other items."),
+    ] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be repeated.")] = None,
     protocol: Annotated[str | None, typer.Option(help="paper (a fixed number of epochs), early-stop or refit.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
@@ -38,6 +45,7 @@ def train(
 
     Example: posrec train shop --out runs/first
     posrec train shop --model posrec --out runs/paper --set lambda2=0.5
+    posrec train today --from runs/yesterday --out runs/today
     """
     from posrec.cli.tables import metrics_table
     from posrec.config import parse_pairs
@@ -50,9 +58,9 @@ def train(
     chosen.update({key: value for key, value in options.items() if value is not None})
     data = load(dataset)
     with TerminalProgress() as progress:
-        run, evaluation = fit_run(data, model, out, chosen, device, resume, progress, track)
+        run, evaluation = fit_run(data, model, out, chosen, device, resume, progress, track, start_from=start_from)
     if evaluation.metrics:
-        console.print(metrics_table({model: evaluation.metrics}, data.ceiling))
+        console.print(metrics_table({run.config["model"]: evaluation.metrics}, data.ceiling))
     console.print(f"The run is in [bold]{escape(str(run.path))}[/].", highlight=False, soft_wrap=True)
 
 
@@ -61,6 +69,12 @@ def evaluate(
     dataset: Annotated[Path, typer.Argument(help="The prepared dataset whose test part is ranked.")],
     model: ModelOption = None,
     encoding: EncodingOption = None,
+    match_ids: Annotated[
+        bool,
+        typer.Option(
+            "--match-ids", help="The dataset has other items: match them by id, and write nothing to the run."
+        ),
+    ] = False,
     device: Device = "auto",
     threads: Threads = None,
     as_json: Json = False,
@@ -71,14 +85,14 @@ def evaluate(
     """
     from posrec.cli.tables import metrics_table
     from posrec.data.dataset import load
-    from posrec.fitting import evaluate_run
+    from posrec.evaluating import evaluate_run
     from posrec.progress import TerminalProgress
     from posrec.run import load_run
 
     opened, data = load_run(run, model, encoding), load(dataset)
     with TerminalProgress() as progress:
-        evaluation = evaluate_run(opened, data, device, progress)
+        evaluation = evaluate_run(opened, data, device, progress, match_ids)
     show(evaluation.as_json(), metrics_table({opened.config["model"]: evaluation.metrics}, data.ceiling), as_json)
-    if not as_json:
+    if evaluation.of_lists and not as_json:
         beyond = ", ".join(f"{name} {value:.4g}" for name, value in evaluation.of_lists.items())
         console.print(f"Of the lists: {beyond}.", highlight=False)

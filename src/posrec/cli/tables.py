@@ -74,8 +74,11 @@ def stats_table(figures: dict[str, Any]) -> Table:
         samples, of = figures[f"{part}_samples"], figures[f"{part}_sessions"]
         table.add_row(f"{part} samples", f"{samples:,}", f"in {plural(of, 'session')}")
     table.add_row("validation", f"{figures['validation_sessions']:,}", "the latest training sessions")
-    unseen = figures["items"] - figures["train_items"]
-    table.add_row("items", f"{figures['items']:,}", f"{unseen:,} of them in the test part alone" if unseen else "")
+    recommendable = figures.get("recommendable_items", figures["train_items"])
+    others = {"in the items file alone": recommendable - figures["train_items"],
+              "in the test part alone": figures["items"] - recommendable}  # fmt: skip
+    note = ", ".join(f"{count:,} of them {where}" for where, count in others.items() if count)
+    table.add_row("items", f"{figures['items']:,}", note)
     note = f"clicks a sample with its target; {figures['average_session_length']:.2f} a session"
     table.add_row("average length", f"{figures['average_length']:.2f}", note)
     spread = ", ".join(f"{share} % up to {length}" for share, length in figures["length_percentiles"].items())

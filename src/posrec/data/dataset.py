@@ -18,13 +18,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from posrec.data.arrays import ARRAYS, OPTIONAL_ARRAYS, optional_arrays, read_array
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.io import (
     DATASET,
     FolderReader,
-    parse_array,
     read_json,
     require_folder,
     whole_folder,
@@ -39,19 +39,6 @@ from posrec.wording import plural
 SCHEMA = 1
 VALIDATION_SHARE = 0.1
 MANIFEST, CEILING = DATASET, "ceiling.json"
-ARRAYS = {  # file -> type; the order is the fingerprint's
-    "train_items": np.int32,
-    "train_offsets": np.int64,
-    "train_times": np.int64,
-    "test_items": np.int32,
-    "test_offsets": np.int64,
-    "test_times": np.int64,
-}
-OPTIONAL_ARRAYS = {  # file -> type; each is written only if the options of `posrec prepare` ask for it
-    "train_weights": np.float32,
-    "train_targets": np.int64,
-    "test_targets": np.int64,
-}
 
 
 @dataclass(frozen=True, repr=False)
@@ -198,8 +185,14 @@ class PreparedDataset:
 
     @property
     def train_items(self) -> int:
-        """Items 1..train_items occur in training; those above occur only in the test part."""
+        """Items 1..train_items occur in training; those above occur only in the test part or in the items file."""
         return int(self.manifest["counts"]["train_items"])
+
+    @property
+    def recommendable_items(self) -> int:
+        """Items 1..recommendable_items can be recommended by their attributes: the items of training and, with
+        `posrec prepare --all-items`, those of the items file."""
+        return int(self.manifest["counts"].get("recommendable_items", self.train_items))
 
     @property
     def fingerprint(self) -> str:
@@ -255,25 +248,6 @@ def fits_together(sessions: SessionDataset) -> bool:
     )
 
 
-def optional_arrays(folder: Path) -> list[str]:
-    """The names of the optional arrays that a prepared dataset has."""
-    return [name for name in OPTIONAL_ARRAYS if (folder / f"{name}.npy").exists()]
-
-
-def read_array(reader: FolderReader, name: str) -> npt.NDArray[Any]:
-    """An array of ARRAYS, copied into memory: a mapped file changes with the file, or ends the process with SIGBUS."""
-    path = reader.folder / f"{name}.npy"
-    content = reader.read(path.name)
-    try:
-        array = parse_array(content)
-    except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
-        raise InputError(f"{path} can't be read ({error}); the folder is damaged, prepare it again") from None
-    expected = np.dtype({**ARRAYS, **OPTIONAL_ARRAYS}[name])
-    if array.dtype != expected or array.ndim != 1:
-        raise InputError(f"{path} holds {array.dtype}, not {expected}; prepare the dataset again")
-    return array
-
-
 def fingerprint(folder: Path, validation_start: int) -> str:
     """A hash of the content: sessions, their times, where validation starts, the vocabulary with its columns, and
     weights and targets if there are any."""
@@ -294,6 +268,7 @@ def save_dataset(
     vocabulary: Vocabulary,
     manifest: Mapping[str, Any],
     overwrite: bool = False,
+    recommendable_items: int | None = None,
 ) -> None:
     """Write a prepared dataset, whole or not at all: `arrays` are those of ARRAYS and any of OPTIONAL_ARRAYS, and
     `manifest` says where the dataset is from; the validation part, the counts and the fingerprint are added to it.
@@ -312,6 +287,8 @@ def save_dataset(
         "items": len(vocabulary),
         "train_items": int(arrays["train_items"].max()),
     }
+    if recommendable_items is not None:
+        counts["recommendable_items"] = recommendable_items
     with whole_folder(folder, overwrite) as unfinished:
         for name, array in arrays.items():
             write_array(unfinished / f"{name}.npy", array.astype({**ARRAYS, **OPTIONAL_ARRAYS}[name], copy=False))

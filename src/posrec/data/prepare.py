@@ -36,6 +36,7 @@ def prepare(
     *,
     test: Any = None,
     items: str | Path | None = None,
+    all_items: bool = False,
     recipe: str | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -49,6 +50,8 @@ def prepare(
         out: The folder to create; it must be given.
         test: The test part of an existing split, which is kept as it is.
         items: A file with a row per item, whose columns the vocabulary carries along.
+        all_items: Whether items of that file without enough clicks are part of the vocabulary too, so that a model can
+            recommend them by their attributes (docs/nightly.md).
         recipe: "clean" or "paper"; by default the format's own.
         overwrite: Whether to replace a prepared dataset at `out`.
         progress: Receives messages and progress; by default messages are printed to standard error.
@@ -71,6 +74,8 @@ def prepare(
     """
     if out is None:
         raise TypeError("prepare() needs out, the folder to create")
+    if all_items and items is None:
+        raise InputError("--all-items needs --items, the file that lists all items")
     folder, progress = Path(out), progress or Progress()
     given_options, recipe_options = split_options(options)
     refuse_existing(folder, overwrite)
@@ -107,7 +112,7 @@ def prepare(
         },
         "steps": step_log.as_json(),
     }
-    write_dataset(folder, train, test_part, about_items, manifest, overwrite)
+    write_dataset(folder, train, test_part, about_items, manifest, overwrite, all_items)
     bad_lines_file = folder.with_name(f"{folder.name}.bad-lines.jsonl")
     if write_bad_lines(bad_lines_file, [one.bad_lines for one in parsed]):
         progress.message(f"the lines that were left out are in {bad_lines_file}")
@@ -167,13 +172,26 @@ def write_dataset(
     about_items: ItemColumns | None,
     manifest: dict[str, Any],
     overwrite: bool,
+    all_items: bool = False,
 ) -> None:
-    """Number the items in order of appearance, those of training first, and write the folder."""
+    """Number the items in order of appearance, those of training first, and write the folder.
+
+    With `all_items` the other items of the items file come next, and those of the test part alone come last.
+    """
     test = train.clear() if test is None else test
     ids = pl.concat([train["item"], test["item"]])
     numbers, first = steps.number_by_appearance(steps.category_codes(ids))
     numbers += 1
     names = ids[first].cast(pl.String).to_list()
+    recommendable = None
+    if all_items and about_items is not None:
+        in_training = int(numbers[: len(train)].max())
+        clicked, others = set(names[:in_training]), about_items.rows["id"].to_list()
+        listed = dict.fromkeys([*names[:in_training], *(item for item in others if item not in clicked)])
+        recommendable = len(listed)
+        places = {item: place for place, item in enumerate(dict.fromkeys([*listed, *names]), start=1)}
+        numbers = np.array([0, *(places[item] for item in names)], dtype=numbers.dtype)[numbers]
+        names = list(places)
     vocabulary = Vocabulary(names, about_items.of(names) if about_items else None)
     arrays: dict[str, npt.NDArray[Any]] = {}
     for part, clicks, items in (("train", train, numbers[: len(train)]), ("test", test, numbers[len(train) :])):
@@ -185,7 +203,7 @@ def write_dataset(
             arrays[f"{part}_targets"] = target_clicks(part, clicks, manifest["log"]["target_events"])
     if "weight" in train.columns:
         arrays["train_weights"] = train["weight"].to_numpy()
-    save_dataset(folder, arrays, vocabulary, manifest, overwrite)
+    save_dataset(folder, arrays, vocabulary, manifest, overwrite, recommendable)
 
 
 def target_clicks(part: str, clicks: pl.DataFrame, kinds: list[str]) -> npt.NDArray[np.int64]:

@@ -34,6 +34,7 @@ def stats(data: PreparedDataset) -> dict[str, Any]:
         "validation_sessions": data.validation.sessions,
         "items": len(data.vocabulary),
         "train_items": data.train_items,
+        **({"recommendable_items": found} if (found := data.recommendable_items) > data.train_items else {}),
         # As the field counts it: the mean over samples, where a prefix of n clicks and its target have length n + 1.
         "average_length": round(clicks_of_samples / samples, 4) if samples else 0.0,
         "average_session_length": round(float(lengths.double().mean()), 4),

@@ -19,6 +19,7 @@ from posrec.config import DEFAULT_MODEL, split_settings
 from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
 from posrec.errors import InputError, RunFailed, not_installed
+from posrec.fitting import network_builder
 from posrec.io import write_json
 from posrec.models.base import CountingModel, SessionModel
 from posrec.models.lookup import find_spec, model_name, short_name, with_own_encoding
@@ -182,7 +183,7 @@ def validation_value(
     model_config, training = split_settings(wanted, spec.config(), Settings(**spec.settings))
     training.check()
     torch.manual_seed(training.seed)
-    network = spec.build(data.train_items, model_config)
+    network = network_builder(spec, model_config, data)()
     if isinstance(network, CountingModel):
         part = data.fitting
         network.count(part.items[: part.clicks], part.offsets)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from posrec.encodings.own import OwnEncoding
+from posrec.nn.attributes import Attributes
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
 from posrec.nn.item_table import ItemTable
@@ -51,6 +52,11 @@ class Model(nn.Module):
         """The weights that a run holds: what scoring needs, and not what only training does."""
         return self.state_dict()
 
+    def load_saved_weights(self, weights: dict[str, Tensor]) -> None:
+        """Continue the training from `saved_weights`: called after `count`, so that a model that saves something else
+        than its parameters can compute them from it."""
+        self.load_state_dict(weights)
+
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
         """The terms of the session vector by name, [B, d] each, if it is a sum; `explain` splits a score by them."""
         return {}
@@ -83,6 +89,11 @@ class SessionModel(Model):
         super().__init_subclass__(**options)
         if cls.session_vectors is SessionModel.session_vectors and cls.vectors is SessionModel.vectors:
             raise TypeError(f"{cls.__name__} must define session_vectors(batch), or vectors(batch) in its place")
+
+    def describe(self, attributes: Attributes) -> None:
+        """Called before training with the attributes of the items, if the setting `attributes` of the model's config
+        names some; a config without that setting has no attributes."""
+        raise NotImplementedError
 
     def session_vectors(self, batch: SessionBatch) -> Tensor:
         """The vectors of the sessions, [B, d]."""

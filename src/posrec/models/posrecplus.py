@@ -4,22 +4,18 @@
 
 Item vectors, smoothed over the graph of co-clicked items (`nn/coclicks.py`) and scored by their cosine:
 
+    E = id vectors, plus those of the attributes if there are any      `nn/attributes.py`
     X = E + smoothing A E                                               x_t: the row of X of node t's item
     x', H = gated graph layer, dual positional encoding, Transformer    as in PosRec, Eq. (7)-(9), without anchors
     h   = x'_{l-1} + H_{l-1} + H_0                                      Eq. (10)
     z_i = scale cos(h, X_i) + trend_i                                   in place of Eq. (11); nn/trends.py
 
-Repeat and explore (`nn/own_items.py`): p_i = g_repeat r_i + g_explore e_i. For each node t, with f its position from
-the front (of its earliest click), b its position from the back (of its latest) and c the number of its clicks:
-
-    u_t = relu(W_x x_t + W_H H_t + W_h h + P_f[f] + P_b[b] + P_c[c] + bias)
-    (rho_t, delta_t) = W_u u_t + bias;    r = softmax of rho over the session's nodes
-    g   = softmax(W_2 relu(W_1 [h || v] + bias) + bias)
-    v   = clicks and nodes of the session (log(1 + .) / 3), whether the last item was clicked before, logsumexp(rho) / 5
+Repeat and explore (`nn/own_items.py`): p_i = g_repeat r_i + g_explore e_i, with g and r of `repeat_part.py`.
 
 The network is trained by -log p of the next item. Without dropout of what it reads it learns the training sessions by
 heart: `item_dropout` acts on the x_t that the graph layer reads, `repeat_dropout` on the x_t, H_t and h that the repeat
-part and the gate read.
+part and the gate read. `id_dropout` replaces the X of some items by the vectors of their attributes alone, which is all
+that an item without clicks has.
 """
 
 import math
@@ -30,22 +26,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec.encodings.schemes import attention_bias, learned_table, look_up, make_encoding
+from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.models.base import Encoded, SessionModel
+from posrec.models.repeat_part import RepeatPart, owner, positions
+from posrec.nn.attributes import Attributes, AttributeVectors
 from posrec.nn.batch import SessionBatch
 from posrec.nn.coclicks import CoClickGraph
 from posrec.nn.gated_graph import GatedGraph, message_graph
 from posrec.nn.graph import SessionGraph
 from posrec.nn.item_table import ItemTable, look_up_and_table
-from posrec.nn.matmul import linear
-from posrec.nn.own_items import NONE, REPEAT, OwnItems
+from posrec.nn.own_items import REPEAT, OwnItems
 from posrec.nn.packing import Packing
 from posrec.nn.transformer import TransformerLayer
 from posrec.nn.trends import Trends
 
 PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
-MOST_CLICKS = 5  # on one item of a session; more count as so many
-MOST_RAISED = 10.0  # the largest |delta|
 
 
 @dataclass(frozen=True)
@@ -63,6 +58,8 @@ class PosRecPlusConfig:
     repeat_dropout: float = 0.5
     cosine: bool = True  # score by the cosine; else by the plain product, without a scale
     scale: float = 13.0
+    attributes: str = ""  # columns of the items file that are part of an item's vector: category,price or auto
+    id_dropout: float = 0.1  # the share of items that are known by their attributes alone in a training step
     smoothing: float = 0.5  # weight of the co-clicked items in an item's vector
     neighbours: int = 12  # co-clicked items of an item ...
     window: int = 2  # ... clicked at most so far apart
@@ -79,6 +76,7 @@ class PosRecPlus(SessionModel):
         super().__init__(items, config)
         d = config.d
         self.embedding = ItemTable(items, d)
+        self.attributes = AttributeVectors(len(self.embedding.weight), d) if config.attributes else None
         self.co_clicks = CoClickGraph(config.smoothing, config.neighbours, config.window)
         self.trends = Trends(len(self.embedding.weight)) if config.trend else None
         self.graph = GatedGraph(d) if config.graph else None
@@ -97,21 +95,48 @@ class PosRecPlus(SessionModel):
         if self.trends is not None:
             nn.init.zeros_(self.trends.weights)
 
+    def describe(self, attributes: Attributes) -> None:
+        assert self.attributes is not None
+        self.attributes.describe(attributes)
+
     def count(self, items: Tensor, offsets: Tensor) -> None:
+        if self.attributes is not None and self.attributes.is_described:
+            clicked = torch.zeros(len(self.embedding.weight), dtype=torch.bool)
+            clicked[items[offsets[0] : offsets[-1]].long() - 1] = True
+            with torch.no_grad():
+                self.embedding.weight[~clicked] = 0  # an item without clicks is what its attributes say
         self.co_clicks.count(items, offsets, self.items, len(self.embedding.weight))
         if self.trends is not None:
             self.trends.count(items, offsets)
 
     def saved_weights(self) -> dict[str, Tensor]:
         """The weights with X in place of E and the trend after the whole log: recommending needs no counts."""
-        weights = {**self.state_dict(), "embedding.weight": self.smoothed().detach()}
+        weights = {name: value for name, value in self.state_dict().items() if not name.startswith("attributes.")}
+        weights["embedding.weight"] = self.smoothed().detach()
         if self.trends is not None:
             weights["trends.now"] = self.trends.latest().detach()
         return weights
 
-    def smoothed(self) -> Tensor:
+    def load_saved_weights(self, weights: dict[str, Tensor]) -> None:
+        """Find E from X; the trend after the log is not needed, since it has been counted."""
+        self.load_state_dict({**self.state_dict(), **weights})
+        with torch.no_grad():
+            self.embedding.weight.copy_(self.co_clicks.unsmoothed(self.embedding.weight))
+            if self.attributes is not None and self.attributes.is_described:
+                self.attributes.fit(self.embedding.weight)
+                self.embedding.weight.sub_(self.attributes())
+
+    def smoothed(self, dropout: bool = False) -> Tensor:
         """X, and after it the rows that fill the table up."""
-        return self.co_clicks.smoothed(self.embedding.weight)
+        table = self.embedding.weight
+        if self.attributes is None or not self.attributes.is_described:
+            return self.co_clicks.smoothed(table)
+        of_attributes = self.attributes()
+        smoothed = self.co_clicks.smoothed(table + of_attributes)
+        if not dropout or self.config.id_dropout == 0:
+            return smoothed
+        dropped = (torch.rand(len(table), device=table.device) < self.config.id_dropout) & self.attributes.described
+        return torch.where(dropped[:, None], of_attributes, smoothed)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
         return message_graph(batch, anchors=False, normalize=True)
@@ -145,7 +170,7 @@ class PosRecPlus(SessionModel):
         """As `encode`, with the table X as it is: scaling every row takes longer than reading a few sessions."""
         graph, packing = self.graph_and_packing(batch)
         numbers = packing.to_rows(batch.items)
-        x, smoothed = look_up_and_table(self.smoothed(), numbers, self.items)
+        x, smoothed = look_up_and_table(self.smoothed(self.training), numbers, self.items)
         updated, hidden = self.read(batch, graph, packing, x)
         h = sum_of_parts(batch, graph, packing, updated, hidden)
         sessions = self.scored(h) * (self.config.scale if self.config.cosine else 1)
@@ -227,57 +252,6 @@ class PosRecPlus(SessionModel):
         return look_up_and_table(self.smoothed(), packing.to_rows(batch.items), self.items)[0]
 
 
-class RepeatPart(nn.Module):
-    """rho, delta and the gate; see the top of the file."""
-
-    def __init__(self, d: int, width: int, max_length: int) -> None:
-        super().__init__()
-        self.of_item, self.of_state, self.of_session = (
-            nn.Linear(d, width, bias) for bias in (True, False, False)
-        )  # fmt: skip
-        self.forward_position, self.backward_position, self.clicks = (
-            learned_table(rows, width) for rows in (max_length, max_length, MOST_CLICKS + 1)
-        )
-        self.out = nn.Linear(width, 2)
-        self.gate = nn.Sequential(nn.Linear(d + 4, width), nn.ReLU(), nn.Linear(width, 2))
-
-    def forward(
-        self, batch: SessionBatch, graph: SessionGraph, packing: Packing, numbers: Tensor, products: Tensor,
-        x: Tensor, hidden: Tensor, h: Tensor,
-    ) -> OwnItems:  # fmt: skip
-        """numbers [T] of the nodes' items (0: unknown), their products z [T], x and H [T, d], h [B, d]."""
-        mask = batch.mask
-        clicks = torch.zeros_like(graph.alias).scatter_add(1, graph.alias, mask.long())  # [B, L] on a slot's node
-        forward, backward = positions(batch, graph)
-        u = (
-            linear(self.of_item, x) + linear(self.of_state, hidden) + linear(self.of_session, h)[owner(packing)]
-            + look_up(self.forward_position, packing.to_rows(forward))
-            + look_up(self.backward_position, packing.to_rows(backward))
-            + look_up(self.clicks, packing.to_rows(clicks))
-        )  # fmt: skip
-        rho, delta, z = packing.to_slots(torch.cat([linear(self.out, u.relu()), products[:, None]], 1)).unbind(
-            2
-        )  # [B, L]
-        items = torch.where(graph.nodes, packing.to_slots(numbers), 0)
-        rho = torch.where(items > 0, rho, NONE)
-        again = clicks.gather(1, graph.last(batch.lengths)[:, None]) > 1  # [B, 1]
-        counts = torch.stack([batch.lengths, graph.nodes.sum(1)], 1).to(h.dtype).log1p() / 3
-        strength = rho.logsumexp(1, keepdim=True)
-        features = torch.cat([counts, again.to(h.dtype), strength.clamp(min=-20) / 5], 1)
-        logits = self.gate(torch.cat([h, features], 1))  # [B, 2]
-        nothing = torch.where((items > 0).any(1), 0.0, NONE)  # no item to repeat
-        g = torch.stack([logits[:, 0] + nothing, logits[:, 1]], 1).log_softmax(1)
-        repeat = g[:, :1] + rho - strength
-        delta = delta.clamp(-MOST_RAISED, MOST_RAISED)
-        return OwnItems(items, z, delta, repeat, g[:, 1])
-
-
-def positions(batch: SessionBatch, graph: SessionGraph) -> tuple[Tensor, Tensor]:
-    """Of each node, [B, L]: its earliest click counted from the front, its latest counted from the back."""
-    slot = torch.arange(batch.items.shape[1], device=batch.items.device).expand_as(batch.items)
-    return slot, batch.lengths[:, None] - 1 - graph.latest
-
-
 def parts_of(
     batch: SessionBatch, graph: SessionGraph, packing: Packing, updated: Tensor, hidden: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -290,8 +264,3 @@ def sum_of_parts(batch: SessionBatch, graph: SessionGraph, packing: Packing, upd
     """h [B, d], Eq. (10)."""
     last, latest, initial = parts_of(batch, graph, packing, updated, hidden)
     return last + latest + initial
-
-
-def owner(packing: Packing) -> Tensor:
-    """[T] the session of each row."""
-    return packing.slot_of_row // packing.longest

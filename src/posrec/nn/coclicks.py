@@ -1,5 +1,6 @@
 """Items clicked near each other in the training sessions: their counts, and item vectors smoothed over them."""
 
+import math
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from posrec.nn.session_index import nearest
 
 if torch.cuda.is_available():
     from posrec.kernels.smoothing import smooth as fused_smooth
+
+UNSMOOTHED_TO = 1e-6  # the relative error of `unsmoothed`
 
 
 def co_clicks(
@@ -111,6 +114,20 @@ class CoClickGraph(nn.Module):
         backward = (self.transposed_offsets, self.transposed_columns, self.transposed_values)
         smoothed: Tensor = Smoothing.apply(table, self.weight, *forward, *backward)  # type: ignore[no-untyped-call]
         return smoothed
+
+    def unsmoothed(self, smoothed: Tensor) -> Tensor:
+        """The E whose `smoothed` is X, by iterating E = X - w A E; each round divides the error by w or more.
+
+        From a weight of 1 on that need not converge. Then E = X / (1 + w), which is exact where an item and its
+        neighbours have the same vector.
+        """
+        if not len(self.values):
+            return smoothed
+        table = smoothed / (1 + self.weight)
+        if abs(self.weight) < 1:
+            for _ in range(math.ceil(math.log(UNSMOOTHED_TO) / math.log(abs(self.weight)))):
+                table = table + smoothed - self.smoothed(table)
+        return table
 
 
 def lists(row: Tensor, column: Tensor, value: Tensor, rows: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from posrec.data.dataset import PreparedDataset
-from posrec.fitting import evaluate_run, fit_run
+from posrec.evaluating import evaluate_run
+from posrec.fitting import fit_run
 from posrec.io import WEIGHTS, load_tensors
 from posrec.models.base import Model, SessionModel
 from posrec.models.registry import ModelSpec

@@ -26,6 +26,8 @@ from posrec.training.settings import Settings
 CHECKPOINT_SECONDS = 600
 READ_SECONDS = 0.5  # how often losses are copied from a GPU, which makes the CPU wait for it
 
+Start = Callable[[SessionModel, SessionDataset], None]  # sets the weights that training starts from
+
 
 @dataclass
 class TrainingState:
@@ -77,15 +79,18 @@ def train(
     track: bool = False,
     resumable: bool = True,
     stop_after: int | None = None,
+    start: Start | None = None,
 ) -> TrainingState:
     """Train `model` in place, on `device`, and write `model.safetensors` and a log into the folder `run`.
 
     With `stop_after`, training ends after so many epochs, and the learning rate is the same as if it went on. With
     `resumable=False` no checkpoints are saved. Each is three times as large as the weights, and useless if the run's
-    folder is deleted after training.
+    folder is deleted after training. `start` sets the initial weights, after the model has counted.
     """
     samples = data.train if settings.protocol == "paper" else data.fitting
     model.count(samples.items, samples.offsets)
+    if start is not None:
+        start(model, samples)
     weights = sample_weights(samples, settings.recency, data.target_weights)
     samples = samples.to(device)
     model.to(device).train()
@@ -198,10 +203,10 @@ def keep_if_best(
 def evaluate_on(
     model: Model, data: PreparedDataset, samples: SessionDataset, device: torch.device, progress: Progress
 ) -> Evaluation:
-    """Rank all of `data`'s training items for each of `samples`."""
+    """Rank all items of the model for each of `samples`, a part of `data`."""
     was_training = model.training
     model.to(device).eval()
-    clicks = torch.bincount(data.train.items.long(), minlength=data.train_items + 1)
-    outcome = evaluate(model, samples.to(device), data.train_items, model.config.max_length, clicks, progress)
+    clicks = torch.bincount(data.train.items.long(), minlength=model.items + 1)
+    outcome = evaluate(model, samples.to(device), model.items, model.config.max_length, clicks, progress)
     model.train(was_training)
     return outcome

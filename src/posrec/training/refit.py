@@ -16,7 +16,7 @@ from posrec.io import read_json, write_json, write_text
 from posrec.models.base import SessionModel
 from posrec.progress import Progress
 from posrec.training.log import LOG
-from posrec.training.loop import TrainingState, train
+from posrec.training.loop import Start, TrainingState, train
 from posrec.training.settings import Settings
 from posrec.wording import plural
 
@@ -34,16 +34,17 @@ def train_refit(
     resume: bool = False,
     track: bool = False,
     resumable: bool = True,
+    start: Start | None = None,
 ) -> TrainingState:
     """As `loop.train`, in two parts; `build` makes a new model. With `resume` it continues in whichever part it was."""
     if not (run / CHOSEN).exists():
-        choose_epochs(build, data, settings, run, device, progress, resume, resumable)
+        choose_epochs(build, data, settings, run, device, progress, resume, resumable, start)
     shutil.rmtree(run / SELECTION, ignore_errors=True)
     epochs = int(read_json(run / CHOSEN)["epochs"])
     progress.message(f"training on all sessions for {plural(epochs, 'epoch')}")
     torch.manual_seed(settings.seed)
     whole = replace(settings, protocol="paper")
-    return train(build(), data, whole, run, device, progress, resume, track, resumable, stop_after=epochs)
+    return train(build(), data, whole, run, device, progress, resume, track, resumable, epochs, start)
 
 
 def choose_epochs(
@@ -55,13 +56,14 @@ def choose_epochs(
     progress: Progress,
     resume: bool,
     resumable: bool,
+    start: Start | None,
 ) -> None:
     """Train under early stopping and write the best epoch to `selection.json`; its log is kept in that of the run."""
     folder = run / SELECTION
     folder.mkdir(exist_ok=True)
     torch.manual_seed(settings.seed)
     stopped_early = replace(settings, protocol="early-stop")
-    state = train(build(), data, stopped_early, folder, device, progress, resume, resumable=resumable)
+    state = train(build(), data, stopped_early, folder, device, progress, resume, resumable=resumable, start=start)
     lines = (folder / LOG).read_text(encoding="utf-8").splitlines()
     write_text(run / LOG, "".join(f'{{"part": "{SELECTION}", {line[1:]}\n' for line in lines))
     write_json(run / CHOSEN, {"epochs": state.best_epoch, settings.choose_by: state.best})

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Train on the newest log every night, and serve the new model only if it is not worse than the running one.
+
+    python examples/nightly/nightly.py --log '/var/log/shop/clicks-*.csv.gz' --home /srv/posrec
+    posrec serve /srv/posrec/current
+
+A night has four steps, and `current` changes only after the last:
+
+1. Prepare the log. The sessions of its latest day are the test part.
+2. Train, starting from the running model (`posrec train --from`); the first night starts from random weights.
+3. Rank that day with both models; neither was trained on it.
+4. If the new model's metric is at least the running model's minus --tolerance, switch the link `current` to its run. A
+   server of `current` notices the new run within seconds and loads it beside the old one.
+
+HOME has runs/ and data/ with a folder for each night, `current`, and nights.jsonl, a line for each night. The exit code
+is 0 if the new model was promoted, 3 if it was worse, and 1 if the night failed: then the running model stays.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+import posrec
+from posrec.config import parse_pairs
+from posrec.errors import InputError
+from posrec.evaluating import evaluate_run
+
+PROMOTED, FAILED, WORSE = 0, 1, 3
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    options.home.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(options.home / ".lock", timeout=0):
+            return night(options)
+    except Timeout:
+        print(f"another night is running in {options.home}", file=sys.stderr)
+        return FAILED
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--log", required=True, help="the click log, as for posrec prepare: a file or a quoted glob")
+    parser.add_argument("--home", required=True, type=Path, help="the folder of all runs")
+    parser.add_argument("--items", help="a file with a row per item, as for posrec prepare")
+    parser.add_argument("--model", help="as for posrec train [default: the running one; the first night posrec-plus]")
+    parser.add_argument("--set", action="append", default=[], dest="pairs", help="key=value, as for posrec train")
+    parser.add_argument("--test-days", type=float, default=1.0, help="the latest days, which are compared [default: 1]")
+    parser.add_argument("--metric", default="recall@20", help="that decides [default: recall@20]")
+    parser.add_argument("--tolerance", type=float, default=0.002, help="how much lower it may be [default: 0.002]")
+    parser.add_argument("--keep", type=int, default=7, help="how many nights to keep [default: 7]")
+    parser.add_argument("--device", default="auto")
+    return parser.parse_args(arguments)
+
+
+def night(options: argparse.Namespace) -> int:
+    """One night; whatever happens in it is recorded, and never changes `current` unless all of it went well."""
+    name = time.strftime("%Y%m%dT%H%M%S")
+    while (options.home / "data" / name).exists():
+        name += "-again"
+    record: dict[str, Any] = {"night": name, "promoted": False}
+    try:
+        record |= train_and_compare(options, name)
+        if record["promoted"]:
+            switch(options.home / "current", Path("runs") / name)
+    except Exception as error:  # a night that fails in any way must leave the running model in place
+        record["failed"] = str(error) or type(error).__name__
+    with (options.home / "nights.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")
+    remove_old(options.home, options.keep)
+    if "failed" in record:
+        print(f"the night failed, and the running model stays: {record['failed']}", file=sys.stderr)
+        return FAILED
+    print(json.dumps(record))
+    return PROMOTED if record["promoted"] else WORSE
+
+
+def train_and_compare(options: argparse.Namespace, name: str) -> dict[str, Any]:
+    """The first three steps: the metric of both models, and whether the new one is good enough."""
+    current = options.home / "current"
+    running = posrec.load_run(current) if current.exists() else None
+    data = posrec.prepare(options.log, out=options.home / "data" / name, items=options.items,
+                          test_days=options.test_days)  # fmt: skip
+    model = options.model or (running.config["model"] if running is not None else None)
+    start = running if running is not None and isinstance(running.model, posrec.SessionModel) else None
+    _, outcome = posrec.fit_run(data, model, options.home / "runs" / name, parse_pairs(options.pairs), options.device,
+                                start_from=start)  # fmt: skip
+    if options.metric not in outcome.metrics:
+        raise InputError(f"--metric {options.metric} is not one of {', '.join(outcome.metrics)}")
+    compared: dict[str, Any] = {"metric": options.metric, "new": outcome.metrics[options.metric]}
+    if running is None:
+        return {**compared, "promoted": True}
+    before = evaluate_run(running, data, options.device, match_ids=True).metrics[options.metric]
+    return {**compared, "running": before, "promoted": compared["new"] >= before - options.tolerance}
+
+
+def switch(link: Path, target: Path) -> None:
+    """Point `link` to `target` in one step: a reader sees the old target or the new one."""
+    aside = link.with_name(f".{link.name}.new")
+    aside.unlink(missing_ok=True)
+    aside.symlink_to(target)
+    aside.replace(link)
+
+
+def remove_old(home: Path, keep: int) -> None:
+    """Remove all but the latest nights, and never the one that is served."""
+    served = (home / "current").resolve().name
+    nights = sorted(path.name for path in (home / "data").glob("*"))
+    for name in nights[: max(0, len(nights) - keep)]:
+        if name != served:
+            shutil.rmtree(home / "runs" / name, ignore_errors=True)
+            shutil.rmtree(home / "data" / name, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

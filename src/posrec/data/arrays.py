@@ -1,0 +1,43 @@
+"""The arrays of a prepared dataset: their names and types, and how they are read."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from posrec.errors import InputError
+from posrec.io import FolderReader, parse_array
+
+ARRAYS = {  # file -> type; the order is the fingerprint's
+    "train_items": np.int32,
+    "train_offsets": np.int64,
+    "train_times": np.int64,
+    "test_items": np.int32,
+    "test_offsets": np.int64,
+    "test_times": np.int64,
+}
+OPTIONAL_ARRAYS = {  # file -> type; each is written only if the options of `posrec prepare` ask for it
+    "train_weights": np.float32,
+    "train_targets": np.int64,
+    "test_targets": np.int64,
+}
+
+
+def optional_arrays(folder: Path) -> list[str]:
+    """The names of the optional arrays that a prepared dataset has."""
+    return [name for name in OPTIONAL_ARRAYS if (folder / f"{name}.npy").exists()]
+
+
+def read_array(reader: FolderReader, name: str) -> npt.NDArray[Any]:
+    """An array of ARRAYS, copied into memory: a mapped file changes with the file, or ends the process with SIGBUS."""
+    path = reader.folder / f"{name}.npy"
+    content = reader.read(path.name)
+    try:
+        array = parse_array(content)
+    except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
+        raise InputError(f"{path} can't be read ({error}); the folder is damaged, prepare it again") from None
+    expected = np.dtype({**ARRAYS, **OPTIONAL_ARRAYS}[name])
+    if array.dtype != expected or array.ndim != 1:
+        raise InputError(f"{path} holds {array.dtype}, not {expected}; prepare the dataset again")
+    return array

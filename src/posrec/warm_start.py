@@ -1,0 +1,154 @@
+"""Warm start: training that continues from a run on another dataset, as every night on the newest log.
+
+Items are matched by their ids. Those that the run knows keep their vectors; the run's other items are dropped. A new
+item i starts from the items that were clicked near it, and from those that share its attributes:
+
+    x_i = (sum over known j of C_ij x_j + m_i) / (sum over known j of C_ij + 1)
+
+C_ij is the number of co-clicks (`nn/coclicks.py`) and m_i the mean vector of the known items with the attributes of i
+(`nn/attributes.py`); the 1 is there only if such items exist. All weights of the network whose shape does not depend on
+the items are copied. The optimiser starts anew.
+"""
+
+import hashlib
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posrec.data.attributes import AUTO, chosen_columns, encode_attributes
+from posrec.data.dataset import SessionDataset
+from posrec.data.vocabulary import Vocabulary
+from posrec.errors import InputError
+from posrec.models.base import SessionModel
+from posrec.models.registry import ModelSpec
+from posrec.nn.attributes import mean_by_attributes
+from posrec.nn.coclicks import co_clicks
+from posrec.nn.item_table import ItemTable
+from posrec.run import Run
+from posrec.training.settings import Settings
+
+WINDOW = 2  # items clicked at most so far apart are co-clicked
+ROUNDS = 3  # an item whose neighbours are new too gets a vector from theirs in the next round
+STARTED_FROM = "started_from"  # in config.json
+SHORTER = 3  # a warm start has a third of the epochs of the run that it starts from
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """The weights of a run, as a start for a model of another dataset's items."""
+
+    run: Run
+    vocabulary: Vocabulary  # of the new dataset
+    items: int  # of them, those of the new model
+
+    def __post_init__(self) -> None:
+        if not self.known_items:
+            raise InputError(
+                f"{self.run.path} knows none of the items of the dataset, so there is nothing to start from; "
+                "check that both logs have the same item ids"
+            )
+
+    @cached_property
+    def old_rows(self) -> Tensor:
+        """[items] the row of each item in the run's tables, -1 for a new item."""
+        known = self.run.model.items
+        found = (self.run.vocabulary.find(item) for item in self.vocabulary.ids[: self.items])
+        return torch.tensor([-1 if number is None or number > known else number - 1 for number in found])
+
+    @cached_property
+    def known_items(self) -> int:
+        return int((self.old_rows >= 0).sum())
+
+    def summary(self) -> str:
+        known = self.known_items
+        return (
+            f"starting from {self.run.path}: {known:,} items are known, {self.items - known:,} are new, "
+            f"{self.run.model.items - known:,} are no longer there"
+        )
+
+    def __call__(self, model: SessionModel, samples: SessionDataset) -> None:
+        """Set the weights of `model`, which has counted `samples`."""
+        old, weights = self.run.model.state_dict(), model.saved_weights()
+        of_items = {f"{name}.weight" for name, part in model.named_modules() if isinstance(part, ItemTable)}
+        parameters = {name for name, _ in model.named_parameters()}
+        for name, new in weights.items():
+            before = old.get(name)
+            if name in of_items and before is not None and before.shape[1] == new.shape[1]:
+                weights[name] = self.moved(before.to(new), new, samples)
+            elif before is not None and before.shape == new.shape:
+                weights[name] = before.to(new)
+            elif name in parameters:
+                raise InputError(f"{self.run.path} can't be the start: {mismatch(name, before, new)}")
+        model.load_saved_weights(weights)
+
+    def moved(self, old: Tensor, new: Tensor, samples: SessionDataset) -> Tensor:
+        """The run's table of item vectors, `old`, for the items of the new model, whose own is `new`."""
+        rows = self.old_rows.to(old.device)
+        known = rows >= 0
+        table = torch.where(known[:, None], old[rows], 0)
+        if known.all():
+            return torch.cat([table, new[self.items :]])
+        item, other, count = (
+            part.to(old.device) for part in co_clicks(samples.items, samples.offsets, self.items, WINDOW)
+        )
+        row, column, count = item - 1, other - 1, count.to(old.dtype)[:, None]
+        columns = chosen_columns(AUTO, self.vocabulary)
+        attributes = encode_attributes(self.vocabulary, columns, self.items)
+        alike, has_alike = mean_by_attributes(attributes, table, known)
+        found = known
+        for _ in range(ROUNDS):
+            read = ~known[row] & found[column]
+            sums = torch.zeros_like(table).index_add_(0, row[read], count[read] * table[column[read]])
+            total = old.new_zeros(self.items, 1).index_add_(0, row[read], count[read])
+            sums, total = sums + alike * has_alike[:, None], total + has_alike[:, None]
+            found = known | (total[:, 0] > 0)
+            table = torch.where(known[:, None], table, sums / total.clamp(min=1e-9))
+        return torch.cat([torch.where(found[:, None], table, new[: self.items]), new[self.items :]])
+
+
+def mismatch(name: str, before: Tensor | None, new: Tensor) -> str:
+    """Why a weight can't be copied."""
+    if before is None:
+        return f"it has no {name}; use the run's own settings of the model"
+    shapes = " and ".join(" x ".join(map(str, tensor.shape)) for tensor in (new, before))
+    return f"{name} would have the shapes {shapes}; use the run's own settings of the model (d, max_length, ...)"
+
+
+def inherited_settings(run: Run, spec: ModelSpec) -> tuple[Any, Settings]:
+    """The model's settings and those of its training, unless others are given: the run's own, but for a warm start.
+
+    That is a third of its epochs, on all sessions, with a learning rate that falls along a cosine. A run that was
+    itself a warm start is repeated as it is.
+    """
+    config = spec.config(
+        **{field.name: run.config[field.name] for field in fields(spec.config) if field.name in run.config}
+    )
+    known = {field.name for field in fields(Settings)}
+    usual = Settings(**{name: value for name, value in run.config["training"].items() if name in known})
+    if STARTED_FROM in run.config:
+        return config, usual
+    shorter = {"protocol": "paper", "epochs": max(1, usual.epochs // SHORTER), "schedule": "cosine", "warmup": 0.0}
+    return config, Settings(**{**vars(usual), **shorter})
+
+
+def origin(run: Run) -> dict[str, str]:
+    """What config.json says about the run that training started from."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(run.model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.cpu().contiguous().numpy().data)
+    return {"run": str(run.path.resolve()), "dataset": str(run.config["dataset"]), "weights": digest.hexdigest()}
+
+
+def check_same_model(run: Run, name: str) -> None:
+    """Refuse a run of another model, and one that has nothing to start from."""
+    if run.config["model"] != name:
+        raise InputError(
+            f"{run.path} holds {run.config['model']}, not {name}; start from a run of the same model, or leave "
+            "--model out"
+        )
+    if not isinstance(run.model, SessionModel):
+        raise InputError(f"{name} counts its sessions anew and has no weights to start from; leave --from out")

@@ -1,0 +1,118 @@
+"""examples/nightly: nights in a row on a growing log, with a server that loads each promoted model."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from posrec.demo.shop import open_shop, write_log
+from tests.helpers import ROOT
+from tests.server.server_process import serving, until
+
+QUICK = ["--keep", "3", "--set", "d=16", "--set", "epochs=1", "--set", "batch_size=256", "--set", "learning_rate=0.01"]
+DAY = 86_400_000
+
+
+@pytest.fixture(scope="module")
+def nightly() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("nightly", ROOT / "examples" / "nightly" / "nightly.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The log of a month of the demo shop with few shoppers: its header and its clicks in order of time."""
+    clicks, _ = write_log(open_shop(), tmp_path_factory.mktemp("shop"), sessions=2500)
+    return clicks.read_text().splitlines(keepends=True)
+
+
+class Shop:
+    """A log that grows by days, and the nights over it."""
+
+    def __init__(self, nightly: ModuleType, lines: list[str], folder: Path) -> None:
+        self.nightly, self.lines, self.log, self.home = nightly, lines, folder / "clicks.csv", folder / "home"
+
+    def grow_to(self, day: int) -> None:
+        start = int(self.lines[1].rsplit(",", 1)[1])
+        kept = [line for line in self.lines[1:] if int(line.rsplit(",", 1)[1]) < start + day * DAY]
+        self.log.write_text(self.lines[0] + "".join(kept))
+
+    def night(self, *options: str) -> int:
+        base = ["--log", str(self.log), "--home", str(self.home), "--device", "cpu"]
+        return int(self.nightly.main([*base, *options]))
+
+    @property
+    def records(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in (self.home / "nights.jsonl").read_text().splitlines()]
+
+    @property
+    def current(self) -> str:
+        return (self.home / "current").resolve().name
+
+
+@pytest.fixture
+def shop(nightly: ModuleType, lines: list[str], tmp_path: Path) -> Shop:
+    return Shop(nightly, lines, tmp_path)
+
+
+@pytest.mark.process
+def test_nights_in_a_row_and_a_server_that_follows(shop: Shop) -> None:
+    shop.grow_to(20)
+    assert shop.night(*QUICK) == 0  # the first night has nothing to compare with
+    first = shop.current
+    item = shop.lines[1].split(",")[1]
+    with serving(shop.home / "current") as server:
+        shop.grow_to(24)
+        assert shop.night(*QUICK, "--tolerance", "0.05") == 0
+        second = shop.current
+        assert second != first
+        until(lambda: server.metric("posrec_reloads_total") == 1)
+        config = json.loads((shop.home / "current" / "config.json").read_text())
+        assert Path(config["started_from"]["run"]).name == first
+
+        shop.log.write_text("session_id,item_id,timestamp\nonly,one\n")
+        assert shop.night(*QUICK) == 1  # a log that can't be read
+        shop.grow_to(25)
+        assert shop.night(*QUICK, "--set", "learning_rate=1e30") == 1  # a loss that is not a number
+        assert shop.night(*QUICK, "--tolerance=-1") == 3  # a model that is not good enough
+        assert shop.current == second
+        assert server.recommend(item, k=3).status == 200
+        assert server.metric("posrec_reloads_total") == 1
+    assert [record["promoted"] for record in shop.records] == [True, True, False, False, False]
+    assert ["failed" in record for record in shop.records] == [False, False, True, True, False]
+    assert (shop.home / "runs" / second / "model.safetensors").exists()
+
+
+def test_only_the_latest_nights_are_kept_and_always_the_served_one(shop: Shop) -> None:
+    for name in ("1", "2", "3", "4"):
+        for kind in ("runs", "data"):
+            (shop.home / kind / name).mkdir(parents=True)
+    shop.nightly.switch(shop.home / "current", Path("runs") / "1")
+    shop.nightly.remove_old(shop.home, 2)
+    assert sorted(path.name for path in (shop.home / "runs").iterdir()) == ["1", "3", "4"]
+    shop.nightly.switch(shop.home / "current", Path("runs") / "4")
+    assert shop.current == "4"
+
+
+def test_two_nights_never_run_at_once(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    from filelock import FileLock
+
+    shop.home.mkdir()
+    with FileLock(shop.home / ".lock"):
+        assert shop.night() == 1
+    assert "another night is running" in capsys.readouterr().err
+
+
+def test_a_metric_that_does_not_exist_fails_the_night_and_the_next_one_works(shop: Shop) -> None:
+    shop.grow_to(8)
+    assert shop.night("--model", "pop", "--metric", "clicks") == 1
+    assert not (shop.home / "current").exists()
+    assert shop.night("--model", "pop") == 0
+    assert shop.night() == 0  # a model that counts is counted anew
+    assert "--metric clicks is not one of recall@5" in str(shop.records[0]["failed"])

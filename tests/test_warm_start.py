@@ -1,0 +1,196 @@
+"""Warm start: what a run gives to a model of other items, and what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import posrec
+from posrec.data.dataset import PreparedDataset, save_dataset
+from posrec.data.vocabulary import Vocabulary
+from posrec.errors import InputError
+from posrec.evaluating import evaluate_run
+from posrec.fitting import fit_run
+from posrec.models.base import SessionModel
+from posrec.models.registry import MODELS
+from posrec.progress import SilentProgress
+from posrec.run import Run, load_run
+from posrec.testing import known_settings, write_dataset
+from posrec.warm_start import WarmStart
+from tests.helpers import RecordingProgress, chain_shop, command
+
+QUICK: dict[str, Any] = {"d": 16, "hidden": 16, "epochs": 6, "batch_size": 32, "learning_rate": 0.02, "max_length": 10}
+TRAINED = [name for name, spec in MODELS.items() if spec.is_trained]
+# Item x is new and clicked between i3 and i4; y is new and clicked next to x alone; i10 to i29 have gone.
+NEW_TRAIN = [*([["i1", "i2", "i3", "x", "i4"], ["i5", "i6", "i7", "i8", "i9"], ["i0", "i1", "i2"]] * 8), ["x", "y"]]
+
+
+def fit(data: PreparedDataset, model: str | None, out: Path, **changes: Any) -> Run:
+    start = changes.pop("start_from", None)
+    settings = known_settings(MODELS[model], changes) if model in MODELS else changes
+    return fit_run(data, model, out, settings, "cpu", progress=SilentProgress(), start_from=start)[0]
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+    return write_dataset(tmp_path_factory.mktemp("newer") / "data", NEW_TRAIN, [["i1", "i2", "i3"], ["x", "i4", "z"]])
+
+
+def started(run: Run, data: PreparedDataset, model: str = "posrec-plus") -> SessionModel:
+    """A new model of the run's settings after the warm start, before any step."""
+    spec = MODELS[model]
+    torch.manual_seed(1)
+    network = spec.build(data.train_items, run.model.config)
+    assert isinstance(network, SessionModel)
+    network.count(data.train.items, data.train.offsets)
+    WarmStart(run, data.vocabulary, data.train_items)(network, data.train)
+    return network.eval()
+
+
+def vector(model: SessionModel, vocabulary: Vocabulary, item: str) -> torch.Tensor:
+    return model.similarity_vectors()[vocabulary.index(item) - 1]
+
+
+@pytest.mark.parametrize("model", ["posrec", "posrec-plus"])
+def test_known_items_keep_their_vectors_and_the_network_its_weights(
+    model: str, trained: Path, trained_plus: Path, newer: PreparedDataset
+) -> None:
+    run = load_run(trained if model == "posrec" else trained_plus)
+    network = started(run, newer, model)
+    for item in ("i0", "i5", "i9"):
+        assert torch.allclose(
+            vector(network, newer.vocabulary, item), vector(run.model, run.vocabulary, item), atol=1e-5
+        )
+    before, now = run.model.state_dict(), network.state_dict()
+    copied = [name for name in now if "embedding" not in name and "trends.now" not in name]
+    assert len(copied) > 10
+    assert all(torch.equal(before[name], now[name]) for name in copied)
+
+
+def test_a_new_item_starts_from_its_neighbours(trained: Path, newer: PreparedDataset) -> None:
+    run = load_run(trained)
+    network = started(run, newer, "posrec")
+
+    def old(item: str) -> torch.Tensor:
+        return vector(run.model, run.vocabulary, item)
+
+    # x is 8 times next to i3, 8 times next to i4 and 8 times two clicks from i2, which counts half.
+    expected = (8 * old("i3") + 8 * old("i4") + 4 * old("i2")) / 20
+    assert torch.allclose(vector(network, newer.vocabulary, "x"), expected, atol=1e-6)
+    assert torch.allclose(vector(network, newer.vocabulary, "y"), expected, atol=1e-6)  # its only neighbour is x
+
+
+def test_a_new_item_starts_from_items_with_its_attributes(
+    trained: Path, newer: PreparedDataset, tmp_path: Path
+) -> None:
+    run, ids = load_run(trained), newer.vocabulary.ids
+    kinds = {"x": "tents", "i7": "tents", "i8": "tents", "i9": "mats", "i0": "mats"}
+    arrays = {f"{part}_{name}": getattr(getattr(newer, part), name).numpy()
+              for part in ("train", "test") for name in ("items", "offsets", "times")}  # fmt: skip
+    vocabulary = Vocabulary(ids, {"category": [kinds.get(item) for item in ids]})
+    save_dataset(tmp_path / "data", arrays, vocabulary, {"schema": 1, "steps": []})
+    network = started(run, posrec.load(tmp_path / "data"), "posrec")
+
+    def old(item: str) -> torch.Tensor:
+        return vector(run.model, run.vocabulary, item)
+
+    expected = (8 * old("i3") + 8 * old("i4") + 4 * old("i2") + (old("i7") + old("i8")) / 2) / 21
+    assert torch.allclose(vector(network, vocabulary, "x"), expected, atol=1e-6)
+
+
+def test_smoothing_is_undone_whatever_its_weight(trained_plus: Path, newer: PreparedDataset, tmp_path: Path) -> None:
+    for smoothing in (0.0, 0.25, 0.9):
+        run = fit(newer, "posrec-plus", tmp_path / f"{smoothing}", **QUICK, smoothing=smoothing, protocol="paper")
+        assert torch.allclose(
+            started(run, newer).similarity_vectors(),
+            run.model.similarity_vectors(),
+            atol=1e-4,  # type: ignore[operator]
+        )
+
+
+@pytest.mark.parametrize("model", TRAINED)
+def test_every_trained_model_starts_from_a_run_and_is_evaluated(
+    model: str, small: PreparedDataset, newer: PreparedDataset, tmp_path: Path
+) -> None:
+    before = fit(small, model, tmp_path / "before", **QUICK)
+    run = fit(newer, None, tmp_path / "after", start_from=before.path)
+    assert run.config["model"] == model
+    assert (run.path / "metrics.json").exists()
+    assert run.config["started_from"]["dataset"] == small.fingerprint
+    assert {run.config["training"][name] for name in ("protocol", "schedule", "epochs")} == {"paper", "cosine", 2}
+    again = fit(newer, None, tmp_path / "again", start_from=run.path)
+    assert again.config["training"] == run.config["training"]  # the third night is as long as the second
+
+
+def test_a_warm_start_is_ahead_of_as_many_steps_from_scratch(trained_plus: Path, tmp_path: Path) -> None:
+    data = chain_shop(tmp_path, seed=5, items=32, prefix="i")  # items i30 and i31 are new
+    quick = {**QUICK, "epochs": 1, "learning_rate": 0.005}
+    warm = fit_run(data, None, tmp_path / "warm", {"epochs": 1, "learning_rate": 0.005}, "cpu",
+                   progress=SilentProgress(), start_from=trained_plus)[1]  # fmt: skip
+    settings = known_settings(MODELS["posrec-plus"], {**quick, "protocol": "paper"})
+    scratch = fit_run(data, "posrec-plus", tmp_path / "scratch", settings, "cpu", progress=SilentProgress())[1]
+    assert warm.metrics["mrr@20"] > scratch.metrics["mrr@20"] + 0.1
+
+
+def test_the_command_says_what_it_starts_from_and_settings_override(
+    trained: Path, newer: PreparedDataset, tmp_path: Path
+) -> None:
+    done = command("train", newer.path, "--from", trained, "--out", tmp_path / "run", "--epochs", 5, "--device", "cpu")
+    assert done.code == 0, done.err
+    # i0 to i9 are known; x and y are new.
+    assert f"starting from {trained}: 10 items are known, 2 are new, 20 are no longer there" in done.err.replace(
+        "\n", " "
+    )
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["training"]["epochs"], config["d"], config["model"]) == (5, 16, "posrec")
+
+
+def test_it_can_be_resumed_only_from_the_same_run(trained: Path, newer: PreparedDataset, tmp_path: Path) -> None:
+    fit(newer, None, tmp_path / "run", start_from=trained)
+    with pytest.raises(InputError, match="started_from was"):
+        fit_run(newer, "posrec", tmp_path / "run", {}, "cpu", resume=True, progress=SilentProgress())
+    fit_run(newer, None, tmp_path / "run", {}, "cpu", True, SilentProgress(), start_from=trained)
+
+
+def test_fit_starts_from_a_folder_or_a_recommender(trained: Path, newer: PreparedDataset) -> None:
+    progress = RecordingProgress()
+    first = posrec.fit(newer, device="cpu", progress=progress, start_from=trained)
+    second = posrec.fit(newer, device="cpu", progress=progress, start_from=first.run)
+    assert second.run.config["model"] == "posrec"
+    assert "12 items are known, 0 are new" in progress.messages[-1]
+
+
+def test_what_can_not_be_a_start_is_refused(
+    trained: Path, counted: Path, newer: PreparedDataset, tmp_path: Path
+) -> None:
+    other = write_dataset(tmp_path / "other", [["a", "b", "c"]] * 10, [["a", "b"]])
+    for data, model, start, settings, message in (
+        (newer, "posrec-plus", trained, {}, "holds posrec, not posrec-plus; start from a run of the same model"),
+        (newer, None, trained, {"d": 32}, "would have the shapes .*; use the run's own settings"),
+        (newer, None, trained, {"max_length": 7}, "would have the shapes 7 x 16 and 10 x 16"),
+        (newer, None, counted, {}, "pop counts its sessions anew"),
+        (other, None, trained, {}, "knows none of the items of the dataset"),
+        (newer, None, tmp_path, {}, "is not a run folder"),
+    ):
+        with pytest.raises(InputError, match=message):
+            fit(data, model, tmp_path / "run", **settings, start_from=start)
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_evaluated_on_other_items_by_their_ids(trained: Path, small: PreparedDataset, tmp_path: Path) -> None:
+    run = load_run(trained)
+    ids, sessions = run.vocabulary.ids, [small.test.session(number).tolist() for number in range(small.test.sessions)]
+    named = [[ids[number - 1] for number in session] for session in sessions]
+    same = write_dataset(tmp_path / "same", [ids[::-1]], named)  # the same sessions, other numbers
+    before = (run.path / "metrics.json").read_text()
+    with pytest.raises(InputError, match="--match-ids"):
+        evaluate_run(run, same, "cpu", SilentProgress())
+    matched = evaluate_run(run, same, "cpu", SilentProgress(), match_ids=True)
+    assert matched.metrics["recall@20"] == pytest.approx(json.loads(before)["recall@20"])
+    strange = write_dataset(tmp_path / "strange", [["new", *ids]], [["i1", "new"]])
+    assert evaluate_run(run, strange, "cpu", SilentProgress(), match_ids=True).metrics["recall@20"] == 0  # a miss
+    assert (run.path / "metrics.json").read_text() == before
+    done = command("evaluate", trained, same.path, "--match-ids", "--json", "--device", "cpu")
+    assert json.loads(done.out)["recall@20"] == pytest.approx(json.loads(before)["recall@20"])

@@ -110,10 +110,10 @@ def test_stats_of_a_folder_that_is_not_a_dataset_or_is_damaged(tmp_path: Path) -
     content[-4] ^= 1
     items.write_bytes(content)
     done = command("stats", tmp_path / "out")
-    assert (done.code, "was changed after it was prepared" in done.err) == (2, True)
+    assert (done.code, "test_items.npy does not match checksums.json" in done.err) == (2, True)
     items.unlink()
     done = command("stats", tmp_path / "out", "--json")
-    assert (done.code, "test_items.npy can't be read" in done.err) == (2, True)
+    assert (done.code, "test_items.npy is missing, and checksums.json lists it" in done.err) == (2, True)
 
 
 def test_the_message_comes_last(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_too_large_a_run_says_what_to_lower(tmp_path: Path, batch_size: int, d: 
     done = own_process("train", data.path, "--out", tmp_path / "run", *words, code=LIMITED)
     assert done.returncode == 2, done.stderr
     assert (
-        f"does not fit in memory; lower batch_size (now {batch_size}), max_length (now 20), d (now {d}), "
+        f"does not fit in memory; lower batch_size (now {batch_size}), max_length (now 50), d (now {d}), "
         "or set loss=chunked (now auto)"
     ) in done.stderr
     assert "Traceback" not in done.stderr

@@ -117,7 +117,7 @@ def test_tables_fit_into_eighty_columns(trained_plus: Path) -> None:
     found = rec.explain([ids[1], ids[2], ids[2], ids[3]], [ids[4], ids[20]])
     parts, clicks = lines(parts_table(found)), lines(clicks_table(found[0]))
     heading = " ".join(parts[:2]).split()
-    words = ["clicked", "item", "chance", "score", "last", "item", "latest", "initial", "before", "normalisation"]
+    words = ["clicked", "item", "chance", "score", "last", "item", "latest", "initial", "trend", "before", "norm."]
     assert sorted(heading) == sorted(words)
     for line, one in zip(parts[2:], found, strict=True):
         assert line.split()[1] == f"{one.item[:11]}…"

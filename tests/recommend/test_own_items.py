@@ -250,4 +250,4 @@ def test_without_the_repeat_part_scores_are_products() -> None:
 
 def rec_explains_no_probability(rec: Recommender) -> bool:
     why = rec.explain(["i1", "i2"], "i1")
-    return (why.probability, why.repeat_chance, len(why.parts)) == (None, None, 3)
+    return (why.probability, why.repeat_chance, len(why.parts)) == (None, None, 4)

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from posrec.progress import printable
-from posrec.recommend.results import ClickEffect, Explanation, Recommendation, Recommendations
+from posrec.recommend.results import NORMALISATION, ClickEffect, Explanation, Recommendation, Recommendations
 
 INTENTION = " intention"  # how the names of the parts end that read the session
 UP, DOWN, AXIS = "green", "red", "dim"
@@ -144,7 +144,8 @@ def drawn(explanations: Sequence[Explanation]) -> Iterator[RenderableType]:
 
 
 def short(part: str) -> str:
-    return part.removesuffix(INTENTION)
+    """The heading of a part's column; all parts of posrec-plus have to fit into 80 columns."""
+    return "norm." if part == NORMALISATION else part.removesuffix(INTENTION)
 
 
 def shown(words: str) -> Text:

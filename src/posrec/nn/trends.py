@@ -68,6 +68,6 @@ class Trends(nn.Module):
         """The columns of the session vectors, [B, COLUMNS]. `when` [B] is the moment of each training sample, from 0
         to 1; None to recommend."""
         if when is None:
-            return like.new_ones(len(like), COLUMNS)
+            return torch.ones_like(like[:, :1]).expand(-1, COLUMNS)
         part = (when * PARTS).floor().long().clamp(max=PARTS - 1)
         return functional.one_hot(part, COLUMNS).to(like.dtype)

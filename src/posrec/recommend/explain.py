@@ -20,10 +20,8 @@ from posrec.evaluation.metrics import ranks_of
 from posrec.models.base import Model, SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.own_items import REPEAT
-from posrec.recommend.results import ClickEffect, Explanation
+from posrec.recommend.results import NORMALISATION, ClickEffect, Explanation
 from posrec.recommend.session import EncodedSession
-
-NORMALISATION = "normalisation"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from posrec.wording import plural
 if TYPE_CHECKING:
     import polars as pl
 
+NORMALISATION = "normalisation"  # the part of a log probability that is the same for all items of a session
+
 
 # Not frozen like the others: freezing makes it four times slower to create, and the server creates 20 per request.
 @dataclass(slots=True, unsafe_hash=True)

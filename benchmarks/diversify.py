@@ -47,7 +47,8 @@ def main() -> None:
     report = {
         "command": f"python benchmarks/diversify.py RUN DATASET --sessions {arguments.sessions}",
         "dataset": arguments.data.name, "model": rec.run.config["model"], "d": rec.run.config.get("d"),
-        "epochs": rec.run.config.get("training", {}).get("epochs"), "items": rec.items, "samples": len(sessions), "diversify": rows,
+        "epochs": rec.run.config.get("training", {}).get("epochs"), "items": rec.items,
+        "samples": len(sessions), "diversify": rows,
         **conditions(),
     }  # fmt: skip
     write_json(arguments.out, report)

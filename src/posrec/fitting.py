@@ -16,8 +16,9 @@ from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import choose_device, out_of_memory_hint
 from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation
+from posrec.evaluation.lists import list_metrics
 from posrec.io import RUN, WEIGHTS, replace_array, save_tensors, write_json
-from posrec.models.base import CountingModel, SessionModel
+from posrec.models.base import CountingModel, Model, SessionModel
 from posrec.models.lookup import find_spec, model_name
 from posrec.models.registry import ModelSpec
 from posrec.progress import Progress
@@ -181,8 +182,20 @@ def evaluate_run(run: Run, data: PreparedDataset, device: str = "auto", progress
     if run.config["dataset"] != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
         raise InputError(f"{run.path} was trained on other items than {data.path} has; evaluate it on its own dataset")
     outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress or Progress())
+    outcome = with_list_metrics(outcome, run.model, data)
     if run.popularity is None and run.config["dataset"] == data.fingerprint:
         write_popularity(run.path, data)
     write_json(run.path / METRICS, outcome.as_json())
     replace_array(run.path / RANKS, outcome.ranks.numpy())
     return outcome
+
+
+@torch.inference_mode()
+def with_list_metrics(outcome: Evaluation, model: Model, data: PreparedDataset) -> Evaluation:
+    """The same evaluation with metrics of the lists beyond accuracy."""
+    assert outcome.top is not None
+    _, places = data.test.locate(torch.arange(len(data.test)))
+    clicks = torch.bincount(data.train.items.long(), minlength=data.train_items + 1)
+    vectors = model.similarity_vectors().cpu() if isinstance(model, SessionModel) else None
+    targets, columns = data.test.items[places].long(), data.vocabulary.columns
+    return replace(outcome, of_lists=list_metrics(outcome.top, targets, clicks, vectors, columns))

@@ -60,8 +60,8 @@ def test_prepare_reads_feedback(tmp_path: Path) -> None:
             files.write(f"run-{visit}", "clicked", [item], f"v{visit}")
     files.rotate()
     done = command(
-        "prepare", f"{tmp_path}/feedback/*.parquet", "--format", "parquet", "--events", "clicked", "--out", tmp_path / "shop",
-        "--no-test",
+        "prepare", f"{tmp_path}/feedback/*.parquet", "--format", "parquet", "--events", "clicked", "--no-test",
+        "--out", tmp_path / "shop",
     )  # fmt: skip
     assert done.code == 0, done.err
     counted = json.loads(command("stats", tmp_path / "shop", "--json").out)

@@ -78,3 +78,6 @@ def evaluate(
     with TerminalProgress() as progress:
         evaluation = evaluate_run(opened, data, device, progress)
     show(evaluation.as_json(), metrics_table({opened.config["model"]: evaluation.metrics}, data.ceiling), as_json)
+    if not as_json:
+        beyond = ", ".join(f"{name} {value:.4g}" for name, value in evaluation.of_lists.items())
+        console.print(f"Of the lists: {beyond}.", highlight=False)

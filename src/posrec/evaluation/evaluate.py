@@ -1,6 +1,6 @@
 """Full ranking of every test sample, in bounded memory; `metrics.ranks_of` computes the ranks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -26,9 +26,11 @@ class Evaluation:
     metrics: dict[str, float]
     ranks: Tensor  # [N]
     lengths: Tensor  # [N] clicks before the target
+    top: Tensor | None = None  # [N, 20] the best items, or all where there are fewer
+    of_lists: dict[str, float] = field(default_factory=dict)  # metrics beyond accuracy; see lists.py
 
     def as_json(self) -> dict[str, Any]:
-        return {**self.metrics, "samples": len(self.ranks)}
+        return {**self.metrics, **self.of_lists, "samples": len(self.ranks)}
 
 
 @torch.inference_mode()
@@ -62,4 +64,4 @@ def evaluate(
     metrics[f"popularity@{max(CUTOFFS)}"] = float(mean_popularity(top, popularity.to(device)))
     all_samples = torch.arange(len(samples), device=device)
     lengths = samples.clicks_before(all_samples)  # all clicks, even where the model reads only the latest
-    return Evaluation(metrics, ranks.cpu(), lengths.cpu())
+    return Evaluation(metrics, ranks.cpu(), lengths.cpu(), top.cpu())

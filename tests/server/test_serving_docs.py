@@ -27,7 +27,10 @@ def test_every_curl_is_answered(tmp_path: Path) -> None:
     items = ["SAN1-BLU-2", "TEN5-BLK-2", "SAN5-BLU-2", "CLI2-BLU-2"]
     config = {"model": "posrec", "items": len(items), "d": 8}
     model = PosRec(len(items), PosRecConfig(d=8))
-    save_run(Run(tmp_path, model, Vocabulary(items, {"category": CATEGORIES}), config, torch.arange(len(items))), tmp_path / "run")
+    save_run(
+        Run(tmp_path, model, Vocabulary(items, {"category": CATEGORIES}), config, torch.arange(len(items))),
+        tmp_path / "run",
+    )
     shown = re.findall(r"^curl -s (.*)$", PAGE, re.MULTILINE)
     assert len(shown) == 10
     with serving(tmp_path / "run") as server:

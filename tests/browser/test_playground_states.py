@@ -38,6 +38,48 @@ def test_only_unknown_items_give_popular_ones(visit: PageVisit, recommender: Rec
     assert not any(url.endswith("/v1/explain") for url in visit.requests)
 
 
+def test_enter_adds_nothing_where_nothing_was_found(visit: PageVisit, goods: list[str]) -> None:
+    visit.open(goods[0])
+    visit.page.get_by_label("Search the catalogue").fill("tetn")
+    visit.page.get_by_text("Nothing found").wait_for()
+    visit.page.keyboard.press("Enter")
+    visit.page.wait_for_function("document.querySelector('#live').textContent.includes('Nothing was added')")
+    assert visit.session() == [goods[0]]
+
+
+def test_many_clicks_leave_the_recommendations_in_sight(visit: PageVisit, goods: list[str]) -> None:
+    visit.open(*(goods * 7))
+    assert len(visit.session()) == 28
+    height = visit.page.evaluate("innerHeight")
+    box = visit.page.locator("#recommended .row").first.bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] < height
+    visit.page.locator("#recommended .row .icon").first.click()
+    visit.page.locator(".click").nth(28).wait_for()
+    newest = visit.page.locator(".click").nth(28)
+    card, scrolled = newest.bounding_box(), visit.page.locator("#clicks").bounding_box()
+    assert card is not None
+    assert scrolled is not None
+    assert scrolled["y"] <= card["y"]
+    assert card["y"] + card["height"] <= scrolled["y"] + scrolled["height"] + 1
+
+
+def test_the_docs_have_requests_to_try_and_open_what_a_link_names(visit: PageVisit) -> None:
+    visit.open()
+    visit.page.get_by_role("link", name="API docs").click()
+    visit.page.get_by_role("heading", name="Requests").wait_for()
+    form = visit.page.locator("form").filter(has_text="POST /v1/recommend").first
+    form.get_by_role("button", name="Send").click()
+    form.locator("pre").filter(has_text='"popular": false').wait_for()
+    assert form.locator("pre").inner_text().startswith("200")
+    similar = visit.page.locator("form").filter(has_text="GET /v1/similar")
+    similar.get_by_role("button", name="Send").click()
+    similar.locator("pre").filter(has_text='"score"').wait_for()
+    assert not visit.page.locator("#RecommendRequest pre").is_visible()
+    visit.page.locator("a[href='#RecommendRequest']").first.click()
+    assert visit.page.locator("#RecommendRequest pre").is_visible()
+
+
 def test_other_models_have_no_parts_but_a_strip(chromium: Any, counting_run: Path, goods: list[str]) -> None:
     with serving(counting_run) as url, visiting(chromium, url) as visit:
         visit.open(*goods)
@@ -107,12 +149,20 @@ def test_a_busy_server_is_asked_again(visit: PageVisit, goods: list[str]) -> Non
 
 def test_the_error_message_of_the_server_is_shown(visit: PageVisit, goods: list[str]) -> None:
     sentence = "a session holds at most 3 clicks here"
-    visit.page.route("**/v1/recommend", lambda route: route.fulfill(status=422, json={"error": sentence}))
+
+    def refuse(route: Any) -> None:
+        """Popular items, which an empty session asks for, are answered."""
+        if route.request.post_data_json["session"]:
+            route.fulfill(status=422, json={"error": sentence})
+        else:
+            route.continue_()
+
+    visit.page.route("**/v1/recommend", refuse)
     visit.page.goto(f"{visit.address}?item={goods[0]}")
     visit.page.locator("#alert").wait_for()
     assert sentence in visit.page.locator("#alert").inner_text()
     visit.page.get_by_role("button", name="Clear").click()
-    assert visit.page.locator("#alert").is_hidden()
+    visit.page.locator("#alert").wait_for(state="hidden")
     visit.errors.clear()
 
 

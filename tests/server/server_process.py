@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -106,6 +107,7 @@ def serving(run: Path, *options: object, onnx: bool = False) -> Iterator[Server]
         until(lambda: process.poll() is not None or server.said("listening"))
         assert process.poll() is None, server.log
         until(lambda: process.poll() is not None or server.said("serving") or is_refused(server))
+        until(lambda: process.poll() is not None or accepts(server))  # one of several workers listens once it is loaded
         yield server
     finally:
         if process.poll() is None:
@@ -115,6 +117,15 @@ def serving(run: Path, *options: object, onnx: bool = False) -> Iterator[Server]
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def accepts(server: Server) -> bool:
+    """Whether the server accepts connections."""
+    try:
+        socket.create_connection(server.address, timeout=30).close()
+    except ConnectionError:
+        return False
+    return True
 
 
 def is_refused(server: Server) -> bool:

@@ -51,7 +51,7 @@ def test_an_upgrade_is_ignored(server: Server, upgrade: tuple[str, ...]) -> None
 
 
 def test_an_upgrade_with_an_invalid_body(server: Server) -> None:
-    for headers in (("Transfer-Encoding: gzip",), ("Transfer-Encoding: chunked",)):
+    for headers in (("Transfer-Encoding: gzip",), ("Transfer-Encoding: chunked", "Expect: 100-continue")):
         assert ask(server, head("POST", "/v1/recommend", *headers, *H2C) + b"zz\r\n").status == 400
     assert not [line for line in server.log if line["level"] == "error"]
 

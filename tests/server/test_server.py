@@ -13,7 +13,7 @@ import pytest
 from posrec.recommend.recommender import Recommender
 from posrec.run import load_run
 from tests.helpers import command
-from tests.server.server_process import STARVED, Server, serving, until
+from tests.server.server_process import STARVED, Server, accepts, serving, until
 
 pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
@@ -168,20 +168,12 @@ def test_stopping_finishes_accepted_requests(trained: Path) -> None:
             one.sendall(head.encode())
             assert one.recv(4096).startswith(b"HTTP/1.1 100")
         server.process.send_signal(signal.SIGTERM)
-        until(lambda: not accepts(address))
+        until(lambda: not accepts(server))
         for one in asking:
             one.sendall(body)
         assert [one.makefile("rb").readline() for one in asking] == [b"HTTP/1.1 200 OK\r\n"] * 8
         assert server.process.wait(30) in (0, -signal.SIGTERM)
         until(lambda: server.said("stopped"))
-
-
-def accepts(address: tuple[str, int]) -> bool:
-    try:
-        socket.create_connection(address, timeout=5).close()
-    except ConnectionError:
-        return False
-    return True
 
 
 def test_a_replaced_run_is_loaded_and_a_truncated_one_is_not(trained: Path, counted: Path, tmp_path: Path) -> None:

@@ -171,7 +171,11 @@ def routes(service: Service) -> list[Any]:
 
     @get("/docs", media_type=MediaType.HTML, include_in_schema=False, sync_to_thread=False)
     def docs(request: Any) -> Response[str]:
-        return Response(docs_page(request.app.openapi_schema.to_schema()), media_type=MediaType.HTML)
+        current = service.reloaders[0].current
+        items = [one.item for one in current.item_search.find("", 2)] if current is not None else []
+        if len(items) < 2:  # the page must work while no run is loaded
+            items = ["sku-1", "sku-7"]
+        return Response(docs_page(request.app.openapi_schema.to_schema(), items), media_type=MediaType.HTML)
 
     return [
         recommend, recommend_batch, similar, feedback, explain_item, items, run, click, healthz, readyz, metrics, page,

@@ -3,7 +3,7 @@
 One batch is computed at a time. A request that arrives alone is computed at once. If the last batch held several
 requests, more are expected, and the next batch waits for them, at most `gather` seconds. When the queue is full a
 request is refused at once rather than answered late: at most `queue` requests may wait, or fewer where they would have
-to wait for longer than MAX_WAIT.
+to wait for longer than MAX_WAIT. One full batch may always wait.
 
 Batches are computed in a thread of their own, so that requests are read meanwhile. Where every core has a worker of its
 own, that thread competes with the event loop for the core; there, the event loop computes short batches `inline`.
@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 MAX_WAIT = 0.05  # seconds
-FEWEST_WAITING = 8  # requests that may wait however long they take
 INLINE_LIMIT = 0.004  # seconds; longer batches are computed in the thread
 SMOOTHING = 0.9  # the weight of the earlier average when a batch is added to it
 
@@ -47,10 +46,9 @@ class Batcher:
         self.task: asyncio.Task[None] | None = None
         self.inline, self.clock = inline, clock
         self.seconds_each = 0.0  # a moving average of the seconds per request
-        # The same for larger batches, from the end of the batch before where there was no pause: a request costs more
+        # The same for full batches, from the end of the batch before where there was no pause: a request costs more
         # than its computing. It must be read and answered, and so must those that are refused meanwhile.
         self.seconds_each_busy = 0.0
-        self.fewest = min(FEWEST_WAITING, max_batch)
         self.last_size = 0  # of the last batch
         self.last_end = 0.0  # when it was finished
 
@@ -70,7 +68,7 @@ class Batcher:
 
     def is_full(self) -> bool:
         in_time = int(MAX_WAIT / self.seconds_each_busy) if self.seconds_each_busy else self.queue
-        return len(self.waiting) >= min(self.queue, max(self.fewest, in_time))
+        return len(self.waiting) >= min(self.queue, max(self.max_batch, in_time))
 
     def start(self) -> None:
         self.task = asyncio.create_task(self.work())
@@ -104,7 +102,7 @@ class Batcher:
                         future.set_exception(error)
             before, self.last_end = self.last_end, self.clock()
             self.seconds_each = smoothed(self.seconds_each, (self.last_end - began) / len(batch))
-            if len(batch) >= self.fewest:
+            if len(batch) == self.max_batch:
                 start = before if batch[0][2] < before else began  # without a pause since the batch before, or not
                 self.seconds_each_busy = smoothed(self.seconds_each_busy, (self.last_end - start) / len(batch))
             await asyncio.sleep(0)  # let inline answers be sent before the next batch

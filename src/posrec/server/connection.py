@@ -198,7 +198,7 @@ class Connection(HttpToolsProtocol):
             if cycle.response_started:
                 self.transport.close()
                 return
-            cycle.disconnected = True
+            cycle.disconnected, cycle.waiting_for_100_continue = True, False
             cycle.message_event.set()
         more = (b"connection: close", *((b"retry-after: 1",) if status == 503 else ()))
         self.transport.write(raw_answer(status, sentence, *more))

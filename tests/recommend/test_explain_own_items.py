@@ -136,7 +136,7 @@ def test_the_chance_of_a_repeat_is_printed(trained_plus: Path) -> None:
 def test_recommend_explains(trained_plus: Path) -> None:
     done = command("recommend", trained_plus, "i1", "i2", "i1", "-k", 3, "--explain")
     assert done.code == 0, done.err
-    for words in ("normalisation", "chance", "The chance that the next click repeats"):
+    for words in ("norm.", "trend", "chance", "The chance that the next click repeats"):
         assert words in done.out
     printed = json.loads(command("recommend", trained_plus, "i1", "i2", "-k", 3, "--explain", "--json").out)
     for one in printed["explanations"]:

@@ -157,7 +157,7 @@ def test_very_long_sessions(server: Server, path: str) -> None:
     short = server.ask("POST", path, {"session": clicks[-10:], **REST[path]}).json()
     long = server.ask("POST", path, {"session": clicks, **REST[path]}).json()  # the model reads the latest ten
     if path == RECOMMEND:
-        assert long == short
+        assert long["items"] == short["items"]
     else:
         assert long["score"] == pytest.approx(short["score"], abs=1e-5)
         assert [one["position"] for one in long["clicks"]] == list(range(MOST - 10, MOST))
@@ -209,7 +209,7 @@ def test_overload(limited: Server) -> None:
             assert [one["score"] for one in given["items"]] == pytest.approx(scores, abs=1e-4)
     assert limited.metric("posrec_refused_total") == refused_before + statuses[503]
     assert limited.metric("posrec_queue_length") == 0
-    assert limited.recommend("i3", "i4", k=20).json() == expected
+    assert limited.recommend("i3", "i4", k=20).json()["items"] == expected["items"]
 
 
 def test_a_failed_export_is_logged_and_torch_answers(trained: Path, tmp_path: Path) -> None:

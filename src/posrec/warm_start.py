@@ -11,7 +11,7 @@ the items are copied. The optimiser starts anew.
 """
 
 import hashlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -120,8 +120,10 @@ def mismatch(name: str, before: Tensor | None, new: Tensor) -> str:
 def inherited_settings(run: Run, spec: ModelSpec) -> tuple[Any, Settings]:
     """The model's settings and those of its training, unless others are given: the run's own, but for a warm start.
 
-    That is a third of its epochs, on all sessions, with a learning rate that falls along a cosine. A run that was
-    itself a warm start is repeated as it is.
+    That is a third of its epochs, on all sessions, without a warm-up. If the learning rate falls in steps, it is the
+    one that the run ended with: at a higher rate, a model that has already read these sessions several times learns
+    them by heart. Along a cosine it falls from the usual rate again. A run that was itself a warm start is repeated as
+    it is.
     """
     config = spec.config(
         **{field.name: run.config[field.name] for field in fields(spec.config) if field.name in run.config}
@@ -130,8 +132,10 @@ def inherited_settings(run: Run, spec: ModelSpec) -> tuple[Any, Settings]:
     usual = Settings(**{name: value for name, value in run.config["training"].items() if name in known})
     if STARTED_FROM in run.config:
         return config, usual
-    shorter = {"protocol": "paper", "epochs": max(1, usual.epochs // SHORTER), "schedule": "cosine", "warmup": 0.0}
-    return config, Settings(**{**vars(usual), **shorter})
+    shorter = replace(usual, protocol="paper", epochs=max(1, usual.epochs // SHORTER), warmup=0.0)
+    if usual.schedule == "steps":
+        shorter = replace(shorter, learning_rate=usual.rate_at(usual.epochs - 1))
+    return config, shorter
 
 
 def origin(run: Run) -> dict[str, str]:

@@ -34,6 +34,7 @@ PARTS: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 SAVE_EVERY = 20.0  # seconds
 MOST_FAILURES = 20  # kept in the result file, as text
+COMMAND = "python benchmarks/faults.py " + " ".join(sys.argv[1:])
 
 
 def run_part(name: str, total: int, seed: int, folder: Path, out: Path) -> bool:
@@ -42,7 +43,14 @@ def run_part(name: str, total: int, seed: int, folder: Path, out: Path) -> bool:
     parts = report.setdefault("parts", {})
     part = parts.get(name)
     if part is None or part["seed"] != seed:
-        part = parts[name] = {"about": PARTS[name][1], "seed": seed, "done": 0, "outcomes": {}, "failures": []}
+        part = parts[name] = {
+            "about": PARTS[name][1],
+            "command": COMMAND,
+            "seed": seed,
+            "done": 0,
+            "outcomes": {},
+            "failures": [],
+        }
     if part["done"] >= total:
         return not part["failed"] and not part.get("tracebacks")
     outcomes = Counter(part["outcomes"])
@@ -88,7 +96,7 @@ def main() -> None:
         for name in arguments.parts:
             if name == "soak":
                 report = read_json(arguments.out) if arguments.out.exists() else {"parts": {}}
-                report["parts"]["soak"] = soak(Path(folder), arguments.soak)
+                report["parts"]["soak"] = {"command": COMMAND, **soak(Path(folder), arguments.soak)}
                 write_json(arguments.out, report | {"conditions": conditions()})
                 good = good and not report["parts"]["soak"]["errors"]
             else:

@@ -22,7 +22,7 @@ def test_recommendations_explanations_and_the_run(trained_plus: Path) -> None:
         answer = server.ask("POST", "/v1/explain", {"session": ["i3", "i4"], "item": "i3"}).json()
         why = rec.explain(["i3", "i4"], "i3")
         assert (answer["probability"], answer["repeat_chance"]) == pytest.approx((why.probability, why.repeat_chance))
-        assert [part["name"] for part in answer["parts"]][3:] == ["clicked before", "normalisation"]
+        assert [part["name"] for part in answer["parts"]][3:] == ["trend", "clicked before", "normalisation"]
         assert sum(part["value"] for part in answer["parts"]) == pytest.approx(answer["score"], abs=1e-4)
         shares = [click["reads"]["clicked before"] for click in answer["clicks"]]
         assert shares == pytest.approx([click.attention["clicked before"] for click in why.clicks])

@@ -94,7 +94,7 @@ main()
 def start(data: PreparedDataset, out: Path, *more: str) -> subprocess.Popen[str]:
     """The real command, slowed down a little, printing a line for each step."""
     settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
-    words = ["train", str(data.path), "--out", str(out), "--device", "cpu", *settings, *more]
+    words = ["train", str(data.path), "--model", "posrec", "--out", str(out), "--device", "cpu", *settings, *more]
     pipe = subprocess.PIPE
     return subprocess.Popen([sys.executable, "-c", COMMAND, *words], stdout=pipe, stderr=pipe, text=True)
 

@@ -54,6 +54,8 @@ def test_the_command_says_what_to_install(
 
 def test_the_command_tracks(small: PreparedDataset, tmp_path: Path) -> None:
     settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
-    done = command("train", small.path, "--out", tmp_path / "run", "--device", "cpu", "--track", *settings)
+    done = command(
+        "train", small.path, "--out", tmp_path / "run", "--model", "posrec", "--device", "cpu", "--track", *settings
+    )
     assert done.code == 0, done.err
     assert points(tmp_path / "run")["learning_rate"][-1] == (3, pytest.approx(0.001))

@@ -17,10 +17,13 @@ def serve(x: Tensor) -> bool:
     return x.is_cuda and x.dtype == torch.float32 and not torch.is_autocast_enabled("cuda")
 
 
-@torch.compiler.assume_constant_result
 def precision() -> str:
     """The precision of products, by Triton's name."""
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
+if torch.cuda.is_available():  # the compiler takes 1.3 s to import, and without a GPU nothing is compiled
+    precision = torch.compiler.assume_constant_result(precision)
 
 
 def launches(sessions: int, longest: int) -> list[tuple[int, int, int, int]]:

@@ -12,7 +12,7 @@ stopped is continued by calling it again. On many machines, all paths must be on
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -141,14 +141,14 @@ class Cluster:
             function: a function of a module, which every machine of the cluster has installed.
             inputs: small values that can be pickled; data belongs in files.
             work: the name of the progress bar.
-            total: how many inputs there are; by default their length.
+            total: how many inputs there are; by default their length. For progress alone.
             cpus: cores of a task, which is also how many threads it computes with.
             gpus: GPUs of a task; Ray makes only those visible to it.
             retries: how many times a task is run again if its process dies.
             progress: where to report how many tasks have finished.
         """
         progress = progress or SilentProgress()
-        total = total if total is not None else len(inputs)  # type: ignore[arg-type]
+        total = total if total is not None else len(inputs) if isinstance(inputs, Sized) else 0
         self.check_fits(cpus, gpus)
         at_once = self.gpus // gpus if gpus else self.cpus // cpus
         task = self.ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries)(call)

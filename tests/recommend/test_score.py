@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from posrec.errors import InputError
-from posrec.recommend import score as module
+from posrec.recommend import session_file as module
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.score import score_file
 from tests.helpers import RecordingProgress, command, listed, own_process, write_lines

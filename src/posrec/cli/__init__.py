@@ -16,6 +16,7 @@ from typer.core import TyperCommand
 import posrec
 from posrec.cli import data, experiments, report, runs
 from posrec.cli import recommend as serving
+from posrec.cli import score as scoring
 from posrec.cli.printing import error_console
 from posrec.errors import InputError, RunFailed, RunStopped
 from posrec.progress import printable
@@ -86,7 +87,7 @@ for command in (
     experiments.tune,
     experiments.reproduce,
     serving.recommend,
-    serving.score,
+    scoring.score,
     serving.export,
     serving.serve,
     report.report,

@@ -12,6 +12,7 @@ from posrec.errors import InputError
 if TYPE_CHECKING:
     from posrec.recommend.plan import AnswerRules
 
+K = Annotated[int | None, typer.Option("-k", help="How many items; 20 by default.")]
 Allow = Annotated[Path | None, typer.Option(help="Recommend only these items: a file with one id per line.")]
 Deny = Annotated[Path | None, typer.Option(help="Never recommend these items: a file with one id per line.")]
 ExcludeSeen = Annotated[bool, typer.Option("--exclude-seen", help="Leave out the items of the session.")]

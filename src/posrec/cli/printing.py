@@ -24,6 +24,7 @@ ModelOption = Annotated[
 EncodingOption = Annotated[
     str | None, typer.Option("--encoding", help="my_encoding.py:NAME, for a run with an encoding of your own.")
 ]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output file if it exists.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 # The callback sets the number before the command loads torch; the command itself has no use for the value.
 Threads = Annotated[

@@ -1,4 +1,4 @@
-"""The commands that use a run: recommend, score, export, serve."""
+"""The commands that use a run: recommend, export, serve."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ from posrec.cli.answer_options import (
     ExcludeSeen,
     Fields,
     FilterOption,
+    K,
     Pin,
     answer_rules,
 )
@@ -22,6 +23,7 @@ from posrec.cli.printing import (
     EncodingOption,
     Json,
     ModelOption,
+    Overwrite,
     Threads,
     console,
     note_unverified,
@@ -33,8 +35,6 @@ IndexSet = Annotated[
     list[str] | None,
     typer.Option("--set", help="key=value for the search: index, recall, lists, probes. Can be repeated."),
 ]
-K = Annotated[int | None, typer.Option("-k", help="How many items; 20 by default.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output file if it exists.")]
 
 
 def recommend(
@@ -93,53 +93,6 @@ def index_settings(pairs: list[str] | None) -> Any:
     from posrec.config import parse_pairs, split_settings
 
     return split_settings(parse_pairs(pairs), IndexSettings())[0]
-
-
-def score(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Sessions: .jsonl (plain, .gz or .zst) or .parquet.")],
-    out: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The file to write: .jsonl, .jsonl.gz or .parquet.")],
-    k: K = None,
-    exclude_seen: ExcludeSeen = False,
-    allow: Allow = None,
-    deny: Deny = None,
-    filter: FilterOption = None,
-    pin: Pin = None,
-    boost: Boost = None,
-    diversify: Diversify = None,
-    fields: Fields = None,
-    overwrite: Overwrite = False,
-    model: ModelOption = None,
-    encoding: EncodingOption = None,
-    device: Device = "auto",
-    threads: Threads = None,
-) -> None:
-    """Recommend for every session of a file. The file can be of any size.
-
-    Example: posrec score runs/first sessions.jsonl answers.parquet -k 10
-    """
-    from posrec.progress import TerminalProgress
-    from posrec.recommend.recommender import Recommender
-    from posrec.recommend.score import score_file
-    from posrec.wording import plural
-
-    recommender = Recommender.load(run, device, model, encoding)
-    note_unverified(recommender.run)
-    rules = answer_rules(exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
-    with TerminalProgress() as progress:
-        totals = score_file(recommender, source, out, k, overwrite=overwrite, progress=progress, **rules)
-    rate = totals.sessions / totals.seconds
-    done = f"{plural(totals.sessions, 'session')} in {totals.seconds:.1f} s, {rate:,.0f} per second."
-    console.print(done, highlight=False)
-    popular = f"{plural(totals.popular, 'session')} had no known item and got popular ones" if totals.popular else ""
-    if totals.unknown:
-        unknown = f"Skipped {plural(totals.unknown, 'click')} on items that the model does not know"
-        popular = f"{unknown}; {popular}" if popular else unknown
-    if popular:
-        console.print(f"{popular}.", highlight=False, soft_wrap=True)
-    if totals.empty:
-        console.print(f"No item was left to recommend for {plural(totals.empty, 'session')}.", highlight=False)
-    console.print(f"The recommendations are in [bold]{escape(str(out))}[/].", highlight=False, soft_wrap=True)
 
 
 def export(

@@ -1,0 +1,197 @@
+"""`posrec score` part by part: the same answers, continued where it stopped, in this process and on Ray."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from posrec.errors import InputError
+from posrec.progress import SilentProgress
+from posrec.ray_cluster import Cluster, ray_cluster
+from posrec.recommend import score_parts as module
+from posrec.recommend import session_file
+from posrec.recommend.recommender import Recommender
+from posrec.recommend.score import Totals, score_file
+from posrec.recommend.score_parts import OpenRun, score_parts
+from tests.helpers import RecordingProgress, command, listed, write_lines
+
+SESSIONS = [[f"i{1 + number % 9}", f"i{1 + number * 7 % 29}"][: 1 + number % 2] for number in range(100)]
+LINES = [json.dumps(session) for session in [*SESSIONS[:50], ["x"], *SESSIONS[50:]]]
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_file, "ROWS", 2)  # parts of 16 sessions
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_lines(tmp_path / "in.jsonl", LINES)
+
+
+def parts(trained: Path, source: Path, out: Path, **options) -> Totals:
+    return score_parts(OpenRun(trained), source, out, 4, progress=SilentProgress(), **options)
+
+
+def rows_of(path: Path) -> list[dict]:
+    """The answers of a file, with scores as a float32 holds them."""
+    if path.suffix == ".parquet":
+        return pl.read_parquet(path).to_dicts()
+    return pl.scan_ndjson(path).collect().to_dicts()
+
+
+def assert_equal(one: list[dict], other: list[dict]) -> None:
+    """Equal but for the last digits of scores, since sums may be taken in another order."""
+    for left, right in zip(one, other, strict=True):
+        assert left["scores"] == pytest.approx(right["scores"], rel=1e-5)
+        assert {**left, "scores": 0} == {**right, "scores": 0}
+
+
+@pytest.mark.parametrize("out", ["out.jsonl", "out.jsonl.gz", "out.parquet"])
+@pytest.mark.parametrize("kind", ["in.jsonl", "in.parquet"])
+def test_parts_hold_what_one_file_holds(trained: Path, tmp_path: Path, source: Path, out: str, kind: str) -> None:
+    pl.DataFrame({"session": SESSIONS}).write_parquet(tmp_path / "in.parquet")
+    progress = RecordingProgress()
+    plain = score_file(Recommender.load(trained), tmp_path / kind, tmp_path / out, 4, progress=progress)
+    wanted = rows_of(tmp_path / out)
+    (tmp_path / out).unlink()
+    joined = parts(trained, tmp_path / kind, tmp_path / out)
+    assert_equal(rows_of(tmp_path / out), wanted)
+    (tmp_path / out).unlink()
+    totals = parts(trained, tmp_path / kind, tmp_path / out, as_folder=True)
+    files = sorted((tmp_path / out).iterdir())
+    assert [file.name for file in files] == [f"part-{number:05d}{out[3:]}" for number in range(7)]
+    assert_equal([row for file in files for row in rows_of(file)], wanted)
+    for other in (joined, totals):
+        assert replace(other, seconds=0) == replace(plain, seconds=0)
+    assert listed(tmp_path) == ["in.jsonl", "in.parquet", out]
+
+
+def test_an_interrupted_call_is_continued(
+    trained: Path, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score_part, scored = module.score_part, []
+
+    def interrupted(job, part):
+        if part[0] == 3:
+            raise KeyboardInterrupt
+        return score_part(job, part)
+
+    monkeypatch.setattr(module, "score_part", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        parts(trained, source, tmp_path / "out.jsonl")
+    assert not (tmp_path / "out.jsonl").exists()
+    (tmp_path / "out.jsonl.parts" / "counted-00001.json").unlink()  # killed between a part and its counts
+    monkeypatch.setattr(module, "score_part", lambda job, part: scored.append(part[0]) or score_part(job, part))
+    totals = parts(trained, source, tmp_path / "out.jsonl")
+    assert scored == [1, 3, 4, 5, 6]
+    assert (totals.sessions, totals.unknown, totals.popular, totals.earlier) == (101, 1, 1, 32)
+    assert [row["id"] for row in rows_of(tmp_path / "out.jsonl")] == list(range(1, 102))
+    assert listed(tmp_path) == ["in.jsonl", "out.jsonl"]
+
+
+def test_parts_of_another_job_are_not_continued(trained: Path, tmp_path: Path, source: Path) -> None:
+    bad = write_lines(tmp_path / "in.jsonl", [*LINES[:40], "{"])
+    out = tmp_path / "out.jsonl"
+    with pytest.raises(InputError, match=r"in.jsonl, line 41: the line is not JSON"):
+        parts(trained, bad, out)
+    write_lines(source, LINES)  # the fixed file is another one
+    with pytest.raises(InputError, match=r"out.jsonl.parts holds parts of another run, input or options; remove it"):
+        parts(trained, source, out)
+    with pytest.raises(InputError, match="holds parts of another run"):
+        score_parts(OpenRun(trained), source, out, 5, exclude_seen=True)
+    assert parts(trained, source, out, overwrite=True).earlier == 0
+    assert len(rows_of(out)) == 101
+
+
+def test_what_is_not_replaced(trained: Path, tmp_path: Path, source: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    parts(trained, source, out, as_folder=True)
+    with pytest.raises(InputError, match="exists already"):
+        parts(trained, source, out, as_folder=True)
+    parts(trained, source, out, as_folder=True, overwrite=True)
+    with pytest.raises(InputError, match="is a folder that was not written by"):
+        parts(trained, source, out, overwrite=True)
+    (out / "notes.txt").touch()
+    with pytest.raises(InputError, match="is a folder that was not written by"):
+        parts(trained, source, out, as_folder=True, overwrite=True)
+    (tmp_path / "file.jsonl").touch()
+    with pytest.raises(InputError, match="is a file, and --parts writes a folder"):
+        parts(trained, source, tmp_path / "file.jsonl", as_folder=True, overwrite=True)
+    with pytest.raises(InputError, match="holds no sessions"):
+        parts(trained, write_lines(tmp_path / "blank.jsonl", [""]), tmp_path / "none.jsonl")
+    assert not (tmp_path / "none.jsonl.parts").exists()
+
+
+def test_the_rate_is_of_what_this_call_scored() -> None:
+    totals = Totals(sessions=5000, seconds=2.0, cores=2, earlier=1000)
+    assert totals.rate_note() == "2,000 per second, 1,000 per second and core"
+    assert replace(totals, cores=0).rate_note() == "2,000 per second"
+
+
+def test_the_command_writes_parts(trained: Path, tmp_path: Path, source: Path) -> None:
+    done = command("score", trained, source, tmp_path / "out.parquet", "--parts", "-k", 3)
+    assert done.code == 0, done.err
+    assert "101 sessions in" in done.out
+    assert "per second and core" in done.out
+    assert pl.read_parquet(tmp_path / "out.parquet").height == 101
+    for options, words in (
+        (["--engine", "spark"], "--engine spark is not known; choose local or ray"),
+        (["--address", "auto"], "--address is for Ray; add --engine ray"),
+        (["--workers", 2], "--workers is for Ray; add --engine ray"),
+    ):
+        refused = command("score", trained, source, tmp_path / "other.jsonl", *options)
+        assert (refused.code, words in refused.err) == (2, True), refused.err
+
+
+# On a real Ray of two processes.
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    pytest.importorskip("ray")
+    with ray_cluster(workers=2) as started:
+        yield started
+
+
+def killed_at_first(job, part):
+    """`score_part`, but the first process that comes to part 2 is killed after it has written the answers."""
+    marker = job.folder.parent / "killed"
+    if part[0] == 2 and not marker.exists():
+        marker.touch()
+        module.write_json = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    return score_part(job, part)
+
+
+score_part = module.score_part
+
+
+@pytest.mark.process
+def test_ray_gives_the_same_answers_when_a_process_is_killed(
+    trained: Path, tmp_path: Path, source: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = score_file(Recommender.load(trained), source, tmp_path / "plain.jsonl", 4, progress=SilentProgress())
+    monkeypatch.setattr(module, "score_part", killed_at_first)
+    totals = parts(trained, source, tmp_path / "out.jsonl", cluster=cluster)
+    assert (tmp_path / "killed").exists()
+    assert_equal(rows_of(tmp_path / "out.jsonl"), rows_of(tmp_path / "plain.jsonl"))
+    assert replace(totals, seconds=0, cores=0) == replace(plain, seconds=0, cores=0)
+    assert totals.cores == 2
+    assert listed(tmp_path) == ["in.jsonl", "killed", "out.jsonl", "plain.jsonl"]
+
+
+@pytest.mark.process
+def test_ray_names_a_bad_line_and_the_other_engine_continues(
+    trained: Path, tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [*LINES[:40], "{"])
+    with pytest.raises(InputError, match=r"in.jsonl, line 41: the line is not JSON"):
+        parts(trained, source, tmp_path / "out.jsonl", cluster=cluster)
+    with pytest.raises(InputError, match=r"in.jsonl, line 41: the line is not JSON"):
+        parts(trained, source, tmp_path / "out.jsonl")
+    assert len(list((tmp_path / "out.jsonl.parts").glob("counted-*.json"))) == 2

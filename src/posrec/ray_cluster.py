@@ -31,7 +31,7 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "
 OBJECT_MEMORY = 256 * 2**20  # bytes for what tasks return and are given; large things go through files
 CONNECT_SECONDS = 5.0  # Ray itself would wait for two minutes and then end the process
 RETRIES = 3
-QUEUED = 2  # tasks handed to Ray for each one that can run, so that a process never waits for its next task
+QUEUED = 2  # so that a process never waits for its next task
 
 
 @contextmanager
@@ -128,6 +128,7 @@ class Cluster:
         cpus: int = 1,
         gpus: int = 0,
         retries: int = RETRIES,
+        queued: int = QUEUED,
         progress: Progress | None = None,
     ) -> Iterator[tuple[Input, Result]]:
         """Run `function(input)` for every input as a task of its own; yield each input and its result as it finishes.
@@ -145,19 +146,20 @@ class Cluster:
             cpus: cores of a task, which is also how many threads it computes with.
             gpus: GPUs of a task; Ray makes only those visible to it.
             retries: how many times a task is run again if its process dies.
+            queued: tasks handed to Ray for each one that can run; 1 where an input must not be taken early.
             progress: where to report how many tasks have finished.
         """
         progress = progress or SilentProgress()
         total = total if total is not None else len(inputs) if isinstance(inputs, Sized) else 0
         self.check_fits(cpus, gpus)
-        at_once = self.gpus // gpus if gpus else self.cpus // cpus
+        at_once = self.at_once(cpus, gpus)
         task = self.ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries)(call)
         shared = [self.ray.put(function)]  # in a list, so that the task loads it only after it has set its threads
         running: dict[Any, Input] = {}
         waiting, done, began = iter(inputs), 0, time.monotonic()
         try:
             while True:
-                for given in islice(waiting, max(0, QUEUED * at_once - len(running))):
+                for given in islice(waiting, max(0, queued * at_once - len(running))):
                     running[task.remote(shared, cpus, given)] = given
                 if not running:
                     return
@@ -171,6 +173,16 @@ class Cluster:
             if running:  # only those not finished: Ray 2.60 aborts if a task is cancelled whose result is on its way
                 for unfinished in self.ray.wait(list(running), num_returns=len(running), timeout=0)[1]:
                     self.ray.cancel(unfinished, force=True)
+
+    def at_once(self, cpus: int = 1, gpus: int = 0) -> int:
+        """How many tasks of so many cores and GPUs can run at the same time."""
+        return min(self.cpus // cpus, self.gpus // gpus) if gpus else self.cpus // cpus
+
+    def gpus_for(self, device: str) -> int:
+        """The GPUs of a task that computes on `device`: "auto" takes one if the cluster has any."""
+        if device not in ("auto", "cpu", "cuda"):
+            raise InputError(f"device {device!r} is not known; choose auto, cpu or cuda")
+        return int(device == "cuda" or (device == "auto" and self.gpus > 0))
 
     def check_fits(self, cpus: int, gpus: int) -> None:
         """Fail if no task could ever start, where Ray would wait for machines to join."""

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from posrec.cli.engine import LOCAL, Address, Engine, Workers, cluster_of
 from posrec.cli.printing import Device, Json, Threads, console, show
 from posrec.config import DEFAULT_MODEL
 from posrec.errors import InputError, RunFailed
@@ -109,22 +110,26 @@ def reproduce(
     no_report: Annotated[bool, typer.Option("--no-report", help="Only run the jobs: no tests, no figures.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny models on a small simulated shop: a minute.")] = False,
     quick_sessions: Annotated[int, typer.Option(min=100, hidden=True)] = 2000,
+    engine: Engine = LOCAL,
+    address: Address = None,
+    workers: Workers = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
     """Run the paper's experiments and report on them; results are kept, and the same command continues.
 
     Example: posrec reproduce all --data diginetica --data yoochoose1_64 --out reproduction
+    posrec reproduce all --data diginetica --out reproduction --engine ray --address 10.0.0.5:6379
     """
     from posrec.experiments.reproduce.run import jobs_folder, reproduce
     from posrec.experiments.reproduce.sentences import headline, introduction
     from posrec.progress import TerminalProgress
     from posrec.wording import plural
 
-    with TerminalProgress() as progress:
+    with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
         sessions = quick_sessions if quick else None
         results = reproduce(
-            experiment, data or [], out, seeds, device, minutes, archive, sessions, progress, not no_report
+            experiment, data or [], out, seeds, device, minutes, archive, sessions, progress, not no_report, cluster
         )
     console.print(*introduction(results), sep="\n", highlight=False, markup=False)
     if not no_report:
@@ -145,12 +150,16 @@ def tune(
         int | None, typer.Option(min=1, help="At most; by default 15, or what the learning rate is planned for.")
     ] = None,
     seed: Annotated[int, typer.Option()] = 0,
+    engine: Engine = LOCAL,
+    address: Address = None,
+    workers: Workers = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
     """Search for good settings on the validation part; the test part is not used. Needs posrec[tune].
 
     Example: posrec tune shop --trials 30
+    posrec tune shop --trials 200 --engine ray
     """
     from posrec.config import parse_pairs
     from posrec.data.dataset import load
@@ -159,8 +168,8 @@ def tune(
     from posrec.wording import plural
 
     fixed = parse_pairs(settings or [])
-    with TerminalProgress() as progress:
-        found = tune(load(dataset), model, trials, out, fixed, epochs, device, seed, progress)
+    with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
+        found = tune(load(dataset), model, trials, out, fixed, epochs, device, seed, progress, cluster)
     usual = (
         f"{100 * found.usual:.2f} with the usual settings" if found.usual is not None else "the usual were not tried"
     )

@@ -13,29 +13,35 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from posrec.config import DEFAULT_MODEL, split_settings
 from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
-from posrec.errors import InputError, RunFailed, not_installed
-from posrec.fitting import network_builder
+from posrec.errors import InputError, RunFailed
+from posrec.experiments.trials import (
+    Search,
+    finished,
+    import_optuna,
+    in_words,
+    outcome,
+    pruner,
+    run_here,
+    run_on_cluster,
+)
 from posrec.io import write_json
-from posrec.models.base import CountingModel, SessionModel
 from posrec.models.lookup import find_spec, model_name, short_name, with_own_encoding
 from posrec.models.registry import ModelSpec
 from posrec.models.search_space import Choices, Range, SearchSpace
-from posrec.progress import Progress, SilentProgress, default_progress
-from posrec.training.loop import evaluate_on, train
+from posrec.progress import Progress, default_progress
 from posrec.training.settings import Settings
 from posrec.wording import plural
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from posrec.ray_cluster import Cluster
+
 STUDY, SUMMARY = "study.db", "tuning.json"
 EPOCHS = 15
-STARTING = 4  # trials that are never stopped early, so that there is a median to compare with
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,6 +91,7 @@ def tune(
     device: str = "auto",
     seed: int = 0,
     progress: Progress | None = None,
+    cluster: "Cluster | None" = None,
 ) -> Tuned:
     """Search for good settings on the validation part of a dataset. Needs the extra `posrec[tune]`.
 
@@ -98,6 +105,7 @@ def tune(
         device: "cpu", "cuda", or "auto": a GPU if there is one.
         seed: of the search and of every training.
         progress: where to report progress; by default a line for each trial, and a bar in a notebook.
+        cluster: from `posrec.ray_cluster.ray_cluster`: many trials at a time, as tasks of Ray.
 
     Returns:
         The best settings, and all trials.
@@ -112,7 +120,9 @@ def tune(
         rec = posrec.fit(data, "posrec", **tuned.settings)
     """
     optuna, progress = import_optuna(), progress or default_progress()
-    spec, where = find_spec(model), choose_device(device)
+    spec = find_spec(model)
+    if cluster is None:
+        choose_device(device)  # refuses a device that is not there before any work
     fixed = with_own_encoding(dict(fixed or {}))
     space, usual = space_to_search(spec, short_name(model), fixed)
     configs = split_settings(fixed, spec.config(), Settings(**spec.settings))  # refuses bad settings before any work
@@ -126,26 +136,25 @@ def tune(
             study_name=f"{model_name(model)} {data.fingerprint} epochs={epochs} {sorted(fixed.items())}",
             direction="maximize",
             load_if_exists=True,
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTING, n_warmup_steps=1),
+            pruner=pruner(),
         )
         before = len(finished(study))
-        study.sampler = optuna.samplers.TPESampler(seed=seed + before)  # a resumed search must not repeat its draws
+        # A resumed search must not repeat its draws; and trials at the same time must not be of the same settings.
+        study.sampler = optuna.samplers.TPESampler(seed=seed + before, constant_liar=cluster is not None)
         if before == 0 and all(usual[name] in values for name, values in space.items()):
             study.enqueue_trial({name: usual[name] for name in space}, skip_if_exists=True)
         elif 0 < before < trials:
             progress.message(f"continuing after {before} trials in {folder / STUDY}")
 
-        def objective(trial: Any) -> float:
-            settings = {**fixed, **{name: suggest(trial, name, values) for name, values in space.items()}}
-            progress.update("Trials", len(finished(study)), trials, in_words(trial.params))
-            reporting = TrialProgress(trial, optuna, progress, metric)
-            return validation_value(spec, data, {**settings, "seed": seed}, epochs, where, reporting)
-
-        for _ in range(trials - before):
-            study.optimize(objective, n_trials=1, catch=(RunFailed, torch.OutOfMemoryError))
-            done = finished(study)
-            progress.update("Trials", len(done), trials)
-            progress.message(f"trial {len(done)} of {trials}: {outcome(done[-1], metric)}; {in_words(done[-1].params)}")
+        search = Search(spec, space, fixed, metric, epochs, seed, device)
+        if cluster is None:
+            ended = run_here(search, data, study, trials, progress)
+        else:
+            ended = run_on_cluster(search, data, study, trials, progress, cluster)
+        for trial in ended:
+            number = len(finished(study))
+            progress.update("Trials", number, trials)
+            progress.message(f"trial {number} of {trials}: {outcome(trial, metric)}; {in_words(trial.params)}")
         tuned = best_settings(study, optuna, space, usual, metric)
         figures = asdict(tuned)
         figures["all"] = figures.pop("history")
@@ -168,67 +177,6 @@ def space_to_search(spec: ModelSpec, name: str, fixed: Mapping[str, Any]) -> tup
     if unknown := sorted(space.keys() - usual.keys()):
         raise InputError(f"the search space of model {name} has settings that do not exist: {', '.join(unknown)}")
     return space, usual
-
-
-def validation_value(
-    spec: ModelSpec,
-    data: PreparedDataset,
-    settings: dict[str, Any],
-    epochs: int,
-    device: torch.device,
-    progress: Progress,
-) -> float:
-    """The best epoch's metric on the validation part of a model fitted without that part."""
-    wanted = {"protocol": "early-stop", "epochs": epochs, **settings}
-    model_config, training = split_settings(wanted, spec.config(), Settings(**spec.settings))
-    training.check()
-    torch.manual_seed(training.seed)
-    network = network_builder(spec, model_config, data)()
-    if isinstance(network, CountingModel):
-        part = data.fitting
-        network.count(part.items[: part.clicks], part.offsets)
-        return float(evaluate_on(network, data, data.validation, device, SilentProgress()).metrics[training.choose_by])
-    assert isinstance(network, SessionModel)
-    with tempfile.TemporaryDirectory() as scratch:
-        return train(network, data, training, Path(scratch), device, progress, resumable=False).best
-
-
-class TrialProgress(Progress):
-    """Reports every epoch to Optuna, which may end the trial; messages of single trainings are not passed on."""
-
-    def __init__(self, trial: Any, optuna: Any, progress: Progress, metric: str) -> None:
-        self.trial, self.optuna, self.progress, self.metric = trial, optuna, progress, metric
-
-    def message(self, text: str) -> None:
-        pass
-
-    def validated(self, epoch: int, metrics: dict[str, float]) -> None:
-        self.trial.report(metrics[self.metric], epoch)
-        if self.trial.should_prune():
-            raise self.optuna.TrialPruned
-
-
-def suggest(trial: Any, name: str, values: Range | Choices) -> Any:
-    if isinstance(values, Range):
-        return float(f"{trial.suggest_float(name, values.low, values.high, log=True):.3g}")
-    return trial.suggest_categorical(name, values)
-
-
-def finished(study: Any) -> list[Any]:
-    """Trials that ended, successfully or not; a trial whose process was killed is replaced by another."""
-    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
-
-
-def outcome(trial: Any, metric: str) -> str:
-    """How a trial ended."""
-    state: str = trial.state.name.lower()
-    value = "" if trial.value is None else f"{metric} {100 * trial.value:.2f}"
-    return value if state == "complete" else f"stopped early at {value}" if state == "pruned" else "failed"
-
-
-def in_words(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={f'{value:.3g}' if isinstance(value, float) else value}"
-                     for name, value in settings.items())  # fmt: skip
 
 
 def best_settings(study: Any, optuna: Any, space: SearchSpace, usual: Mapping[str, Any], metric: str) -> Tuned:
@@ -264,12 +212,3 @@ def train_command(folder: Path, model: str, tuned: Tuned, fixed: Mapping[str, An
     settings = {name: value for name, value in {**fixed, **tuned.settings}.items() if name != "epochs"}
     chosen = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     return shlex.join(["posrec", "train", str(folder), "--model", model, "--out", "runs/tuned", *protocol, *chosen])
-
-
-def import_optuna() -> Any:
-    try:
-        import optuna
-    except ImportError:
-        raise not_installed("posrec tune", "tune") from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna

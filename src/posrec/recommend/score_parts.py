@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from posrec.device import choose_device
 from posrec.errors import InputError
 from posrec.io import read_json, refuse_unwritable, whole_file, write_json
 from posrec.io.checksums import read_checksums
@@ -125,7 +126,7 @@ def score_parts(
     sessions, began = SessionFile(Path(source).absolute()), time.monotonic()
     place = OpenRun(opened_by.run.absolute(), opened_by.device, opened_by.model, opened_by.encoding)
     job = PartsJob(place, sessions.path, path, k, AnswerRules(**rules), sessions.id_type())  # type: ignore[typeddict-item]
-    on_gpu = opened_by.device != "cpu" and (cluster.gpus > 0 if cluster is not None else torch.cuda.is_available())
+    on_gpu = cluster.gpus_for(place.device) > 0 if cluster is not None else choose_device(place.device).type == "cuda"
     job.folder.mkdir(parents=True, exist_ok=True)
     with try_lock(job.folder / LOCK) as is_ours:
         if not is_ours:

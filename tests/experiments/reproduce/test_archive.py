@@ -14,8 +14,8 @@ from posrec.errors import InputError
 from posrec.experiments.reproduce import archive as module
 from posrec.experiments.reproduce import jobs, report
 from posrec.experiments.reproduce.archive import KEPT, pack, similar_beside_each_other, unpack
-from posrec.experiments.reproduce.jobs import WORST, Job, load_results, path_of, write_arrays
 from posrec.experiments.reproduce.run import jobs_folder, reproduce
+from posrec.experiments.reproduce.saved_results import WORST, Job, load_results, path_of, write_arrays
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunStopped
 from posrec.evaluation.metrics import rank_metrics
 from posrec.experiments.reproduce import jobs as module
-from posrec.experiments.reproduce.jobs import WORST, Job, load_results, run_jobs, seconds_left
+from posrec.experiments.reproduce.jobs import Job, load_results, run_jobs, seconds_left
+from posrec.experiments.reproduce.saved_results import WORST
 from posrec.models.registry import MODELS
 
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}

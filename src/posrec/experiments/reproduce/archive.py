@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from posrec.errors import InputError
 from posrec.experiments.reproduce.grid import FIGURES, jobs_of
-from posrec.experiments.reproduce.jobs import WORST, JobResult, load_results, modified_at, write_arrays
+from posrec.experiments.reproduce.saved_results import WORST, JobResult, load_results, modified_at, write_arrays
 from posrec.io import whole_file, write_json
 
 COMPACT = ".npz.xz"

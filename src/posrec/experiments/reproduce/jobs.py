@@ -3,36 +3,45 @@
 The result of a job is saved when it is done: a small JSON file with the metrics, and a compressed file with the ranks
 of the test targets (and for seed 0 the learned encoding). A job with a saved result is not run again. So an interrupted
 experiment continues where it stopped, on this machine or on another one with the files copied over, and experiments
-that need the same job run it once. Processes that run at the same time into the same folder share the jobs. A result
-on other data, or of settings whose defaults have changed since, is not used, and the job is run again.
+that need the same job run it once. Processes that run at the same time into the same folder share the jobs, by locks;
+or Ray gives each job to a process of its cluster. A result on other data, or of settings whose defaults have changed
+since, is not used, and the job is run again.
 """
 
 import json
+import math
 import platform
 import tempfile
 import time
 import traceback
-import zipfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 import posrec
 from posrec.config import split_settings
-from posrec.data.dataset import PreparedDataset
+from posrec.data.dataset import PreparedDataset, load
 from posrec.device import choose_device
-from posrec.errors import InputError, RunStopped
-from posrec.evaluation.metrics import CUTOFFS
+from posrec.errors import RunStopped
+from posrec.experiments.reproduce.saved_results import (
+    Job,
+    JobResult,
+    clip_ranks,
+    load_results,
+    modified_at,
+    path_of,
+    write_arrays,
+)
 from posrec.fitting import fit_run
-from posrec.io import read_json, whole_file, write_json
+from posrec.io import write_json
 from posrec.io.locks import try_lock
 from posrec.models.lookup import find_spec
 from posrec.progress import Progress, SilentProgress
@@ -40,74 +49,8 @@ from posrec.run import Run
 from posrec.training.log import LOG
 from posrec.training.settings import Settings
 
-WORST = max(CUTOFFS) + 1  # stands for every rank from here on: no metric looks further, and files are half the size
-
-
-@dataclass(frozen=True)
-class Job:
-    """`dataset` is the name of a prepared folder; `settings` are those that differ from the model's defaults."""
-
-    dataset: str
-    model: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-
-    @property
-    def row(self) -> str:
-        """The job without its dataset and seed: what a table has a row for."""
-        return " ".join([self.model, *(f"{key}={value}" for key, value in sorted(self.settings.items()))])
-
-    @property
-    def name(self) -> str:
-        return f"{self.dataset} {self.row} seed={self.seed}"
-
-
-@dataclass(frozen=True)
-class JobResult:
-    """The saved result of a job: `record` is the JSON file's content. A job that failed has an `error`, no metrics."""
-
-    job: Job
-    record: dict[str, Any]
-    path: Path
-
-    @property
-    def error(self) -> str | None:
-        return self.record.get("error")
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        return dict(self.record.get("metrics", {}))
-
-    def ranks(self) -> npt.NDArray[np.uint8]:
-        """[test samples], WORST for every rank from there on."""
-        ranks: npt.NDArray[np.uint8] = self.arrays()["ranks"]
-        return np.minimum(ranks, np.uint8(WORST))  # earlier versions saved ranks up to 255
-
-    def encoding(self) -> npt.NDArray[np.float32] | None:
-        """The learned table of a positional encoding, [rows, d], for seed 0 where the model has one."""
-        return self.arrays().get("encoding")
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        path = self.path.with_suffix(".npz")
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                return dict(file)
-        except Exception as error:  # a damaged archive can raise almost anything
-            raise InputError(f"{path} can't be read ({error}); remove it, and the job is run again") from None
-
-
-def load_results(folder: Path) -> dict[str, JobResult]:
-    """Every result in `folder`, by the job's name. A successful one without its ranks counts as missing."""
-    results = {}
-    for path in sorted(folder.glob("*.json")):
-        record = read_json(path)
-        if not isinstance(record, dict) or not {"dataset", "model", "settings", "seed"} <= record.keys():
-            raise InputError(f"{path} is not the result of a job; remove it, or name another --out")
-        job = Job(record["dataset"], record["model"], record["settings"], record["seed"])
-        result = JobResult(job, record, path)
-        if result.error or path.with_suffix(".npz").exists():
-            results[job.name] = result
-    return results
+if TYPE_CHECKING:
+    from posrec.ray_cluster import Cluster
 
 
 def why_outdated(result: JobResult, data: PreparedDataset) -> str | None:
@@ -136,8 +79,12 @@ def run_jobs(
     device: str = "auto",
     minutes: float | None = None,
     progress: Progress | None = None,
+    cluster: "Cluster | None" = None,
 ) -> dict[str, JobResult]:
-    """Run the jobs that have no result yet; return all results. After `minutes` no further job is started."""
+    """Run the jobs that have no result yet, here or on a Ray cluster; return all results.
+
+    After `minutes` no further job is started.
+    """
     progress = progress or SilentProgress()
     folder.mkdir(parents=True, exist_ok=True)
     wanted = {job.name: job for job in jobs}
@@ -147,10 +94,13 @@ def run_jobs(
     for name, reason in reasons.items():
         progress.message(f"the result of {name} is not used: {reason}")
     todo = [job for name, job in wanted.items() if name not in done or done[name].error]
+    deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
+    if cluster is not None:
+        run_on_cluster(cluster, todo, done, datasets, folder, device, deadline, progress)
+        return valid_results(load_results(folder), wanted, datasets)[0]
     elsewhere: list[str] = []
-    began = time.monotonic()
     for number, job in enumerate(todo):
-        if minutes is not None and time.monotonic() - began >= 60 * minutes:
+        if time.monotonic() >= deadline:
             left = len(todo) - number
             progress.message(f"{left} of {len(wanted)} jobs are left; the same command continues with them")
             break
@@ -173,6 +123,48 @@ def run_jobs(
     return done
 
 
+def run_on_cluster(
+    cluster: "Cluster",
+    todo: Sequence[Job],
+    done: dict[str, JobResult],
+    datasets: Mapping[str, PreparedDataset],
+    folder: Path,
+    device: str,
+    deadline: float,
+    progress: Progress,
+) -> None:
+    """Run jobs as Ray tasks, each with a core, or with a GPU where the cluster has any; add their results to `done`."""
+    gpus, started = cluster.gpus_for(device), 0
+
+    def inputs() -> Iterator[Job]:
+        nonlocal started
+        while started < len(todo) and time.monotonic() < deadline:
+            started += 1
+            yield todo[started - 1]
+
+    paths = {name: data.path.absolute() for name, data in datasets.items()}
+    task = partial(run_task, paths, folder.absolute(), device)
+    finished = cluster.run(task, inputs(), work="Jobs", total=len(todo), gpus=gpus, queued=1, progress=progress)
+    left = dict.fromkeys(job.name for job in todo)
+    for number, (job, result) in enumerate(finished, start=1):
+        done[job.name], _ = result, left.pop(job.name)
+        ahead = [one for one in todo if one.name in left]
+        time_left = duration_text(seconds_left(ahead, done) / cluster.at_once(gpus=gpus))
+        progress.message(f"{number} of {len(todo)}: {result_line(result)}; about {time_left} left")
+    if left:
+        progress.message(f"{len(left)} jobs are left; the same command continues with them")
+
+
+def run_task(paths: Mapping[str, Path], folder: Path, device: str, job: Job) -> JobResult:
+    return run_job(job, load_once(paths[job.dataset]), folder, device)
+
+
+@lru_cache(maxsize=1)
+def load_once(path: Path) -> PreparedDataset:
+    """A process of the cluster runs many jobs on the same dataset."""
+    return load(path)
+
+
 def valid_results(
     results: Mapping[str, JobResult], wanted: Mapping[str, Job], datasets: Mapping[str, PreparedDataset]
 ) -> tuple[dict[str, JobResult], dict[str, str]]:
@@ -183,15 +175,6 @@ def valid_results(
         {name: result for name, result in found.items() if reasons[name] is None},
         {name: reason for name, reason in reasons.items() if reason is not None},
     )
-
-
-def path_of(job: Job, folder: Path) -> Path:
-    return folder / f"{job.name.replace(' ', '_').replace('=', '-')}.json"
-
-
-def modified_at(path: Path) -> int:
-    """In nanoseconds; 0 where there is no such file."""
-    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def seconds_left(todo: Sequence[Job], done: Mapping[str, JobResult]) -> float:
@@ -253,18 +236,6 @@ def run_job(job: Job, data: PreparedDataset, folder: Path, device: str = "auto")
     record |= {"total_seconds": round(time.monotonic() - began, 1), "finished": datetime.now(UTC).date().isoformat()}
     write_json(path, record)
     return JobResult(job, record, path)
-
-
-def clip_ranks(ranks: Tensor) -> npt.NDArray[np.uint8]:
-    return ranks.clamp(max=WORST).numpy().astype(np.uint8)
-
-
-def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """As numpy.savez_compressed, but with LZMA: ranks take a seventh less, and hundreds of these files are kept."""
-    with whole_file(path, overwrite=True) as unfinished, zipfile.ZipFile(unfinished, "w", zipfile.ZIP_LZMA) as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w") as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
 
 
 def learned_encoding(run: Run) -> dict[str, npt.NDArray[np.float32]]:

@@ -7,8 +7,8 @@ from typing import Any
 from posrec.data.dataset import PreparedDataset
 from posrec.experiments.reproduce.claims import Answer
 from posrec.experiments.reproduce.grid import FIGURES
-from posrec.experiments.reproduce.jobs import Job, JobResult
 from posrec.experiments.reproduce.paper import METRICS, SAMPLES, TITLES, dataset_of
+from posrec.experiments.reproduce.saved_results import Job, JobResult
 from posrec.experiments.reproduce.tables import Finding, Line, Table
 
 # For every model that has the setting: everything is run, nothing is trained to the end.

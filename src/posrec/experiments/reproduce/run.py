@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from posrec.data.dataset import PreparedDataset, load
 from posrec.errors import InputError
@@ -15,6 +16,9 @@ from posrec.experiments.reproduce.results import QUICK, Results
 from posrec.experiments.reproduce.tables import Table, make_table
 from posrec.io import write_json, write_text
 from posrec.progress import Progress, SilentProgress
+
+if TYPE_CHECKING:
+    from posrec.ray_cluster import Cluster
 
 JOBS, REPORT, MARKDOWN, SUMMARY = "jobs", "report.html", "report.md", "summary.json"
 EARLIER_JOBS = "cells"  # the name of the folder in earlier versions
@@ -32,10 +36,12 @@ def reproduce(
     quick_sessions: int | None = None,
     progress: Progress | None = None,
     with_report: bool = True,
+    cluster: "Cluster | None" = None,
 ) -> Results:
     """Run the missing jobs of `experiment` into `out/jobs`, and write the report.
 
-    With `quick_sessions` tiny models are trained on a simulated shop of so many sessions instead of on `data`.
+    With `cluster` the jobs are run by Ray. With `quick_sessions` tiny models are trained on a simulated shop of so many
+    sessions instead of on `data`.
     """
     progress = progress or SilentProgress()
     experiments = choose_experiments(experiment)
@@ -49,7 +55,7 @@ def reproduce(
     in_archive = unpack(archive, folder) if archive is not None and archive.exists() else set()
     before = state_of(folder)
     try:
-        results = run_jobs(jobs, datasets, folder, device, minutes, progress)
+        results = run_jobs(jobs, datasets, folder, device, minutes, progress, cluster)
     finally:
         after = state_of(folder)
         if archive is not None and (after != before or after.keys() != in_archive or not archive.exists()):

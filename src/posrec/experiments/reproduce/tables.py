@@ -27,8 +27,8 @@ from posrec.evaluation.significance import (
     welch,
 )
 from posrec.experiments.reproduce.grid import Experiment, TableRow, jobs_of
-from posrec.experiments.reproduce.jobs import JobResult
 from posrec.experiments.reproduce.paper import Figure, dataset_of, figures_of, impossible
+from posrec.experiments.reproduce.saved_results import JobResult
 from posrec.models.registry import MODELS
 
 TESTED = ("recall@10", "mrr@10")

@@ -1,0 +1,131 @@
+"""Experiments on a real Ray of two processes: the same results as here, continued by either engine."""
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.helpers import RecordingProgress, chain_shop, listed
+
+from posrec.data.dataset import PreparedDataset
+from posrec.errors import InputError, RunFailed
+from posrec.experiments import trials
+from posrec.experiments.reproduce import jobs
+from posrec.experiments.reproduce.jobs import Job, load_results, run_jobs
+from posrec.experiments.tune import tune
+from posrec.models.registry import MODELS
+from posrec.models.search_space import Range
+from posrec.progress import SilentProgress
+from posrec.ray_cluster import Cluster, ray_cluster
+
+pytestmark = pytest.mark.process
+TINY = {"d": 8, "epochs": 1, "batch_size": 64}
+JOBS = [Job("shop", "pop"), *(Job("shop", "stamp", TINY, seed) for seed in range(3))]
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+    return chain_shop(tmp_path_factory.mktemp("ray"), seed=1)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    pytest.importorskip("ray")
+    with ray_cluster(workers=2) as started:
+        yield started
+
+
+real_job, real_value = jobs.run_job, trials.validation_value
+
+
+def job_killed_once(job, data, folder, device):
+    """`run_job`, but the first process that comes to seed 1 is killed."""
+    if job.seed == 1 and not (folder / "killed").exists():
+        (folder / "killed").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real_job(job, data, folder, device)
+
+
+def task_killed_once(paths, folder, device, job):
+    jobs.run_job = job_killed_once
+    return jobs.run_job(job, jobs.load_once(paths[job.dataset]), folder, device)
+
+
+def test_jobs_on_ray_are_those_of_this_process(
+    shop: PreparedDataset, tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some jobs here, the rest on Ray with a process killed; then there is nothing left for either."""
+    here = run_jobs(JOBS, {"shop": shop}, tmp_path / "here", "cpu")
+    run_jobs(JOBS[:2], {"shop": shop}, tmp_path / "both", "cpu")
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "both").iterdir()}
+    monkeypatch.setattr(jobs, "run_task", task_killed_once)
+    progress = RecordingProgress()
+    both = run_jobs(JOBS, {"shop": shop}, tmp_path / "both", "cpu", progress=progress, cluster=cluster)
+    assert (tmp_path / "both" / "killed").exists()
+    assert [line.split(":")[0] for line in progress.messages] == ["1 of 2", "2 of 2"]
+    assert both.keys() == here.keys() == {job.name for job in JOBS}
+    for name, result in both.items():
+        assert result.metrics == pytest.approx(here[name].metrics, rel=1e-3)
+        assert np.mean(result.ranks() == here[name].ranks()) > 0.99
+    after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "both").iterdir()}
+    assert {name: after[name] for name in before} == before, "finished jobs are not run again"
+    assert not [name for name in listed(tmp_path / "both") if name.endswith(".lock")]
+    for engine in (None, cluster):
+        progress = RecordingProgress()
+        run_jobs(JOBS, {"shop": shop}, tmp_path / "both", "cpu", progress=progress, cluster=engine)
+        assert progress.messages == []
+
+
+def test_no_job_is_started_after_the_time_is_over(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
+    progress = RecordingProgress()
+    assert run_jobs(JOBS, {"shop": shop}, tmp_path, "cpu", 0, progress, cluster) == {}
+    assert progress.messages == ["4 jobs are left; the same command continues with them"]
+
+
+def test_a_failed_job_is_kept_with_its_error(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
+    bad = Job("shop", "stamp", {**TINY, "learning_rate": 1e30})
+    run_jobs([bad], {"shop": shop}, tmp_path, "cpu", cluster=cluster)
+    assert "loss" in (load_results(tmp_path)[bad.name].error or "")
+
+
+def test_a_gpu_that_the_cluster_has_not_is_refused(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
+    with pytest.raises(InputError, match="a task needs 1 cores and 1 GPUs, and the Ray cluster has 2 and 0"):
+        run_jobs(JOBS, {"shop": shop}, tmp_path, "cuda", cluster=cluster)
+
+
+FAST = {"d": 8, "batch_size": 64, "learning_rate": 0.02}
+
+
+def test_a_search_is_continued_by_either_engine(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
+    first = tune(shop, "stamp", 3, tmp_path, FAST, epochs=2, device="cpu", progress=SilentProgress(), cluster=cluster)
+    assert (first.trials, first.failed) == (3, 0)
+    assert first.usual is not None, "the first trial has the default settings, as in this process"
+    alone = tune(shop, "stamp", 1, None, FAST, epochs=2, device="cpu", progress=SilentProgress())
+    assert first.usual == pytest.approx(alone.usual, rel=1e-3)
+    progress = RecordingProgress()
+    more = tune(shop, "stamp", 4, tmp_path, FAST, epochs=2, device="cpu", progress=progress)
+    assert (more.trials, more.history[:3]) == (4, first.history)
+    assert progress.messages[0] == f"continuing after 3 trials in {tmp_path / 'study.db'}"
+    last = tune(shop, "stamp", 5, tmp_path, FAST, epochs=2, device="cpu", progress=progress, cluster=cluster)
+    assert (last.trials, last.history[:4]) == (5, more.history)
+    assert progress.messages[-1].startswith("trial 5 of 5: ")
+
+
+def test_a_hopeless_trial_is_stopped_early_on_ray(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
+    fixed = {"d": 8, "batch_size": 64, "l2": 0.0}
+    good = replace(MODELS["stamp"], search={"learning_rate": Range(0.005, 0.02)})
+    hopeless = replace(MODELS["stamp"], search={"learning_rate": Range(1e-9, 2e-9)})
+    options = {"epochs": 3, "device": "cpu", "progress": SilentProgress()}
+    tune(shop, good, 5, tmp_path, fixed, **options)
+    found = tune(shop, hopeless, 7, tmp_path, fixed, cluster=cluster, **options)
+    assert [one["state"] for one in found.history[-2:]] == ["pruned", "pruned"]
+
+
+def test_failed_trials_end_the_search_only_if_all_fail(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
+    hot = replace(MODELS["stamp"], search={"learning_rate": Range(1e29, 1e30)})
+    options = {"epochs": 1, "device": "cpu", "progress": SilentProgress(), "cluster": cluster}
+    with pytest.raises(RunFailed, match="none of 2 trials succeeded"):
+        tune(shop, hot, 2, tmp_path, {"d": 8, "batch_size": 64}, **options)

@@ -12,7 +12,6 @@ from tests.helpers import RecordingProgress, chain_shop, listed
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunFailed
-from posrec.experiments import trials
 from posrec.experiments.reproduce import jobs
 from posrec.experiments.reproduce.jobs import Job, load_results, run_jobs
 from posrec.experiments.tune import tune
@@ -38,22 +37,6 @@ def cluster() -> Iterator[Cluster]:
         yield started
 
 
-real_job, real_value = jobs.run_job, trials.validation_value
-
-
-def job_killed_once(job, data, folder, device):
-    """`run_job`, but the first process that comes to seed 1 is killed."""
-    if job.seed == 1 and not (folder / "killed").exists():
-        (folder / "killed").touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return real_job(job, data, folder, device)
-
-
-def task_killed_once(paths, folder, device, job):
-    jobs.run_job = job_killed_once
-    return jobs.run_job(job, jobs.load_once(paths[job.dataset]), folder, device)
-
-
 def test_jobs_on_ray_are_those_of_this_process(
     shop: PreparedDataset, tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,10 +44,18 @@ def test_jobs_on_ray_are_those_of_this_process(
     here = run_jobs(JOBS, {"shop": shop}, tmp_path / "here", "cpu")
     run_jobs(JOBS[:2], {"shop": shop}, tmp_path / "both", "cpu")
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "both").iterdir()}
-    monkeypatch.setattr(jobs, "run_task", task_killed_once)
+    marker, run_task = tmp_path / "killed", jobs.run_task
+
+    def killed_once(paths, folder, device, job):  # the first process that comes to seed 1 is killed
+        if job.seed == 1 and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run_task(paths, folder, device, job)
+
+    monkeypatch.setattr(jobs, "run_task", killed_once)
     progress = RecordingProgress()
     both = run_jobs(JOBS, {"shop": shop}, tmp_path / "both", "cpu", progress=progress, cluster=cluster)
-    assert (tmp_path / "both" / "killed").exists()
+    assert marker.exists()
     assert [line.split(":")[0] for line in progress.messages] == ["1 of 2", "2 of 2"]
     assert both.keys() == here.keys() == {job.name for job in JOBS}
     for name, result in both.items():

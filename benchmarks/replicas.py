@@ -3,11 +3,11 @@
     python benchmarks/replicas.py --out results/replicas.json
 
 Real processes on this machine: nginx with examples/compose/nginx.conf (only addresses are replaced), redis-server or
-valkey-server, and two `posrec serve`. Clients send requests through nginx all the time: recommendations for a session in
-the request, and clicks of stored sessions. In turn: a quiet time; one replica is killed with SIGKILL and started again;
-and the replicas are stopped with SIGTERM and started with another run, one after the other. A click that is answered 502
-is sent again by the client, as docs/replicas.md says. In the end, the clicks in the store are compared with those that
-were confirmed.
+valkey-server, and two `posrec serve`. Clients send requests through nginx all the time: recommendations for a session
+in the request, and clicks of stored sessions. In turn: a quiet time; one replica is killed with SIGKILL and started
+again; and the replicas are stopped with SIGTERM and started with another run, one after the other. A click that is
+answered 502 is sent again by the client, as docs/replicas.md says. In the end, the clicks in the store are compared
+with those that were confirmed.
 """
 
 import argparse
@@ -34,8 +34,9 @@ from posrec.io import write_json
 from posrec.server.session_store import MAX_CLICKS, key
 
 CONFIGURATION = Path(__file__).resolve().parents[1] / "examples" / "compose" / "nginx.conf"
-CLIENTS, PAUSE = 8, 0.02  # clients, and seconds between the requests of each
+CLIENTS, PAUSE = 8, 0.05  # clients, and seconds between the requests of each
 MOST_TRIES = 5  # of a click, by the client
+MOST_CLICKS = MAX_CLICKS // 2  # of a session, so that the store forgets none even if some are stored twice
 
 
 def free_port() -> int:
@@ -88,8 +89,8 @@ class Client(threading.Thread):
 
     def __init__(self, port: int, name: str, load: "Load") -> None:
         super().__init__(daemon=True)
-        self.port, self.session, self.load = port, name, load
-        self.confirmed: list[str] = []  # clicks that were answered 200
+        self.port, self.visitor, self.load = port, name, load
+        self.confirmed: dict[str, list[str]] = {}  # clicks that were answered 200, by session
         self.connection: http.client.HTTPConnection | None = None
 
     def run(self) -> None:
@@ -98,11 +99,11 @@ class Client(threading.Thread):
             number += 1
             item = f"i{number % ITEMS}"
             self.send("recommend", "/v1/recommend", {"session": [item], "k": 5})
-            if len(self.confirmed) < MAX_CLICKS:
-                for _ in range(MOST_TRIES):
-                    if self.send("click", f"/v1/sessions/{self.session}/click", {"item": item, "k": 5}) == 200:
-                        self.confirmed.append(item)
-                        break
+            session = f"{self.visitor}-{number // MOST_CLICKS}"
+            for _ in range(MOST_TRIES):
+                if self.send("click", f"/v1/sessions/{session}/click", {"item": item, "k": 5}) == 200:
+                    self.confirmed.setdefault(session, []).append(item)
+                    break
             time.sleep(PAUSE)
 
     def send(self, kind: str, path: str, body: dict[str, Any]) -> int:
@@ -211,18 +212,19 @@ def main() -> None:
             load.over.set()
             for client in load.clients:
                 client.join(60)
-            stored = [store.lrange(key(client.session), 0, -1) for client in load.clients]
-            confirmed = sum(len(client.confirmed) for client in load.clients)
-            lost = sum((Counter(client.confirmed) - Counter(clicks)).total()
-                       for client, clicks in zip(load.clients, stored, strict=True))  # fmt: skip
-            twice = sum(map(len, stored)) - confirmed + lost
+            confirmed = {name: clicks for client in load.clients for name, clicks in client.confirmed.items()}
+            stored = {name: store.lrange(key(name), 0, -1) for name in confirmed}
+            lost = sum((Counter(clicks) - Counter(stored[name])).total() for name, clicks in confirmed.items())
+            number = sum(map(len, confirmed.values()))
+            twice = sum(map(len, stored.values())) - number + lost
             report = {
                 "command": "python benchmarks/replicas.py",
                 "clients": CLIENTS,
                 "phases": {phase: load.figures(phase) for phase in load.answers},
                 "retried_by_nginx": retries(folder / "access.log"),
                 "exit_codes_of_stopped_replicas": codes,
-                "clicks_confirmed": confirmed,
+                "clicks_confirmed": number,
+                "sessions": len(confirmed),
                 "clicks_lost": lost,
                 "clicks_stored_twice": twice,
                 "nginx": subprocess.run(["nginx", "-v"], capture_output=True, text=True, check=True).stderr.strip(),

@@ -1,0 +1,51 @@
+"""docs/scaling.md: its tables are those that benchmarks/scaling.py computes, by the formulas of the page."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from tests.helpers import ROOT
+
+sys.path.append(str(ROOT / "benchmarks"))
+import scaling
+
+PAGE = ROOT / "docs" / "scaling.md"
+GIVEN = scaling.Assumptions()
+
+
+def test_the_page_has_the_tables_of_the_script() -> None:
+    measured = scaling.read_constants()
+    tables = {name: scaling.markdown(make(GIVEN, measured)) for name, make in scaling.TABLES.items()}
+    page = PAGE.read_text(encoding="utf-8")
+    assert scaling.fill(page, tables) == page, "run python benchmarks/scaling.py --page docs/scaling.md"
+
+
+def test_bytes_of_a_step_by_hand() -> None:
+    """Two ranks, four sessions of three clicks, d = 10: a rank receives half of what is gathered or all-reduced."""
+    small = replace(GIVEN, items=1000, batch=4, longest=3, d=10)
+    found = scaling.bytes_of_step(small, 2)
+    assert found["session vectors"] == 2 * 0.5 * 4 * 10 * 4
+    assert found["log-sum-exp"] == 4 * 0.5 * 4 * 4
+    assert found["item vectors of clicks"] == 2 * 0.5 * (4 / 2) * 3 * 10 * 4
+    assert found["smoothing"] == 2 * 0.5 * 1000 * 10 * 4
+    assert set(scaling.bytes_of_step(small, 1).values()) == {0}
+
+
+def test_the_rest_of_the_model_has_no_item_rows() -> None:
+    from posrec.models.posrec import PosRec, PosRecConfig
+
+    model = PosRec(77, PosRecConfig(d=10))
+    tables = [one.numel() for one in model.parameters() if one.shape[0] in (77, 78)]
+    every = sum(one.numel() for one in model.parameters())
+    assert len(tables) == 1
+    assert every - tables[0] <= scaling.rest_of_model(10) <= every - tables[0] + 10  # a row of padding
+
+
+@pytest.mark.parametrize("ranks", [2, 16])
+def test_what_is_sharded_falls_with_the_ranks(ranks: int) -> None:
+    measured = scaling.read_constants()
+    one, many = scaling.step_ms(GIVEN, measured, 1), scaling.step_ms(GIVEN, measured, ranks)
+    for part in ("table", "products"):
+        assert many[part] == pytest.approx(one[part] / ranks)
+    assert one["bytes"] == 0 < many["bytes"]

@@ -20,7 +20,8 @@ class ItemTable(nn.Module):
     def __init__(self, items: int, d: int) -> None:
         super().__init__()
         self.items = items
-        self.weight = nn.Parameter(torch.empty(-(-items // MULTIPLE) * MULTIPLE, d).uniform_(-1, 1) / math.sqrt(d))
+        rows, bound = -(-items // MULTIPLE) * MULTIPLE, 1 / math.sqrt(d)
+        self.weight = nn.Parameter(torch.empty(rows, d).uniform_(-bound, bound))
 
     def look_up(self, items: Tensor) -> Tensor:
         """[...] item numbers -> [..., d]."""

@@ -32,6 +32,10 @@ def train(
         Path | None,
         typer.Option("--from", help="A run to start from, in a third of its epochs; it may have other items."),
     ] = None,
+    keep_items: Annotated[
+        bool,
+        typer.Option("--keep-items", help="Keep the items of that run that the dataset does not have."),
+    ] = False,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be repeated.")] = None,
     protocol: Annotated[str | None, typer.Option(help="paper (a fixed number of epochs), early-stop or refit.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
@@ -58,7 +62,9 @@ def train(
     chosen.update({key: value for key, value in options.items() if value is not None})
     data = load(dataset)
     with TerminalProgress() as progress:
-        run, evaluation = fit_run(data, model, out, chosen, device, resume, progress, track, start_from=start_from)
+        run, evaluation = fit_run(
+            data, model, out, chosen, device, resume, progress, track, start_from=start_from, keep_items=keep_items
+        )
     if evaluation.metrics:
         console.print(metrics_table({run.config["model"]: evaluation.metrics}, data.ceiling))
     console.print(f"The run is in [bold]{escape(str(run.path))}[/].", highlight=False, soft_wrap=True)

@@ -9,7 +9,20 @@ from fault_server import Server, make_run
 from paced_client import paced
 from serve import requests
 
-SAMPLES = 60
+SAMPLES = 120
+
+
+def mixed_requests(items: int) -> list[bytes]:
+    """Nine of ten requests ask for recommendations; the others use everything else that reads the run."""
+    made = requests(items)
+    explain = b'{"session": ["i3", "i4"], "item": "i5"}'
+    others = [
+        b"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(explain) + explain,
+        *(b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path
+          for path in (b"/v1/items?query=i1", b"/v1/similar/i3", b"/v1/run", b"/metrics", b"/readyz")),
+    ]  # fmt: skip
+    made[::10] = [others[number % len(others)] for number in range(len(made[::10]))]
+    return made
 
 
 def soak(folder: Path, seconds: float, rate: int = 500) -> dict[str, Any]:
@@ -30,7 +43,7 @@ def soak(folder: Path, seconds: float, rate: int = 500) -> dict[str, Any]:
     sampler = threading.Thread(target=sample)
     sampler.start()
     try:
-        found = paced(server.port, requests(30), rate, seconds, 64)
+        found = paced(server.port, mixed_requests(30), rate, seconds, 64)
     finally:
         stop.set()
         sampler.join()

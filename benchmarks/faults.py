@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--workers", type=int, default=20)
     parser.add_argument("--commands", type=int, default=200)
-    parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--runs", type=int, default=48)
     parser.add_argument("--soak", type=float, default=3600, help="seconds at 500 requests a second")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--again", action="store_true", help="forget the results of the named parts")

@@ -11,6 +11,7 @@ code is 1 if any step failed.
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -20,16 +21,18 @@ from pathlib import Path
 from typing import Any
 
 from conditions import conditions
-from fault_crashes import CommandKills, WorkerKills
+from fault_commands import CommandKills, FullDisk
 from fault_load import soak
 from fault_requests import MalformedRequests
 from fault_runs import DamagedRuns
+from fault_workers import WorkerKills
 from posrec.io import read_json, write_json
 
 PARTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "requests": (MalformedRequests, "malformed requests of eight kinds"),
     "workers": (WorkerKills, "kill -9 of a worker while clients ask"),
     "commands": (CommandKills, "kill -9 of prepare, train, score and export, at random moments and at renames"),
+    "disk": (FullDisk, "no space for prepare, train, score and export, at three sizes"),
     "runs": (DamagedRuns, "a file of the served run damaged in place"),
 }
 SAVE_EVERY = 20.0  # seconds
@@ -81,6 +84,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--workers", type=int, default=20)
     parser.add_argument("--commands", type=int, default=200)
+    parser.add_argument("--disk", type=int, default=24)
     parser.add_argument("--runs", type=int, default=48)
     parser.add_argument("--soak", type=float, default=3600, help="seconds at 500 requests a second")
     parser.add_argument("--seed", type=int, default=0)
@@ -91,6 +95,7 @@ def main() -> None:
         report = read_json(arguments.out)
         report["parts"] = {name: part for name, part in report["parts"].items() if name not in arguments.parts}
         write_json(arguments.out, report)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped and counts are written
     good = True
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.parts:

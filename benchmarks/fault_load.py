@@ -7,6 +7,9 @@ from typing import Any
 
 from fault_server import Server, make_run
 from paced_client import paced
+from posrec.recommend.artifacts import ArtifactCache
+from posrec.run import load_run
+from serve import make_run as make_large_run
 from serve import requests
 
 SAMPLES = 120
@@ -49,3 +52,24 @@ def soak(folder: Path, seconds: float, rate: int = 500) -> dict[str, Any]:
         sampler.join()
         server.stop()
     return {"seconds": seconds, "rate": rate, **found, "tracebacks": server.tracebacks(), "series": series}
+
+
+def overload(folder: Path, seconds: float, items: int = 43_097) -> dict[str, Any]:
+    """Capacity, as what 64 connections get that always wait for their answers; then three times as many requests."""
+    run, cache = folder / "large", folder / "cache"
+    make_large_run(run, items)
+    ArtifactCache(str(cache)).build(load_run(run))
+    server = Server(run, "--workers", 2, "--cache", cache, onnx=True)
+    server.wait_for("serving", 2)
+    made = requests(items)
+    everything_at_once = 1e6
+    try:
+        paced(server.port, made, everything_at_once, 2000 / everything_at_once, 64)  # until averages have settled
+        capacity = paced(server.port, made, everything_at_once, 10_000 / everything_at_once, 64)
+        found = paced(server.port, made, 3 * capacity["per_second"], seconds, 2000)
+    finally:
+        server.stop()
+    return {
+        "seconds": seconds, "rate": 3 * capacity["per_second"], "capacity": capacity, **found,
+        "answered": found["requests"] - found["errors"], "tracebacks": server.tracebacks(),
+    }  # fmt: skip

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: demo test lint types unit tests real gpu slow bench faults install clean
+.PHONY: demo test lint types unit tests real gpu slow bench faults lock install clean
 
 demo: install
 	$(BIN)/posrec demo
@@ -53,6 +53,10 @@ bench: install
 # Malformed requests, kill -9, damaged runs and an hour under load; goes on where it was interrupted (docs/reliability.md).
 faults: install
 	$(BIN)/python benchmarks/faults.py
+
+# requirements.lock, the hashes for docs/Dockerfile, from constraints.txt; it needs the package index.
+lock: install
+	$(BIN)/python .ci/lock.py
 
 install: .venv/installed
 

@@ -65,11 +65,11 @@ def overload(folder: Path, seconds: float, items: int = 43_097) -> dict[str, Any
     everything_at_once = 1e6
     try:
         paced(server.port, made, everything_at_once, 2000 / everything_at_once, 64)  # until averages have settled
-        capacity = paced(server.port, made, everything_at_once, 10_000 / everything_at_once, 64)
-        found = paced(server.port, made, 3 * capacity["per_second"], seconds, 2000)
+        capacity = paced(server.port, made, everything_at_once, 10_000 / everything_at_once, 64)["per_second"]
+        found = paced(server.port, made, 3 * capacity, seconds, 2000)
     finally:
         server.stop()
     return {
-        "seconds": seconds, "rate": 3 * capacity["per_second"], "capacity": capacity, **found,
+        "seconds": seconds, "rate": 3 * capacity, "capacity_per_second": capacity, **found,
         "answered": found["requests"] - found["errors"], "tracebacks": server.tracebacks(),
     }  # fmt: skip

@@ -161,6 +161,15 @@ def test_what_a_killed_score_leaves_is_removed_by_the_next_one(trained: Path, tm
     assert listed(tmp_path) == sorted(["in.jsonl", f"b-{out}"])
 
 
+def test_what_a_killed_export_leaves_is_removed_by_the_next_one(trained: Path, tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    killed("posrec.recommend.faiss_search:build:1", "export", trained, "--index", tmp_path / "a.faiss")
+    (left,) = listed(tmp_path)
+    assert left.startswith(".a.faiss.unfinished-")
+    assert command("export", trained, "--index", tmp_path / "b.faiss").code == 0
+    assert listed(tmp_path) == ["b.faiss"]
+
+
 def test_a_killed_evaluation_leaves_a_run_that_can_be_used(small: PreparedDataset, tmp_path: Path) -> None:
     assert command("train", small.path, "--model", "pop", "--out", tmp_path / "run").code == 0
     for place in range(1, 5):  # checksums, metrics, ranks, checksums

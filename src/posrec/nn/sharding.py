@@ -33,6 +33,7 @@ class ShardedRows(TableRows):
         if blocks < world.size:
             raise ValueError(f"{items} items are too few for {world.size} processes; start at most {blocks}")
         self.world, self.draws = world, draws
+        self.batch_size: int | None = None  # samples after these only make the processes' parts of a batch equal
         self.starts = [MULTIPLE * (rank * blocks // world.size) for rank in range(world.size + 1)]
         self.start, self.end = self.starts[world.rank : world.rank + 2]
 
@@ -86,7 +87,7 @@ class ShardedRows(TableRows):
         return self.world.spread(drawn.contiguous())
 
     def of_all(self, targets: Tensor) -> Tensor:
-        return self.world.gathered(targets)
+        return self.world.gathered(targets)[: self.batch_size]
 
     def smooth(self, table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
         """E + w A E of this process's rows, for A as `by_source` lists it. The parts of E come one after the other, so

@@ -151,14 +151,17 @@ def train_epoch(
         if state.step < order.steps and not runner.is_time_to_read(state.step, now - last_read):
             continue
         last_read = now
-        losses, stop, save = agree(runner.world, torch.cat(unread), signals.received, now - saved > CHECKPOINT_SECONDS)
+        losses = torch.cat(unread)
         unread.clear()
+        if runner.world is not None:
+            runner.world.summed(losses)  # each process has its part of them
         latest = read_losses(losses, state)
         log.point("loss/step", latest, state.epoch * order.steps + state.step)
         name = f"Epoch {state.epoch + 1} of {settings.epochs}"
         speed = (state.step - first_step) * settings.batch_size / (now - began)
         average = state.loss_so_far / state.step
         progress.update(name, state.step, order.steps, f"loss {average:.3f}, {speed:,.0f} samples/s")
+        stop, save = agree(runner.world, runner.device, signals.received, now - saved > CHECKPOINT_SECONDS)
         if stop or save:
             checkpoint()
             saved = now

@@ -61,14 +61,12 @@ class ShardedStepper(Stepper):
             gradient.copy_(summed.view_as(gradient))
 
 
-def agree(world: World | None, losses: Tensor, stop: bool, save: bool) -> tuple[Tensor, bool, bool]:
-    """The losses of the steps [S], and whether to stop and to save a checkpoint, which any process may want.
+def agree(world: World | None, device: torch.device, *wishes: bool) -> list[bool]:
+    """Whether any process wants each of these: to stop, or to save a checkpoint.
 
     Processes receive a signal, and look at the clock, at different steps. They have to do the same after each.
     """
     if world is None:
-        return losses, stop, save
-    wishes = losses.new_tensor([stop, save])
-    total = world.summed(torch.cat([losses, wishes.to(losses.dtype)]))
-    stop, save = (total[-2:] > 0).tolist()
-    return total[:-2], stop, save
+        return list(wishes)
+    found: list[bool] = (world.summed(torch.tensor(wishes, dtype=torch.int32, device=device)) > 0).tolist()
+    return found

@@ -120,6 +120,8 @@ def fit_run(
         RunFailed: if the loss was not a number.
     """
     progress, torch_device, path = progress or default_progress(), choose_device(device), Path(out)
+    if world is not None and start_from is not None:
+        raise InputError("--from reads whole item tables, in one process; leave it out, or start without torchrun")
     before = open_start(start_from, model)
     model = model or (before.config["model"] if before is not None else DEFAULT_MODEL)
     spec = find_spec(model)
@@ -131,7 +133,7 @@ def fit_run(
     model_config, training = split_settings(with_own_encoding(settings or {}), *defaults)
     training.check()
     if world is not None:
-        check_shardable(spec, model_name(model), start_from)
+        check_shardable(spec, model_name(model))
     build = network_builder(spec, model_config, data, world)
     if spec.is_trained and training.protocol != "paper" and not len(data.validation):
         raise InputError(
@@ -206,12 +208,10 @@ def build_model(spec: ModelSpec, items: int, model_config: Any, world: World | N
     return network
 
 
-def check_shardable(spec: ModelSpec, name: str, start_from: str | Path | Run | None) -> None:
-    """Raise an InputError for what several processes can't do together."""
+def check_shardable(spec: ModelSpec, name: str) -> None:
+    """Raise an InputError for a model that several processes can't train together."""
     if not spec.is_trained:
-        raise InputError(f"{name} counts the sessions and is not trained, in one process; start it without torchrun")
-    if start_from is not None:
-        raise InputError("--from reads whole item tables, in one process; leave it out, or start without torchrun")
+        raise InputError(f"{name} counts the sessions in one process and is not trained; start it without torchrun")
 
 
 @contextmanager

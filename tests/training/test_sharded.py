@@ -108,7 +108,7 @@ def test_a_killed_process_ends_the_others_and_the_run_is_resumed_by_one(tmp_path
     processes[1].kill()
     (code, out, err), _ = finish(processes)
     assert (code, out) == (1, "")
-    assert "error: another process of the training has ended" in err.splitlines()[-1]
+    assert "error: process 0: another process of the training has ended" in err.splitlines()[-1]
     assert "continue with the same command and --resume" in err
     assert "Traceback" not in err
     done = command("train", tmp_path / "data", "--out", run, *line, "--resume")

@@ -67,9 +67,8 @@ def evaluate(
     rows = max(1, min(MOST_ROWS, SCORES_AT_ONCE // numbers_a_row))
     ranks = torch.empty(len(samples), dtype=torch.int64, device=device)
     top = torch.empty(len(samples), min(max(CUTOFFS), items), dtype=torch.int64, device=device)
-    held = rows_of(model)
-    if isinstance(held, ShardedRows):
-        assert isinstance(model, SessionModel)
+    held = rows_of(model) if isinstance(model, SessionModel) else None
+    if isinstance(model, SessionModel) and isinstance(held, ShardedRows):
         rank = ranker(model, held, top.shape[1])
     else:
         rank = plain_ranker(model, top.shape[1])

@@ -6,13 +6,12 @@
 Both start from the session vectors of each process's own samples and end with the gradients of these and of the
 process's item vectors. `loss_parallel` (torch.distributed.tensor) gets the session vectors gathered, the item vectors
 as a DTensor sharded by rows, and their product, which is then sharded by columns. Every case runs in processes of its
-own, one thread each. `cpu_seconds` is the time that a process spent working, so that a busy machine does not disturb it;
-memory is the peak on top of what the process held before its first step. Losses and gradients are compared.
+own, one thread each. `cpu_seconds` is the time that a process spent working, so that a busy machine does not
+disturb it; memory is the peak on top of what the process held before its first step. Losses and gradients are compared.
 """
 
 import argparse
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -115,8 +114,8 @@ def main() -> None:
         seconds, memory = (max(rank[name] for rank in ranks) for name in ("cpu_seconds", "mb"))
         ratio = seconds / max(rank["cpu_seconds"] for rank in first)
         print(f"{case}: {seconds:.3f} s of work a step ({ratio:.2f} of {CASES[0]}'s), {memory:,} MB at the peak")
-    about = {"command": "python benchmarks/sharded_softmax.py", **sizes, "processes": arguments.processes, "steps": STEPS,
-             "seed": 0, **conditions(), "threads": 1, "load_average": round(os.getloadavg()[0], 2)}  # fmt: skip
+    about = {"command": "python benchmarks/sharded_softmax.py", **sizes, "processes": arguments.processes,
+             "steps": STEPS, "seed": 0, **conditions(), "threads": 1}  # fmt: skip
     cases = {
         case: {name: max(rank[name] for rank in ranks) for name in ("seconds", "cpu_seconds", "mb")}
         for case, ranks in found.items()

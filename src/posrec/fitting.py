@@ -203,7 +203,8 @@ def build_model(spec: ModelSpec, items: int, model_config: Any, world: World | N
         network = spec.build(items, model_config)
     if rows_of(network) is None:
         raise InputError(
-            f"{type(network).__name__} has no posrec.ItemTable to spread over processes; train it without torchrun"
+            f"{type(network).__name__} has no ItemTable (nn/item_table.py) to spread over processes; train it without "
+            "torchrun"
         )
     return network
 

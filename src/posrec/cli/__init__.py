@@ -5,6 +5,7 @@ need them.
 """
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -17,7 +18,7 @@ import posrec
 from posrec.cli import data, doctor, experiments, report, runs
 from posrec.cli import recommend as serving
 from posrec.cli.printing import error_console
-from posrec.errors import InputError, RunFailed, RunStopped
+from posrec.errors import DoesNotFit, InputError, RunFailed, RunStopped
 from posrec.progress import printable
 
 app = typer.Typer(
@@ -94,16 +95,22 @@ def main() -> None:
     try:
         app()
     except InputError as error:
-        fail(str(error), code=2)
+        fail(str(error), code=2, of_one_process=isinstance(error, DoesNotFit))
     except RunFailed as error:
-        fail(str(error), code=1)
+        fail(str(error), code=1, of_one_process=True)
     except RunStopped as error:
         fail(str(error), code=130)
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        fail(f"{error.strerror or error}{where}; nothing was left half-written", code=1)
+        fail(f"{error.strerror or error}{where}; nothing was left half-written", code=1, of_one_process=True)
 
 
-def fail(message: str, code: int) -> None:
-    error_console.print(f"[bold red]error:[/] {escape(printable(message))}", highlight=False, soft_wrap=True)
+def fail(message: str, code: int, of_one_process: bool = False) -> None:
+    """Print an error and exit. All processes that torchrun starts find the same bad input, and only the first of each
+    machine reports it, unless the error is `of_one_process`."""
+    if of_one_process or os.environ.get("LOCAL_RANK", "0") == "0":
+        where = f"process {os.environ['RANK']}: " if of_one_process and "RANK" in os.environ else ""
+        error_console.print(
+            f"[bold red]error:[/] {escape(printable(where + message))}", highlight=False, soft_wrap=True
+        )
     sys.exit(code)

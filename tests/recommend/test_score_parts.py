@@ -149,6 +149,27 @@ def test_the_command_writes_parts(trained: Path, tmp_path: Path, source: Path) -
         assert (refused.code, words in refused.err) == (2, True), refused.err
 
 
+def test_the_command_continues_with_the_parts_that_it_finds(
+    trained: Path, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also without --parts and without Ray, where it would otherwise write the file at once."""
+    score_part = module.score_part
+
+    def interrupted(job, part):
+        if part[0] == 2:
+            raise KeyboardInterrupt
+        return score_part(job, part)
+
+    monkeypatch.setattr(module, "score_part", interrupted)
+    assert command("score", trained, source, tmp_path / "out.jsonl", "--parts").code == 130
+    monkeypatch.setattr(module, "score_part", score_part)
+    done = command("score", trained, source, tmp_path / "out.jsonl")
+    assert done.code == 0, done.err
+    assert "32 sessions of them had been scored by an earlier call." in done.out
+    assert len(rows_of(tmp_path / "out.jsonl")) == 101
+    assert listed(tmp_path) == ["in.jsonl", "out.jsonl"]
+
+
 # On a real Ray of two processes.
 
 

@@ -56,12 +56,12 @@ def score(
     from posrec.progress import TerminalProgress
     from posrec.recommend.recommender import Recommender
     from posrec.recommend.score import score_file
-    from posrec.recommend.score_parts import OpenRun, score_parts
+    from posrec.recommend.score_parts import OpenRun, parts_folder, score_parts
     from posrec.wording import plural
 
     rules = answer_rules(exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
-        if cluster is None and not parts:
+        if cluster is None and not parts and not parts_folder(out).exists():  # which an interrupted call left
             recommender = Recommender.load(run, device, model, encoding)
             note_unverified(recommender.run)
             totals = score_file(recommender, source, out, k, overwrite=overwrite, progress=progress, **rules)

@@ -49,6 +49,11 @@ CHUNKS = 8  # of session_file.ROWS sessions in a part: seconds of work, and a ro
 PART = re.compile(r"part-\d{5,}\..+")
 
 
+def parts_folder(out: Path) -> Path:
+    """Where the parts of the output `out` are until it is complete."""
+    return out.with_name(f"{out.name}.parts")
+
+
 @dataclass(frozen=True)
 class OpenRun:
     """How to open the run, in every process: the arguments of `Recommender.load`."""
@@ -72,7 +77,7 @@ class PartsJob:
 
     @property
     def folder(self) -> Path:
-        return self.out.with_name(f"{self.out.name}.parts")
+        return parts_folder(self.out)
 
     def answers(self, number: int) -> Path:
         """The file of a part; its format is that of the output's name."""

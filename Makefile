@@ -47,7 +47,8 @@ bench: install
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/rounded_product.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/normaliser.py
 	$(BIN)/python benchmarks/side_by_side.py
-# step.py, command.py, score.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, growth.py ten minutes:
+# step.py, command.py, score.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, replicas.py nginx and
+# redis-server, growth.py ten minutes; scaling.py measures nothing:
 # the first lines of each say how to call it.
 
 # Malformed requests, kill -9, damaged runs and an hour under load; goes on where it was interrupted (docs/reliability.md).

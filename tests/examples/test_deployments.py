@@ -1,6 +1,7 @@
 """examples/kubernetes and examples/compose: valid by Kubernetes' own schemas, and true to what the server does."""
 
 import copy
+import json
 import re
 import shutil
 import subprocess
@@ -118,6 +119,20 @@ def test_the_compose_file_names_what_nginx_sends_to() -> None:
         assert services[name]["volumes"][0].endswith(":/runs:ro")
         assert (COMPOSE / services[name]["build"]["context"] / services[name]["build"]["dockerfile"]).is_file()
     assert "valkey" in services
+
+
+def test_the_figures_of_the_page_are_those_measured() -> None:
+    measured = json.loads((ROOT / "results" / "replicas.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "replicas.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (?:quiet|one replica|another run|after).* \| ([\d,]+) \| (\d+).*\|$", page, re.MULTILINE)
+    phases = [
+        (phase["requests"], sum(sum(kind.values()) for kind in phase["not_answered_200"].values()))
+        for phase in measured["phases"].values()
+    ]
+    assert [(int(requests.replace(",", "")), int(failed)) for requests, failed in rows] == phases
+    assert f"nginx sent {sum(measured['retried_by_nginx'].values())} requests to the second replica" in page
+    assert f"Of {measured['clicks_confirmed']:,} clicks that were confirmed, none was missing" in page
+    assert (measured["clicks_lost"], measured["clicks_stored_twice"]) == (0, 0)
 
 
 @pytest.mark.process

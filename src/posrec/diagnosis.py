@@ -17,6 +17,7 @@ EXTRAS = {
     "serve": "posrec serve, posrec export --onnx",
     "scale": "posrec export --index, and serving more than a million items",
     "tune": "posrec tune",
+    "ray": "--engine ray of posrec score, tune and reproduce",
     "track": "posrec train --track (TensorBoard)",
 }
 GIB = 2**30

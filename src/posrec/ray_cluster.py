@@ -68,7 +68,10 @@ def ray_cluster(
     except (ConnectionError, ValueError, ImportError, RuntimeError) as error:
         if address is None:
             raise RunFailed(f"Ray can't start a cluster on this machine: {error}") from None
-        raise InputError(f"the Ray cluster at {address} can't be used: {first_line(error)}") from None
+        raise InputError(
+            f"the Ray cluster at {address} can't be used: {first_line(error)}; if it asks for a token, set "
+            "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as they are on the cluster"
+        ) from None
     try:
         yield Cluster(ray, *resources(ray))
     finally:

@@ -50,9 +50,11 @@ bench: install
 # step.py, command.py, score.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, growth.py ten minutes:
 # the first lines of each say how to call it.
 
-# Malformed requests, kill -9, damaged runs and an hour under load; goes on where it was interrupted (docs/reliability.md).
+# Malformed requests, kill -9, full disks, damaged runs, overload and an hour under load (docs/reliability.md); a part that
+# was interrupted goes on where it stopped.
 faults: install
 	$(BIN)/python benchmarks/faults.py
+	$(BIN)/python benchmarks/fault_figure.py
 
 # requirements.lock, the hashes for docs/Dockerfile, from constraints.txt; it needs the package index.
 lock: install

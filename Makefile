@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: demo test lint types unit tests real gpu slow bench faults lock install clean
+.PHONY: demo docs test lint types unit tests real gpu slow bench faults lock install clean
 
 demo: install
 	$(BIN)/posrec demo
@@ -55,6 +55,12 @@ bench: install
 faults: install
 	$(BIN)/python benchmarks/faults.py
 	$(BIN)/python benchmarks/fault_figure.py
+
+# The documentation site, in build/site: strict, so a link that leads nowhere or a page without a place ends it.
+docs: install
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "The site is in build/site; look at it with $(BIN)/mkdocs serve."
 
 # requirements.lock, the hashes for docs/Dockerfile, from constraints.txt; it needs the package index.
 lock: install

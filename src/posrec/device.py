@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from posrec.errors import InputError
+from posrec.errors import DoesNotFit, InputError
 
 if TYPE_CHECKING:
     import torch
@@ -96,4 +96,4 @@ def out_of_memory_hint(advice: str) -> Iterator[None]:
         if not (on_gpu or isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)):
             raise
         where = "the GPU's memory" if on_gpu else "memory"
-        raise InputError(f"the run does not fit in {where}; {advice}") from None
+        raise DoesNotFit(f"the run does not fit in {where}; {advice}") from None

@@ -5,6 +5,10 @@ class InputError(ValueError):
     """Something that the user can fix is wrong: a file, a column, an option. The command line exits with 2."""
 
 
+class DoesNotFit(InputError):
+    """The work needs more memory than there is."""
+
+
 class NotInstalled(InputError):
     """The packages of an extra are needed and not installed."""
 

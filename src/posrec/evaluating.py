@@ -6,11 +6,14 @@ import torch
 
 from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
+from posrec.distributed import is_first
 from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.evaluate import evaluate as rank_all
 from posrec.evaluation.lists import list_metrics
 from posrec.models.base import Model, SessionModel
+from posrec.nn.item_table import rows_of
+from posrec.nn.sharding import world_of
 from posrec.progress import Progress, default_progress
 from posrec.recommend.recommender import Recommender
 from posrec.run import Run, write_evaluation
@@ -75,7 +78,8 @@ def evaluate_run(
     check_evaluable(run, data)
     outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress)
     outcome = with_list_metrics(outcome, run.model, data)
-    write_evaluation(run, outcome.as_json(), outcome.ranks, data)
+    if is_first(world_of(run.model)):
+        write_evaluation(run, outcome.as_json(), outcome.ranks, data)
     return outcome
 
 
@@ -95,9 +99,12 @@ def with_list_metrics(outcome: Evaluation, model: Model, data: PreparedDataset) 
     assert outcome.top is not None
     _, places = data.test.locate(torch.arange(len(data.test)))
     clicks = torch.bincount(data.train.items.long(), minlength=model.items + 1)
-    vectors = model.similarity_vectors().cpu() if isinstance(model, SessionModel) else None
+    vectors = model.similarity_vectors() if isinstance(model, SessionModel) else None
+    rows = rows_of(model) if world_of(model) is not None else None
+    if vectors is not None and rows is None:
+        vectors = vectors.cpu()
     targets, columns = data.test.items[places].long(), data.vocabulary.columns
-    return replace(outcome, of_lists=list_metrics(outcome.top, targets, clicks, vectors, columns))
+    return replace(outcome, of_lists=list_metrics(outcome.top, targets, clicks, vectors, columns, rows))
 
 
 def evaluate_matched(run: Run, data: PreparedDataset, device: torch.device, progress: Progress) -> Evaluation:

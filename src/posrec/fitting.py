@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
@@ -13,8 +13,10 @@ import torch
 from posrec.config import DEFAULT_MODEL, split_settings
 from posrec.data.attributes import chosen_columns, encode_attributes
 from posrec.data.dataset import PreparedDataset
+from posrec.data.kept_items import with_items_of
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import choose_device, out_of_memory_hint
+from posrec.distributed import entered_by_first, is_first
 from posrec.encodings.own import OwnEncoding
 from posrec.errors import InputError
 from posrec.evaluating import evaluate_run
@@ -23,6 +25,9 @@ from posrec.io import RUN, STATE, WEIGHTS, save_tensors
 from posrec.models.base import CountingModel, Model, SessionModel
 from posrec.models.lookup import find_spec, model_name, with_own_encoding
 from posrec.models.registry import MODELS, ModelSpec
+from posrec.nn.collectives import World
+from posrec.nn.item_table import rows_of
+from posrec.nn.sharding import sharded_over
 from posrec.progress import Progress, default_progress
 from posrec.recommend.recommender import Recommender
 from posrec.run import POPULARITY, Run, finish_run, load_run, read_config
@@ -31,7 +36,9 @@ from posrec.training.log import EVENTS, LOG, check_tracking
 from posrec.training.loop import train
 from posrec.training.refit import CHOSEN, SELECTION, train_refit
 from posrec.training.settings import Settings
+from posrec.training.sharded_checkpoint import load_sharded_weights
 from posrec.warm_start import STARTED_FROM, WarmStart, check_same_model, inherited_settings, origin
+from posrec.wording import plural
 
 
 def fit(
@@ -40,6 +47,7 @@ def fit(
     device: str = "auto",
     progress: Progress | None = None,
     start_from: str | Path | Run | None = None,
+    keep_items: bool = False,
     **settings: Any,
 ) -> Recommender:
     """Train a model on a prepared dataset.
@@ -51,6 +59,7 @@ def fit(
         device: "cpu", "cuda", or "auto": a GPU if there is one.
         progress: where to report progress; by default an epoch a line, and a bar in a notebook.
         start_from: a run to start from instead of random weights (docs/nightly.md): a folder, or `recommender.run`.
+        keep_items: keep the items of that run that the dataset does not have; by default they are dropped.
         **settings: settings of the model and of its training, as in `posrec train --set` (docs/training.md). `encoding`
             can also be a function, a module or a module class of your own (docs/encodings.md).
 
@@ -71,7 +80,7 @@ def fit(
     """
     with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
         run, outcome = fit_run(data, model, Path(folder) / "run", settings, device, progress=progress, resumable=False,
-                               start_from=start_from)  # fmt: skip
+                               start_from=start_from, keep_items=keep_items)  # fmt: skip
     return Recommender(replace(run, metrics=outcome.as_json() if outcome.metrics else None), device)
 
 
@@ -86,6 +95,8 @@ def fit_run(
     track: bool = False,
     resumable: bool = True,
     start_from: str | Path | Run | None = None,
+    keep_items: bool = False,
+    world: World | None = None,
 ) -> tuple[Run, Evaluation]:
     """Train a model, evaluate it on the test part if there is one, and write everything into a run folder.
 
@@ -102,6 +113,9 @@ def fit_run(
         resumable: save checkpoints.
         start_from: a run to start from instead of random weights (docs/nightly.md): its folder, or a Run. Settings that
             are not given are then the run's own, with a third of its epochs.
+        keep_items: keep the items of that run that the dataset does not have; by default they are dropped.
+        world: the processes that train together (docs/distributed.md), each of which calls this function; the first
+            writes the run. The model of the run that is returned holds the item vectors of its process alone.
 
     Returns:
         The run, and its evaluation on the test part; without metrics if the dataset has no test part.
@@ -112,17 +126,29 @@ def fit_run(
         RunFailed: if the loss was not a number.
     """
     progress, torch_device, path = progress or default_progress(), choose_device(device), Path(out)
+    if world is not None and start_from is not None:
+        raise InputError("--from reads whole item tables, in one process; leave it out, or start without torchrun")
     before = open_start(start_from, model)
     model = model or (before.config["model"] if before is not None else DEFAULT_MODEL)
     spec = find_spec(model)
     defaults = (spec.config(), Settings(**spec.settings))
     start, more = None, {}
+    if keep_items and before is None:
+        raise InputError("--keep-items needs --from, the run whose items are kept")
     if before is not None:
         check_same_model(before, model_name(model))
+        if keep_items:
+            of_log = data.train_items
+            data = with_items_of(data, before.vocabulary, before.model.items)
+            progress.message(
+                f"{plural(data.train_items - of_log, 'item')} of the run without clicks in the dataset kept"
+            )
         defaults, more = inherited_settings(before, spec), {STARTED_FROM: origin(before)}
     model_config, training = split_settings(with_own_encoding(settings or {}), *defaults)
     training.check()
-    build = network_builder(spec, model_config, data)
+    if world is not None:
+        check_shardable(spec, model_name(model))
+    build = network_builder(spec, model_config, data, world)
     if spec.is_trained and training.protocol != "paper" and not len(data.validation):
         raise InputError(
             f"the validation part of {data.path} has no samples, and protocol {training.protocol} needs some; "
@@ -137,8 +163,7 @@ def fit_run(
             start = WarmStart(before, data.vocabulary, network.items)
             progress.message(start.summary())
         config = {**run_config(model_name(model), model_config, training, data, network.items), **more}
-        with lock_run(path), remove_run_that_never_started(path, is_new_run(path, config, resume)):
-            begin_run(path, config, data)
+        with run_folder(path, config, data, resume, world, torch_device):
             if isinstance(network, CountingModel):
                 network.count(data.train.items, data.train.offsets)
                 save_tensors(path / WEIGHTS, network.state_dict(), {})
@@ -146,35 +171,88 @@ def fit_run(
                 if training.protocol == "refit":
                     del network  # two models are built in its place, one after the other
                     rebuild = cast(Callable[[], SessionModel], build)
-                    train_refit(rebuild, data, training, path, torch_device, progress, resume, track, resumable, start)
+                    train_refit(rebuild, data, training, path, torch_device, progress, resume, track, resumable, start,
+                                world)  # fmt: skip
                 else:
                     train(network, data, training, path, torch_device, progress, resume, track, resumable, start=start)
             else:
                 raise InputError(f"{type(network).__name__} must be a subclass of SessionModel or CountingModel")
-            finish_run(path)
-        own_encoding = getattr(model_config, "encoding", None)
-        run = load_run(path, spec, own_encoding if isinstance(own_encoding, OwnEncoding) else None)
+            if is_first(world):
+                finish_run(path)
+        if world is None:
+            own_encoding = getattr(model_config, "encoding", None)
+            run = load_run(path, spec, own_encoding if isinstance(own_encoding, OwnEncoding) else None)
+        else:
+            run = load_own_rows(path, spec, model_config, config, data, world, torch_device)
         if not data.test.sessions:
             progress.message(f"{data.path} has no test part, so the run was not evaluated")
             return run, Evaluation({}, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
         return run, evaluate_run(run, data, device, progress)
 
 
-def network_builder(spec: ModelSpec, model_config: Any, data: PreparedDataset) -> Callable[[], Model]:
+def network_builder(
+    spec: ModelSpec, model_config: Any, data: PreparedDataset, world: World | None = None
+) -> Callable[[], Model]:
     """Builds the model for the items of a dataset; with those of the items file if it reads attributes."""
     columns = asdict(model_config).get("attributes")
     if not columns:
-        return lambda: spec.build(data.train_items, model_config)
+        return lambda: build_model(spec, data.train_items, model_config, world)
     items = data.recommendable_items
     attributes = encode_attributes(data.vocabulary, chosen_columns(columns, data.vocabulary), items)
 
     def build() -> Model:
-        network = spec.build(items, model_config)
+        network = build_model(spec, items, model_config, world)
         assert isinstance(network, SessionModel)
         network.describe(attributes)
         return network
 
     return build
+
+
+def build_model(spec: ModelSpec, items: int, model_config: Any, world: World | None) -> Model:
+    """The model for items 1..items. Where several processes train together, it holds this process's item vectors."""
+    if world is None:
+        return spec.build(items, model_config)
+    with sharded_over(world):
+        network = spec.build(items, model_config)
+    if rows_of(network) is None:
+        raise InputError(
+            f"{type(network).__name__} has no ItemTable (nn/item_table.py) to spread over processes; train it without "
+            "torchrun"
+        )
+    return network
+
+
+def check_shardable(spec: ModelSpec, name: str) -> None:
+    """Raise an InputError for a model that several processes can't train together."""
+    if not spec.is_trained:
+        raise InputError(f"{name} counts the sessions in one process and is not trained; start it without torchrun")
+
+
+@contextmanager
+def run_folder(
+    path: Path, config: dict[str, Any], data: PreparedDataset, resume: bool, world: World | None, device: torch.device
+) -> Iterator[None]:
+    """Begin the run or continue it, in the first process; no other process trains in its folder during the block."""
+    with ExitStack() as stack:
+        with entered_by_first(world, device):
+            if is_first(world):
+                stack.enter_context(lock_run(path))
+                stack.enter_context(remove_run_that_never_started(path, is_new_run(path, config, resume)))
+                begin_run(path, config, data)
+        yield
+
+
+def load_own_rows(
+    path: Path, spec: ModelSpec, model_config: Any, config: dict[str, Any], data: PreparedDataset, world: World,
+    device: torch.device,
+) -> Run:  # fmt: skip
+    """A finished run whose model holds the item vectors of this process alone."""
+    network = build_model(spec, config["items"], model_config, world)
+    assert isinstance(network, SessionModel)
+    load_sharded_weights(path, network.to(device).eval(), world)
+    popularity = torch.bincount(data.train.items.long(), minlength=network.items + 1)[1 : network.items + 1]
+    return Run(path, network, data.vocabulary, config, popularity)
 
 
 def open_start(start_from: str | Path | Run | None, model: str | ModelSpec | None) -> Run | None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from posrec.nn.coclicks import CoClickGraph, co_clicks
+from posrec.nn.table_rows import TableRows
 
 ITEMS, ROWS = 6, 8  # two rows fill the table up
 logs = st.lists(st.lists(st.integers(1, ITEMS), min_size=1, max_size=6), min_size=1, max_size=8)
@@ -43,7 +44,7 @@ def test_counts_agree_with_plain_loops(log: list[list[int]], window: int) -> Non
 
 def test_of_equal_counts_the_newest_are_kept() -> None:
     graph = CoClickGraph(1.0, neighbours=1, window=1)
-    graph.count(*flat([[1, 2], [1, 3]]), ITEMS, ROWS)
+    graph.count(*flat([[1, 2], [1, 3]]), TableRows(ITEMS))
     first = graph.columns[graph.offsets[0] : graph.offsets[1]]
     assert (first + 1).tolist() == [3]
 
@@ -51,7 +52,7 @@ def test_of_equal_counts_the_newest_are_kept() -> None:
 @given(logs, st.integers(1, 3))
 def test_smoothing_and_its_gradient_agree_with_a_dense_matrix(log: list[list[int]], neighbours: int) -> None:
     graph = CoClickGraph(0.5, neighbours, window=2)
-    graph.count(*flat(log), ITEMS, ROWS)
+    graph.count(*flat(log), TableRows(ITEMS))
     dense = torch.zeros(ROWS, ROWS, dtype=torch.double)
     for row in range(ROWS):
         for place in range(int(graph.offsets[row]), int(graph.offsets[row + 1])):
@@ -73,6 +74,6 @@ def test_smoothing_and_its_gradient_agree_with_a_dense_matrix(log: list[list[int
 
 def test_without_a_weight_nothing_is_counted() -> None:
     graph = CoClickGraph(0.0, neighbours=3, window=2)
-    graph.count(*flat([[1, 2, 3]]), ITEMS, ROWS)
+    graph.count(*flat([[1, 2, 3]]), TableRows(ITEMS))
     table = torch.randn(ROWS, 3)
     assert graph.smoothed(table) is table

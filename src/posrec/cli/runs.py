@@ -32,6 +32,10 @@ def train(
         Path | None,
         typer.Option("--from", help="A run to start from, in a third of its epochs; it may have other items."),
     ] = None,
+    keep_items: Annotated[
+        bool,
+        typer.Option("--keep-items", help="Keep the items of that run that the dataset does not have."),
+    ] = False,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be repeated.")] = None,
     protocol: Annotated[str | None, typer.Option(help="paper (a fixed number of epochs), early-stop or refit.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
@@ -50,15 +54,22 @@ def train(
     from posrec.cli.tables import metrics_table
     from posrec.config import parse_pairs
     from posrec.data.dataset import load
+    from posrec.distributed import is_first, joined
     from posrec.fitting import fit_run
-    from posrec.progress import TerminalProgress
+    from posrec.progress import SilentProgress, TerminalProgress
 
     chosen = parse_pairs(settings or [])
     options = {"protocol": protocol, "epochs": epochs, "seed": seed}
     chosen.update({key: value for key, value in options.items() if value is not None})
     data = load(dataset)
-    with TerminalProgress() as progress:
-        run, evaluation = fit_run(data, model, out, chosen, device, resume, progress, track, start_from=start_from)
+    with joined(device) as world, TerminalProgress() as terminal:
+        progress = terminal if is_first(world) else SilentProgress()
+        run, evaluation = fit_run(
+            data, model, out, chosen, device, resume, progress, track,
+            start_from=start_from, keep_items=keep_items, world=world,
+        )  # fmt: skip
+    if not is_first(world):
+        return
     if evaluation.metrics:
         console.print(metrics_table({run.config["model"]: evaluation.metrics}, data.ceiling))
     console.print(f"The run is in [bold]{escape(str(run.path))}[/].", highlight=False, soft_wrap=True)

@@ -1,5 +1,6 @@
 """Full ranking of every test sample, in bounded memory; `metrics.ranks_of` computes the ranks."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +9,10 @@ from torch import Tensor
 
 from posrec.data.dataset import SessionDataset, collate
 from posrec.evaluation.metrics import CUTOFFS, coverage, mean_popularity, rank_metrics, ranks_of
-from posrec.models.base import Model
+from posrec.evaluation.sharded import ranker
+from posrec.models.base import Model, SessionModel
+from posrec.nn.item_table import rows_of
+from posrec.nn.sharding import ShardedRows
 from posrec.progress import Progress, SilentProgress
 from posrec.wording import plural
 
@@ -63,15 +67,14 @@ def evaluate(
     rows = max(1, min(MOST_ROWS, SCORES_AT_ONCE // numbers_a_row))
     ranks = torch.empty(len(samples), dtype=torch.int64, device=device)
     top = torch.empty(len(samples), min(max(CUTOFFS), items), dtype=torch.int64, device=device)
+    held = rows_of(model) if isinstance(model, SessionModel) else None
+    if isinstance(model, SessionModel) and isinstance(held, ShardedRows):
+        rank = ranker(model, held, top.shape[1])
+    else:
+        rank = plain_ranker(model, top.shape[1])
     for start in range(0, len(samples), rows):
         ids = torch.arange(start, min(start + rows, len(samples)), device=device)
-        batch = collate(samples, ids, max_length)
-        if device.type == "cpu":
-            batch = batch.trimmed()
-        scores = model.scores(batch)
-        assert batch.targets is not None
-        ranks[ids] = ranks_of(scores, batch.targets)
-        top[ids] = scores.topk(top.shape[1]).indices + 1
+        ranks[ids], top[ids] = rank(samples, ids, max_length)
         progress.update("Evaluating", start + rows, len(samples))
     metrics = rank_metrics(ranks)
     metrics[f"coverage@{max(CUTOFFS)}"] = float(coverage(top, items))
@@ -79,3 +82,17 @@ def evaluate(
     all_samples = torch.arange(len(samples), device=device)
     lengths = samples.clicks_before(all_samples)  # all clicks, even where the model reads only the latest
     return Evaluation(metrics, ranks.cpu(), lengths.cpu(), top.cpu())
+
+
+def plain_ranker(model: Model, k: int) -> Callable[[SessionDataset, Tensor, int], tuple[Tensor, Tensor]]:
+    """A function of samples, their numbers [B] and the most clicks to read, that returns ranks [B] and top [B, k]."""
+
+    def rank(samples: SessionDataset, ids: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
+        batch = collate(samples, ids, max_length)
+        if ids.device.type == "cpu":
+            batch = batch.trimmed()
+        scores = model.scores(batch)
+        assert batch.targets is not None
+        return ranks_of(scores, batch.targets), scores.topk(k).indices + 1
+
+    return rank

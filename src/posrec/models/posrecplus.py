@@ -34,7 +34,7 @@ from posrec.nn.batch import SessionBatch
 from posrec.nn.coclicks import CoClickGraph
 from posrec.nn.gated_graph import GatedGraph, message_graph
 from posrec.nn.graph import SessionGraph
-from posrec.nn.item_table import ItemTable, look_up_and_table
+from posrec.nn.item_table import ItemTable
 from posrec.nn.own_items import REPEAT, OwnItems
 from posrec.nn.packing import Packing
 from posrec.nn.transformer import TransformerLayer
@@ -76,9 +76,9 @@ class PosRecPlus(SessionModel):
         super().__init__(items, config)
         d = config.d
         self.embedding = ItemTable(items, d)
-        self.attributes = AttributeVectors(len(self.embedding.weight), d) if config.attributes else None
+        self.attributes = AttributeVectors(self.embedding.rows, d) if config.attributes else None
         self.co_clicks = CoClickGraph(config.smoothing, config.neighbours, config.window)
-        self.trends = Trends(len(self.embedding.weight)) if config.trend else None
+        self.trends = Trends(self.embedding.rows) if config.trend else None
         self.graph = GatedGraph(d) if config.graph else None
         heads = {"heads": config.heads} if config.encoding == "rpe" else {}
         self.encoding = make_encoding(config.encoding, d, config.max_length, **heads)
@@ -101,11 +101,12 @@ class PosRecPlus(SessionModel):
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
         if self.attributes is not None and self.attributes.is_described:
-            clicked = torch.zeros(len(self.embedding.weight), dtype=torch.bool)
-            clicked[items[offsets[0] : offsets[-1]].long() - 1] = True
+            rows = self.embedding.rows
+            clicked = torch.zeros(len(rows) + 1, dtype=torch.bool)
+            clicked[rows.local(items[offsets[0] : offsets[-1]].long() - 1)] = True
             with torch.no_grad():
-                self.embedding.weight[~clicked] = 0  # an item without clicks is what its attributes say
-        self.co_clicks.count(items, offsets, self.items, len(self.embedding.weight))
+                self.embedding.weight[~clicked[:-1]] = 0  # an item without clicks is what its attributes say
+        self.co_clicks.count(items, offsets, self.embedding.rows)
         if self.trends is not None:
             self.trends.count(items, offsets)
 
@@ -142,10 +143,10 @@ class PosRecPlus(SessionModel):
         return message_graph(batch, anchors=False, normalize=True)
 
     def item_vectors(self) -> Tensor:
-        return self.with_trend(self.scored(self.smoothed()))[: self.items]
+        return self.with_trend(self.scored(self.smoothed()))[: self.embedding.rows.held]
 
     def similarity_vectors(self) -> Tensor:
-        return self.smoothed()[: self.items]
+        return self.smoothed()[: self.embedding.rows.held]
 
     def scored(self, vectors: Tensor) -> Tensor:
         """The vectors whose product is the score: of length one, so that it is a cosine."""
@@ -170,7 +171,7 @@ class PosRecPlus(SessionModel):
         """As `encode`, with the table X as it is: scaling every row takes longer than reading a few sessions."""
         graph, packing = self.graph_and_packing(batch)
         numbers = packing.to_rows(batch.items)
-        x, smoothed = look_up_and_table(self.smoothed(self.training), numbers, self.items)
+        x, smoothed = self.embedding.rows.look_up_and_table(self.smoothed(self.training), numbers)
         updated, hidden = self.read(batch, graph, packing, x)
         h = sum_of_parts(batch, graph, packing, updated, hidden)
         sessions = self.scored(h) * (self.config.scale if self.config.cosine else 1)
@@ -249,7 +250,7 @@ class PosRecPlus(SessionModel):
 
     def input_vectors(self, batch: SessionBatch, packing: Packing) -> Tensor:
         """x [T, d]."""
-        return look_up_and_table(self.smoothed(), packing.to_rows(batch.items), self.items)[0]
+        return self.embedding.rows.look_up_and_table(self.smoothed(), packing.to_rows(batch.items))[0]
 
 
 def parts_of(

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posrec.nn.coclicks import lists
+from posrec.nn.table_rows import TableRows
 
 
 class Attributes(NamedTuple):
@@ -40,7 +41,7 @@ class AttributeVectors(nn.Module):
     described: Tensor
     vectors: Tensor | None
 
-    def __init__(self, rows: int, d: int) -> None:
+    def __init__(self, rows: TableRows, d: int) -> None:
         super().__init__()
         self.rows, self.d = rows, d
 
@@ -49,20 +50,23 @@ class AttributeVectors(nn.Module):
         return "of_values" in self._parameters
 
     def describe(self, attributes: Attributes) -> None:
-        """Create the weights for these attributes, for a table of `rows` rows."""
-        bound = 1 / math.sqrt(self.d)
+        """Create the weights for these attributes. Of the attributes, those of this process's rows are kept."""
+        bound, size = 1 / math.sqrt(self.d), len(self.rows)
         self.of_values = nn.Parameter(torch.empty(attributes.number, self.d).uniform_(-bound, bound))
-        entries = (attributes.rows, attributes.values, attributes.weights)
-        self.set_lists("", *entries, self.rows)
-        order = attributes.values.sort(stable=True).indices
+        local = self.rows.local(attributes.rows)
+        here = local < size
+        entries = (local[here], attributes.values[here], attributes.weights[here])
+        self.set_lists("", *entries, size)
+        order = entries[1].sort(stable=True).indices
         row, value, weight = (entry[order] for entry in entries)
         self.set_lists("transposed_", value, row, weight, attributes.number)
-        has = torch.zeros(self.rows, dtype=torch.bool)
-        has[attributes.rows] = True
+        has = torch.zeros(size, dtype=torch.bool)
+        has[entries[0]] = True
         self.vectors = None
         if attributes.vectors is not None:
-            given = torch.zeros(self.rows, attributes.vectors.shape[1])
-            given[: len(attributes.vectors)] = attributes.vectors
+            given = torch.zeros(size, attributes.vectors.shape[1])
+            held = attributes.vectors[self.rows.start : self.rows.end]
+            given[: len(held)] = held
             has |= given.any(1)
             del self.vectors
             self.register_buffer("vectors", given, persistent=False)

@@ -1,6 +1,7 @@
 """Items clicked near each other in the training sessions: their counts, and item vectors smoothed over them."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,11 +11,15 @@ from torch.nn import functional
 from posrec import kernels
 from posrec.nn.counting import offsets_of
 from posrec.nn.session_index import nearest
+from posrec.nn.sharding import ShardedRows
+from posrec.nn.table_rows import TableRows
 
 if torch.cuda.is_available():
     from posrec.kernels.smoothing import smooth as fused_smooth
 
 UNSMOOTHED_TO = 1e-6  # the relative error of `unsmoothed`
+
+Smooth = Callable[[Tensor, float, Tensor, Tensor, Tensor], Tensor]  # E, w and the lists of A -> E + w A E
 
 
 def co_clicks(
@@ -71,6 +76,7 @@ class CoClickGraph(nn.Module):
     """
 
     # A and its transpose, as lists: row i has the entries offsets[i] .. offsets[i + 1] - 1 of `columns` and `values`.
+    # If this process holds only some rows of the table, `ShardedRows.by_source` says which entries it has.
     offsets: Tensor
     columns: Tensor
     values: Tensor
@@ -84,35 +90,35 @@ class CoClickGraph(nn.Module):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
         self.weight, self.neighbours, self.window = weight, neighbours, window
+        self.edges, self.smooth = 0, smooth
         for name in ("offsets", "columns", "transposed_offsets", "transposed_columns"):
             self.register_buffer(name, torch.empty(0, dtype=torch.int64), persistent=False)
         for name in ("values", "transposed_values"):
             self.register_buffer(name, torch.empty(0), persistent=False)
 
-    def count(self, items: Tensor, offsets: Tensor, number: int, rows: int) -> None:
-        """Build the graph of items 1..number from the training sessions, for a table of `rows` rows (row i is item
-        i + 1)."""
+    def count(self, items: Tensor, offsets: Tensor, rows: TableRows) -> None:
+        """Build the graph from the training sessions, for a table with these rows (row i is item i + 1)."""
         if self.weight == 0:
             return
-        item, other, count = co_clicks(items, offsets, number, self.window)
+        item, other, count = co_clicks(items, offsets, rows.items, self.window)
         kept = nearest(item, count.float(), self.neighbours)
         row, column, value = item[kept] - 1, other[kept] - 1, count[kept]
-        total = value.new_zeros(rows).index_add_(0, row, value)
+        total = value.new_zeros(rows.total).index_add_(0, row, value)
         value = (value / total[row]).float()
-        device = self.values.device
-        self.offsets, self.columns, self.values = lists(row, column, value, rows, device)
-        order = column.sort(stable=True).indices
+        self.edges, device = len(value), self.values.device
+        self.smooth = rows.smooth if isinstance(rows, ShardedRows) else smooth
+        self.offsets, self.columns, self.values = lists(*rows.by_source(row, column, value), device)
         self.transposed_offsets, self.transposed_columns, self.transposed_values = lists(
-            column[order], row[order], value[order], rows, device
+            *rows.by_source(column, row, value), device
         )
 
     def smoothed(self, table: Tensor) -> Tensor:
         """X = E + w A E, for E [rows, d]."""
-        if not len(self.values):
+        if not self.edges:
             return table
         forward = (self.offsets, self.columns, self.values)
         backward = (self.transposed_offsets, self.transposed_columns, self.transposed_values)
-        smoothed: Tensor = Smoothing.apply(table, self.weight, *forward, *backward)  # type: ignore[no-untyped-call]
+        smoothed: Tensor = Smoothing.apply(table, self.weight, self.smooth, *forward, *backward)  # type: ignore[no-untyped-call]
         return smoothed
 
     def unsmoothed(self, smoothed: Tensor) -> Tensor:
@@ -121,7 +127,7 @@ class CoClickGraph(nn.Module):
         From a weight of 1 on that need not converge. Then E = X / (1 + w), which is exact where an item and its
         neighbours have the same vector.
         """
-        if not len(self.values):
+        if not self.edges:
             return smoothed
         table = smoothed / (1 + self.weight)
         if abs(self.weight) < 1:
@@ -140,14 +146,14 @@ class Smoothing(torch.autograd.Function):
     directions, and no additions into shared rows."""
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, weight: float, *graph: Tensor) -> Tensor:
+    def forward(ctx: Any, table: Tensor, weight: float, smooth: Smooth, *graph: Tensor) -> Tensor:
         ctx.save_for_backward(*graph[3:])
-        ctx.weight = weight
+        ctx.weight, ctx.smooth = weight, smooth
         return smooth(table, weight, *graph[:3])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return smooth(gradients[0], ctx.weight, *ctx.saved_tensors), *([None] * 7)
+        return ctx.smooth(gradients[0], ctx.weight, *ctx.saved_tensors), *([None] * 8)
 
 
 def smooth(table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:

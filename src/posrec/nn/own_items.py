@@ -13,6 +13,7 @@ them before they are summed. Computed from Z, S is a small difference of large n
 of Z and is lowered; products in reduced precision are not exact enough for that.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -75,10 +76,15 @@ class OwnItems:
         repeat = torch.where(here, self.repeat, 0).sum(1) + torch.where(here.any(1), 0.0, NONE)
         return torch.logaddexp(log_explored + self.explore, repeat)
 
-    def log_chances_of_all(self, products: Tensor) -> Tensor:
-        """The products of all items, [B, n] -> log p, [B, n]."""
+    def log_chances_of_all(self, products: Tensor, log_sum: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """The products of all items, [B, n] -> log p, [B, n].
+
+        If these are the products of some items alone, `log_sum` computes log S of all items, [B], from z + delta of
+        these.
+        """
         raised = products.scatter_add(1, self.columns, self.amounts.to(products.dtype))
-        explored = raised + (self.explore - raised.logsumexp(1))[:, None]
+        log_normaliser = raised.logsumexp(1) if log_sum is None else log_sum(raised)
+        explored = raised + (self.explore - log_normaliser)[:, None]
         of_own = explored.gather(1, self.columns)
         change = torch.where(self.known, torch.logaddexp(of_own, self.repeat.to(of_own.dtype)) - of_own, 0)
         return explored.scatter_add(1, self.columns, change)  # empty slots add 0 to some item

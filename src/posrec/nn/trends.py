@@ -15,25 +15,30 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from posrec.nn.table_rows import TableRows
+
 PARTS = 15
 COLUMNS = PARTS + 1  # the last one is after the whole log
 FADING = (0.03, 0.2, float("inf"))
 
 
 class Trends(nn.Module):
-    """Items 1..number are rows 0..number - 1 of a table of `rows` rows."""
+    """The trends of the items in `rows`, those of a table that this process holds."""
+
+    by_rows = ("now",)  # tensors with a row for each row that this process holds
 
     counts: Tensor  # [rows, COLUMNS, 3] log(1 + C); empty before `count`, and not saved
     now: Tensor  # [rows] the trend after the whole log, in a run that was opened: all that recommending needs
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: TableRows) -> None:
         super().__init__()
+        self.rows = rows
         self.weights = nn.Parameter(torch.zeros(len(FADING)))
         self.register_buffer("counts", torch.empty(0), persistent=False)
-        self.register_buffer("now", torch.zeros(rows))
+        self.register_buffer("now", torch.zeros(len(rows)))
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        items = items[offsets[0] : offsets[-1]].long() - 1
+        items = self.rows.local(items[offsets[0] : offsets[-1]].long() - 1)
         clicks, rows = len(items), len(self.now)
         age = torch.arange(clicks, device=items.device, dtype=torch.double) / clicks
         counts = torch.zeros(rows, COLUMNS, len(FADING), dtype=torch.double, device=items.device)
@@ -41,13 +46,14 @@ class Trends(nn.Module):
             start, end = (-(-number * clicks // PARTS) for number in (part - 1, part))
             for column, tau in enumerate(FADING):
                 faded = torch.exp((age[start:end] - part / PARTS) / tau)
-                added = torch.bincount(items[start:end], faded, minlength=rows)
+                added = torch.bincount(items[start:end], faded, minlength=rows)[:rows]
                 counts[:, part, column] = counts[:, part - 1, column] * torch.tensor(-1 / PARTS / tau).exp() + added
         self.counts = counts.log1p().float().to(self.now.device)
 
     def by_part(self, rows: Tensor | None = None) -> Tensor:
-        """trend_i(b), [rows, COLUMNS]; of all rows, or of those given."""
-        return (self.counts if rows is None else self.counts[rows]).to(self.weights.dtype) @ self.weights
+        """trend_i(b), [rows, COLUMNS]; of all rows, or of those given, which are rows of the whole table."""
+        counts = self.counts if rows is None else self.rows.at(self.counts, rows)
+        return counts.to(self.weights.dtype) @ self.weights
 
     def latest(self) -> Tensor:
         """trend_i after the whole log, [rows]."""
@@ -61,7 +67,7 @@ class Trends(nn.Module):
         """
         if when is not None:
             return self.by_part(rows)
-        latest = self.latest() if rows is None else self.latest()[rows]
+        latest = self.latest() if rows is None else self.rows.at(self.latest()[:, None], rows)[:, 0]
         return (latest / COLUMNS)[:, None].expand(-1, COLUMNS)
 
     def of_sessions(self, like: Tensor, when: Tensor | None) -> Tensor:

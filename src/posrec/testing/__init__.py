@@ -27,7 +27,7 @@ from posrec.io import WEIGHTS, load_tensors
 from posrec.models.base import Model, SessionModel
 from posrec.models.registry import ModelSpec
 from posrec.nn.batch import SessionBatch
-from posrec.nn.item_table import MULTIPLE
+from posrec.nn.table_rows import MULTIPLE
 from posrec.progress import SilentProgress
 from posrec.run import load_run
 from posrec.testing.datasets import small_dataset, write_dataset

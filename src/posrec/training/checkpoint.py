@@ -1,15 +1,38 @@
-"""Checkpoints: everything that a resumed run needs to end with the same weights, in one safetensors file."""
+"""Checkpoints: everything that a resumed run needs to end with the same weights, in one safetensors file.
+
+Where several processes train together, `sharded_checkpoint.py` writes and reads the same file.
+"""
 
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
-from posrec.io import STATE, load_tensors, save_tensors
+from posrec.io import STATE, WEIGHTS, load_tensors, save_tensors
+from posrec.models.base import SessionModel
+from posrec.nn.sharding import world_of
+from posrec.training.sharded_checkpoint import load_sharded_state, save_sharded_state, save_sharded_weights
 
 
-def save_state(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: dict[str, Any]) -> None:
+def save_weights(run: Path, model: SessionModel) -> None:
+    """Write model.safetensors."""
+    world = world_of(model)
+    if world is None:
+        save_tensors(run / WEIGHTS, model.saved_weights(), {})
+    else:
+        save_sharded_weights(run, model, world)
+
+
+def has_state(run: Path, model: SessionModel) -> bool:
+    """Whether the run has a checkpoint."""
+    world, exists = world_of(model), (run / STATE).exists()
+    return exists if world is None else bool(world.number(exists, next(model.parameters()).device))
+
+
+def save_state(run: Path, model: SessionModel, optimizer: torch.optim.Optimizer, progress: dict[str, Any]) -> None:
+    world = world_of(model)
+    if world is not None:
+        return save_sharded_state(run, model, optimizer, progress, world)
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
@@ -18,8 +41,11 @@ def save_state(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, pr
     save_tensors(run / STATE, tensors, progress)
 
 
-def load_state(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+def load_state(run: Path, model: SessionModel, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Restore the model, the optimiser and the random generator; returns the progress that was saved."""
+    world = world_of(model)
+    if world is not None:
+        return load_sharded_state(run, model, optimizer, world)
     tensors, progress = load_tensors(run / STATE)
     model.load_state_dict({n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")})
     for name, parameter in model.named_parameters():

@@ -12,12 +12,16 @@ from torch import Tensor, nn
 from posrec.data.dataset import SessionDataset
 from posrec.errors import InputError
 from posrec.models.base import SessionModel
+from posrec.nn.item_table import rows_of
+from posrec.nn.sharding import world_of
 from posrec.training.losses import choose_loss, over_all_items
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives
 from posrec.training.settings import Settings
+from posrec.training.sharded_step import READ_STEPS, ShardedStepper
 from posrec.training.step import CapturedStepper, Stepper
 
 Floats = npt.NDArray[np.float32]
+READ_SECONDS = 0.5  # how often losses are copied from a GPU
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,11 @@ class EpochRunner:
         if model.has_own_items and settings.loss in RANKING_LOSSES:
             raise InputError(f"loss={settings.loss}: this model needs a softmax; choose auto, full, chunked or sampled")
         negatives = Negatives(settings.negatives, settings.sample_alpha, settings.in_batch)
-        loss = choose_loss(settings.loss, items, samples.items, negatives, settings.score_l2)
+        loss = choose_loss(settings.loss, items, samples.items, negatives, settings.score_l2, rows_of(model))
+        self.world = world_of(model)
         stepper = CapturedStepper if device.type == "cuda" else Stepper
+        if self.world is not None:
+            stepper = ShardedStepper
         self.weights = torch.ones(len(samples)) if weights is None else weights  # of the samples
         self.max_length = min(max_length, max(1, samples.longest - 1))
         self.stepper = stepper(
@@ -76,6 +83,13 @@ class EpochRunner:
         count = at_once if step + at_once <= order.steps else 1
         part = slice(step * self.batch_size, (step + count) * self.batch_size)
         return self.stepper.run(order.ids[part], order.weights[part])
+
+    def is_time_to_read(self, step: int, seconds: float) -> bool:
+        """Whether to read the losses after this step, `seconds` after they were read before. Copying them from a GPU
+        makes the CPU wait. Several processes must read them after the same step, whatever their clocks say."""
+        if self.device.type != "cuda":
+            return True
+        return seconds >= READ_SECONDS if self.world is None else step % READ_STEPS == 0
 
 
 def sample_weights(samples: SessionDataset, recency: float, target_weights: Floats | None = None) -> Tensor:

@@ -19,12 +19,13 @@ def check_tracking() -> None:
 
 
 class Log:
-    """Writes into the folder `run`. With `track`, it writes scalars into the folder `tensorboard` there too."""
+    """Writes into the folder `run`. With `track`, it writes scalars into the folder `tensorboard` there too. Without a
+    folder it writes nothing."""
 
-    def __init__(self, run: Path, track: bool = False) -> None:
-        self.path = run / LOG
+    def __init__(self, run: Path | None, track: bool = False) -> None:
+        self.path = None if run is None else run / LOG
         self.events: Any = None
-        if track:
+        if run is not None and track:
             from torch.utils.tensorboard import SummaryWriter
 
             self.events = SummaryWriter(str(run / EVENTS))
@@ -38,6 +39,8 @@ class Log:
 
     def epoch(self, epoch: int, **entry: Any) -> None:
         """Write a line, and a TensorBoard point for each number in it; those of a dictionary are `name/key`."""
+        if self.path is None:
+            return
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"epoch": epoch, **entry}) + "\n")
         for name, value in entry.items():

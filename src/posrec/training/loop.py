@@ -15,16 +15,17 @@ from torch import Tensor
 from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.errors import RunFailed, RunStopped
 from posrec.evaluation.evaluate import Evaluation, evaluate
-from posrec.io import STATE, WEIGHTS, save_tensors
 from posrec.models.base import Model, SessionModel
+from posrec.nn.sharding import world_of
 from posrec.progress import Progress
-from posrec.training.checkpoint import load_state, save_state
+from posrec.training.checkpoint import has_state, load_state, save_state, save_weights
 from posrec.training.epoch import EpochRunner, make_optimizer, matmul_precision, sample_weights, set_learning_rate
 from posrec.training.log import Log
 from posrec.training.settings import Settings
+from posrec.training.sharded_step import agree
 
 CHECKPOINT_SECONDS = 600
-READ_SECONDS = 0.5  # how often losses are copied from a GPU, which makes the CPU wait for it
+RANKS_APART = 1_000_003  # between the seeds of two processes
 
 Start = Callable[[SessionModel, SessionDataset], None]  # sets the weights that training starts from
 
@@ -44,10 +45,10 @@ class TrainingState:
 
 class StopSignals:
     """Inside `with`, SIGINT and SIGTERM set `received`, and training stops after the step; a second Ctrl-C stops at
-    once."""
+    once, unless `patient`."""
 
-    def __init__(self) -> None:
-        self.received = False
+    def __init__(self, patient: bool = False) -> None:
+        self.received, self.patient = False, patient
         self.handlers: dict[int, Any] = {}  # those that were set before
 
     def __enter__(self) -> Self:
@@ -63,7 +64,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        if self.received and number == signal.SIGINT:
+        if self.received and number == signal.SIGINT and not self.patient:
             raise KeyboardInterrupt
         self.received = True
 
@@ -91,12 +92,16 @@ def train(
     model.count(samples.items, samples.offsets)
     if start is not None:
         start(model, samples)
+    world = world_of(model)
+    is_first = world is None or world.is_first
+    if world is not None and not is_first:
+        torch.manual_seed(settings.seed + RANKS_APART * world.rank)  # the weights are equal, and dropout must not be
     weights = sample_weights(samples, settings.recency, data.target_weights)
     samples = samples.to(device)
     model.to(device).train()
     optimizer = make_optimizer(model, settings, device)
     state = TrainingState()
-    if resume and (run / STATE).exists():
+    if resume and has_state(run, model):
         state = TrainingState(**load_state(run, model, optimizer))
         progress.message(f"resuming after epoch {state.epoch}, step {state.step}")
 
@@ -104,7 +109,9 @@ def train(
         if resumable:
             save_state(run, model, optimizer, vars(state))
 
-    with matmul_precision(settings, device), StopSignals() as signals, Log(run, track) as log:
+    # After one Ctrl-C, the terminal and torchrun both send a signal to each process.
+    signals = StopSignals(patient=world is not None)
+    with matmul_precision(settings, device), signals, Log(run if is_first else None, track) as log:
         longest = model.config.max_length
         runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, longest, weights)
         while state.epoch < (stop_after or settings.epochs) and state.epochs_without_gain < settings.patience:
@@ -117,7 +124,7 @@ def train(
             progress.message(line)
             checkpoint()
     if settings.protocol == "paper":
-        save_tensors(run / WEIGHTS, model.saved_weights(), {})
+        save_weights(run, model)
     return state
 
 
@@ -141,19 +148,24 @@ def train_epoch(
         unread.append(losses)
         state.step += len(losses)
         now = time.monotonic()
-        if runner.device.type == "cuda" and now - last_read < READ_SECONDS and state.step < order.steps:
+        if state.step < order.steps and not runner.is_time_to_read(state.step, now - last_read):
             continue
         last_read = now
-        latest = read_losses(unread, state)
+        losses = torch.cat(unread)
+        unread.clear()
+        if runner.world is not None:
+            runner.world.summed(losses)  # each process has its part of them
+        latest = read_losses(losses, state)
         log.point("loss/step", latest, state.epoch * order.steps + state.step)
         name = f"Epoch {state.epoch + 1} of {settings.epochs}"
         speed = (state.step - first_step) * settings.batch_size / (now - began)
         average = state.loss_so_far / state.step
         progress.update(name, state.step, order.steps, f"loss {average:.3f}, {speed:,.0f} samples/s")
-        if signals.received or now - saved > CHECKPOINT_SECONDS:
+        stop, save = agree(runner.world, runner.device, signals.received, now - saved > CHECKPOINT_SECONDS)
+        if stop or save:
             checkpoint()
             saved = now
-        if signals.received:
+        if stop:
             raise RunStopped(f"stopped in epoch {state.epoch + 1}, step {state.step}; continue with --resume")
     seconds = time.monotonic() - began
     state.losses.append(state.loss_so_far / order.steps)
@@ -163,10 +175,9 @@ def train_epoch(
     return seconds
 
 
-def read_losses(unread: list[Tensor], state: TrainingState) -> float:
+def read_losses(losses: Tensor, state: TrainingState) -> float:
     """Copy losses from the device and return their mean. A loss that is not finite raises, before anything is saved."""
-    losses = torch.cat(unread).double().cpu()
-    unread.clear()
+    losses = losses.double().cpu()
     if not losses.isfinite().all():
         bad = state.step - len(losses) + int((~losses.isfinite()).nonzero()[0]) + 1
         raise RunFailed(
@@ -192,7 +203,7 @@ def keep_if_best(
     metrics = evaluate_on(model, data, data.validation, device, progress).metrics
     if metrics[metric] > state.best:
         state.best, state.best_epoch, state.epochs_without_gain = metrics[metric], state.epoch, 0
-        save_tensors(run / WEIGHTS, model.saved_weights(), {})
+        save_weights(run, model)
     else:
         state.epochs_without_gain += 1
     log.epoch(state.epoch, validation=metrics)

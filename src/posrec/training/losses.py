@@ -6,6 +6,7 @@ The CPU has code of its own, `cpu_softmax.py`, and so has a GPU for the softmax 
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,8 +16,11 @@ from torch.utils.checkpoint import checkpoint
 from posrec import kernels
 from posrec.models.base import Encoded
 from posrec.nn.own_items import OwnItems
+from posrec.nn.sharding import ShardedRows
+from posrec.nn.table_rows import TableRows
 from posrec.training.cpu_softmax import at_once, in_chunks, raised_in
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives, comparisons, ranking_loss
+from posrec.training.sharded_softmax import sharded_cross_entropy
 
 if torch.cuda.is_available():
     from posrec.kernels.softmax import cross_entropy as fused_cross_entropy
@@ -76,21 +80,23 @@ def chunked_softmax(items: int, chunk: int = CHUNK) -> Loss:
     return loss
 
 
-def sampled_softmax(clicks: Tensor, negatives: int = NEGATIVES) -> Loss:
+def sampled_softmax(clicks: Tensor, negatives: int = NEGATIVES, rows: TableRows | None = None) -> Loss:
     """Softmax over items sampled in proportion to their clicks, with the logQ correction (Bengio and Senecal, 2008).
 
     `clicks [N]` are the training clicks: a random click is an item sampled by popularity. The score of a sampled item
     is lowered by log(expected number of draws), so that the sum over the sample is an unbiased estimate of the sum over
     all items.
     """
+    held = rows or TableRows(int(clicks.max()))
     counts = torch.bincount(clicks.long()).clamp(min=1)
     log_draws = (counts.double() * negatives / len(clicks)).log().float()  # [n + 1]
 
     def loss(sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None) -> Tensor:
         drawn = clicks[torch.randint(len(clicks), (negatives,), device=clicks.device)].long()
-        of_drawn = (sessions @ table[drawn - 1].T).float() - log_draws[drawn]
+        drawn = held.same_for_all(drawn)
+        of_drawn = (sessions @ held.at(table, drawn - 1).T).float() - log_draws[drawn]
         of_drawn = of_drawn.masked_fill(drawn == targets[:, None], -torch.inf)  # the target is not a negative
-        of_target = (sessions * table[targets - 1]).sum(1).float()  # the target is not sampled: no correction
+        of_target = (sessions * held.at(table, targets - 1)).sum(1).float()  # the target is not sampled: no correction
         if own is None:
             return torch.cat([of_target[:, None], of_drawn], 1).logsumexp(1) - of_target
         # The session's own items are in the sum as they are, and not sampled either.
@@ -123,18 +129,28 @@ def over_all_items(name: str, items: int) -> bool:
 
 
 def choose_loss(
-    name: str, items: int, clicks: Tensor, negatives: Negatives | None = None, score_l2: float = 0.0
+    name: str,
+    items: int,
+    clicks: Tensor,
+    negatives: Negatives | None = None,
+    score_l2: float = 0.0,
+    rows: TableRows | None = None,
 ) -> Loss:
-    """A loss by its name; "auto" chooses by catalogue size. `negatives` and `score_l2` are for ranking losses."""
+    """A loss by its name; "auto" chooses by catalogue size. `negatives` and `score_l2` are for ranking losses, `rows`
+    are those of the item table that this process holds, by default all."""
+    rows = rows or TableRows(items)
     if name not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, not {name!r}")
     if name in RANKING_LOSSES:
-        return ranking_loss(comparisons(score_l2)[name], items, clicks, negatives or Negatives())
+        return ranking_loss(comparisons(score_l2)[name], items, clicks, negatives or Negatives(), rows)
     softmaxes: dict[str, Callable[[], Loss]] = {
         "full": lambda: full_softmax(items),
         "chunked": lambda: chunked_softmax(items),
-        "sampled": lambda: sampled_softmax(clicks),
+        "sampled": lambda: sampled_softmax(clicks, rows=rows),
     }
+    if isinstance(rows, ShardedRows):
+        softmaxes["full"] = lambda: partial(sharded_cross_entropy, rows, items, None)
+        softmaxes["chunked"] = lambda: partial(sharded_cross_entropy, rows, items, CHUNK)
     return softmaxes[loss_for(items) if name == "auto" else name]()
 
 

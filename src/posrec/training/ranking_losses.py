@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from posrec.nn.table_rows import TableRows
+
 # scores of the target [B, 1], scores of the negatives [B, N], True for negatives that count [B, N] -> losses [B]
 Comparison = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -69,15 +71,18 @@ RANKING_LOSSES = tuple(comparisons(0.0))
 
 
 def ranking_loss(
-    compare: Comparison, items: int, clicks: Tensor, negatives: Negatives
+    compare: Comparison, items: int, clicks: Tensor, negatives: Negatives, rows: TableRows
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """A loss of session vectors, item vectors and targets [B]; negatives are drawn by the training clicks `clicks`."""
+    """A loss of session vectors, item vectors and targets [B]; negatives are drawn by the training clicks `clicks`.
+    `rows` are those of the item table that this process holds."""
     draw = drawing(items, clicks, negatives.drawn, negatives.alpha)
 
     def loss(sessions: Tensor, table: Tensor, targets: Tensor) -> Tensor:
-        chosen = torch.cat([targets, draw()]) if negatives.in_batch else draw()  # [N]
-        of_target = (sessions * table[targets - 1]).sum(1, keepdim=True).float()
-        of_chosen = (sessions @ table[chosen - 1].T).float()
+        chosen = rows.same_for_all(draw())  # [N]
+        if negatives.in_batch:
+            chosen = torch.cat([rows.of_all(targets), chosen])
+        of_target = (sessions * rows.at(table, targets - 1)).sum(1, keepdim=True).float()
+        of_chosen = (sessions @ rows.at(table, chosen - 1).T).float()
         return compare(of_target, of_chosen, chosen != targets[:, None])  # a sample's target is not its own negative
 
     return loss

@@ -14,6 +14,7 @@ import torch
 from posrec.data.dataset import PreparedDataset
 from posrec.io import read_json, write_json, write_text
 from posrec.models.base import SessionModel
+from posrec.nn.collectives import World
 from posrec.progress import Progress
 from posrec.training.log import LOG
 from posrec.training.loop import Start, TrainingState, train
@@ -35,12 +36,18 @@ def train_refit(
     track: bool = False,
     resumable: bool = True,
     start: Start | None = None,
+    world: World | None = None,
 ) -> TrainingState:
-    """As `loop.train`, in two parts; `build` makes a new model. With `resume` it continues in whichever part it was."""
-    if not (run / CHOSEN).exists():
-        choose_epochs(build, data, settings, run, device, progress, resume, resumable, start)
-    shutil.rmtree(run / SELECTION, ignore_errors=True)
-    epochs = int(read_json(run / CHOSEN)["epochs"])
+    """As `loop.train`, in two parts; `build` makes a new model. With `resume` it continues in whichever part it was.
+    `world` are the processes that train together, of which the first has the run folder."""
+    epochs = int(read_json(run / CHOSEN)["epochs"]) if (run / CHOSEN).exists() else 0
+    if world is not None:
+        epochs = int(world.number(epochs, device))
+    is_first = world is None or world.is_first
+    if not epochs:
+        epochs = choose_epochs(build, data, settings, run, device, progress, resume, resumable, start, is_first)
+    if is_first:
+        shutil.rmtree(run / SELECTION, ignore_errors=True)
     progress.message(f"training on all sessions for {plural(epochs, 'epoch')}")
     torch.manual_seed(settings.seed)
     whole = replace(settings, protocol="paper")
@@ -57,13 +64,19 @@ def choose_epochs(
     resume: bool,
     resumable: bool,
     start: Start | None,
-) -> None:
-    """Train under early stopping and write the best epoch to `selection.json`; its log is kept in that of the run."""
+    is_first: bool,
+) -> int:
+    """Train under early stopping and write the best epoch, which is returned, to `selection.json`; its log is kept in
+    that of the run."""
     folder = run / SELECTION
-    folder.mkdir(exist_ok=True)
+    if is_first:
+        folder.mkdir(exist_ok=True)
     torch.manual_seed(settings.seed)
     stopped_early = replace(settings, protocol="early-stop")
     state = train(build(), data, stopped_early, folder, device, progress, resume, resumable=resumable, start=start)
+    if not is_first:
+        return state.best_epoch
     lines = (folder / LOG).read_text(encoding="utf-8").splitlines()
     write_text(run / LOG, "".join(f'{{"part": "{SELECTION}", {line[1:]}\n' for line in lines))
     write_json(run / CHOSEN, {"epochs": state.best_epoch, settings.choose_by: state.best})
+    return state.best_epoch

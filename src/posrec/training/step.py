@@ -90,16 +90,23 @@ class Stepper:
 
 
 class PlainStep:
-    """Forward pass, backward pass, optimiser. `shares [B]` are the weights of the samples in the step's loss."""
+    """Forward pass, backward pass, optimiser. `shares [B]` are the weights of the samples in the step's loss.
+    `after_backward` may change the gradients."""
 
-    def __init__(self, losses: Callable[[SessionBatch], Tensor], optimizer: torch.optim.Optimizer) -> None:
-        self.losses, self.optimizer = losses, optimizer
+    def __init__(
+        self,
+        losses: Callable[[SessionBatch], Tensor],
+        optimizer: torch.optim.Optimizer,
+        after_backward: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.losses, self.optimizer, self.after_backward = losses, optimizer, after_backward
 
     def __call__(self, batch: SessionBatch, shares: Tensor) -> Tensor:
         """Run one step; returns the loss of each sample, [B]."""
         self.optimizer.zero_grad(set_to_none=True)
         losses = self.losses(batch)
         torch.autograd.backward((losses * shares).sum())
+        self.after_backward()
         self.optimizer.step()
         return losses.detach()
 

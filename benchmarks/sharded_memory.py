@@ -1,0 +1,88 @@
+"""Memory of each process when an item table is spread over 1, 2 and 4 of them.
+
+    python benchmarks/sharded_memory.py                      # results/sharded_memory.json
+    python benchmarks/sharded_memory.py --items 100000       # smaller, where memory is short
+
+PosRec takes two training steps over a generated log, with gloo on a CPU and one thread for each process. `tensors_mb`
+is what a process holds between steps: its rows of the item table, their gradient and Adam's two moments, beside the
+network, which is small. `peak_mb` is the most memory that the process held on top of what it held before the model was
+built; it includes temporary copies of the gradient. All processes of a case are on one machine, which has to hold the
+table once, so the default is 5 million items.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from conditions import conditions
+from posrec.data.dataset import SessionDataset
+from posrec.distributed import joined
+from posrec.io import write_json
+from posrec.models.posrec import PosRec, PosRecConfig
+from posrec.nn.sharding import sharded_over
+from posrec.training.epoch import EpochRunner, make_optimizer
+from posrec.training.settings import Settings
+from ranks import measure, peak_mb
+
+STEPS, BATCH, LENGTH = 2, 64, 10
+
+
+def run_case(items: int, d: int, loss: str) -> dict[str, Any]:
+    with joined("cpu") as world:
+        assert world is not None
+        torch.manual_seed(0)
+        clicks = torch.randint(1, items + 1, (STEPS * BATCH * LENGTH,), dtype=torch.int32)
+        offsets = torch.arange(0, len(clicks) + 1, LENGTH)
+        samples = SessionDataset(clicks, offsets, torch.arange(len(offsets) - 1))
+        settings, device = Settings(batch_size=BATCH, loss=loss), torch.device("cpu")
+        before = peak_mb()
+        with sharded_over(world):
+            model = PosRec(items, PosRecConfig(d=d, max_length=LENGTH))
+        optimizer = make_optimizer(model, settings, device)
+        runner = EpochRunner(model, optimizer, samples, settings, device, items, LENGTH)
+        order = runner.shuffle(0)
+        for step in range(STEPS):
+            world.summed(runner.run(order, step))
+        held = [one for weights in model.parameters() for one in (weights, weights.grad) if one is not None]
+        held += [one for state in optimizer.state.values() for one in state.values()]
+        return {
+            "rows": len(model.embedding.rows),
+            "tensors_mb": round(sum(one.numel() * one.itemsize for one in held) / 2**20),
+            "peak_mb": round(peak_mb() - before),
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=5_000_000)
+    parser.add_argument("--d", type=int, default=100)
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--loss", default="chunked", choices=["chunked", "sampled"])
+    parser.add_argument("--out", type=Path, default=Path("results/sharded_memory.json"))
+    parser.add_argument("--case", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.case:
+        print(json.dumps(run_case(arguments.items, arguments.d, arguments.loss)))
+        return
+    sizes = {"items": arguments.items, "d": arguments.d, "loss": arguments.loss}
+    sent = [part for name, value in sizes.items() for part in (f"--{name}", value)]
+    cases = {}
+    for processes in arguments.processes:
+        ranks = measure(__file__, processes, *sent, "--case")
+        cases[str(processes)] = {name: max(rank[name] for rank in ranks) for name in ranks[0]}
+        first = cases[str(arguments.processes[0])]
+        shares = ", ".join(
+            f"{name[:-3]} {cases[str(processes)][name]:,} MB ({cases[str(processes)][name] / first[name]:.2f})"
+            for name in ("tensors_mb", "peak_mb")
+        )
+        print(f"{processes} processes: {shares}", flush=True)
+    about = {"command": "python benchmarks/sharded_memory.py", **sizes, "batch": BATCH, "steps": STEPS, "seed": 0,
+             **conditions(), "threads": 1}  # fmt: skip
+    write_json(arguments.out, {"about": about, "processes": cases})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Ranking where each process holds some of the items: it counts those that score less than the target.
+
+Every process reads a part of the samples and scores its own items for all of them. The target's score comes from the
+process that holds it, the counts of all processes add up to the rank, and the best items are the best of each process's
+best. Every process ends with the ranks of all samples.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from posrec.data.dataset import SessionDataset, collate
+from posrec.evaluation.metrics import ranks_of
+from posrec.models.base import SessionModel
+from posrec.nn.own_items import OwnItems
+from posrec.nn.sharding import ShardedRows
+
+
+def ranker(
+    model: SessionModel, rows: ShardedRows, k: int
+) -> Callable[[SessionDataset, Tensor, int], tuple[Tensor, Tensor]]:
+    """A function of samples, their numbers [B] and the most clicks to read, that returns ranks [B] and top [B, k]."""
+
+    def rank(samples: SessionDataset, ids: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
+        scores = scores_of_held(model, rows, samples, ids, max_length)
+        _, target = samples.locate(ids)
+        targets = samples.items[target].long()
+        ranks = ranks_of(scores, targets, rows.start, rows.items, rows.world.summed)
+        return ranks, best(scores, rows, k)
+
+    return rank
+
+
+def scores_of_held(
+    model: SessionModel, rows: ShardedRows, samples: SessionDataset, ids: Tensor, max_length: int
+) -> Tensor:
+    """The scores of the items that this process holds, for the samples `ids [B]`: [B, held]."""
+    world = rows.world
+    size = -(-len(ids) // world.size)
+    filled = torch.cat([ids, ids[:1].expand(size * world.size - len(ids))])  # all parts must be of one size
+    width = int(samples.clicks_before(ids).clamp(max=max_length).max())
+    batch = collate(samples, filled[world.rank * size : (world.rank + 1) * size], width)
+    sessions, table, own = model.encode(batch)
+    products = world.gathered(sessions)[: len(ids)] @ table[: rows.held].T
+    if own is None:
+        return products
+    everyone = OwnItems(*(world.gathered(part)[: len(ids)] for part in (
+        own.items, own.products, own.raised, own.repeat, own.explore
+    )))  # fmt: skip
+    here = everyone.items - rows.start  # items of other processes become slots without an item
+    held = replace(everyone, items=torch.where((here >= 1) & (here <= rows.held), here, 0))
+
+    def log_sum(values: Tensor) -> Tensor:
+        return world.gathered(values.logsumexp(1)[None]).logsumexp(0)
+
+    return held.log_chances_of_all(products, log_sum)
+
+
+def best(scores: Tensor, rows: ShardedRows, k: int) -> Tensor:
+    """The numbers of the `k` items with the highest scores of all processes, [B, k]."""
+    values, columns = scores.topk(min(k, scores.shape[1]))
+    missing = k - values.shape[1]  # a process may hold fewer items
+    values = torch.nn.functional.pad(values, (0, missing), value=-torch.inf)
+    items = torch.nn.functional.pad(columns + rows.start + 1, (0, missing))
+    everyone = rows.world.gathered(values[None]).transpose(0, 1).flatten(1)  # [B, processes k]
+    numbers = rows.world.gathered(items[None]).transpose(0, 1).flatten(1)
+    return numbers.gather(1, everyone.topk(k).indices)

@@ -1,0 +1,116 @@
+"""Which rows of a table of item vectors this process holds, and how it reads the others.
+
+Row i is item i + 1. The number of rows is rounded up to a multiple of eight, because products of odd sizes are slow on
+GPUs; code that reads the whole table ignores the rows after the last item. A process usually holds all rows,
+`TableRows`. In training over several processes each holds a part of them, `nn/sharding.py`.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posrec.nn.collectives import World
+
+MULTIPLE = 8
+
+
+class TableRows:
+    """All rows of a table of items 1..items.
+
+    Attributes:
+        items: the number of items.
+        total: the number of rows of the whole table.
+        start, end: this process holds the rows start..end-1.
+        world: the processes that share the rows; None if this process holds them all.
+    """
+
+    world: World | None = None
+
+    def __init__(self, items: int) -> None:
+        self.items = items
+        self.total = -(-items // MULTIPLE) * MULTIPLE
+        self.start, self.end = 0, self.total
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    @property
+    def held(self) -> int:
+        """The number of items among the rows of this process; they come first."""
+        return min(self.items, self.end) - self.start
+
+    def local(self, rows: Tensor) -> Tensor:
+        """Rows of the whole table -> rows of this process, counted from 0; `len(self)` for those it does not hold."""
+        return rows
+
+    def new_table(self, d: int) -> nn.Parameter:
+        """A table of this process's rows, uniform in +-1/sqrt(d)."""
+        bound = 1 / math.sqrt(d)
+        return nn.Parameter(torch.empty(self.total, d).uniform_(-bound, bound))
+
+    def at(self, table: Tensor, rows: Tensor) -> Tensor:
+        """table [len(self), ...], rows [...] of the whole table -> [..., ...]."""
+        return table[rows]
+
+    def look_up_and_table(self, table: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+        """The vectors of `items` in the table, zeros for unknown items, and the table; both uses add to one
+        gradient, in place, so that no second table of zeros is created and added at every step."""
+        known = (items >= 1) & (items <= self.items)
+        rows, table = Tied.apply(table, (items - 1).clamp(0, self.items - 1))  # type: ignore[no-untyped-call]
+        return torch.where(known[..., None], rows, 0), table
+
+    def by_source(self, row: Tensor, column: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
+        """The entries of a matrix [total, total] that this process multiplies a table with, sorted by row; and the
+        number of rows that they are counted in."""
+        order = row.sort(stable=True).indices
+        return row[order], column[order], value[order], self.total
+
+    def same_for_all(self, drawn: Tensor) -> Tensor:
+        """Random numbers that all processes must share: those of the first process."""
+        return drawn
+
+    def of_all(self, targets: Tensor) -> Tensor:
+        """The targets of the whole batch, from those of this process's part of it."""
+        return targets
+
+
+class Tied(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(index)
+        ctx.set_materialize_grads(False)
+        ctx.shape = weight.shape
+        return weight[index], weight.view_as(weight)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None]:
+        (index,) = ctx.saved_tensors
+        of_rows, of_table = gradients
+        if of_rows is None:
+            return of_table, None
+        if of_table is None:
+            of_table = of_rows.new_zeros(ctx.shape)
+        return of_table.index_add(0, index.flatten(), of_rows.flatten(0, -2)), None
+
+
+held_by_this_process: ContextVar[Callable[[int], TableRows]] = ContextVar("held_by_this_process", default=TableRows)
+
+
+@contextmanager
+def tables_of(kind: Callable[[int], TableRows]) -> Iterator[None]:
+    """In the block, item tables of new models hold the rows that `kind(items)` says."""
+    token = held_by_this_process.set(kind)
+    try:
+        yield
+    finally:
+        held_by_this_process.reset(token)
+
+
+def rows_for(items: int) -> TableRows:
+    """The rows that an item table built now holds."""
+    return held_by_this_process.get()(items)

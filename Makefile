@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: demo test lint types unit tests real gpu slow bench faults install clean
+.PHONY: demo docs test lint types unit tests real gpu slow bench faults install clean
 
 demo: install
 	$(BIN)/posrec demo
@@ -53,6 +53,12 @@ bench: install
 # Malformed requests, kill -9, damaged runs and an hour under load; goes on where it was interrupted (docs/reliability.md).
 faults: install
 	$(BIN)/python benchmarks/faults.py
+
+# The documentation site, in build/site: strict, so a link that leads nowhere or a page without a place ends it.
+docs: install
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "The site is in build/site; look at it with $(BIN)/mkdocs serve."
 
 install: .venv/installed
 

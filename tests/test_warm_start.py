@@ -151,6 +151,41 @@ def test_the_command_says_what_it_starts_from_and_settings_override(
     assert (config["training"]["epochs"], config["d"], config["model"]) == (5, 16, "posrec")
 
 
+@pytest.mark.parametrize("model", ["posrec", "posrec-plus"])
+def test_items_that_have_gone_are_kept_on_request(
+    model: str, trained: Path, trained_plus: Path, newer: PreparedDataset, tmp_path: Path
+) -> None:
+    """`newer` has i0 to i9, x and y for training, and z in its test part alone; the run also knows i10 to i29."""
+    start = trained if model == "posrec" else trained_plus
+    out = tmp_path / "run"
+    done = command("train", newer.path, "--from", start, "--keep-items", "--out", out, "--device", "cpu")
+    assert done.code == 0, done.err
+    assert "20 items of the run without clicks in the dataset kept" in done.err
+    run, before = load_run(out), load_run(start)
+    assert run.vocabulary.ids[:12] == newer.vocabulary.ids[:12]
+    assert sorted(run.vocabulary.ids[12:32]) == sorted(f"i{number}" for number in range(10, 30))
+    assert run.vocabulary.ids[32:] == ["z"]
+    assert run.model.items == 32
+    assert run.popularity is not None
+    assert run.popularity[12:].tolist() == [0] * 20
+    recommender = posrec.Recommender.load(out, "cpu")
+    (found,) = [one.score for one in recommender.recommend(["i19"], k=32) if one.item == "i20"]  # known, and an input
+    assert found == found
+    now, then = (vector(one.model, one.vocabulary, "i20") for one in (run, before))
+    assert torch.nn.functional.cosine_similarity(now, then, 0) > 0.5
+    # Numbers differ from those of the dataset, so that it has to be evaluated by ids, with the same result.
+    with pytest.raises(InputError, match="--match-ids"):
+        evaluate_run(run, newer, "cpu", SilentProgress())
+    matched = evaluate_run(run, newer, "cpu", SilentProgress(), match_ids=True)
+    assert matched.metrics["mrr@20"] == pytest.approx(json.loads((out / "metrics.json").read_text())["mrr@20"])
+
+
+def test_keeping_items_needs_a_run_to_keep_them_of(newer: PreparedDataset, tmp_path: Path) -> None:
+    done = command("train", newer.path, "--keep-items", "--out", tmp_path / "run")
+    assert (done.code, "--keep-items needs --from" in done.err) == (2, True)
+    assert not (tmp_path / "run").exists()
+
+
 def test_it_can_be_resumed_only_from_the_same_run(trained: Path, newer: PreparedDataset, tmp_path: Path) -> None:
     fit(newer, None, tmp_path / "run", start_from=trained)
     with pytest.raises(InputError, match="started_from was"):

@@ -13,6 +13,7 @@ import torch
 from posrec.config import DEFAULT_MODEL, split_settings
 from posrec.data.attributes import chosen_columns, encode_attributes
 from posrec.data.dataset import PreparedDataset
+from posrec.data.kept_items import with_items_of
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import choose_device, out_of_memory_hint
 from posrec.distributed import entered_by_first, is_first
@@ -37,6 +38,7 @@ from posrec.training.refit import CHOSEN, SELECTION, train_refit
 from posrec.training.settings import Settings
 from posrec.training.sharded_checkpoint import load_sharded_weights
 from posrec.warm_start import STARTED_FROM, WarmStart, check_same_model, inherited_settings, origin
+from posrec.wording import plural
 
 
 def fit(
@@ -45,6 +47,7 @@ def fit(
     device: str = "auto",
     progress: Progress | None = None,
     start_from: str | Path | Run | None = None,
+    keep_items: bool = False,
     **settings: Any,
 ) -> Recommender:
     """Train a model on a prepared dataset.
@@ -56,6 +59,7 @@ def fit(
         device: "cpu", "cuda", or "auto": a GPU if there is one.
         progress: where to report progress; by default an epoch a line, and a bar in a notebook.
         start_from: a run to start from instead of random weights (docs/nightly.md): a folder, or `recommender.run`.
+        keep_items: keep the items of that run that the dataset does not have; by default they are dropped.
         **settings: settings of the model and of its training, as in `posrec train --set` (docs/training.md). `encoding`
             can also be a function, a module or a module class of your own (docs/encodings.md).
 
@@ -76,7 +80,7 @@ def fit(
     """
     with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
         run, outcome = fit_run(data, model, Path(folder) / "run", settings, device, progress=progress, resumable=False,
-                               start_from=start_from)  # fmt: skip
+                               start_from=start_from, keep_items=keep_items)  # fmt: skip
     return Recommender(replace(run, metrics=outcome.as_json() if outcome.metrics else None), device)
 
 
@@ -91,6 +95,7 @@ def fit_run(
     track: bool = False,
     resumable: bool = True,
     start_from: str | Path | Run | None = None,
+    keep_items: bool = False,
     world: World | None = None,
 ) -> tuple[Run, Evaluation]:
     """Train a model, evaluate it on the test part if there is one, and write everything into a run folder.
@@ -108,6 +113,7 @@ def fit_run(
         resumable: save checkpoints.
         start_from: a run to start from instead of random weights (docs/nightly.md): its folder, or a Run. Settings that
             are not given are then the run's own, with a third of its epochs.
+        keep_items: keep the items of that run that the dataset does not have; by default they are dropped.
         world: the processes that train together (docs/distributed.md), each of which calls this function; the first
             writes the run. The model of the run that is returned holds the item vectors of its process alone.
 
@@ -127,8 +133,16 @@ def fit_run(
     spec = find_spec(model)
     defaults = (spec.config(), Settings(**spec.settings))
     start, more = None, {}
+    if keep_items and before is None:
+        raise InputError("--keep-items needs --from, the run whose items are kept")
     if before is not None:
         check_same_model(before, model_name(model))
+        if keep_items:
+            of_log = data.train_items
+            data = with_items_of(data, before.vocabulary, before.model.items)
+            progress.message(
+                f"{plural(data.train_items - of_log, 'item')} of the run without clicks in the dataset kept"
+            )
         defaults, more = inherited_settings(before, spec), {STARTED_FROM: origin(before)}
     model_config, training = split_settings(with_own_encoding(settings or {}), *defaults)
     training.check()

@@ -182,7 +182,7 @@ def test_the_users_module_is_left_as_it_was() -> None:
 def test_a_scheme_in_float32_is_judged_by_the_rounding_of_float32() -> None:
     def single(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         values = BASE["dpe"](forward, backward, length).float()
-        return values + 1e-7 * (length[:, None, None] % 2)
+        return values + (1e-7 * (length[:, None, None] % 2)).float()
 
     found = analyse(single, max_length=20, d=8)
     assert found.forward.dimensions == FIRST

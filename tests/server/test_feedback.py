@@ -35,12 +35,14 @@ def test_from_an_answer_to_a_report(trained: Path, tmp_path: Path) -> None:
             body = {"answer": "a", "event": "shown", "items": ["i1"], **wrong}
             assert server.ask("POST", "/v1/feedback", body).status == 422
         run = server.ask("GET", "/v1/run").json()["fingerprint"]
+        while_serving = json.loads(command("report", folder, "--json").out)
     (file,) = folder.glob("*.parquet")  # written when the server stopped
     assert listed(folder) == [file.name]
     rows = pl.read_parquet(file)
     assert rows.columns == ["time", "session", "item", "event", "rank", "answer", "run"]
     assert len(rows) == 5 * 5 + 2
     found = json.loads(command("report", folder, "--json").out)
+    assert found == while_serving
     assert [(one["group"], one["shown"], one["clicked"], one["bought"]) for one in found["by_rank"]] == [
         ("1", 5, 5, 1), ("2", 5, 0, 0), ("3", 5, 0, 0), ("4", 5, 0, 0)
     ]  # fmt: skip
@@ -103,6 +105,15 @@ def test_what_a_killed_worker_left_behind_is_converted_and_what_is_in_use_is_not
     FeedbackFiles(tmp_path / "alive")
     assert [len(pl.read_parquet(one)) for one in (tmp_path / "dead").iterdir()] == [1]
     assert listed(tmp_path / "alive") == [open_file.name]
+
+
+def test_a_line_that_is_being_written_is_not_reported(tmp_path: Path) -> None:
+    files = FeedbackFiles(tmp_path)
+    files.write("run-1", "shown", ["a", "b"], "v")
+    assert files.file is not None
+    files.file.write(b'{"time":17')
+    files.file.flush()
+    assert json.loads(command("report", tmp_path, "--json").out)["total"]["shown"] == 2
 
 
 def test_a_folder_without_feedback_is_an_input_error(tmp_path: Path) -> None:

@@ -86,8 +86,7 @@ def folders(parent: Path) -> list[Path]:
     return list(parent.glob("posrec-*"))
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("workers", "sent"), [(1, signal.SIGINT), (2, signal.SIGTERM)])
 def test_nothing_stays_behind(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, sent: signal.Signals
 ) -> None:

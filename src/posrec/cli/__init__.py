@@ -15,7 +15,7 @@ from rich.markup import escape
 from typer.core import TyperCommand
 
 import posrec
-from posrec.cli import data, experiments, report, runs
+from posrec.cli import data, doctor, experiments, report, runs
 from posrec.cli import recommend as serving
 from posrec.cli.printing import error_console
 from posrec.errors import DoesNotFit, InputError, RunFailed, RunStopped
@@ -23,11 +23,13 @@ from posrec.progress import printable
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     help="From click log to next-item recommendations, with position as information.",
+    epilog="A first model of your own log: [bold]posrec prepare clicks.csv --out shop[/], "
+    "[bold]posrec train shop --out runs/first[/], [bold]posrec serve runs/first[/]. "
+    "Each command has examples: [bold]posrec train --help[/].",
 )
 
 
@@ -75,24 +77,17 @@ def stops_on_interrupt(command: Callable[..., None]) -> Callable[..., None]:
 
 
 # In the order of `posrec --help`: from the click log to recommendations.
-for command in (
-    experiments.demo,
-    data.prepare,
-    data.stats,
-    experiments.encodings,
-    runs.models,
-    runs.train,
-    runs.evaluate,
-    experiments.compare,
-    experiments.tune,
-    experiments.reproduce,
-    serving.recommend,
-    serving.score,
-    serving.export,
-    serving.serve,
-    report.report,
-):
-    app.command(cls=LiteralHelp)(stops_on_interrupt(command))
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "First": (experiments.demo, doctor.doctor),
+    "From a click log to a model": (data.prepare, data.stats, runs.train, runs.evaluate, runs.models),
+    "From a model to recommendations": (
+        serving.recommend, serving.score, serving.serve, serving.export, report.report,
+    ),
+    "Experiments": (experiments.compare, experiments.tune, experiments.encodings, experiments.reproduce),
+}  # fmt: skip
+for panel, commands in COMMANDS.items():
+    for command in commands:
+        app.command(cls=LiteralHelp, rich_help_panel=panel)(stops_on_interrupt(command))
 
 
 def main() -> None:

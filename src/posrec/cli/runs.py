@@ -32,6 +32,10 @@ def train(
         Path | None,
         typer.Option("--from", help="A run to start from, in a third of its epochs; it may have other items."),
     ] = None,
+    keep_items: Annotated[
+        bool,
+        typer.Option("--keep-items", help="Keep the items of that run that the dataset does not have."),
+    ] = False,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be repeated.")] = None,
     protocol: Annotated[str | None, typer.Option(help="paper (a fixed number of epochs), early-stop or refit.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
@@ -61,8 +65,9 @@ def train(
     with joined(device) as world, TerminalProgress() as terminal:
         progress = terminal if is_first(world) else SilentProgress()
         run, evaluation = fit_run(
-            data, model, out, chosen, device, resume, progress, track, start_from=start_from, world=world
-        )
+            data, model, out, chosen, device, resume, progress, track, start_from=start_from,
+            keep_items=keep_items, world=world,
+        )  # fmt: skip
     if not is_first(world):
         return
     if evaluation.metrics:

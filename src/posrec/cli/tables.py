@@ -103,9 +103,15 @@ def models_table(catalog: Mapping[str, "ModelSpec"]) -> Table:
     return table
 
 
+LEGEND = (
+    "R@K recall: the next click is among the first K.  M@K: the mean of 1 / rank, 0 past K.\n"
+    "cov: items that are in any list.  pop: mean popularity of the lists, the most clicked item being 100."
+)
+
+
 def metrics_table(rows: dict[str, dict[str, float]], ceiling: dict[str, Any] | None = None) -> Table:
     """A row a model, in percent, with the best attainable under it where it is known."""
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, caption=LEGEND, caption_justify="left")
     table.add_column("%")
     shown = [name for name in next(iter(rows.values())) if not name.startswith("ndcg")]
     for name in shown:

@@ -70,11 +70,12 @@ def build(scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int, d
 def tabulate(scheme: nn.Module, max_length: int) -> EncodingTable:
     """Call the scheme as a model would, on one whole session of each length."""
     encoded, positions, lengths = [], [], []
-    for length in range(1, max_length + 1):
-        forward = torch.arange(length).unsqueeze(0)
-        encoded.append(scheme(forward, length - 1 - forward, torch.tensor([length]))[0])
-        positions.append(forward[0])
-        lengths.append(torch.full((length,), length))
+    with double_precision():
+        for length in range(1, max_length + 1):
+            forward = torch.arange(length).unsqueeze(0)
+            encoded.append(scheme(forward, length - 1 - forward, torch.tensor([length]))[0])
+            positions.append(forward[0])
+            lengths.append(torch.full((length,), length))
     rows = torch.cat(encoded)
     if not torch.isfinite(rows).all():
         raise ValueError("the encoding gave a value that is not finite")
@@ -84,6 +85,17 @@ def tabulate(scheme: nn.Module, max_length: int) -> EncodingTable:
     overall = float(largest.max()) or 1.0
     scale = torch.where(largest > tolerance * overall, largest, overall)
     return EncodingTable(rows.double() / scale, scale, torch.cat(positions), torch.cat(lengths), tolerance)
+
+
+@contextmanager
+def double_precision() -> Iterator[None]:
+    """Quotients of integers, such as positions, are in double precision, as the weights of a scheme are here."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Z = 1.959964
 FILES = "feedback-*.parquet"
+OPEN_FILES = ".open-*.jsonl"  # that a running server is writing
 COLUMNS = ("time", "item", "event", "rank", "answer", "run")
 
 
@@ -49,16 +50,30 @@ class ClickThrough:
 
 
 def read_feedback(folder: Path) -> "pl.DataFrame":
-    """All rows of a folder of feedback."""
+    """All rows of a folder of feedback, also those that a running server has not turned into a Parquet file yet.
+
+    Open files are read first: one that is finished meanwhile is read twice, and an impression counts once.
+    """
     import polars as pl
 
-    files = sorted(folder.glob(FILES))
-    if not files:
-        raise InputError(f"{folder} holds no feedback ({FILES}); posrec serve --feedback {folder} writes it")
+    kinds = {name: {"time": pl.Int64, "rank": pl.Int32}.get(name, pl.String) for name in COLUMNS}
     try:
-        return pl.concat([pl.read_parquet(file, columns=list(COLUMNS)) for file in files])
+        rows = [pl.read_ndjson(lines, schema=kinds) for lines in map(whole_lines, folder.glob(OPEN_FILES)) if lines]
+        rows += [pl.read_parquet(file, columns=list(COLUMNS)) for file in sorted(folder.glob(FILES))]
+        if not rows:
+            raise InputError(f"{folder} holds no feedback ({FILES}); posrec serve --feedback {folder} writes it")
+        return pl.concat(rows)
     except pl.exceptions.PolarsError as error:
         raise InputError(f"{folder} holds a file that is not feedback: {str(error).splitlines()[0]}") from None
+
+
+def whole_lines(file: Path) -> bytes:
+    """The complete lines of a file that is being written; none if it has been finished and removed."""
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return b""
+    return content[: content.rfind(b"\n") + 1]
 
 
 def click_through(rows: "pl.DataFrame") -> ClickThrough:

@@ -45,9 +45,9 @@ class ShardedRows(TableRows):
         return torch.bucketize(rows, torch.tensor(self.starts[1:-1], device=rows.device), right=True)
 
     def new_table(self, d: int) -> nn.Parameter:
-        table = torch.empty(len(self), d)
-        self.draw(table, lambda block: block.uniform_(-1, 1))
-        parameter = nn.Parameter(table / math.sqrt(d))
+        table, bound = torch.empty(len(self), d), 1 / math.sqrt(d)
+        self.draw(table, lambda block: block.uniform_(-bound, bound))
+        parameter = nn.Parameter(table)
         if self.draws is not None:
             self.draws.shards[id(parameter)] = (parameter, self)
         return parameter

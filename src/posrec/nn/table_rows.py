@@ -50,7 +50,8 @@ class TableRows:
 
     def new_table(self, d: int) -> nn.Parameter:
         """A table of this process's rows, uniform in +-1/sqrt(d)."""
-        return nn.Parameter(torch.empty(self.total, d).uniform_(-1, 1) / math.sqrt(d))
+        bound = 1 / math.sqrt(d)
+        return nn.Parameter(torch.empty(self.total, d).uniform_(-bound, bound))
 
     def at(self, table: Tensor, rows: Tensor) -> Tensor:
         """table [len(self), ...], rows [...] of the whole table -> [..., ...]."""

@@ -1,0 +1,94 @@
+"""The pages of the reference, generated from the code: every command, every setting, the public interface."""
+
+import inspect
+import re
+from dataclasses import MISSING, fields
+from typing import Any
+
+import click
+import typer
+
+import posrec
+from posrec.cli import COMMANDS, app
+from posrec.models.registry import MODELS
+from posrec.training.settings import Settings
+
+
+def pages() -> dict[str, str]:
+    """Markdown by the name of the page."""
+    return {
+        "reference/commands.md": commands_page(),
+        "reference/settings.md": settings_page(),
+        "reference/python.md": python_page(),
+    }
+
+
+def commands_page() -> str:
+    group = typer.main.get_command(app)
+    assert isinstance(group, click.Group) or hasattr(group, "commands")
+    lines = ["# Commands", "", "Exit codes: 0 success, 1 failure, 2 bad input, 130 interrupted.", ""]
+    for panel, commands in COMMANDS.items():
+        lines += [f"## {panel}", ""]
+        for function in commands:
+            lines += command_section(function.__name__, group.commands[function.__name__])
+    return "\n".join(lines)
+
+
+def command_section(name: str, command: Any) -> list[str]:
+    about, _, example = (command.help or "").replace("\\[", "[").partition("Example:")
+    lines = [f"### posrec {name}", "", about.strip(), ""]
+    if example:
+        shown = (line.strip() for line in example.strip().splitlines())
+        lines += ["```sh", *(line for line in shown if line), "```", ""]
+    lines += ["| argument or option | default | meaning |", "|---|---|---|"]
+    for parameter in command.params:
+        if parameter.name == "help":
+            continue
+        is_option = parameter.param_type_name == "option"
+        shown = ", ".join(parameter.opts + parameter.secondary_opts) if is_option else parameter.name.upper()
+        default = parameter.default
+        given = "" if default in (None, False, [], ()) or callable(default) else f"`{default}`"
+        needed = "required" if parameter.required else given
+        lines.append(f"| `{shown}` | {needed} | {cell(parameter.help or '')} |")
+    return [*lines, ""]
+
+
+def settings_page() -> str:
+    lines = ["# Settings", "", "`posrec train --set key=value` and `posrec.fit(data, key=value)`.", ""]
+    lines += ["## Training", "", "Defaults of single models are on [their pages](../models.md).", ""]
+    lines += settings_table(Settings)
+    for name, spec in MODELS.items():
+        lines += [f"## {name}", "", cell(spec.about) + ".", "", *settings_table(spec.config)]
+        if spec.settings:
+            own = ", ".join(f"`{key}={value}`" for key, value in spec.settings.items())
+            lines += [f"Its defaults of training: {own}.", ""]
+    return "\n".join(lines)
+
+
+def settings_table(config: type) -> list[str]:
+    comments = field_comments(config)
+    lines = ["| key | default | meaning |", "|---|---|---|"]
+    for field in fields(config):
+        default = field.default if field.default is not MISSING else ""
+        lines.append(f"| `{field.name}` | `{default}` | {cell(comments.get(field.name, ''))} |")
+    return [*lines, ""]
+
+
+def field_comments(config: type) -> dict[str, str]:
+    """The comment behind each field of a dataclass, with those of the classes it inherits from."""
+    found: dict[str, str] = {}
+    for parent in reversed(config.__mro__[:-1]):
+        pattern = re.compile(r"^    (\w+): [^#\n]*#\s*(.*)$", re.MULTILINE)
+        found.update(pattern.findall(inspect.getsource(parent)))
+    return found
+
+
+def cell(text: str) -> str:
+    return " ".join(text.replace("\\[", "[").replace("|", "\\|").split())
+
+
+def python_page() -> str:
+    lines = ["# Python", "", "Everything here is imported as `posrec.NAME`.", ""]
+    for name in sorted(posrec._HOME, key=lambda name: (name[0].isupper(), name.lower())):
+        lines += [f"::: {posrec._HOME[name]}.{name}", ""]
+    return "\n".join(lines)

@@ -1,0 +1,64 @@
+"""`posrec doctor`: what it finds, and that it knows every extra."""
+
+import json
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import torch
+
+import posrec
+from posrec import diagnosis
+from tests.helpers import command
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_it_shows_versions_devices_and_extras() -> None:
+    done = command("doctor", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert (found["posrec"], found["threads"]) == (posrec.__version__, torch.get_num_threads())
+    assert {one["name"]: one["version"] for one in found["required"]}["torch"] == metadata.version("torch")
+    assert found["memory"] > 2**28
+    assert found["free_disk"] > 0
+    shown = command("doctor").out
+    assert "usable cores" in shown
+    assert f"{metadata.version('polars')} (posrec needs >=" in shown
+
+
+def test_every_extra_of_the_package_is_described() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(diagnosis.EXTRAS) == set(project["optional-dependencies"]) - {"dev", "docs"}
+    wanted = diagnosis.requirements()
+    named = {package.name: package.wanted for package, extra in wanted if extra == "scale"}
+    assert named == {"faiss-cpu": ">=1.10"}
+
+
+def test_what_is_missing_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = {"faiss-cpu", "polars"}
+    found_version = diagnosis.installed_version
+    monkeypatch.setattr(diagnosis, "installed_version", lambda name: None if name in gone else found_version(name))
+    done = command("doctor")
+    assert "pip install 'posrec[scale]' for posrec export --index" in done.out
+    assert "polars is required" in done.out.replace("\n", " ")
+
+
+def test_it_works_from_the_source_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", nothing)
+    assert diagnosis.requirements() == []
+
+
+def test_help_is_grouped_and_ends_with_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = command("--help").out
+    for panel in ("First", "From a click log to a model", "From a model to recommendations", "Experiments"):
+        assert panel in shown
+    assert "posrec prepare clicks.csv --out shop" in shown
+    monkeypatch.setenv("_POSREC_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "posrec rec")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert command().out.split() == ["recommend"]

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: demo docs test lint types unit tests real gpu slow bench faults install clean
+.PHONY: demo docs test lint types unit tests real gpu slow bench faults lock install clean
 
 demo: install
 	$(BIN)/posrec demo
@@ -47,6 +47,7 @@ bench: install
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/rounded_product.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/normaliser.py
 	$(BIN)/python benchmarks/side_by_side.py
+	$(BIN)/python benchmarks/sharded_softmax.py
 # step.py, command.py, score.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, growth.py ten minutes:
 # the first lines of each say how to call it.
 
@@ -59,6 +60,10 @@ docs: install
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "The site is in build/site; look at it with $(BIN)/mkdocs serve."
+
+# requirements.lock, the hashes for docs/Dockerfile, from constraints.txt; it needs the package index.
+lock: install
+	$(BIN)/python .ci/lock.py
 
 install: .venv/installed
 

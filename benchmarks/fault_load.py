@@ -7,9 +7,25 @@ from typing import Any
 
 from fault_server import Server, make_run
 from paced_client import paced
+from posrec.recommend.artifacts import ArtifactCache
+from posrec.run import load_run
+from serve import make_run as make_large_run
 from serve import requests
 
-SAMPLES = 60
+SAMPLES = 120
+
+
+def mixed_requests(items: int) -> list[bytes]:
+    """Nine of ten requests ask for recommendations; the others use everything else that reads the run."""
+    made = requests(items)
+    explain = b'{"session": ["i3", "i4"], "item": "i5"}'
+    others = [
+        b"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(explain) + explain,
+        *(b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path
+          for path in (b"/v1/items?query=i1", b"/v1/similar/i3", b"/v1/run", b"/metrics", b"/readyz")),
+    ]  # fmt: skip
+    made[::10] = [others[number % len(others)] for number in range(len(made[::10]))]
+    return made
 
 
 def soak(folder: Path, seconds: float, rate: int = 500) -> dict[str, Any]:
@@ -30,9 +46,30 @@ def soak(folder: Path, seconds: float, rate: int = 500) -> dict[str, Any]:
     sampler = threading.Thread(target=sample)
     sampler.start()
     try:
-        found = paced(server.port, requests(30), rate, seconds, 64)
+        found = paced(server.port, mixed_requests(30), rate, seconds, 64)
     finally:
         stop.set()
         sampler.join()
         server.stop()
     return {"seconds": seconds, "rate": rate, **found, "tracebacks": server.tracebacks(), "series": series}
+
+
+def overload(folder: Path, seconds: float, items: int = 43_097) -> dict[str, Any]:
+    """Capacity, as what 64 connections get that always wait for their answers; then three times as many requests."""
+    run, cache = folder / "large", folder / "cache"
+    make_large_run(run, items)
+    ArtifactCache(str(cache)).build(load_run(run))
+    server = Server(run, "--workers", 2, "--cache", cache, onnx=True)
+    server.wait_for("serving", 2)
+    made = requests(items)
+    everything_at_once = 1e6
+    try:
+        paced(server.port, made, everything_at_once, 2000 / everything_at_once, 64)  # until averages have settled
+        capacity = paced(server.port, made, everything_at_once, 10_000 / everything_at_once, 64)["per_second"]
+        found = paced(server.port, made, 3 * capacity, seconds, 2000)
+    finally:
+        server.stop()
+    return {
+        "seconds": seconds, "rate": 3 * capacity, "capacity_per_second": capacity, **found,
+        "answered": found["requests"] - found["errors"], "tracebacks": server.tracebacks(),
+    }  # fmt: skip

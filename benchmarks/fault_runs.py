@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fault_server import SESSIONS, Server, make_run
 
-DAMAGES = ("truncated", "emptied", "removed", "of another run", "noise")
+DAMAGES = ("truncated", "emptied", "removed", "of another run", "noise", "swapped")
 SETTLED = 3.0  # seconds until a changed folder is noticed and loaded
 
 
@@ -41,7 +41,8 @@ class DamagedRuns:
 
         client = threading.Thread(target=ask)
         client.start()
-        damaged(self.run / name, self.other / name, damage, draw)
+        neighbour = self.files[(number + 1) % len(self.files)]
+        damaged(self.run / name, self.other / name, self.run / neighbour, damage, draw)
         time.sleep(SETTLED)
         stop.set()
         client.join()
@@ -67,7 +68,8 @@ class DamagedRuns:
         return about
 
 
-def damaged(file: Path, other: Path, damage: str, draw: random.Random) -> None:
+def damaged(file: Path, other: Path, neighbour: Path, damage: str, draw: random.Random) -> None:
+    """`other` is the same file of another run, `neighbour` another file of the same run."""
     content = file.read_bytes()
     match damage:
         case "truncated":
@@ -78,6 +80,9 @@ def damaged(file: Path, other: Path, damage: str, draw: random.Random) -> None:
             file.unlink()
         case "of another run":
             shutil.copyfile(other, file)
+        case "swapped":
+            file.write_bytes(neighbour.read_bytes())
+            neighbour.write_bytes(content)
         case _:
             place = draw.randrange(len(content))
             file.write_bytes(content[:place] + draw.randbytes(32) + content[place + 32 :])

@@ -53,8 +53,8 @@ def checked(result: subprocess.CompletedProcess[str]) -> subprocess.CompletedPro
 
 
 class Server:
-    def __init__(self, run: Path, *options: object) -> None:
-        line = posrec("serve", run, "--port", 0, "--no-onnx", *options)
+    def __init__(self, run: Path, *options: object, onnx: bool = False) -> None:
+        line = posrec("serve", run, "--port", 0, *([] if onnx else ["--no-onnx"]), *options)
         self.process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
         self.log: list[dict[str, Any]] = []
         threading.Thread(target=self.read_log, daemon=True).start()
@@ -78,10 +78,13 @@ class Server:
         return found[-1]
 
     def ask(self, session: list[str], k: int = 5) -> tuple[int, list[str]]:
+        return self.post("/v1/recommend", {"session": session, "k": k})
+
+    def post(self, path: str, body: dict[str, Any]) -> tuple[int, list[str]]:
         """The status and the recommended items; 0 where the connection was lost."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
-            connection.request("POST", "/v1/recommend", json.dumps({"session": session, "k": k}))
+            connection.request("POST", path, json.dumps(body))
             answer = connection.getresponse()
             content = json.loads(answer.read())
             return answer.status, [one["item"] for one in content.get("items", [])]

@@ -11,6 +11,7 @@ code is 1 if any step failed.
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -20,17 +21,25 @@ from pathlib import Path
 from typing import Any
 
 from conditions import conditions
-from fault_crashes import CommandKills, WorkerKills
-from fault_load import soak
+from fault_commands import CommandKills, FullDisk
+from fault_load import overload, soak
 from fault_requests import MalformedRequests
 from fault_runs import DamagedRuns
+from fault_store import StoreFaults
+from fault_workers import WorkerKills
 from posrec.io import read_json, write_json
 
 PARTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "requests": (MalformedRequests, "malformed requests of eight kinds"),
     "workers": (WorkerKills, "kill -9 of a worker while clients ask"),
     "commands": (CommandKills, "kill -9 of prepare, train, score and export, at random moments and at renames"),
+    "store": (StoreFaults, "Redis killed and frozen while clients ask"),
+    "disk": (FullDisk, "no space for prepare, train, score and export, at three sizes"),
     "runs": (DamagedRuns, "a file of the served run damaged in place"),
+}
+LOADS: dict[str, tuple[Callable[[Path, float], dict[str, Any]], str]] = {
+    "overload": (overload, "three times as many requests as can be answered, 43,097 items, two workers"),
+    "soak": (soak, "a steady rate, two workers"),
 }
 SAVE_EVERY = 20.0  # seconds
 MOST_FAILURES = 20  # kept in the result file, as text
@@ -75,13 +84,30 @@ def run_part(name: str, total: int, seed: int, folder: Path, out: Path) -> bool:
     return not part["failed"] and not part.get("tracebacks")
 
 
+def run_load(name: str, seconds: float, folder: Path, out: Path) -> bool:
+    """Measure a load, unless that was done; whether all requests were answered, in overload perhaps with 503."""
+    report = read_json(out) if out.exists() else {"parts": {}}
+    part = report["parts"].get(name)
+    if part is None or part["seconds"] < seconds:
+        attack, about = LOADS[name]
+        part = {"about": about, "command": COMMAND, **attack(folder, seconds), "conditions": conditions()}
+        report["parts"][name] = part
+        write_json(out, report | {"conditions": conditions()})
+    print(f"{name}: { ({key: value for key, value in part.items() if key != 'series'}) }", flush=True)
+    unexpected = part["dropped"] + part["tracebacks"] if name == "overload" else part["errors"] + part["tracebacks"]
+    return not unexpected
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=[*PARTS, "soak"], default=[*PARTS, "soak"])
+    parser.add_argument("--parts", nargs="+", choices=[*PARTS, *LOADS], default=[*PARTS, *LOADS])
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--workers", type=int, default=20)
     parser.add_argument("--commands", type=int, default=200)
-    parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--store", type=int, default=20)
+    parser.add_argument("--disk", type=int, default=24)
+    parser.add_argument("--runs", type=int, default=48)
+    parser.add_argument("--overload", type=float, default=20, help="seconds at three times the capacity")
     parser.add_argument("--soak", type=float, default=3600, help="seconds at 500 requests a second")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--again", action="store_true", help="forget the results of the named parts")
@@ -91,14 +117,12 @@ def main() -> None:
         report = read_json(arguments.out)
         report["parts"] = {name: part for name, part in report["parts"].items() if name not in arguments.parts}
         write_json(arguments.out, report)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped and counts are written
     good = True
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.parts:
-            if name == "soak":
-                report = read_json(arguments.out) if arguments.out.exists() else {"parts": {}}
-                report["parts"]["soak"] = {"command": COMMAND, **soak(Path(folder), arguments.soak)}
-                write_json(arguments.out, report | {"conditions": conditions()})
-                good = good and not report["parts"]["soak"]["errors"]
+            if name in LOADS:
+                good = run_load(name, getattr(arguments, name), Path(folder), arguments.out) and good
             else:
                 good = run_part(name, getattr(arguments, name), arguments.seed, Path(folder), arguments.out) and good
     sys.exit(0 if good else 1)

@@ -1,7 +1,6 @@
 """A dataset is never half-written: kill -9 while it is being written, and full disks."""
 
 import os
-import resource
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -9,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import command, listed, own_process, small_shop, write_log
+from tests.faults.forked import FILE_SIZE_LIMIT, forked
+from tests.helpers import command, listed, small_shop, write_log
 
 KILLED = """
 import os, signal, sys
@@ -35,7 +35,7 @@ main()
 def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path: Path, place: int) -> None:
     log = write_log(tmp_path / "c.csv", small_shop())
     arguments = ("prepare", log, "--format", "csv", "--out", tmp_path / "out")
-    killed = own_process(*arguments, code=KILLED.replace("{place}", str(place)))
+    killed = forked(*arguments, code=KILLED.replace("{place}", str(place)))
     assert killed.returncode == -signal.SIGKILL
     assert not (tmp_path / "out").exists()
     (left,) = [name for name in listed(tmp_path) if name != "c.csv"]
@@ -51,15 +51,15 @@ def test_a_process_killed_while_overwriting_keeps_the_old_dataset(tmp_path: Path
     arguments = ("prepare", log, "--format", "csv", "--out", tmp_path / "out")
     assert command(*arguments).code == 0
     before = command("stats", tmp_path / "out", "--json").out
-    assert own_process(*arguments, "--overwrite", code=KILLED.replace("{place}", "5")).returncode == -signal.SIGKILL
+    assert forked(*arguments, "--overwrite", code=KILLED.replace("{place}", "5")).returncode == -signal.SIGKILL
     assert command("stats", tmp_path / "out", "--json").out == before
 
 
 @pytest.mark.process
 def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     log = write_log(tmp_path / "c.csv", small_shop(3000))
-    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # noqa: E731
-    done = own_process("prepare", log, "--format", "csv", "--out", tmp_path / "out", preexec_fn=limit)
+    line = ("prepare", log, "--format", "csv", "--out", tmp_path / "out")
+    done = forked(*line, before=FILE_SIZE_LIMIT.format(size=4096))
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("error: File too large: ")
     assert "nothing was left half-written" in done.stderr

@@ -1,14 +1,14 @@
 """Parquet files with damaged bytes: read, or refused in a line, by every command that reads them."""
 
 import random
-import resource
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from posrec.data.dataset import PreparedDataset
-from tests.helpers import command, listed, own_process, small_shop, write_lines, write_log
+from tests.faults.forked import FILE_SIZE_LIMIT, forked
+from tests.helpers import command, listed, small_shop, write_lines, write_log
 
 SEEDS = range(40)
 
@@ -58,8 +58,7 @@ LIMITS = [500, 4096]  # bytes that a file may have: a limit stands for a full di
 @pytest.mark.parametrize("out", ["a.parquet", "a.jsonl", "a.jsonl.gz"])
 def test_a_full_disk_while_scoring(counted: Path, tmp_path: Path, out: str, size: int) -> None:
     sessions = write_lines(tmp_path / "in.jsonl", [f'["i{n % 30}"]' for n in range(20_000)])
-    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))  # noqa: E731
-    done = own_process("score", counted, sessions, tmp_path / out, preexec_fn=limit)
+    done = forked("score", counted, sessions, tmp_path / out, before=FILE_SIZE_LIMIT.format(size=size))
     assert (done.returncode, done.stderr) == (
         1,
         f"error: File too large: {tmp_path / out}; nothing was left half-written\n",
@@ -70,8 +69,9 @@ def test_a_full_disk_while_scoring(counted: Path, tmp_path: Path, out: str, size
 @pytest.mark.process
 @pytest.mark.parametrize("size", LIMITS)
 def test_a_full_disk_while_training(small: PreparedDataset, tmp_path: Path, size: int) -> None:
-    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))  # noqa: E731
-    done = own_process("train", small.path, "--out", tmp_path / "run", "--device", "cpu", preexec_fn=limit)
+    done = forked(
+        "train", small.path, "--out", tmp_path / "run", "--device", "cpu", before=FILE_SIZE_LIMIT.format(size=size)
+    )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f"error: File too large: {tmp_path / 'run'}/")
     assert "Traceback" not in done.stderr

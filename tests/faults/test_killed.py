@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from posrec.data.dataset import PreparedDataset
-from tests.helpers import SOURCE, command, listed, own_process, small_shop, write_lines, write_log
+from tests.faults.forked import forked
+from tests.helpers import SOURCE, command, listed, small_shop, write_lines, write_log
 
 pytestmark = pytest.mark.process
 SMALL = ("--set", "d=8", "--epochs", 2, "--device", "cpu")
@@ -36,7 +37,7 @@ main()
 
 
 def killed(after: str, *arguments: object) -> None:
-    done = own_process(after, *arguments, code=KILLED)
+    done = forked(after, *arguments, code=KILLED)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
@@ -76,7 +77,7 @@ def test_overwriting_a_dataset_never_loses_its_name(log: Path, tmp_path: Path, a
     code = KILLED
     if "rename" in after:  # a file system that can't exchange names
         code = "import posrec.io.folders\nposrec.io.folders.exchange = lambda *_: False\n" + code
-    done = own_process(after, *line, "--overwrite", code=code)
+    done = forked(after, *line, "--overwrite", code=code)
     assert done.returncode == -signal.SIGKILL, done.stderr
     if after == "pathlib/Path:rename:1":  # between the two renames: the next writer restores the name
         assert not (tmp_path / "shop").exists()
@@ -158,6 +159,15 @@ def test_what_a_killed_score_leaves_is_removed_by_the_next_one(trained: Path, tm
     assert left.startswith(f".{out}.unfinished-")
     assert command("score", trained, sessions, tmp_path / f"b-{out}").code == 0
     assert listed(tmp_path) == sorted(["in.jsonl", f"b-{out}"])
+
+
+def test_what_a_killed_export_leaves_is_removed_by_the_next_one(trained: Path, tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    killed("posrec.recommend.faiss_search:build:1", "export", trained, "--index", tmp_path / "a.faiss")
+    (left,) = listed(tmp_path)
+    assert left.startswith(".a.faiss.unfinished-")
+    assert command("export", trained, "--index", tmp_path / "b.faiss").code == 0
+    assert listed(tmp_path) == ["b.faiss"]
 
 
 def test_a_killed_evaluation_leaves_a_run_that_can_be_used(small: PreparedDataset, tmp_path: Path) -> None:

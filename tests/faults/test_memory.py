@@ -7,7 +7,8 @@ import torch
 
 from posrec.device import out_of_memory_hint
 from posrec.errors import InputError
-from tests.helpers import chain_shop, own_process
+from tests.faults.forked import forked
+from tests.helpers import chain_shop
 
 LIMITED = """
 import resource, sys
@@ -31,7 +32,7 @@ main()
 def test_too_large_a_run_says_what_to_lower(tmp_path: Path, batch_size: int, d: int) -> None:
     data = chain_shop(tmp_path, seed=0, sessions=5000)
     words = ["--set", f"batch_size={batch_size}", "--set", f"d={d}", "--device", "cpu"]
-    done = own_process("train", data.path, "--out", tmp_path / "run", *words, code=LIMITED)
+    done = forked("train", data.path, "--out", tmp_path / "run", *words, code=LIMITED)
     assert done.returncode == 2, done.stderr
     assert (
         f"does not fit in memory; lower batch_size (now {batch_size}), max_length (now 50), d (now {d}), "

@@ -1,6 +1,5 @@
 """What a user makes another may read as far as the umask allows, and a file that can't be read is named as such."""
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -10,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from posrec.data.dataset import PreparedDataset
-from tests.helpers import own_process, small_shop, write_lines, write_log
+from tests.faults.forked import forked
+from tests.helpers import small_shop, write_lines, write_log
 
 SMALL = ("--set", "d=8", "--epochs", 1, "--device", "cpu")
 NOBODY = 65534
@@ -29,7 +29,7 @@ def test_every_file_has_the_mode_that_the_umask_leaves(tmp_path: Path, umask: in
         ("score", out / "run", sessions, out / "a.jsonl"),
         ("score", out / "run", sessions, out / "a.parquet"),
     ):
-        done = own_process(*line, preexec_fn=lambda: os.umask(umask))
+        done = forked(*line, before=f"import os\nos.umask({umask})\n")
         assert done.returncode == 0, done.stderr
     modes = {path: path.stat().st_mode & 0o777 for path in [out, *out.rglob("*")]}
     wrong = {path: oct(mode) for path, mode in modes.items() if mode != (0o777 if path.is_dir() else 0o666) & ~umask}
@@ -52,7 +52,7 @@ main()
 
 def as_nobody(*arguments: object) -> subprocess.CompletedProcess[str]:
     """The command as a user who may read nothing that is closed to others."""
-    return own_process(*arguments, code=AS_NOBODY)
+    return forked(*arguments, code=AS_NOBODY)
 
 
 @pytest.fixture

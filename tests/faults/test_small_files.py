@@ -10,7 +10,8 @@ import pytest
 import zstandard
 
 from posrec.data.readers.plain_pickle import check_instructions, load_plain
-from tests.helpers import own_process, update_checksums, write_lines
+from tests.faults.forked import forked
+from tests.helpers import update_checksums, write_lines
 
 # The command, and then the most memory that it had, in MiB.
 MEASURED = """
@@ -25,28 +26,29 @@ MOST = 1200  # MiB; Python, torch and polars take 400 of them
 
 
 def refused(*arguments: object, says: str) -> None:
-    done = own_process(*arguments, code=MEASURED, timeout=300)
+    done = forked(*arguments, code=MEASURED)
     assert done.returncode == 2, done.stderr[-2000:]
     assert says in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
     assert int(done.stdout.split("MiB")[1]) < MOST
 
 
-@pytest.fixture
-def lines_bomb(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def lines_bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """4 GiB of good lines in half a megabyte."""
-    frame = zstandard.compress(b"s1,i1,1700000000000\n" * (64 << 20 >> 4), level=19)
-    header = zstandard.compress(b"session_id,item_id,timestamp\n")
-    (tmp_path / "a.csv.zst").write_bytes(header + frame * 51)
-    assert (tmp_path / "a.csv.zst").stat().st_size < 600_000
-    return tmp_path / "a.csv.zst"
+    bomb = tmp_path_factory.mktemp("bomb") / "a.csv.zst"
+    frame = zstandard.compress(b"s1,i1,1700000000000\n" * (8 << 20 >> 4))
+    bomb.write_bytes(zstandard.compress(b"session_id,item_id,timestamp\n") + frame * 408)
+    assert bomb.stat().st_size < 600_000
+    return bomb
 
 
-@pytest.fixture
-def line_bomb(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def line_bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A line of 2 GiB in 2 MB."""
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"[1]\n[2]\n") + gzip.compress(b"x" * (64 << 20)) * 32)
-    return tmp_path / "a.jsonl.gz"
+    bomb = tmp_path_factory.mktemp("bomb") / "a.jsonl.gz"
+    bomb.write_bytes(gzip.compress(b"[1]\n[2]\n") + gzip.compress(b"x" * (8 << 20)) * 256)
+    return bomb
 
 
 @pytest.mark.process

@@ -21,7 +21,7 @@ from posrec.recommend.faiss_search import (
 )
 from posrec.recommend.recommender import Recommender
 from posrec.run import load_run
-from tests.helpers import command, listed
+from tests.helpers import command, listed, small_shop, write_log
 from tests.server.server_process import STARVED, serving, until
 
 faiss = pytest.importorskip("faiss")
@@ -57,9 +57,10 @@ def test_the_probes_follow_from_the_recall(clusters: tuple[np.ndarray, np.ndarra
     assert probes[0] < probes[-1] <= 128
 
 
-def test_a_small_index_is_built_without_warnings(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("items", [1, 2, 15, 16, 40])
+def test_a_small_index_is_built_without_warnings(capfd: pytest.CaptureFixture[str], items: int) -> None:
     """faiss prints a warning for each of the 32 parts of a vector if it is not told that few items are fine."""
-    table = np.random.default_rng(0).standard_normal((40, 32)).astype(np.float32)
+    table = np.random.default_rng(0).standard_normal((items, 32)).astype(np.float32)
     build(table, table[:10], IndexSettings("faiss"))
     assert capfd.readouterr() == ("", "")
 
@@ -109,6 +110,16 @@ def test_an_exported_index_fits_its_run_only(trained: Path, tmp_path: Path) -> N
     path.write_bytes(b"not an index")
     with pytest.raises(InputError, match="is not a faiss index"):
         read_index(run, path)
+
+
+def test_the_command_exports_an_index_of_four_items(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "c.csv", small_shop())
+    assert command("prepare", log, "--format", "csv", "--out", tmp_path / "shop").code == 0
+    settings = ("--set", "d=8", "--epochs", 1, "--device", "cpu", "--protocol", "paper")
+    assert command("train", tmp_path / "shop", "--model", "posrec", "--out", tmp_path / "run", *settings).code == 0
+    done = command("export", tmp_path / "run", "--index", tmp_path / "x.faiss")
+    assert done.code == 0, done.err
+    assert read_index(load_run(tmp_path / "run"), tmp_path / "x.faiss").recall == 1
 
 
 def test_likely_sessions_follow_the_clicks(trained: Path) -> None:

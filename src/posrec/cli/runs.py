@@ -66,8 +66,8 @@ def train(
     with joined(device) as world, TerminalProgress() as terminal:
         progress = terminal if is_first(world) else SilentProgress()
         run, evaluation = fit_run(
-            data, model, out, chosen, device, resume, progress, track, start_from=start_from,
-            keep_items=keep_items, world=world,
+            data, model, out, chosen, device, resume, progress, track,
+            start_from=start_from, keep_items=keep_items, world=world,
         )  # fmt: skip
     if not is_first(world):
         return

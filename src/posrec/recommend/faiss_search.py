@@ -43,6 +43,7 @@ from posrec.run import Run
 
 RESCORED = 10  # candidates scored in full for each item asked for
 SMALLEST_SHARE = 1 / 32  # of items allowed by a mask, for which proportionally more are searched for
+CODES = 16  # of four bits; faiss refuses to train on fewer items
 POINTS = 64  # training items for each list
 RECALL_SESSIONS = 256  # sessions on which recall is measured
 BEST = 20  # recall is measured on so many best items
@@ -133,7 +134,7 @@ def build(table: Floats, sessions: Floats, settings: IndexSettings) -> tuple[Any
     index.cp.max_points_per_centroid, index.cp.niter = POINTS, 10
     for clustering in (index.cp, index.pq.cp):
         clustering.min_points_per_centroid = 1  # faiss warns below; small catalogues are fine
-    index.train(table)
+    index.train(table if n >= CODES else np.tile(table, (CODES, 1)))
     index.add(table)
     search, exact = FaissSearch(table, index), exact_best(table, sessions)
     index.nprobe = min(settings.probes or 1, lists)

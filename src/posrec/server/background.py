@@ -36,4 +36,6 @@ class BackgroundQueue:
 def lower_priority() -> None:
     """Lower the priority of the thread that calls. Only Linux has one for each thread."""
     if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        thread = threading.get_native_id()
+        # A server started with a lower priority keeps it: only root may raise one.
+        os.setpriority(os.PRIO_PROCESS, thread, max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))

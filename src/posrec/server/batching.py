@@ -67,8 +67,14 @@ class Batcher:
             raise Overloaded
 
     def is_full(self) -> bool:
-        in_time = int(MAX_WAIT / self.seconds_each_busy) if self.seconds_each_busy else self.queue
-        return len(self.waiting) >= min(self.queue, max(self.max_batch, in_time))
+        return len(self.waiting) >= min(self.queue, self.most_in_time())
+
+    def most_in_time(self) -> int:
+        """How many may wait: whole batches, since the first request of one more batch would wait for all of them."""
+        if not self.seconds_each_busy:
+            return self.queue
+        batches = int(MAX_WAIT / (self.seconds_each_busy * self.max_batch))
+        return max(1, batches) * self.max_batch
 
     def start(self) -> None:
         self.task = asyncio.create_task(self.work())

@@ -1,12 +1,14 @@
 """Broken lines: reported together, or left out, counted and written to a file; the same for every format."""
 
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import posrec
@@ -45,18 +47,49 @@ def prepared(log: Path, format: str, out: Path, progress: Any = None, **options:
     return posrec.prepare(log, format, out, overwrite=True, progress=progress or SilentProgress(), **options)
 
 
+Clean = Callable[[str], posrec.PreparedDataset]
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Clean:
+    """The dataset of the good lines of a format."""
+    folder = tmp_path_factory.mktemp("clean")
+
+    @functools.cache
+    def of(format: str) -> posrec.PreparedDataset:
+        log = write_lines(folder / format, [*CASES[format][0], *CASES[format][1]])
+        return prepared(log, format, folder / f"{format}-data")
+
+    return of
+
+
 @pytest.mark.parametrize("format", CASES)
+@settings(max_examples=12)
 @given(data=st.data(), size=st.sampled_from([32 << 20, 150]))
-def test_skipping_gives_what_the_good_lines_give(tmp_path: Path, format: str, data: st.DataObject, size: int) -> None:
+def test_skipping_gives_what_the_good_lines_give(
+    tmp_path: Path, clean: Clean, format: str, data: st.DataObject, size: int
+) -> None:
+    places = st.tuples(st.integers(0, len(CASES[format][1])), st.sampled_from(CASES[format][2]))
+    check_skipping(tmp_path, clean, format, data.draw(st.lists(places, min_size=1, max_size=6)), size)
+
+
+@pytest.mark.parametrize("format", CASES)
+def test_skipping_all_of_them_at_either_end(tmp_path: Path, clean: Clean, format: str) -> None:
+    """A broken line must decide nothing for the others, such as the unit of the times, even if it is the first."""
+    _, good, bad = CASES[format]
+    for places in [[(0, line)] for line in bad] + [[(len(good), line) for line in bad]]:
+        check_skipping(tmp_path, clean, format, places, 150)
+
+
+def check_skipping(tmp_path: Path, clean: Clean, format: str, places: list[tuple[int, str]], size: int) -> None:
+    """Insert broken lines at `places`, and read the log in blocks of `size` bytes."""
     top, good, bad = CASES[format]
-    places = data.draw(st.lists(st.tuples(st.integers(0, len(good)), st.sampled_from(bad)), min_size=1, max_size=6))
     lines = list(good)
     for place, line in sorted(places, key=lambda pair: -pair[0]):
         lines.insert(place, line)
     # A quote in the middle of a field joins the line with a later one, which is then lost too; one of them is enough.
     if sum('"' in line for _, line in places if format == "csv") > 1:
         return
-    clean = prepared(write_lines(tmp_path / "good", [*top, *good]), format, tmp_path / "a")
     log = write_lines(tmp_path / "log", [*top, *lines])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sources, "BLOCK_BYTES", size)
@@ -66,8 +99,8 @@ def test_skipping_gives_what_the_good_lines_give(tmp_path: Path, format: str, da
     assert sorted((line["line"], line["text"]) for line in written) == expected
     assert found.manifest["log"]["bad_lines"] == len(expected)
     if format != "sessions":  # there the time of a session is its line, which moves
-        assert found.fingerprint == clean.fingerprint
-    assert found.train.items.tolist() == clean.train.items.tolist()
+        assert found.fingerprint == clean(format).fingerprint
+    assert found.train.items.tolist() == clean(format).train.items.tolist()
 
 
 def broken_log(path: Path, broken: int, sessions: int = 300) -> Path:

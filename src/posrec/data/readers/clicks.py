@@ -84,6 +84,8 @@ class ClickCollector:
             numbers, rows = wanted.arg_true(), rows.filter(wanted)
         else:
             numbers = pl.int_range(len(rows), eager=True)
+        if self.read_time.may_need_unit(rows["time"]):
+            self.read_time.find_unit(rows.filter(~(bad_id("session") | bad_id("item")))["time"])
         clicks = rows.select(
             pl.col("session").cast(pl.String).cast(self.session_type),
             pl.col("item").cast(pl.String).cast(self.item_type),

@@ -15,6 +15,7 @@ DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_0
 NUMBER = re.compile(r"\s*-?\d+(\.\d*)?([eE][+-]?\d+)?\s*")
 # To the second or the millisecond, in UTC or without a zone: what most logs write, and five times faster to read.
 ISO = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d(\.\d{3})?Z?")
+TEXT = (pl.String, pl.Categorical, pl.Enum)
 LAYOUTS = (
     "%Y-%m-%dT%H:%M:%S%.fZ",
     "%Y-%m-%dT%H:%M:%S%.f",
@@ -35,7 +36,7 @@ def parse_duration(text: str) -> int:
 
 
 class TimeReader:
-    """Reads the time columns of one log. The unit of numbers is guessed from the first of them, and reported.
+    """Reads the time columns of one log. The unit of numbers is guessed once, by `find_unit`, and reported.
 
     `layout` is that of --time-format, for texts that are not ISO 8601.
     """
@@ -47,6 +48,26 @@ class TimeReader:
         self.progress = progress
         self.unit = unit
 
+    def may_need_unit(self, column: pl.Series) -> bool:
+        if self.unit is not None or self.layout is not None:
+            return False
+        if isinstance(column.dtype, TEXT):
+            return not (len(column) and ISO.fullmatch(str(column[0])))
+        return column.dtype.is_numeric()
+
+    def find_unit(self, column: pl.Series) -> None:
+        """Guess the unit from the times of rows that are not broken: a broken row must not decide for all others."""
+        numbers = column.drop_nulls()
+        if isinstance(column.dtype, TEXT):
+            numbers = numbers.cast(pl.String).str.strip_chars().cast(pl.Float64, strict=False)
+            if 2 * numbers.null_count() > len(numbers):  # most are dates
+                return
+        numbers = numbers.cast(pl.Float64).abs()
+        numbers = numbers.filter(numbers.is_finite().fill_null(False)).sort()
+        if len(numbers):
+            self.unit = guess_unit(float(numbers[len(numbers) // 2]))
+            self.progress.message(f"times read as {UNIT_NAMES[self.unit]} (pass --time-unit if that is wrong)")
+
     def __call__(self, column: pl.Series) -> pl.Series:
         """Milliseconds, with null where a value can't be read."""
         if isinstance(column.dtype, pl.Date | pl.Datetime):
@@ -55,7 +76,7 @@ class TimeReader:
             return self.parse_layout(column)
         if column.dtype.is_numeric():
             return self.scale(column)
-        if not isinstance(column.dtype, pl.String | pl.Categorical | pl.Enum):
+        if not isinstance(column.dtype, TEXT):
             return pl.Series(column.name, [None] * len(column), dtype=pl.Int64)
         column = column.cast(pl.String)
         present = column.drop_nulls()
@@ -99,9 +120,6 @@ class TimeReader:
         return pl.lit(self(column))
 
     def scale(self, numbers: pl.Series) -> pl.Series:
-        if self.unit is None and numbers.drop_nulls().len():
-            self.unit = guess_unit(abs(float(numbers.drop_nulls()[0])))
-            self.progress.message(f"times read as {UNIT_NAMES[self.unit]} (pass --time-unit if that is wrong)")
         factor = MILLISECONDS_PER[self.unit or "ms"]
         if numbers.dtype.is_integer():
             whole = numbers.cast(pl.Int64, strict=False)

@@ -1,0 +1,92 @@
+"""Commands in processes of their own, forked from one that has imported everything.
+
+A process that must be killed, limited or run as another user has to be a real one, but importing torch takes most of
+its time. Here one process imports it once and forks a child for each command. It has a single thread, since a fork
+copies only one: it computes nothing itself, and polars, whose import starts threads, is imported by the children.
+"""
+
+import atexit
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import posrec
+
+FORKING = """
+import gc, json, os, pkgutil, signal, sys, time, traceback
+from contextlib import suppress
+from importlib import import_module
+import torch, torch._dynamo
+sys.modules["polars"] = None  # modules that need it can't be imported yet
+import posrec.cli, typer.rich_utils
+for package in ("cli", "data", "models", "training", "evaluation", "recommend"):
+    for module in pkgutil.walk_packages(import_module("posrec." + package).__path__, f"posrec.{package}."):
+        with suppress(ImportError):
+            import_module(module.name)
+del sys.modules["polars"]
+assert not os.path.exists("/proc/self/task") or len(os.listdir("/proc/self/task")) == 1
+gc.freeze()
+
+def run(job):
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(job[name], os.O_WRONLY), number)
+    sys.argv = ["posrec", *job["arguments"]]
+    try:
+        exec(job["code"], {"__name__": "__main__"})
+        code = 0
+    except SystemExit as leaving:
+        code = leaving.code or 0
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+for line in sys.stdin:
+    job = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        run(job)
+    if job["kill_after"] is not None:
+        time.sleep(job["kill_after"])
+        os.kill(child, signal.SIGKILL)  # does nothing to a child that has ended, and keeps its exit code
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+COMMAND = "from posrec.cli import main\nmain()\n"
+# For `before`: no file may become larger, which fails as a write to a full disk does.
+FILE_SIZE_LIMIT = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))\n"
+
+
+@functools.cache
+def forking() -> "subprocess.Popen[str]":
+    """The process that forks; it is started once and ends with this one."""
+    source = Path(posrec.__file__).resolve().parents[1]
+    environment = {**os.environ, "PYTHONPATH": str(source), "COLUMNS": "200"}
+    line, pipe = [sys.executable, "-c", FORKING], subprocess.PIPE
+    process = subprocess.Popen(line, env=environment, stdin=pipe, stdout=pipe, text=True)
+    atexit.register(process.communicate)
+    return process
+
+
+def forked(
+    *arguments: object, code: str = COMMAND, before: str = "", kill_after: float | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """`posrec ARGUMENTS` in a process of its own, or `code` with them as its sys.argv[1:]; `before` is run first.
+
+    The process is killed after `kill_after` seconds, if it has not ended by then.
+    """
+    process = forking()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    words = list(map(str, arguments))
+    with tempfile.NamedTemporaryFile("r") as out, tempfile.NamedTemporaryFile("r") as err:
+        job = {"arguments": words, "code": before + code, "stdout": out.name, "stderr": err.name}
+        process.stdin.write(json.dumps({**job, "kill_after": kill_after}) + "\n")
+        process.stdin.flush()
+        status = int(process.stdout.readline())
+        return subprocess.CompletedProcess(words, status, out.read(), err.read())

@@ -47,6 +47,7 @@ bench: install
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/rounded_product.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/normaliser.py
 	$(BIN)/python benchmarks/side_by_side.py
+	$(BIN)/python benchmarks/sharded_softmax.py
 # step.py, command.py, score.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, growth.py ten minutes:
 # the first lines of each say how to call it.
 

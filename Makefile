@@ -47,13 +47,16 @@ bench: install
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/rounded_product.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/normaliser.py
 	$(BIN)/python benchmarks/side_by_side.py
+	$(BIN)/python benchmarks/sharded_softmax.py
 # step.py, command.py, score.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, replicas.py nginx and
 # redis-server, growth.py ten minutes; scaling.py measures nothing:
 # the first lines of each say how to call it.
 
-# Malformed requests, kill -9, damaged runs and an hour under load; goes on where it was interrupted (docs/reliability.md).
+# Malformed requests, kill -9, full disks, damaged runs, overload and an hour under load (docs/reliability.md); a part that
+# was interrupted goes on where it stopped.
 faults: install
 	$(BIN)/python benchmarks/faults.py
+	$(BIN)/python benchmarks/fault_figure.py
 
 # The documentation site, in build/site: strict, so a link that leads nowhere or a page without a place ends it.
 docs: install

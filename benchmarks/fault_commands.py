@@ -31,10 +31,12 @@ def wrapped(really):
     return rename
 os.rename, os.replace = wrapped(os.rename), wrapped(os.replace)
 """
+RENAMES_COUNTED = KILLED_AT_RENAME.format(number=0, before=False)
+AND_PRINTED = "from posrec.cli import main\ntry:\n    main()\nfinally:\n    print('renames', -left[0])\n"
 
 
 class Commands:
-    """The four commands on small data, with the seconds, the bytes and the result of an undisturbed run of each."""
+    """The four commands on small data, with what an undisturbed run of each takes, writes and results in."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.run = folder, make_run(folder, 1)
@@ -44,13 +46,15 @@ class Commands:
         sessions = "".join(f'{{"session": ["i{n % 30}", "i{(n + 1) % 30}"]}}\n' for n in range(2000))
         (folder / "sessions.jsonl").write_text(sessions)
         self.seconds: dict[str, float] = {}
+        self.renames: dict[str, int] = {}
         self.bytes: dict[str, list[int]] = {}  # of each file that is written
         self.results: dict[str, bytes] = {}
         for name in COMMANDS:
             out = self.fresh(name)
             began = time.monotonic()
-            result = forked(*self.arguments(name, out))
+            result = forked(*self.arguments(name, out), before=RENAMES_COUNTED, code=AND_PRINTED)
             assert result.returncode == 0, result.stderr
+            self.renames[name] = int(result.stdout.rpartition("renames ")[2])
             self.seconds[name], self.results[name] = time.monotonic() - began, self.content(name, out)
             self.bytes[name] = [path.stat().st_size for path in [out, *out.rglob("*")] if path.is_file()]
 
@@ -97,7 +101,8 @@ class CommandKills(Commands):
         name = KILLED[number % len(KILLED)]
         out = self.fresh(name)
         if number // len(KILLED) % 2:
-            before = KILLED_AT_RENAME.format(number=draw.randint(1, 8), before=draw.random() < 0.5)
+            rename = draw.randint(1, self.renames[name])
+            before = KILLED_AT_RENAME.format(number=rename, before=draw.random() < 0.5)
             done = forked(*self.arguments(name, out), before=before)
         else:
             done = forked(*self.arguments(name, out), kill_after=draw.uniform(0, self.seconds[name]))

@@ -1,12 +1,13 @@
-"""Faults on purpose: malformed requests, kill -9, damaged runs, a long time under load. It takes an hour or more.
+"""Faults on purpose: malformed requests, kill -9, full disks, damaged runs, overload, a long time under load.
 
-    python benchmarks/faults.py                                      everything, into results/faults.json
+    python benchmarks/faults.py                                      everything, into results/faults.json (hours)
     python benchmarks/faults.py --parts requests --requests 5000     one part, a shorter one
-    python benchmarks/faults.py --parts soak --soak 3600
+    python benchmarks/faults.py --parts overload --again             a part that is complete, once more
+    python benchmarks/fault_figure.py                                then: the figure of the soak
 
 Each step of a part draws from a seed of its own, and the counts are written to the result file as they grow. A run that
-was interrupted goes on where it stopped; a part that is complete is not repeated unless `--again` is given. The exit
-code is 1 if any step failed.
+was interrupted goes on where it stopped; `overload` and `soak` begin again. A part that is complete is not repeated
+unless `--again` is given. The exit code is 1 if any step failed.
 """
 
 import argparse

@@ -25,6 +25,7 @@ from posrec.fitting import fit_run
 from posrec.models.base import Encoded
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
+from posrec.nn.attributes import Attributes, AttributeVectors
 from posrec.nn.coclicks import CoClickGraph
 from posrec.nn.collectives import World
 from posrec.nn.item_table import ItemTable
@@ -168,6 +169,25 @@ def smoothing(world: World, folder: Path) -> None:
         close(trends[1].of_items(moment, wanted), trends[0].of_items(moment, wanted))
 
 
+def attributes(world: World, folder: Path) -> None:
+    """The vectors of this process's items, and the gradients of what all items share."""
+    torch.manual_seed(6)
+    rows = ShardedRows(ITEMS, world)
+    given = Attributes(torch.arange(ITEMS), torch.randint(0, 5, (ITEMS,)), torch.rand(ITEMS), 5, torch.randn(ITEMS, 2))
+    factor, parts = torch.randn(48, D), []
+    for held in (TableRows(ITEMS), rows):
+        torch.manual_seed(8)
+        part = AttributeVectors(held, D)
+        part.describe(given)
+        (part() * factor[held.start : held.end]).sum().backward()
+        parts.append(part)
+    alone, own = parts
+    close(own(), alone()[rows.start : rows.end])
+    assert torch.equal(own.described, alone.described[rows.start : rows.end])
+    for name in ("of_values", "map"):
+        close(world.summed(own.get_parameter(name).grad), alone.get_parameter(name).grad)
+
+
 def ranking(world: World, folder: Path) -> None:
     """Ranks and best items are those of one process, with and without a term for the session's own items."""
     data = load(folder / "data")
@@ -213,6 +233,7 @@ JOBS: dict[str, Callable[[World, Path], None]] = {
     "losses": losses,
     "small_chunks": small_chunks,
     "smoothing": smoothing,
+    "attributes": attributes,
     "ranking": ranking,
     **{name: partial(train_run, name=name) for name in TRAINED},
 }

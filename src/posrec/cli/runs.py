@@ -50,6 +50,7 @@ def train(
     Example: posrec train shop --out runs/first
     posrec train shop --model posrec --out runs/paper --set lambda2=0.5
     posrec train today --from runs/yesterday --out runs/today
+    torchrun --nproc-per-node 4 -m posrec train shop --out runs/first
     """
     from posrec.cli.tables import metrics_table
     from posrec.config import parse_pairs

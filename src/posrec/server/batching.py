@@ -2,8 +2,8 @@
 
 One batch is computed at a time. A request that arrives alone is computed at once. If the last batch held several
 requests, more are expected, and the next batch waits for them, at most `gather` seconds. When the queue is full a
-request is refused at once rather than answered late: at most `queue` requests may wait, or fewer where they would have
-to wait for longer than MAX_WAIT. One full batch may always wait.
+request is refused at once rather than answered late: at most `queue` requests may wait, or as many full batches as are
+computed within MAX_WAIT. One full batch may always wait.
 
 Batches are computed in a thread of their own, so that requests are read meanwhile. Where every core has a worker of its
 own, that thread competes with the event loop for the core; there, the event loop computes short batches `inline`.

@@ -186,7 +186,7 @@ def test_both_ways_give_the_same_items_and_scores(sessions, k, exclude_seen, all
     ):
         assert [found.item for found in one] == [found.item for found in other]
         scores = [found.score for found in one]
-        assert [found.score for found in other] == pytest.approx(scores, abs=5e-3)  # the error of log Z
+        assert [found.score for found in other] == pytest.approx(scores, abs=1e-2)  # the error of log Z in 8 bits, larger in few dimensions
         left = set(IDS if allow is None else allow) - set(deny) - set(session if exclude_seen else [])
         assert {found.item for found in other} <= left
         assert len(other.items) == min(k, len(left))
@@ -207,7 +207,7 @@ def test_scores_are_those_of_the_whole_softmax(session: list[int]) -> None:
         chance = math.exp(own.explore[0].item() + z[item - 1] + raised.get(item, 0)) / total
         if item in inside:
             chance += math.exp(own.repeat[0, inside[item]].item())
-        assert found.score == pytest.approx(math.log(chance), abs=5e-3)
+        assert found.score == pytest.approx(math.log(chance), abs=1e-2)
 
 
 def test_an_own_item_with_a_low_product_is_found() -> None:

@@ -186,7 +186,7 @@ def test_both_ways_give_the_same_items_and_scores(sessions, k, exclude_seen, all
     ):
         assert [found.item for found in one] == [found.item for found in other]
         scores = [found.score for found in one]
-        assert [found.score for found in other] == pytest.approx(scores, abs=1e-2)  # the error of log Z in 8 bits, larger in few dimensions
+        assert [found.score for found in other] == pytest.approx(scores, abs=1e-2)  # log Z in 8 bits
         left = set(IDS if allow is None else allow) - set(deny) - set(session if exclude_seen else [])
         assert {found.item for found in other} <= left
         assert len(other.items) == min(k, len(left))

@@ -12,6 +12,7 @@ from posrec.data.readers.bad_lines import BadLine
 from posrec.data.readers.clicks import ClickCollector, ParsedLog, id_fault, session_id
 from posrec.data.readers.columns import Columns, choose_columns
 from posrec.data.readers.options import LogOptions
+from posrec.data.readers.store import ClickStore
 from posrec.data.sources import is_compressed, read_whole
 from posrec.errors import InputError
 from posrec.progress import Progress
@@ -20,16 +21,21 @@ BATCH_ROWS = 1_000_000
 POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)  # damage can also end in a panic
 
 
-def read_parquet(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+def read_parquet(
+    files: Sequence[Path], options: LogOptions, progress: Progress, store: ClickStore | None = None
+) -> ParsedLog:
     """Ids may be numbers or text; times numbers, text or datetimes."""
-    return read_frames([(path, scan_parquet(path)) for path in files], options, progress)
+    return read_frames([(path, scan_parquet(path)) for path in files], options, progress, store)
 
 
 def read_frames(
-    frames: Sequence[tuple[Path | str, pl.LazyFrame]], options: LogOptions, progress: Progress
+    frames: Sequence[tuple[Path | str, pl.LazyFrame]],
+    options: LogOptions,
+    progress: Progress,
+    store: ClickStore | None = None,
 ) -> ParsedLog:
     """Tables, each with the path or name that messages give it."""
-    collector = ClickCollector(progress, options)
+    collector = ClickCollector(progress, options, store=store)
     by_user, before = False, 0
     total = sum(frame.select(pl.len()).collect().item() for _, frame in frames)
     for path, frame in frames:

@@ -13,14 +13,17 @@ from posrec.data.readers.blocks import add_block
 from posrec.data.readers.clicks import BadTimes, ClickCollector, ParsedLog, id_fault
 from posrec.data.readers.options import LogOptions
 from posrec.data.readers.plain_pickle import load_plain
+from posrec.data.readers.store import ClickStore
 from posrec.data.sources import Block, blocks, count_lines, read_whole
 from posrec.errors import InputError
 from posrec.progress import Progress
 
 
-def read_sessions(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+def read_sessions(
+    files: Sequence[Path], options: LogOptions, progress: Progress, store: ClickStore | None = None
+) -> ParsedLog:
     """One session a line, item ids separated by spaces, oldest click first, sessions in order of time."""
-    collector = ClickCollector(progress, options, "ms")
+    collector = ClickCollector(progress, options, "ms", store=store)
     before = 0
     for block in blocks(files, progress):
         add_block(block, partial(parse_sessions, before), find_negative_items, collector, "a line is not a session")
@@ -43,14 +46,15 @@ def find_negative_items(block: Block, _: BadTimes) -> Iterator[BadLine]:
             yield BadLine(str(block.path), number, "an item id is negative", line.rstrip("\r"))
 
 
-def read_srgnn(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+def read_srgnn(
+    files: Sequence[Path], options: LogOptions, progress: Progress, store: ClickStore | None = None
+) -> ParsedLog:
     """The pickles that SR-GNN's preprocessing writes and many repositories share."""
+    collector = ClickCollector(progress, options, "ms", store=store)
     sequences = [sequence for path in files for sequence in read_pickle(path)]
     frame = pl.DataFrame({"item": sequences}, schema={"item": pl.List(pl.Int64)}).with_row_index("session")
-    clicks = frame.explode("item").select(
-        pl.col("session", "item").cast(pl.String), pl.col("session").cast(pl.Int64).alias("time")
-    )
-    return ParsedLog(clicks)
+    collector.keep(collector.check(frame.explode("item").with_columns(time=pl.col("session").cast(pl.Int64))))
+    return collector.parsed_log()
 
 
 def read_pickle(path: Path) -> list[list[int]]:

@@ -1,0 +1,201 @@
+"""Work spread over the processes of a Ray cluster: on this machine, or on many at an address.
+
+    with ray_cluster(address) as cluster:
+        for part, totals in cluster.run(score_part, parts, work="Scoring"):
+            ...
+
+Ray starts the processes, sends the work, and starts it again where a process or a machine dies. What must survive is
+written to files by the tasks themselves, each file whole or not at all: so a task may run twice, and a job that was
+stopped is continued by calling it again. On many machines, all paths must be on a file system that every machine has.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+from posrec.device import usable_cores, use_threads
+from posrec.errors import InputError, RunFailed, not_installed
+from posrec.progress import Progress, SilentProgress
+
+Input = TypeVar("Input")
+Result = TypeVar("Result")
+
+ADDRESS = "RAY_ADDRESS"  # what Ray itself reads where no address is given; `ray job submit` sets it
+# No report of usage to Ray's makers; and CUDA_VISIBLE_DEVICES stays as it is for tasks that ask for no GPU.
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+OBJECT_MEMORY = 256 * 2**20  # bytes for what tasks return and are given; large things go through files
+CONNECT_SECONDS = 5.0  # Ray itself would wait for two minutes and then end the process
+RETRIES = 3
+QUEUED = 2  # tasks handed to Ray for each one that can run, so that a process never waits for its next task
+
+
+@contextmanager
+def ray_cluster(
+    address: str | None = None, workers: int | None = None, object_memory: int = OBJECT_MEMORY
+) -> Iterator["Cluster"]:
+    """Connect to the Ray cluster at `address`, or start one on this machine that ends with the block.
+
+    Args:
+        address: `HOST:PORT` of a cluster that this machine is part of, `ray://HOST:PORT` for a cluster from outside,
+            or "auto" for the one running on this machine; by default RAY_ADDRESS, or else a new local cluster.
+        workers: tasks at a time in a new local cluster; by default one for each core. Not for a running cluster.
+        object_memory: bytes of shared memory of a new local cluster for arguments and results of tasks.
+
+    Raises:
+        InputError: if Ray is not installed, or the address does not lead to a cluster.
+    """
+    ray = import_ray()
+    if ray.is_initialized():  # the caller's own connection, which it will want to keep
+        yield Cluster(ray, *resources(ray))
+        return
+    address = address or os.environ.get(ADDRESS)
+    if address is None:
+        cores = workers or usable_cores()
+        started = {"address": "local", "num_cpus": cores, "object_store_memory": object_memory}
+        options = {**started, "include_dashboard": False}
+    elif workers is not None:
+        raise InputError(f"--workers is for a new local cluster; the cluster at {address} has its own number")
+    else:
+        check_address(address)
+        options = {"address": address}
+    try:
+        ray.init(**options, log_to_driver=False, logging_level="ERROR")
+    except (ConnectionError, ValueError, ImportError, RuntimeError) as error:
+        if address is None:
+            raise RunFailed(f"Ray can't start a cluster on this machine: {error}") from None
+        raise InputError(f"the Ray cluster at {address} can't be used: {first_line(error)}") from None
+    try:
+        yield Cluster(ray, *resources(ray))
+    finally:
+        ray.shutdown()
+
+
+def import_ray() -> Any:
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError:
+        raise not_installed("--engine ray", "ray") from None
+    return ray
+
+
+def check_address(address: str) -> None:
+    """Fail at once if nothing listens at `address`."""
+    if address == "auto":
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdigit()):
+        raise InputError(f"--address {address}: must be HOST:PORT, ray://HOST:PORT or auto")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(
+            f"no Ray cluster answers at {address} ({error}); start one with: ray start --head, or leave out --address"
+        ) from None
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def resources(ray: Any) -> tuple[int, int]:
+    """The cores and the GPUs that the cluster has."""
+    found = ray.cluster_resources()
+    return int(found.get("CPU", 0)), int(found.get("GPU", 0))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A connection to Ray: its module, and how many cores and GPUs the cluster has."""
+
+    ray: Any
+    cpus: int
+    gpus: int
+
+    def run(
+        self,
+        function: Callable[[Input], Result],
+        inputs: Iterable[Input],
+        *,
+        work: str,
+        total: int | None = None,
+        cpus: int = 1,
+        gpus: int = 0,
+        retries: int = RETRIES,
+        progress: Progress | None = None,
+    ) -> Iterator[tuple[Input, Result]]:
+        """Run `function(input)` for every input as a task of its own; yield each input and its result as it finishes.
+
+        Inputs are taken from the iterable only as tasks end, so that there may be any number of them. A task whose
+        process or machine dies is run again up to `retries` times, so `function` must leave no half-written file.
+        An error that `function` raises is raised here, and the other tasks are cancelled; so are they if the
+        iteration is left early or interrupted.
+
+        Args:
+            function: a function of a module, which every machine of the cluster has installed.
+            inputs: small values that can be pickled; data belongs in files.
+            work: the name of the progress bar.
+            total: how many inputs there are; by default their length.
+            cpus: cores of a task, which is also how many threads it computes with.
+            gpus: GPUs of a task; Ray makes only those visible to it.
+            retries: how many times a task is run again if its process dies.
+            progress: where to report how many tasks have finished.
+        """
+        progress = progress or SilentProgress()
+        total = total if total is not None else len(inputs)  # type: ignore[arg-type]
+        self.check_fits(cpus, gpus)
+        at_once = self.gpus // gpus if gpus else self.cpus // cpus
+        task = self.ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries)(call)
+        shared = [self.ray.put(function)]  # in a list, so that the task loads it only after it has set its threads
+        running: dict[Any, Input] = {}
+        waiting, done, began = iter(inputs), 0, time.monotonic()
+        try:
+            while True:
+                for given in islice(waiting, max(0, QUEUED * at_once - len(running))):
+                    running[task.remote(shared, cpus, given)] = given
+                if not running:
+                    return
+                progress.update(work, done, total, f"{min(len(running), at_once)} at a time")
+                for finished in self.ray.wait(list(running), num_returns=1)[0]:
+                    given = running.pop(finished)
+                    yield given, self.result_of(finished, retries, work)
+                    done += 1
+                    progress.update(work, done, total, f"{done / (time.monotonic() - began):.2g} tasks/s")
+        finally:
+            if running:  # only those not finished: Ray 2.60 aborts if a task is cancelled whose result is on its way
+                for unfinished in self.ray.wait(list(running), num_returns=len(running), timeout=0)[1]:
+                    self.ray.cancel(unfinished, force=True)
+
+    def check_fits(self, cpus: int, gpus: int) -> None:
+        """Fail if no task could ever start, where Ray would wait for machines to join."""
+        if cpus > self.cpus or gpus > self.gpus:
+            raise InputError(
+                f"a task needs {cpus} cores and {gpus} GPUs, and the Ray cluster has {self.cpus} and {self.gpus}"
+            )
+
+    def result_of(self, finished: Any, retries: int, work: str) -> Any:
+        """The result of a finished task, or its own error."""
+        errors = self.ray.exceptions
+        try:
+            return self.ray.get(finished)
+        except errors.RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, Exception) else error) from None
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError) as error:
+            raise RunFailed(
+                f"{work}: the process of a task died {retries + 1} times, probably for lack of memory; "
+                f"use fewer --workers or larger machines ({first_line(error)})"
+            ) from None
+
+
+def call(shared: list[Any], threads: int, given: Any) -> Any:
+    """What a task does: it takes as many threads as it was given cores, and then loads and calls the function."""
+    import ray
+
+    use_threads(threads)
+    return ray.get(shared[0])(given)

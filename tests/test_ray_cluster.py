@@ -1,0 +1,174 @@
+"""Work on a Ray cluster: results as they finish, retries, errors, and what happens without Ray or an address."""
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from posrec.errors import InputError, RunFailed
+from posrec.ray_cluster import ADDRESS, Cluster, ray_cluster
+from tests.helpers import RecordingProgress, own_process
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """One cluster of two workers for all tests of this file: starting one takes seconds."""
+    with ray_cluster(workers=2) as started:
+        yield started
+
+
+def halved(number: int) -> int:
+    if number % 2:
+        raise InputError(f"{number} is odd")
+    return number // 2
+
+
+def killed_once(marker: Path) -> int:
+    """Kills its own process the first time; the marker shows the second time."""
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()
+
+
+def killed(_: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def slow(marker: Path) -> None:
+    marker.with_suffix(".begun").touch()
+    time.sleep(60)
+    marker.touch()
+
+
+def threads(_: int) -> tuple[int, str | None]:
+    import torch
+
+    return torch.get_num_threads(), os.environ.get("POLARS_MAX_THREADS")
+
+
+def test_every_input_has_its_result(cluster: Cluster) -> None:
+    progress, taken = RecordingProgress(), []
+
+    def inputs() -> Iterator[int]:
+        for number in range(0, 40, 2):
+            taken.append(number)
+            yield number
+
+    results = {}
+    for given, result in cluster.run(halved, inputs(), work="Halving", total=20, progress=progress):
+        results[given] = result
+        assert len(taken) <= len(results) + 2 * cluster.cpus, "inputs are taken only as tasks end"
+    assert results == {number: number // 2 for number in range(0, 40, 2)}
+    assert progress.moves[-1] == ("Halving", 20, 20)
+
+
+def test_no_input_no_result(cluster: Cluster) -> None:
+    assert list(cluster.run(halved, [], work="Halving")) == []
+
+
+def test_a_task_computes_with_as_many_threads_as_it_has_cores(cluster: Cluster) -> None:
+    assert list(cluster.run(threads, [0], work="Threads")) == [(0, (1, "1"))]
+
+
+def test_an_error_of_a_task_is_raised_as_it_is(cluster: Cluster) -> None:
+    with pytest.raises(InputError, match=r"^3 is odd$"):
+        list(cluster.run(halved, [3], work="Halving"))
+
+
+def test_a_killed_task_is_run_again(cluster: Cluster, tmp_path: Path) -> None:
+    assert list(dict(cluster.run(killed_once, [tmp_path / "marker"], work="Killed"))) == [tmp_path / "marker"]
+
+
+def test_a_task_that_always_dies_ends_the_work(cluster: Cluster) -> None:
+    with pytest.raises(RunFailed, match="Doomed: the process of a task died 2 times, probably for lack of memory"):
+        list(cluster.run(killed, [1], work="Doomed", retries=1))
+
+
+def test_tasks_are_cancelled_when_the_iteration_ends_early(cluster: Cluster, tmp_path: Path) -> None:
+    """A task that fails ends the others: the cluster has free cores again long before the slow task would end."""
+    marker = tmp_path / "slow"
+    running = cluster.run(either, [marker, 3], work="Either")
+    with pytest.raises(InputError, match="3 is odd"):
+        list(running)
+    assert dict(cluster.run(halved, [2, 4], work="Halving")) == {2: 1, 4: 2}
+    assert not marker.exists()
+
+
+def either(given: Path | int) -> object:
+    return slow(given) if isinstance(given, Path) else halved(given)
+
+
+def test_what_can_never_start_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(InputError, match="a task needs 1 cores and 1 GPUs, and the Ray cluster has 2 and 0"):
+        list(cluster.run(halved, [2], work="Halving", gpus=1))
+    with pytest.raises(InputError, match="a task needs 3 cores and 0 GPUs"):
+        list(cluster.run(halved, [2], work="Halving", cpus=3))
+
+
+def test_an_open_connection_is_used_and_kept(cluster: Cluster) -> None:
+    with ray_cluster() as again:
+        assert again.cpus == 2
+    assert ray.is_initialized()
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+from posrec.ray_cluster import ray_cluster
+from tests.test_ray_cluster import slow
+with ray_cluster(workers=1) as cluster:
+    list(cluster.run(slow, [Path(sys.argv[1])], work="Slow"))
+"""
+
+
+def test_an_interrupt_ends_the_work_and_the_cluster(tmp_path: Path) -> None:
+    import subprocess
+
+    marker = tmp_path / "slow"
+    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(marker)], stderr=subprocess.PIPE, text=True)
+    while not marker.with_suffix(".begun").exists():
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate()[1]
+    assert process.returncode != 0
+    assert said.strip().endswith("KeyboardInterrupt")
+    assert not marker.exists()
+
+
+def test_an_address_that_leads_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # not listening
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        for given in (address, f"ray://{address}"):
+            with pytest.raises(InputError, match=f"no Ray cluster answers at {given} .*leave out --address"):
+                ray_cluster(given).__enter__()
+        monkeypatch.setenv(ADDRESS, address)
+        with pytest.raises(InputError, match=f"no Ray cluster answers at {address}"):
+            ray_cluster().__enter__()
+    for given in ("nonsense", "host:", ":6379", "host:http"):
+        with pytest.raises(InputError, match=f"--address {given}: must be HOST:PORT, ray://HOST:PORT or auto"):
+            ray_cluster(given).__enter__()
+    with pytest.raises(InputError, match="--workers is for a new local cluster"):
+        ray_cluster("127.0.0.1:6379", workers=2).__enter__()
+
+
+def test_without_ray_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"--engine ray needs packages.*pip install 'posrec\[ray\]'"):
+        ray_cluster().__enter__()
+
+
+def test_nothing_loads_ray_unless_it_is_asked_for() -> None:
+    code = "import sys, posrec.ray_cluster, posrec.recommend.score; print('ray' in sys.modules)"
+    assert own_process(code=code).stdout.strip() == "False"

@@ -1,16 +1,12 @@
 """Every step of a recipe against a slow and plain version of it."""
 
-from collections import Counter
-from fractions import Fraction
-
 import numpy as np
 import polars as pl
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from posrec.data import steps
-from tests.data import reference, strategies
+from tests.data import strategies
 from tests.helpers import Click, frame, rows, sessions_of
 
 Sessions = list[list[tuple[str, int]]]

@@ -17,7 +17,7 @@ from posrec.data.partition import Partition
 from posrec.data.readers.store import CLICK_SCHEMA, ClickStore
 
 HASH_SEED = 0  # every task must put a session into the same partition
-ITEMS = "items.arrow"
+ITEMS, COLUMNS = "items.arrow", "columns.arrow"  # the ids of the items; no click, for a partition that has none
 Codes = npt.NDArray[np.uint32]
 
 
@@ -32,11 +32,17 @@ class SpillStore(ClickStore):
         self.folder, self.partitions, self.clicks_at_once = folder, partitions, clicks_at_once
         self.whole_log = whole_log
         self.buffered = self.flushed = 0
+        self.any_item: pl.Series | None = None  # polars forgets categories with the last series that has them
         folder.mkdir(parents=True)
 
     def add(self, clicks: pl.DataFrame) -> None:
+        if self.any_item is None:
+            self.any_item = clicks["item"].head(1)
         first_row = pl.int_range(self.kept, self.kept + len(clicks), dtype=pl.UInt64)
-        super().add(clicks.with_columns(pl.col("item").to_physical(), row=first_row))
+        clicks = clicks.with_columns(pl.col("item").to_physical(), row=first_row)
+        if not self.kept:
+            clicks.clear().write_ipc(self.folder / COLUMNS)
+        super().add(clicks)
         self.buffered += len(clicks)
         if self.buffered >= self.clicks_at_once:
             self.flush()
@@ -81,14 +87,17 @@ class Pieces:
     partition: int
 
     def load(self) -> Partition:
-        frames = [pl.DataFrame(schema={**CLICK_SCHEMA, "item": pl.UInt32, "row": pl.UInt64})]
+        frames = []
         for part in self.parts:
             for path in self.files(part):
                 piece = pl.read_ipc(path).with_columns(pl.col("row") + part.first_row)
                 if part.codes is not None:
                     piece = piece.with_columns(item=pl.Series(part.codes[piece["item"].to_numpy()]))
                 frames.append(piece)
-        return Partition(pl.concat(frames[1:] or frames))
+        if not frames:
+            path = next(path for part in self.parts if (path := part.folder / COLUMNS).exists())
+            frames.append(pl.read_ipc(path))
+        return Partition(pl.concat(frames))
 
     def files(self, part: SpilledPart) -> list[Path]:
         return sorted(part.folder.glob(f"*-{self.partition:04d}.arrow"))

@@ -10,7 +10,7 @@ import polars as pl
 
 from posrec.data.engines import BYTES_PER_CLICK, SHARE, DiskEngine, Engine, MemoryEngine, RayEngine, partitions_for
 from posrec.data.log import Log
-from posrec.data.readers.parquet import scan_parquet
+from posrec.data.readers.parquet import open_parquet
 from posrec.data.sources import is_compressed, read_start
 from posrec.device import CGROUP
 from posrec.errors import InputError
@@ -103,7 +103,9 @@ def estimate_clicks(log: Log) -> int:
     if log.table is not None:
         return int(log.table.select(pl.len()).collect().item())
     if log.format == "parquet":
-        return sum(int(scan_parquet(path).select(pl.len()).collect().item()) for path in log.files)
+        with open_parquet(log.files[0]) as first:
+            rows = int(first.select(pl.len()).collect().item())
+        return rows * sum(path.stat().st_size for path in log.files) // log.files[0].stat().st_size
     size = sum(path.stat().st_size * (EXPANSION if is_compressed(path) else 1) for path in log.files)
     start = read_start(log.files[0], START_BYTES)
     if log.format == "otto":

@@ -1,7 +1,7 @@
 """A log to read: files of a format that is named or concluded, standard input, or a table in memory."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from posrec.data.partitions import PartitionedClicks
 from posrec.data.readers import READERS
 from posrec.data.readers.clicks import ParsedLog
 from posrec.data.readers.options import LogOptions
-from posrec.data.readers.parquet import read_frames
+from posrec.data.readers.parquet import Table, read_tables
 from posrec.data.readers.store import ClickStore
+from posrec.data.remote import File
 from posrec.data.sniff import detect_format
 from posrec.data.sources import find_files, with_standard_input
 from posrec.errors import InputError
@@ -31,7 +32,7 @@ class Log:
 
     format: str
     options: LogOptions
-    files: Sequence[Path] = ()
+    files: Sequence[File] = ()
     table: pl.LazyFrame | None = None
     concluded: bool = False  # the format was not named
 
@@ -41,8 +42,8 @@ class Log:
 
     def read(self, progress: Progress, store: ClickStore) -> ParsedLog:
         """Add the clicks to `store`."""
-        if self.table is not None:
-            return read_frames([(TABLE, self.table)], self.options, progress, store)
+        if (table := self.table) is not None:
+            return read_tables([Table(TABLE, 1, lambda: nullcontext(table))], self.options, progress, store)
         return READERS[self.format](self.files, self.options, progress, store)
 
 

@@ -124,7 +124,7 @@ def prepare_folder(
             progress.message("recipe paper, as published (pass --recipe clean for a log of your own)")
         test_format = None if log.format == TABLE else log.format
         held_out = None if test is None else opened.enter_context(open_log(test, test_format, given_options, progress))
-        about_items = read_items(Path(items), progress) if items is not None else None
+        about_items = read_items(items, progress) if items is not None else None
         logs = [part for part in (log, held_out) if part is not None]
         running = opened.enter_context(choose_engine(logs, folder, engine, memory, address, progress))
         parts = [read_log(part, running, f"log-{number}", progress) for number, part in enumerate(logs)]

@@ -15,6 +15,7 @@ from posrec.data.partition import Kept, Partition, give_folder_its_name
 from posrec.data.readers.bad_lines import BadLines
 from posrec.data.readers.clicks import ParsedLog
 from posrec.data.readers.store import ClickStore
+from posrec.data.remote import File
 from posrec.data.spill import Pieces, SpilledPart, SpillStore, merge_items
 from posrec.errors import InputError
 from posrec.progress import Progress
@@ -62,11 +63,11 @@ def pieces(parts: Sequence[SpilledPart], engine: DiskEngine) -> list[Pieces]:
     return [Pieces(parts, number) for number in range(engine.partitions)]
 
 
-def file_groups(log: Log) -> list[list[Path]]:
+def file_groups(log: Log) -> list[list[File]]:
     """The files of a log in groups, each for one task, in order."""
     if log.format in SEQUENTIAL or log.table is not None:
         return []
-    groups: list[list[Path]] = []
+    groups: list[list[File]] = []
     size = TASK_BYTES
     for path in log.files:
         if size + path.stat().st_size > TASK_BYTES:
@@ -77,7 +78,7 @@ def file_groups(log: Log) -> list[list[Path]]:
     return groups
 
 
-def read_by_tasks(log: Log, engine: DiskEngine, groups: list[list[Path]], name: str, progress: Progress) -> ReadLog:
+def read_by_tasks(log: Log, engine: DiskEngine, groups: list[list[File]], name: str, progress: Progress) -> ReadLog:
     """Read groups of files, each in a task of its own, and put together what they found."""
     folder = engine.folder / name
     folder.mkdir()

@@ -11,7 +11,6 @@ options.py.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 
 from posrec.data.readers.clicks import ParsedLog
@@ -29,12 +28,13 @@ from posrec.data.readers.otto import read_otto
 from posrec.data.readers.parquet import read_parquet
 from posrec.data.readers.sessions import read_sessions, read_srgnn
 from posrec.data.readers.store import ClickStore
+from posrec.data.remote import File
 from posrec.progress import Progress
 
 
 class Reader(Protocol):
     def __call__(
-        self, files: Sequence[Path], options: LogOptions, progress: Progress, store: ClickStore | None = None
+        self, files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
     ) -> ParsedLog: ...
 
 

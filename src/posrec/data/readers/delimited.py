@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import polars as pl
 
@@ -11,13 +10,14 @@ from posrec.data.readers.columns import Columns, choose_columns, comma_separated
 from posrec.data.readers.options import LogOptions
 from posrec.data.readers.store import ClickStore
 from posrec.data.readers.textlog import TextLayout, read_text
+from posrec.data.remote import File
 from posrec.data.steps import DAY
 from posrec.errors import InputError
 from posrec.progress import Progress
 
 
 def read_yoochoose(
-    files: Sequence[Path], options: LogOptions, progress: Progress, store: ClickStore | None = None
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
 ) -> ParsedLog:
     """`yoochoose-clicks.dat` of the RecSys Challenge 2015: session,timestamp,item,category; no header."""
     layout = TextLayout(",", names=("session", "timestamp", "item", "category"))
@@ -27,7 +27,7 @@ def read_yoochoose(
 
 
 def read_diginetica(
-    files: Sequence[Path], options: LogOptions, progress: Progress, store: ClickStore | None = None
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
 ) -> ParsedLog:
     """`train-item-views.csv` of the CIKM Cup 2016.
 
@@ -51,7 +51,7 @@ def place_at_end_of_day(clicks: pl.DataFrame) -> pl.DataFrame:
     return clicks.with_columns(time=end_of_day - until_latest).drop("day")
 
 
-def diginetica_columns(path: Path, names: list[str]) -> Columns:
+def diginetica_columns(path: File, names: list[str]) -> Columns:
     for session, item in (("sessionId", "itemId"), ("session_id", "item_id")):
         if {session, item, "timeframe", "eventdate"} <= set(names):
             return Columns((session,), item, "timeframe", date="eventdate")
@@ -62,7 +62,7 @@ def diginetica_columns(path: Path, names: list[str]) -> Columns:
 
 
 def read_retailrocket(
-    files: Sequence[Path], options: LogOptions, progress: Progress, store: ClickStore | None = None
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
 ) -> ParsedLog:
     """RetailRocket's `events.csv`, a log of visitors. Views alone are read unless --events asks for others."""
     options = replace(
@@ -77,28 +77,28 @@ def read_retailrocket(
 
 
 def read_csv(
-    files: Sequence[Path], options: LogOptions, progress: Progress, store: ClickStore | None = None
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
 ) -> ParsedLog:
     """Any delimited text with a header line."""
     return read_delimited(files, TextLayout(options.delimiter, quote='"'), options, progress, store)
 
 
 def read_tsv(
-    files: Sequence[Path], options: LogOptions, progress: Progress, store: ClickStore | None = None
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
 ) -> ParsedLog:
     """As csv, with a tab between the fields."""
     return read_delimited(files, TextLayout("\t", quote='"'), options, progress, store)
 
 
 def read_recbole(
-    files: Sequence[Path], options: LogOptions, progress: Progress, store: ClickStore | None = None
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
 ) -> ParsedLog:
     """RecBole's atomic `.inter` files: separated by tabs, with a header of `name:type`."""
     return read_delimited(files, TextLayout("\t", typed=True), options, progress, store)
 
 
 def read_delimited(
-    files: Sequence[Path],
+    files: Sequence[File],
     layout: TextLayout,
     options: LogOptions,
     progress: Progress,
@@ -108,7 +108,7 @@ def read_delimited(
     collector = ClickCollector(progress, options, default_events=default_events, store=store)
     by_user: list[bool] = []
 
-    def columns_of(path: Path, names: list[str]) -> Columns:
+    def columns_of(path: File, names: list[str]) -> Columns:
         if len(names) == 1:
             refuse_single_column(path, names[0], "\t" if layout.typed else None)
         columns = choose_columns(path, names, options, progress)

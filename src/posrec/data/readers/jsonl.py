@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -17,6 +16,7 @@ from posrec.data.readers.columns import Columns, choose_columns
 from posrec.data.readers.options import LogOptions
 from posrec.data.readers.store import ClickStore
 from posrec.data.readers.textlog import TIMES
+from posrec.data.remote import File
 from posrec.data.sources import Block, blocks
 from posrec.errors import InputError
 from posrec.progress import Progress
@@ -27,7 +27,7 @@ FieldPath = tuple[str, ...]
 
 
 def read_jsonl(
-    files: Sequence[Path], options: LogOptions, progress: Progress, store: ClickStore | None = None
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
 ) -> ParsedLog:
     """Every line is an object; ids may be text or whole numbers, times text or numbers."""
     collector = ClickCollector(progress, options, store=store)

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from io import BytesIO
-from pathlib import Path
 
 import polars as pl
 
@@ -13,6 +12,7 @@ from posrec.data.readers.blocks import add_block
 from posrec.data.readers.clicks import BadTimes, ClickCollector, ParsedLog, id_fault
 from posrec.data.readers.options import LogOptions
 from posrec.data.readers.store import ClickStore
+from posrec.data.remote import File
 from posrec.data.sources import Block, blocks
 from posrec.progress import Progress
 
@@ -23,7 +23,7 @@ INEXACT_ID = re.compile(rb'"(?:aid|session)"\s*:\s*-?\d+[.eE]')  # polars would 
 
 
 def read_otto(
-    files: Sequence[Path], options: LogOptions, progress: Progress, store: ClickStore | None = None
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
 ) -> ParsedLog:
     """Clicks alone are read unless --events asks for others."""
     collector = ClickCollector(progress, options, "ms", default_events=("clicks",), store=store)

@@ -10,7 +10,6 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posrec.data.partition import Kept, Partition
 from posrec.progress import Progress
 
 if TYPE_CHECKING:
@@ -24,11 +23,6 @@ SHARE = 5  # a partition gets this part of the memory: beside it there are Pytho
 @dataclass(frozen=True)
 class MemoryEngine:
     """One partition, in memory."""
-
-    folder: None = None
-
-    def keep(self, partition: Partition, name: str) -> Kept:
-        return partition
 
     def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str) -> list[Any]:
         return [function(given) for given in inputs]

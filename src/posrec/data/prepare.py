@@ -57,7 +57,8 @@ def prepare(
     """Turn a click log into a prepared dataset in the folder `out`, and open it.
 
     Arguments:
-        source: The log: a path, a glob, a list of them, "-" for standard input; or a polars, pandas or Arrow table.
+        source: The log: a path, a glob, a URL, a list of them, "-" for standard input; or a polars, pandas or Arrow
+            table.
         format: The format of the log, a key of READERS; by default it is concluded from the file, and reported.
         out: The folder to create; it must be given.
         test: The test part of an existing split, which is kept as it is.
@@ -133,8 +134,12 @@ def prepare_folder(
         del parts  # and with it the clicks as they were read
         step_log = StepLog()
         if held_out is None:
-            grouped = group_into_sessions(clicks.pop(), parsed[0], log, recipe_options, step_log, progress)
-            train, test_part = RECIPES[chosen](grouped, recipe_options, step_log)
+            # No name is given to the grouped clicks, so that their memory is free as soon as a step has filtered them.
+            train, test_part = RECIPES[chosen](
+                group_into_sessions(clicks.pop(), parsed[0], log, recipe_options, step_log, progress),
+                recipe_options,
+                step_log,
+            )
         else:
             train, given_test = (split_part(*part) for part in zip(clicks, parsed, logs, strict=True))
             train, test_part = recipes.keep_split(train, given_test, recipe_options, step_log)

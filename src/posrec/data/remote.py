@@ -4,6 +4,7 @@ Credentials and endpoints are those that the file system's own package finds, e.
 AWS_ENDPOINT_URL for s3fs; posrec neither asks for them nor stores them.
 """
 
+import io
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import IO, Any, cast
 from posrec.errors import InputError, not_installed
 
 SEPARATOR = "://"
+BUFFER_BYTES = 1 << 20
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "abfs": "azure", "abfss": "azure", "az": "azure"}
 
 
@@ -65,7 +67,8 @@ class RemoteFile:
     def open(self, mode: str = "rb") -> IO[bytes]:
         with remote_errors(self.url):
             system, path = file_system(self.url)
-            return cast(IO[bytes], system.open(path, mode))
+            # fsspec's own files have no `readline` of a limited length.
+            return cast(IO[bytes], io.BufferedReader(system.open(path, mode), BUFFER_BYTES))
 
 
 File = Path | RemoteFile

@@ -112,7 +112,7 @@ def watch(parent: int, peaks: dict[int, int], kill_worker: bool) -> None:
                 continue
             peak = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
             peaks[pid] = max(peaks.get(pid, 0), peak)
-            if not killed and time.monotonic() - seen[pid] > 20:
+            if not killed and time.monotonic() - seen[pid] > 5:
                 os.kill(pid, signal.SIGKILL)
                 killed, peaks[-1] = True, 1
         time.sleep(0.5)

@@ -32,6 +32,7 @@ def detect_format(path: File) -> Conclusion:
     """The format of a log.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     log = Path(folder) / "clicks.txt"
     ...     _ = log.write_text("session;item;time\\n1;2;3\\n")

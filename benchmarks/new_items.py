@@ -22,8 +22,9 @@ import torch
 
 from conditions import conditions
 from posrec.config import parse_pairs
-from posrec.data.dataset import SCHEMA, PreparedDataset, load, save_dataset
+from posrec.data.dataset import SCHEMA, PreparedDataset, load
 from posrec.data.vocabulary import Vocabulary
+from posrec.data.writer import save_dataset
 from posrec.demo.shop import make_demo
 from posrec.evaluation.metrics import rank_metrics
 from posrec.fitting import fit_run

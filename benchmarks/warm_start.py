@@ -24,8 +24,9 @@ import torch
 
 from conditions import conditions
 from posrec.config import parse_pairs
-from posrec.data.dataset import SCHEMA, PreparedDataset, load, save_dataset
+from posrec.data.dataset import SCHEMA, PreparedDataset, load
 from posrec.data.vocabulary import Vocabulary
+from posrec.data.writer import save_dataset
 from posrec.evaluating import evaluate_run
 from posrec.fitting import fit_run
 from posrec.io import read_json, write_json

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import posrec
-from posrec.data.dataset import PreparedDataset, save_dataset
+from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import Vocabulary
+from posrec.data.writer import save_dataset
 from posrec.errors import InputError
 from posrec.evaluating import evaluate_run
 from posrec.fitting import fit_run

@@ -16,8 +16,11 @@ from posrec.device import THREADS, usable_cores
 EXTRAS = {
     "serve": "posrec serve, posrec export --onnx",
     "scale": "posrec export --index, and serving more than a million items",
+    "s3": "logs in S3 (s3://bucket/...)",
+    "gs": "logs in Google Cloud Storage (gs://bucket/...)",
+    "azure": "logs in Azure Blob Storage (abfs://container/...)",
     "tune": "posrec tune",
-    "ray": "--engine ray of posrec score, tune and reproduce",
+    "ray": "--engine ray of posrec prepare, score, tune and reproduce",
     "track": "posrec train --track (TensorBoard)",
 }
 GIB = 2**30

@@ -1,16 +1,12 @@
 """Every step of a recipe against a slow and plain version of it."""
 
-from collections import Counter
-from fractions import Fraction
-
 import numpy as np
 import polars as pl
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from posrec.data import steps
-from tests.data import reference, strategies
+from tests.data import strategies
 from tests.helpers import Click, frame, rows, sessions_of
 
 Sessions = list[list[tuple[str, int]]]
@@ -78,30 +74,6 @@ def test_short_sessions(clicks: list[Click], minimum: int) -> None:
     assert sessions_of(kept) == [session for session in grouped(clicks) if len(session) >= minimum]
 
 
-@given(strategies.clicks, st.integers(1, 12))
-def test_rare_items(clicks: list[Click], minimum: int) -> None:
-    counts = Counter(item for _, item, _ in clicks)
-    expected = [[click for click in session if counts[click[0]] >= minimum] for session in grouped(clicks)]
-    kept = steps.drop_rare_items(steps.group_sessions(frame(clicks)), minimum)
-    assert sessions_of(kept) == [session for session in expected if session]
-
-
-@given(strategies.clicks, st.integers(1, 4), st.integers(1, 8))
-def test_the_fixpoint_holds_and_is_the_largest(clicks: list[Click], length: int, support: int) -> None:
-    kept = sessions_of(steps.drop_until_stable(steps.group_sessions(frame(clicks)), length, support))
-    expected = grouped(clicks)
-    while True:  # one offender at a time, in an order of its own: the fixpoint does not depend on it
-        counts = Counter(item for session in expected for item, _ in session)
-        rare = next((item for item, count in counts.items() if count < support), None)
-        if rare is not None:
-            expected = [[click for click in session if click[0] != rare] for session in expected]
-        elif any(len(session) < length for session in expected):
-            expected = [session for session in expected if len(session) >= length]
-        else:
-            break
-    assert kept == [session for session in expected if session]
-
-
 @given(strategies.clicks.filter(len), st.sampled_from([1, 1000, steps.DAY]))
 def test_a_session_is_dated_by_its_last_click(clicks: list[Click], resolution: int) -> None:
     dates = steps.session_dates(steps.group_sessions(frame(clicks), by_time=False), resolution)
@@ -121,55 +93,3 @@ def test_sorting_by_date_is_stable_and_moves_whole_sessions(clicks: list[Click],
 def test_sorting_by_first_click(clicks: list[Click]) -> None:
     ordered = steps.sort_by_first_click(steps.group_sessions(frame(clicks)))
     assert sessions_of(ordered) == sorted(grouped(clicks), key=lambda session: session[0][1])
-
-
-@given(
-    strategies.clicks.filter(len),
-    st.lists(st.integers(0, 6).map(lambda half: half * steps.DAY // 2), min_size=8, max_size=8),
-    st.sampled_from([0.5, 1, 2]),
-)
-def test_the_fields_split_loses_what_is_on_the_boundary(clicks: list[Click], dates: list[int], days: float) -> None:
-    train, test = steps.split_around_date(steps.group_sessions(frame(clicks)), np.array(dates), days)
-    dated = list(zip(dates, grouped(clicks), strict=False))
-    boundary = max(date for date, _ in dated) - days * steps.DAY
-    assert sessions_of(train) == [session for date, session in dated if date < boundary]
-    assert sessions_of(test) == [session for date, session in dated if date > boundary]
-
-
-@given(
-    strategies.clicks.filter(len), st.none() | st.sampled_from([0.25, 1, 5]), st.sampled_from([0.01, 0.1, 0.5, 0.99])
-)
-def test_the_clean_split_loses_nothing(clicks: list[Click], days: float | None, share: float) -> None:
-    train, test = steps.split_at_first_click(steps.group_sessions(frame(clicks)), days, share)
-    sessions = grouped(clicks)
-    begun = sorted(session[0][1] for session in sessions)
-    boundary = begun[-max(1, round(share * len(begun)))] if days is None else begun[-1] - days * steps.DAY
-    assert sessions_of(train) == [session for session in sessions if session[0][1] < boundary]
-    assert sessions_of(test) == [session for session in sessions if session[0][1] >= boundary]
-
-
-@given(strategies.clicks, strategies.clicks)
-def test_unseen_items(test: list[Click], train: list[Click]) -> None:
-    known = {item for _, item, _ in train}
-    kept = steps.drop_unseen_items(steps.group_sessions(frame(test)), steps.group_sessions(frame(train)))
-    expected = [[click for click in session if click[0] in known] for session in grouped(test)]
-    assert sessions_of(kept) == [session for session in expected if session]
-
-
-@given(strategies.clicks, st.fractions(0, 1).filter(bool))
-def test_recent_samples_are_those_of_the_field(clicks: list[Click], fraction: Fraction) -> None:
-    sessions = [[item for item, _ in session] for session in grouped(clicks) if len(session) > 1]
-    whole = steps.drop_short_sessions(steps.group_sessions(frame(clicks)), 2)
-    kept = [[item for item, _ in session] for session in sessions_of(steps.keep_recent_samples(whole, fraction))]
-    assert reference.samples(kept) == reference.recent(sessions, fraction)
-
-
-@pytest.mark.parametrize(
-    ("fraction", "left"),
-    [("1", ["a b c d", "e f"]), ("3/4", ["a b c", "e f"]), ("1/2", ["a b", "e f"]), ("1/4", ["e f"]), ("1/5", [])],
-)
-def test_a_fraction_by_hand(fraction: str, left: list[str]) -> None:
-    # Samples in the field's order: abc->d, ab->c, a->b, e->f; the most recent of them are the last.
-    clicks = frame([("s", item, 0) for item in "abcd"] + [("t", item, 1) for item in "ef"])
-    kept = steps.keep_recent_samples(steps.group_sessions(clicks), Fraction(fraction))
-    assert [" ".join(item for item, _ in session) for session in sessions_of(kept)] == left

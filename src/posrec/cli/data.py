@@ -102,6 +102,19 @@ def prepare(
     ] = False,
     max_length: Annotated[int | None, typer.Option(help="clean: keep only the latest N clicks of a session.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the prepared dataset at --out.")] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="memory, disk (in parts, for a log larger than memory) or ray (by a cluster). Memory, or disk for a "
+            "log that is too large, if not given."
+        ),
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="The memory to use, e.g. 4GB; with ray, of each task. [default: what is free]")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="ray: the address of the cluster. A local one is started if not given.")
+    ] = None,
     threads: Threads = None,
 ) -> None:
     """Turn a click log into a prepared dataset.
@@ -109,21 +122,25 @@ def prepare(
     Example: posrec prepare clicks.csv --out shop
     """
     from posrec.cli.tables import account_table, counts_line
-    from posrec.data.prepare import prepare
+    from posrec.data.prepare import prepare_folder
     from posrec.progress import TerminalProgress
 
     with TerminalProgress() as progress:
-        data = prepare(
+        manifest = prepare_folder(
             source, format, out, test=test, items=items, all_items=all_items, recipe=recipe, overwrite=overwrite,
-            progress=progress, session_column=session_column or None, user_column=user_column,
-            item_column=item_column, time_column=time_column, time_unit=time_unit, time_format=time_format,
-            delimiter="\t" if delimiter == "\\t" else delimiter, event_column=event_column, events=events or None,
-            event_weights=event_weights or None, target_events=target_events or None, bad_lines=bad_lines,
-            bad_lines_limit=bad_lines_limit, gap=gap, test_days=test_days, test_share=test_share, no_test=no_test,
-            fraction=fraction, min_support=min_support, min_length=min_length, drop_repeats=drop_repeats,
-            max_length=max_length,
+            engine=engine, memory=memory, address=address, progress=progress,
+            options={
+                "session_column": session_column or None, "user_column": user_column, "item_column": item_column,
+                "time_column": time_column, "time_unit": time_unit, "time_format": time_format,
+                "delimiter": "\t" if delimiter == "\\t" else delimiter, "event_column": event_column,
+                "events": events or None, "event_weights": event_weights or None,
+                "target_events": target_events or None, "bad_lines": bad_lines, "bad_lines_limit": bad_lines_limit,
+                "gap": gap, "test_days": test_days, "test_share": test_share, "no_test": no_test, "fraction": fraction,
+                "min_support": min_support, "min_length": min_length, "drop_repeats": drop_repeats,
+                "max_length": max_length,
+            },
         )  # fmt: skip
-    console.print(account_table(data.manifest["steps"]), "", counts_line(data.manifest), sep="\n")
+    console.print(account_table(manifest["steps"]), "", counts_line(manifest), sep="\n")
     done = f"Prepared in [bold]{escape(str(out))}[/]. Look at it with: posrec stats {escape(str(out))}"
     console.print(done, highlight=False, soft_wrap=True)
 

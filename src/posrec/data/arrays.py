@@ -1,11 +1,13 @@
-"""The arrays of a prepared dataset: their names and types, and how they are read."""
+"""The arrays of a prepared dataset: their names and types, how they are read, and the fingerprint of the content."""
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.errors import InputError
 from posrec.io import FolderReader, parse_array
 
@@ -41,3 +43,17 @@ def read_array(reader: FolderReader, name: str) -> npt.NDArray[Any]:
     if array.dtype != expected or array.ndim != 1:
         raise InputError(f"{path} holds {array.dtype}, not {expected}; prepare the dataset again")
     return array
+
+
+def fingerprint(folder: Path, validation_start: int) -> str:
+    """A hash of the content: sessions, their times, where validation starts, the vocabulary with its columns, and
+    weights and targets if there are any."""
+    digest = hashlib.blake2b(digest_size=16)
+    names = [*(f"{name}.npy" for name in ARRAYS), VOCABULARY_FILE]
+    for name in [*names, *(f"{name}.npy" for name in optional_arrays(folder))]:
+        digest.update(f"{name} {(folder / name).stat().st_size}\n".encode())
+        with (folder / name).open("rb") as file:
+            while data := file.read(1 << 24):
+                digest.update(data)
+    digest.update(f"validation {validation_start}".encode())
+    return digest.hexdigest()

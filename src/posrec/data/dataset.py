@@ -6,8 +6,6 @@ samples before it, and sample i, where it belongs to session s, has its target a
 of events are targets (`posrec prepare --target-events`), the targets are listed instead, and sample i has the i-th.
 """
 
-import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,26 +16,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from posrec.data.arrays import ARRAYS, OPTIONAL_ARRAYS, optional_arrays, read_array
+from posrec.data.arrays import ARRAYS, fingerprint, optional_arrays, read_array
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
-from posrec.io import (
-    DATASET,
-    FolderReader,
-    read_json,
-    require_folder,
-    whole_folder,
-    write_array,
-    write_checksums,
-    write_json,
-    write_text,
-)
+from posrec.io import DATASET, FolderReader, read_json, require_folder
 from posrec.nn.batch import PADDING, SessionBatch
 from posrec.wording import plural
 
 SCHEMA = 1
-VALIDATION_SHARE = 0.1
 MANIFEST, CEILING = DATASET, "ceiling.json"
 
 
@@ -246,54 +233,3 @@ def fits_together(sessions: SessionDataset) -> bool:
         and len(sessions.times) == sessions.sessions
         and (targets is None or not len(targets) or bool(0 < targets[0] <= targets[-1] < sessions.clicks))
     )
-
-
-def fingerprint(folder: Path, validation_start: int) -> str:
-    """A hash of the content: sessions, their times, where validation starts, the vocabulary with its columns, and
-    weights and targets if there are any."""
-    digest = hashlib.blake2b(digest_size=16)
-    names = [*(f"{name}.npy" for name in ARRAYS), VOCABULARY_FILE]
-    for name in [*names, *(f"{name}.npy" for name in optional_arrays(folder))]:
-        digest.update(f"{name} {(folder / name).stat().st_size}\n".encode())
-        with (folder / name).open("rb") as file:
-            while data := file.read(1 << 24):
-                digest.update(data)
-    digest.update(f"validation {validation_start}".encode())
-    return digest.hexdigest()
-
-
-def save_dataset(
-    folder: Path,
-    arrays: Mapping[str, npt.NDArray[Any]],
-    vocabulary: Vocabulary,
-    manifest: Mapping[str, Any],
-    overwrite: bool = False,
-    recommendable_items: int | None = None,
-) -> None:
-    """Write a prepared dataset, whole or not at all: `arrays` are those of ARRAYS and any of OPTIONAL_ARRAYS, and
-    `manifest` says where the dataset is from; the validation part, the counts and the fingerprint are added to it.
-    """
-    sessions = {part: len(arrays[f"{part}_times"]) for part in ("train", "test")}
-    clicks = {part: len(arrays[f"{part}_items"]) for part in ("train", "test")}
-    samples = {part: len(arrays[f"{part}_targets"]) if f"{part}_targets" in arrays else clicks[part] - sessions[part]
-               for part in ("train", "test")}  # fmt: skip
-    validation_start = sessions["train"] - max(1, round(VALIDATION_SHARE * sessions["train"]))
-    counts = {
-        "clicks": clicks["train"] + clicks["test"],
-        "train_samples": samples["train"],
-        "test_samples": samples["test"],
-        "train_sessions": sessions["train"],
-        "test_sessions": sessions["test"],
-        "items": len(vocabulary),
-        "train_items": int(arrays["train_items"].max()),
-    }
-    if recommendable_items is not None:
-        counts["recommendable_items"] = recommendable_items
-    with whole_folder(folder, overwrite) as unfinished:
-        for name, array in arrays.items():
-            write_array(unfinished / f"{name}.npy", array.astype({**ARRAYS, **OPTIONAL_ARRAYS}[name], copy=False))
-        write_text(unfinished / VOCABULARY_FILE, vocabulary.to_json())
-        added = {"validation_start": validation_start, "counts": counts}
-        content = fingerprint(unfinished, validation_start)
-        write_json(unfinished / MANIFEST, {**manifest, **added, "fingerprint": content})
-        write_checksums(unfinished, [*(f"{name}.npy" for name in arrays), VOCABULARY_FILE, MANIFEST])

@@ -34,9 +34,9 @@ class ItemColumns:
         return {name: found[name].to_list() for name in found.columns}
 
 
-def read_items(path: Path, progress: Progress) -> ItemColumns:
+def read_items(source: str | Path, progress: Progress) -> ItemColumns:
     """A CSV, TSV, Parquet or JSON lines file with one row an item."""
-    (path,) = find_files(path)[:1]
+    path = find_files(source)[0]
     data = io.BytesIO(read_whole(path))
     kind = next((suffix for suffix in reversed(path.suffixes) if suffix not in (".gz", ".zst")), ".csv").lower()
     try:

@@ -1,7 +1,7 @@
 """A log to read: files of a format that is named or concluded, standard input, or a table in memory."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +9,14 @@ from typing import Any
 import polars as pl
 
 from posrec.data import steps
+from posrec.data.partition import Partition
+from posrec.data.partitions import PartitionedClicks
 from posrec.data.readers import READERS
 from posrec.data.readers.clicks import ParsedLog
 from posrec.data.readers.options import LogOptions
-from posrec.data.readers.parquet import read_frames
+from posrec.data.readers.parquet import Table, read_tables
+from posrec.data.readers.store import ClickStore
+from posrec.data.remote import File
 from posrec.data.sniff import detect_format
 from posrec.data.sources import find_files, with_standard_input
 from posrec.errors import InputError
@@ -28,7 +32,7 @@ class Log:
 
     format: str
     options: LogOptions
-    files: Sequence[Path] = ()
+    files: Sequence[File] = ()
     table: pl.LazyFrame | None = None
     concluded: bool = False  # the format was not named
 
@@ -36,14 +40,11 @@ class Log:
     def name(self) -> str:
         return TABLE if self.table is not None else str(self.files[0])
 
-    def read(self, progress: Progress) -> ParsedLog:
-        if self.table is not None:
-            parsed = read_frames([(TABLE, self.table)], self.options, progress)
-        else:
-            parsed = READERS[self.format](self.files, self.options, progress)
-        if not len(parsed.clicks):
-            raise InputError(f"{self.name} holds no clicks: it is empty, or has nothing below its header")
-        return parsed
+    def read(self, progress: Progress, store: ClickStore) -> ParsedLog:
+        """Add the clicks to `store`."""
+        if (table := self.table) is not None:
+            return read_tables([Table(TABLE, 1, lambda: nullcontext(table))], self.options, progress, store)
+        return READERS[self.format](self.files, self.options, progress, store)
 
 
 @contextmanager
@@ -104,11 +105,11 @@ def as_frame(table: Any) -> pl.LazyFrame:
     )
 
 
-def lasting_sessions(clicks: pl.DataFrame, log: Log) -> str | None:
+def lasting_sessions(clicks: PartitionedClicks, log: Log) -> str | None:
     """A warning, if many sessions last for days: the session's column then often holds users."""
-    durations = steps.session_durations(clicks)
-    lasting = int((durations > steps.DAY).sum())
-    if lasting <= LASTING_SHARE * len(durations):
+    found = clicks.collect(count_lasting, "Measuring sessions")
+    lasting, sessions, longest = sum(one[0] for one in found), sum(one[1] for one in found), max(o[2] for o in found)
+    if lasting <= LASTING_SHARE * sessions:
         return None
     columns = log.options.session_column
     advice = "pass --gap 30m to split them after half an hour of inactivity"
@@ -116,6 +117,12 @@ def lasting_sessions(clicks: pl.DataFrame, log: Log) -> str | None:
         user = f"pass --user-column {columns[0]} instead of --session-column"
         advice = f"if {columns[0]!r} holds users, {user}; or {advice}"
     return (
-        f"warning: {lasting:,} of {len(durations):,} sessions last longer than a day, the longest "
-        f"{durations.max() / steps.DAY:,.0f} days; {advice}"
+        f"warning: {lasting:,} of {sessions:,} sessions last longer than a day, the longest "
+        f"{longest / steps.DAY:,.0f} days; {advice}"
     )
+
+
+def count_lasting(partition: Partition) -> tuple[int, int, int]:
+    """The sessions that last longer than a day, all sessions, and the longest duration."""
+    durations = steps.session_durations(partition.clicks)
+    return int((durations > steps.DAY).sum()), len(durations), int(durations.max(initial=0))

@@ -1,26 +1,35 @@
-"""From a raw log to a prepared dataset: read the log, apply a recipe, number the items, write the folder."""
+"""From a raw log to a prepared dataset: read the log, apply a recipe, number the items, write the folder.
 
+The log is read into partitions of whole sessions (reading.py), and recipes work on these (partitions.py). A log that
+fits into memory is one partition.
+"""
+
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 import posrec
-from posrec.data import recipes, steps
-from posrec.data.dataset import SCHEMA, PreparedDataset, load, save_dataset
-from posrec.data.items import ItemColumns, read_items
+from posrec.data import partition, recipes, steps
+from posrec.data.dataset import SCHEMA, PreparedDataset, load
+from posrec.data.engine_choice import choose_engine
+from posrec.data.engines import Engine
+from posrec.data.items import read_items
 from posrec.data.log import TABLE, Log, lasting_sessions, open_log
+from posrec.data.numbering import write_clicks
+from posrec.data.partitions import PartitionedClicks
 from posrec.data.prepare_options import RECIPES, resolve_recipe, split_options
 from posrec.data.readers.bad_lines import write_bad_lines
 from posrec.data.readers.clicks import ParsedLog
 from posrec.data.readers.times import parse_duration
+from posrec.data.reading import ReadLog, read_log
 from posrec.data.recipes import RecipeOptions, StepLog
-from posrec.data.vocabulary import Vocabulary
+from posrec.data.spill import merge_items
+from posrec.data.writer import dataset_writer
 from posrec.errors import InputError
 from posrec.io import refuse_existing
 from posrec.progress import Progress
@@ -39,13 +48,17 @@ def prepare(
     all_items: bool = False,
     recipe: str | None = None,
     overwrite: bool = False,
+    engine: str | None = None,
+    memory: str | int | None = None,
+    address: str | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> PreparedDataset:
     """Turn a click log into a prepared dataset in the folder `out`, and open it.
 
     Arguments:
-        source: The log: a path, a glob, a list of them, "-" for standard input; or a polars, pandas or Arrow table.
+        source: The log: a path, a glob, a URL, a list of them, "-" for standard input; or a polars, pandas or Arrow
+            table.
         format: The format of the log, a key of READERS; by default it is concluded from the file, and reported.
         out: The folder to create; it must be given.
         test: The test part of an existing split, which is kept as it is.
@@ -54,6 +67,9 @@ def prepare(
             recommend them by their attributes (docs/nightly.md).
         recipe: "clean" or "paper"; by default the format's own.
         overwrite: Whether to replace a prepared dataset at `out`.
+        engine: "memory", "disk" or "ray"; by default memory, or disk if the log is too large (docs/preparing.md).
+        memory: The memory to use, as "4GB" or in bytes; by default what is free.
+        address: The address of a Ray cluster; by default a local one is started.
         progress: Receives messages and progress; by default messages are printed to standard error.
         options: The fields of LogOptions (session_column, user_column, item_column, time_column, event_column, events,
             event_weights, target_events, delimiter, time_unit, time_format, bad_lines, bad_lines_limit) and
@@ -74,9 +90,32 @@ def prepare(
     """
     if out is None:
         raise TypeError("prepare() needs out, the folder to create")
+    prepare_folder(
+        source, format, Path(out), test=test, items=items, all_items=all_items, recipe=recipe, overwrite=overwrite,
+        engine=engine, memory=memory, address=address, progress=progress or Progress(), options=options,
+    )  # fmt: skip
+    return load(out)
+
+
+def prepare_folder(
+    source: Any,
+    format: str | None,
+    folder: Path,
+    *,
+    test: Any,
+    items: str | Path | None,
+    all_items: bool,
+    recipe: str | None,
+    overwrite: bool,
+    engine: str | None,
+    memory: str | int | None,
+    address: str | None,
+    progress: Progress,
+    options: dict[str, Any],
+) -> dict[str, Any]:
+    """As `prepare`, without reading the dataset that it wrote into memory; the manifest is returned."""
     if all_items and items is None:
         raise InputError("--all-items needs --items, the file that lists all items")
-    folder, progress = Path(out), progress or Progress()
     given_options, recipe_options = split_options(options)
     refuse_existing(folder, overwrite)
     with ExitStack() as opened:
@@ -86,133 +125,112 @@ def prepare(
             progress.message("recipe paper, as published (pass --recipe clean for a log of your own)")
         test_format = None if log.format == TABLE else log.format
         held_out = None if test is None else opened.enter_context(open_log(test, test_format, given_options, progress))
-        about_items = read_items(Path(items), progress) if items is not None else None
+        about_items = read_items(items, progress) if items is not None else None
+        logs = [part for part in (log, held_out) if part is not None]
+        running = opened.enter_context(choose_engine(logs, folder, engine, memory, address, progress))
+        parts = [read_log(part, running, f"log-{number}", progress) for number, part in enumerate(logs)]
+        names, clicks = partitioned(parts, running)
+        parsed = [part.parsed for part in parts]
+        del parts  # and with it the clicks as they were read
         step_log = StepLog()
-        parsed = [part.read(progress) for part in (log, held_out) if part is not None]
         if held_out is None:
-            clicks = group_into_sessions(parsed[0], log, recipe_options, step_log, progress)
-            train, test_part = RECIPES[chosen](clicks, recipe_options, step_log)
+            # No name is given to the grouped clicks, so that their memory is free as soon as a step has filtered them.
+            train, test_part = RECIPES[chosen](
+                group_into_sessions(clicks.pop(), parsed[0], log, recipe_options, step_log, progress),
+                recipe_options,
+                step_log,
+            )
         else:
-            train, test_part = split_part(parsed[0], log), split_part(parsed[1], held_out)
-            train, test_part = recipes.keep_split(train, test_part, recipe_options, step_log)
-    manifest = {
-        "schema": SCHEMA,
-        "posrec": posrec.__version__,
-        "source": [path.name for part in (log, held_out) if part is not None for path in part.files] or [TABLE],
-        "format": log.format,
-        "recipe": chosen,
-        "options": {
-            name: str(value) if isinstance(value, Fraction) else value for name, value in asdict(recipe_options).items()
-        },
-        "log": {
-            "events": parsed[0].events,
-            "event_weights": dict(log.options.event_weights),
-            "target_events": list(log.options.target_events),
-            "bad_lines": sum(one.bad_lines.count for one in parsed),
-        },
-        "steps": step_log.as_json(),
-    }
-    write_dataset(folder, train, test_part, about_items, manifest, overwrite, all_items)
+            train, given_test = (split_part(*part) for part in zip(clicks, parsed, logs, strict=True))
+            train, test_part = recipes.keep_split(train, given_test, recipe_options, step_log)
+        manifest: dict[str, Any] = {
+            "schema": SCHEMA,
+            "posrec": posrec.__version__,
+            "source": [path.name for part in logs for path in part.files] or [TABLE],
+            "format": log.format,
+            "recipe": chosen,
+            "options": {
+                name: str(value) if isinstance(value, Fraction) else value
+                for name, value in asdict(recipe_options).items()
+            },
+            "log": {
+                "events": parsed[0].events,
+                "event_weights": dict(log.options.event_weights),
+                "target_events": list(log.options.target_events),
+                "bad_lines": sum(one.bad_lines.count for one in parsed),
+            },
+            "steps": step_log.as_json(),
+        }
+        with dataset_writer(folder, overwrite) as writer:
+            vocabulary, recommendable = write_clicks(writer, train, test_part, names, about_items, manifest, all_items)
+            manifest = writer.finish(vocabulary, manifest, recommendable)
     bad_lines_file = folder.with_name(f"{folder.name}.bad-lines.jsonl")
     if write_bad_lines(bad_lines_file, [one.bad_lines for one in parsed]):
         progress.message(f"the lines that were left out are in {bad_lines_file}")
-    data = load(folder)
     if about_items is not None:
-        found = about_items.count(data.vocabulary.ids)
-        progress.message(f"{items}: describes {found:,} of {len(data.vocabulary):,} items")
-    if len(data.train) < FEW_SAMPLES:
-        progress.message(few_samples(data, recipe_options))
-    return data
+        progress.message(f"{items}: describes {about_items.count(vocabulary.ids):,} of {len(vocabulary):,} items")
+    if manifest["counts"]["train_samples"] < FEW_SAMPLES:
+        progress.message(few_samples(manifest, recipe_options))
+    return manifest
+
+
+def partitioned(parts: Sequence[ReadLog], engine: Engine) -> tuple[pl.Series, list[PartitionedClicks]]:
+    """The ids of the items of all logs by number, and the clicks of each log with these numbers."""
+    names, codes = merge_items([part.item_names for part in parts])
+    clicks = [PartitionedClicks(engine, len(names), part.kept) for part in parts]
+    for number, own_codes in enumerate(codes):
+        if own_codes is not None:
+            clicks[number] = clicks[number].map(steps.renumber_items, own_codes)
+    return names, clicks
 
 
 def group_into_sessions(
-    parsed: ParsedLog, log: Log, options: RecipeOptions, step_log: StepLog, progress: Progress
-) -> pl.DataFrame:
+    clicks: PartitionedClicks,
+    parsed: ParsedLog,
+    log: Log,
+    options: RecipeOptions,
+    step_log: StepLog,
+    progress: Progress,
+) -> PartitionedClicks:
     """The clicks of a log, grouped by session. The clicks of users are split into sessions first."""
     gap = options.gap
     if parsed.by_user and gap is None:
         gap = parse_duration(DEFAULT_GAP)
         progress.message(f"a log of users: split into sessions after {DEFAULT_GAP} of inactivity (--gap)")
-    clicks = steps.group_sessions(parsed.clicks, options.by_time or gap is not None)
+    clicks = grouped(clicks, parsed, options.by_time or gap is not None)
     step_log.record("read", clicks)
     if gap is not None:
-        clicks = steps.cut_at_inactivity(clicks, gap)
+        clicks = clicks.apply(partition.cut_at_inactivity, gap)
         step_log.record(f"split after {gap / 60_000:g} minutes of inactivity", clicks)
     elif warning := lasting_sessions(clicks, log):
         progress.message(warning)
     return clicks
 
 
-def split_part(parsed: ParsedLog, log: Log) -> pl.DataFrame:
+def grouped(clicks: PartitionedClicks, parsed: ParsedLog, by_time: bool = True) -> PartitionedClicks:
+    if parsed.finish is not None:
+        clicks = clicks.map(parsed.finish)
+    return clicks.apply(partition.group, by_time)
+
+
+def split_part(clicks: PartitionedClicks, parsed: ParsedLog, log: Log) -> PartitionedClicks:
     """One part of an existing split, as grouped sessions."""
     if parsed.by_user:
         raise InputError(
             f"{log.name} is a log of users, and --test is for logs of sessions; leave --test out and use --gap"
         )
-    return steps.group_sessions(parsed.clicks)
+    return grouped(clicks, parsed)
 
 
-def few_samples(data: PreparedDataset, options: RecipeOptions) -> str:
+def few_samples(manifest: dict[str, Any], options: RecipeOptions) -> str:
     """What to say about a small dataset: how small it is, and what to change."""
-    removed = max(data.manifest["steps"], key=lambda step: int(step["removed_clicks"]))
+    removed = max(manifest["steps"], key=lambda step: int(step["removed_clicks"]))
+    samples = manifest["counts"]["train_samples"]
     advice = "use a longer log"
-    if data.manifest["log"]["target_events"]:
+    if manifest["log"]["target_events"]:
         advice += ", name more kinds with --target-events"
     if removed["removed_clicks"]:
         advice += (f", or lower --min-support (now {options.min_support}) or --min-length (now {options.min_length}): "
                    f"the step '{removed['step']}' removed {removed['removed_clicks']:,} clicks")  # fmt: skip
-    count = "1 training sample is" if len(data.train) == 1 else f"{len(data.train):,} training samples are"
+    count = "1 training sample is" if samples == 1 else f"{samples:,} training samples are"
     return f"only {count} left, and most models need at least {FEW_SAMPLES:,}; {advice}"
-
-
-def write_dataset(
-    folder: Path,
-    train: pl.DataFrame,
-    test: pl.DataFrame | None,
-    about_items: ItemColumns | None,
-    manifest: dict[str, Any],
-    overwrite: bool,
-    all_items: bool = False,
-) -> None:
-    """Number the items in order of appearance, those of training first, and write the folder.
-
-    With `all_items` the other items of the items file come next, and those of the test part alone come last.
-    """
-    test = train.clear() if test is None else test
-    ids = pl.concat([train["item"], test["item"]])
-    numbers, first = steps.number_by_appearance(steps.category_codes(ids))
-    numbers += 1
-    names = ids[first].cast(pl.String).to_list()
-    recommendable = None
-    if all_items and about_items is not None:
-        in_training = int(numbers[: len(train)].max())
-        clicked, others = set(names[:in_training]), about_items.rows["id"].to_list()
-        listed = dict.fromkeys([*names[:in_training], *(item for item in others if item not in clicked)])
-        recommendable = len(listed)
-        places = {item: place for place, item in enumerate(dict.fromkeys([*listed, *names]), start=1)}
-        numbers = np.array([0, *(places[item] for item in names)], dtype=numbers.dtype)[numbers]
-        names = list(places)
-    vocabulary = Vocabulary(names, about_items.of(names) if about_items else None)
-    arrays: dict[str, npt.NDArray[Any]] = {}
-    for part, clicks, items in (("train", train, numbers[: len(train)]), ("test", test, numbers[len(train) :])):
-        sessions = clicks.group_by("session", maintain_order=True).agg(pl.len(), pl.col("time").min())
-        arrays[f"{part}_items"] = items
-        arrays[f"{part}_offsets"] = np.concatenate([[0], np.cumsum(sessions["len"].to_numpy(), dtype=np.int64)])
-        arrays[f"{part}_times"] = sessions["time"].to_numpy()
-        if "target" in clicks.columns:
-            arrays[f"{part}_targets"] = target_clicks(part, clicks, manifest["log"]["target_events"])
-    if "weight" in train.columns:
-        arrays["train_weights"] = train["weight"].to_numpy()
-    save_dataset(folder, arrays, vocabulary, manifest, overwrite, recommendable)
-
-
-def target_clicks(part: str, clicks: pl.DataFrame, kinds: list[str]) -> npt.NDArray[np.int64]:
-    """[samples] the clicks that are targets: of the kinds that were asked for, and not the first of their session."""
-    follows = (pl.col("session") == pl.col("session").shift()).fill_null(False)
-    targets = clicks.select(pl.col("target") & follows).to_series().arg_true().to_numpy().astype(np.int64)
-    if not len(targets) and len(clicks):
-        raise InputError(
-            f"nothing is left to {part} on: no {part} session has {' or '.join(kinds)} after its first click "
-            "(--target-events); use a longer log, or another --test-days"
-        )
-    return targets

@@ -1,11 +1,16 @@
-"""Recipes: plain lists of steps that turn grouped clicks into a training and a test part, counted after each step."""
+"""Recipes: plain lists of steps that turn grouped clicks into a training and a test part, counted after each step.
+
+They are written over the partitions of a log (partitions.py), and so hold for a log in memory, on disk or on a cluster.
+"""
 
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 
-import polars as pl
+import numpy as np
 
-from posrec.data import steps
+from posrec.data import partition, steps
+from posrec.data.partitions import Counts, PartitionedClicks
+from posrec.data.sorting import sort_sessions
 from posrec.errors import InputError
 
 SECOND = 1000
@@ -70,22 +75,21 @@ class StepLog:
 
     steps: list[Step] = field(default_factory=list)
 
-    def record(self, step: str, *given: pl.DataFrame | None) -> None:
+    def record(self, step: str, *given: PartitionedClicks | None) -> None:
         """Count what the training and the test part have left; a part that does not exist is None."""
-        parts = tuple(part for part in given if part is not None)
-        clicks = sum(len(part) for part in parts)
-        sessions = sum(part["session"].n_unique() for part in parts)
-        items = steps.count_distinct(pl.concat([part["item"] for part in parts]))
+        parts = [part.count(step.capitalize()) for part in given if part is not None]
+        clicks, sessions = sum(part.clicks for part in parts), sum(part.sessions for part in parts)
+        items = int(np.count_nonzero(sum(part.items for part in parts)))
         last = self.steps[-1] if self.steps else Step("", clicks, sessions, items, 0, 0, 0)
         removed = (last.clicks - clicks, last.sessions - sessions, last.items - items)
         self.steps.append(Step(step, clicks, sessions, items, *removed))
-        if not all(len(part) for part in parts):
+        if not all(part.clicks for part in parts):
             raise InputError(f"nothing is left {self.explain_empty(step, parts)}")
 
-    def explain_empty(self, step: str, parts: tuple[pl.DataFrame, ...]) -> str:
+    def explain_empty(self, step: str, parts: list[Counts]) -> str:
         """Which step removed the last click, and what to do about it."""
         if len(parts) == 2:
-            part = "to train on" if not len(parts[0]) else "to test on"
+            part = "to train on" if not parts[0].clicks else "to test on"
             return f"{part} after the step '{step}'; choose another --test-days or a longer log"
         before = self.steps[-2] if len(self.steps) > 1 else self.steps[-1]
         return (
@@ -97,66 +101,106 @@ class StepLog:
         return [asdict(step) for step in self.steps]
 
 
-Split = tuple[pl.DataFrame, pl.DataFrame | None]  # training and test; None under --no-test
+Split = tuple[PartitionedClicks, PartitionedClicks | None]  # training and test; None under --no-test
 
 
-def paper(clicks: pl.DataFrame, options: RecipeOptions, log: StepLog) -> Split:
+def paper(clicks: PartitionedClicks, options: RecipeOptions, log: StepLog) -> Split:
     """The field's preprocessing (SR-GNN's, which the paper follows), with its quirks.
 
     Each filter runs once, a session's date is that of its last-read click, and sessions exactly on the boundary of the
     split are lost.
     """
-    dates = steps.session_dates(clicks, options.resolution)  # even if a later step drops the last-read click
-    clicks = steps.drop_short_sessions(clicks, options.min_length)
+    clicks = clicks.apply(partition.date_sessions, options.resolution)  # even if a later step drops that click
+    clicks = clicks.map(steps.drop_short_sessions, options.min_length)
     log.record(f"sessions under {options.min_length} clicks", clicks)
-    clicks = steps.drop_rare_items(clicks, options.min_support)
+    clicks = clicks.map(steps.keep_items, clicks.count().items >= options.min_support)
     log.record(f"items under {options.min_support} clicks", clicks)
-    clicks = steps.drop_short_sessions(clicks, options.min_length)
+    clicks = clicks.map(steps.drop_short_sessions, options.min_length)
     log.record(f"sessions now under {options.min_length} clicks", clicks)
     if options.no_test:
-        return finish_split(steps.sort_by_date(clicks, dates), None, options, log)
-    train, test = steps.split_around_date(clicks, dates, options.test_days or 1)
+        return finish_split(sort_sessions(clicks, by_date=True), None, options, log)
+    latest = max(date for date in clicks.collect(partition.latest_date, "Finding the latest date") if date is not None)
+    boundary = latest - round((options.test_days or 1) * steps.DAY)
+    train, test = clicks.split(partition.split_around_date, boundary)
     log.record("sessions exactly on the boundary", train, test)
-    train, test = steps.sort_by_date(train, dates), steps.sort_by_date(test, dates)
+    train, test = sort_sessions(train, by_date=True), sort_sessions(test, by_date=True)
     return finish_split(train, test, options, log)
 
 
-def clean(clicks: pl.DataFrame, options: RecipeOptions, log: StepLog) -> Split:
+def clean(clicks: PartitionedClicks, options: RecipeOptions, log: StepLog) -> Split:
     """For a log of one's own: filters are repeated until they all hold, and the split loses no session."""
     if options.drop_repeats:
-        clicks = steps.drop_repeats(clicks)
+        clicks = clicks.map(steps.drop_repeats)
         log.record("immediate repeats", clicks)
     if options.max_length is not None:
-        clicks = steps.keep_latest_clicks(clicks, options.max_length)
+        clicks = clicks.map(steps.keep_latest_clicks, options.max_length)
         log.record(f"clicks before a session's latest {options.max_length}", clicks)
-    clicks = steps.drop_until_stable(clicks, options.min_length, options.min_support)
+    clicks = drop_until_stable(clicks, options.min_length, options.min_support)
     log.record(f"sessions under {options.min_length} and items under {options.min_support} clicks", clicks)
-    clicks = steps.sort_by_first_click(clicks)
+    clicks = sort_sessions(clicks)
     if options.no_test:
         return finish_split(clicks, None, options, log)
-    train, test = steps.split_at_first_click(clicks, options.test_days, options.test_share)
+    boundary = first_test_moment(clicks, options.test_days, options.test_share)
+    train, test = clicks.split(partition.split_at_first_click, boundary)
     log.record("split by first click", train, test)
     return finish_split(train, test, options, log)
 
 
-def keep_split(train: pl.DataFrame, test: pl.DataFrame, options: RecipeOptions, log: StepLog) -> Split:
+def keep_split(train: PartitionedClicks, test: PartitionedClicks, options: RecipeOptions, log: StepLog) -> Split:
     """An existing split is kept as it is, in order of time, with test items that do not occur in training."""
-    test = test.with_columns(pl.col("item").cast(pl.String).cast(train.schema["item"]))  # one set of categories
     log.record("read", train, test)
-    train, test = steps.sort_by_first_click(train), steps.sort_by_first_click(test)
-    train, test = (steps.drop_short_sessions(part, options.min_length) for part in (train, test))
+    train, test = sort_sessions(train), sort_sessions(test)
+    train, test = (part.map(steps.drop_short_sessions, options.min_length) for part in (train, test))
     log.record(f"sessions under {options.min_length} clicks", train, test)
     return train, test
 
 
-def finish_split(train: pl.DataFrame, test: pl.DataFrame | None, options: RecipeOptions, log: StepLog) -> Split:
+def drop_until_stable(clicks: PartitionedClicks, min_length: int, min_support: int) -> PartitionedClicks:
+    """Drop short sessions and rare items repeatedly, until neither is left."""
+    clicks = clicks.map(steps.drop_short_sessions, min_length)
+    while True:
+        counts = clicks.count().items
+        frequent = counts >= min_support
+        if frequent[counts > 0].all():
+            return clicks
+        clicks = clicks.map(steps.keep_items, frequent).map(steps.drop_short_sessions, min_length)
+
+
+def first_test_moment(clicks: PartitionedClicks, days: float | None, share: float) -> int:
+    """When the test part begins: with the latest `share` of the sessions, or `days` before the last one begins.
+
+    Sessions that begin in the same millisecond are in the same part. The clicks are sorted by `sort_sessions`.
+    """
+    sessions = clicks.count().sessions
+    position = sessions - 1 if days is not None else sessions - max(1, round(share * sessions))
+    assert clicks.sizes is not None
+    ends = np.cumsum([size[1] for size in clicks.sizes])
+    number = int(np.searchsorted(ends, position, side="right"))
+    starts = clicks.look(number, partition.session_starts)
+    start = int(starts[position - ends[number] + len(starts)])
+    return start if days is None else start - round(days * steps.DAY)
+
+
+def keep_recent_samples(clicks: PartitionedClicks, fraction: Fraction) -> PartitionedClicks:
+    """The most recent `fraction` of the samples. The clicks are sorted by `sort_sessions`."""
+    clicks.count()
+    assert clicks.sizes is not None
+    samples = np.array([size[0] - size[1] for size in clicks.sizes])  # a session of n clicks gives n - 1
+    later = samples[::-1].cumsum()[::-1] - samples  # in the partitions after each
+    wanted = int(int(samples.sum()) * fraction)
+    return clicks.map_each(steps.keep_latest_samples, [max(0, wanted - int(after)) for after in later])
+
+
+def finish_split(
+    train: PartitionedClicks, test: PartitionedClicks | None, options: RecipeOptions, log: StepLog
+) -> Split:
     """Drop test clicks on items that training has not seen, then keep the most recent fraction of training."""
     if test is not None:
-        test = steps.drop_unseen_items(test, train)
+        test = test.map(steps.keep_items, train.count().items > 0)
         log.record("test clicks on items training never saw", train, test)
-        test = steps.drop_short_sessions(test, options.min_length)
+        test = test.map(steps.drop_short_sessions, options.min_length)
         log.record(f"test sessions now under {options.min_length} clicks", train, test)
     if options.fraction is not None:
-        train = steps.keep_recent_samples(train, options.fraction)
+        train = keep_recent_samples(train, options.fraction)
         log.record(f"training samples before the most recent {options.fraction}", train, test)
     return train, test

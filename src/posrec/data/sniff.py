@@ -5,9 +5,9 @@ import io
 import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from posrec.data.readers.columns import COMMON_NAMES, DELIMITERS, find_common
+from posrec.data.remote import File
 from posrec.data.sources import BYTE_ORDER_MARK, read_start
 from posrec.errors import InputError
 
@@ -28,10 +28,11 @@ class Conclusion:
     delimiter: str | None = None
 
 
-def detect_format(path: Path) -> Conclusion:
+def detect_format(path: File) -> Conclusion:
     """The format of a log.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     log = Path(folder) / "clicks.txt"
     ...     _ = log.write_text("session;item;time\\n1;2;3\\n")
@@ -51,7 +52,7 @@ def detect_format(path: Path) -> Conclusion:
     return json_format(path, lines) or known_header(path, lines) or delimited(path, lines)
 
 
-def json_format(path: Path, lines: list[str]) -> Conclusion | None:
+def json_format(path: File, lines: list[str]) -> Conclusion | None:
     if lines[0].lstrip().startswith("["):
         raise InputError(f"{path} is one JSON array; write one event a line, e.g. with: jq -c '.[]'")
     if not lines[0].lstrip().startswith("{"):
@@ -67,7 +68,7 @@ def json_format(path: Path, lines: list[str]) -> Conclusion | None:
     raise InputError(f"{path} begins with a brace, but its first lines are not JSON; {ADVICE}")
 
 
-def known_header(path: Path, lines: list[str]) -> Conclusion | None:
+def known_header(path: File, lines: list[str]) -> Conclusion | None:
     """The public datasets, whose layouts are known."""
     header = lines[0].strip()
     if all(TYPED.fullmatch(name) for name in header.split("\t")) and ("\t" in header or path.suffix == ".inter"):
@@ -81,7 +82,7 @@ def known_header(path: Path, lines: list[str]) -> Conclusion | None:
     return None
 
 
-def delimited(path: Path, lines: list[str]) -> Conclusion:
+def delimited(path: File, lines: list[str]) -> Conclusion:
     """Text with a header, or lines of item ids."""
     for delimiter in ("\t", ",", ";", "|"):
         records = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter))

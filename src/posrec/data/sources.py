@@ -22,6 +22,7 @@ import numpy as np
 import zstandard
 
 from posrec.data.limits import EXPANSION, LINE_BYTES, ExpandsTooFar, LimitedExpansion, LineTooLong, check_lines
+from posrec.data.remote import File, find_remote, is_url
 from posrec.errors import InputError
 from posrec.progress import Progress
 
@@ -41,30 +42,57 @@ Source = str | Path | Sequence[str | Path]
 class Block:
     """Whole lines of a file. `first_line` is the number of the first one, counted from 1 as an editor does."""
 
-    path: Path
+    path: File
     data: bytes
     first_line: int
 
 
-def find_files(source: Source) -> list[Path]:
-    """Every file that `source` names: a path, a glob, or several of either, in the order given (globs sorted)."""
+def find_files(source: Source) -> list[File]:
+    """Every file that `source` names, in the order given: paths, globs, URLs, and folders as Spark writes them.
+
+    The files of a glob or a folder are sorted. Those that Spark adds to its data (_SUCCESS, .crc) are left out.
+    """
     names = [source] if isinstance(source, str | Path) else list(source)
-    files: list[Path] = []
+    files: list[File] = []
     if not names:
         raise InputError("no file was named; give at least one")
     for name in names:
-        if Path(name).exists():
-            files.append(Path(name))
-        elif matches := sorted(glob.glob(str(name), recursive=True)):  # noqa: PTH207 (absolute patterns too)
-            files.extend(Path(match) for match in matches)
-        else:
+        found, is_one = find_remote(str(name)) if is_url(name) else find_local(name)
+        data = [file for file in found if is_one or (not is_hidden(file, str(name)) and file.stat().st_size)]
+        if found and not data:
+            raise InputError(f"{name} has no data: its files are empty, or begin with _ or .")
+        if not found:
             raise InputError(f"{name} does not exist; check the path (relative to {Path.cwd().name}/)")
+        files.extend(data)
     for path in files:
-        if path.is_dir():
-            raise InputError(f"{path} is a folder; name the files in it, e.g. '{path}/*.csv'")
         if path.stat().st_size == 0:
             raise InputError(f"{path} is empty; there is nothing to read")
     return files
+
+
+def find_local(name: str | Path) -> tuple[list[Path], bool]:
+    """The files that a path, a folder or a glob names; and whether it names just one."""
+    path = Path(name)
+    if path.is_dir():
+        below = sorted(one for one in path.rglob("*") if one.is_file())
+        if not any(is_data_file(one) and not is_hidden(one, str(path)) for one in below):
+            raise InputError(f"{path} is a folder; name the files in it, e.g. '{path}/*.csv'")
+        return [one for one in below if is_data_file(one)], False
+    if path.exists():
+        return [path], True
+    matches = sorted(glob.glob(str(name), recursive=True))  # noqa: PTH207 (absolute patterns too)
+    return [one for match in matches if not (one := Path(match)).is_dir()], False
+
+
+def is_data_file(path: Path) -> bool:
+    """Whether a file of a folder looks like one that Spark or another engine wrote, not like one put there by hand."""
+    return path.suffix == ".parquet" or path.name.startswith("part-")
+
+
+def is_hidden(file: File, name: str) -> bool:
+    """Whether the file's name, or that of a folder below the one that was named, begins with _ or a point."""
+    fixed = len(Path(name.split("*")[0]).parts) - ("*" in name)
+    return any(part.startswith(("_", ".")) for part in file.parts[max(fixed, 0) :])
 
 
 @contextmanager
@@ -101,7 +129,7 @@ def unpacked(file: IO[bytes]) -> IO[bytes]:
     return io.BufferedReader(LimitedExpansion(plain, size), 1 << 20)
 
 
-def is_compressed(path: Path) -> bool:
+def is_compressed(path: File) -> bool:
     with path.open("rb") as file:
         return file.read(4).startswith((GZIP_MAGIC, ZSTD_MAGIC))
 
@@ -134,20 +162,20 @@ class ZstdReader(io.RawIOBase):
         return size
 
 
-def read_start(path: Path, size: int) -> bytes:
+def read_start(path: File, size: int) -> bytes:
     """The first `size` bytes of a file, decompressed."""
     with path.open("rb") as packed, decompression_errors(path):
         return unpacked(packed).read(size)
 
 
-def read_whole(path: Path) -> bytes:
+def read_whole(path: File) -> bytes:
     """A whole file, decompressed; for formats that are not made of lines."""
     with path.open("rb") as packed, decompression_errors(path):
         return unpacked(packed).read()
 
 
 @contextmanager
-def decompression_errors(path: Path) -> Iterator[None]:
+def decompression_errors(path: File) -> Iterator[None]:
     """Report a truncated or damaged archive as an InputError that names it."""
     try:
         yield
@@ -166,7 +194,7 @@ def decompression_errors(path: Path) -> Iterator[None]:
         ) from None
 
 
-def blocks(files: Sequence[Path], progress: Progress, quoted: bool = False) -> Iterator[Block]:
+def blocks(files: Sequence[File], progress: Progress, quoted: bool = False) -> Iterator[Block]:
     """Every file as blocks of whole lines. With `quoted`, a line break inside double quotes does not end a line.
 
     The next block is read and decompressed in a second thread while the caller works on the current one.

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posrec.data.dataset import PreparedDataset, SessionDataset, fingerprint
+from posrec.data.arrays import fingerprint
+from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.errors import InputError
 
 LENGTH_BINS = (2, 3, 4, 5, 6, 8, 11, 16, 21, 51)  # the first length of each bin; the last bin is open

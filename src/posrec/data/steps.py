@@ -1,14 +1,14 @@
 """Pure functions, click frame -> click frame. A recipe in `recipes.py` is a plain list of them.
 
 `group_sessions` comes first. It numbers the sessions in order of first appearance and puts the clicks of a session side
-by side, in their final order; every later step keeps this. Row numbers are uint32, as polars' own.
+by side, in their final order; every later step keeps this. Row numbers are uint32, as polars' own. A frame holds whole
+sessions, all of a log or one partition of it: what a step must know about the whole log, such as which items are
+frequent, it is given.
 
 >>> clicks = pl.DataFrame({"session": ["a", "b", "a"], "item": ["x", "y", "z"], "time": [2, 1, 3]})
 >>> drop_short_sessions(group_sessions(clicks), minimum=2)["item"].to_list()
 ['x', 'z']
 """
-
-from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,22 @@ import polars as pl
 DAY = 86_400_000
 
 Times = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
     """Sessions in order of first appearance; inside one, clicks by time (file order on ties) or in file order."""
-    numbers, _ = number_by_appearance(category_codes(clicks["session"]))
-    clicks = clicks.with_columns(session=pl.Series(numbers))
+    return order_clicks(number_sessions(clicks)[0], by_time)
+
+
+def number_sessions(clicks: pl.DataFrame) -> tuple[pl.DataFrame, npt.NDArray[np.uint32]]:
+    """Ids of sessions become 0, 1, 2, ... in order of first appearance; and the row in which each appears first."""
+    numbers, first = number_by_appearance(category_codes(clicks["session"]))
+    return clicks.with_columns(session=pl.Series(numbers)), first
+
+
+def order_clicks(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
+    """Put the clicks of a numbered session side by side, by time or in file order."""
     # A log in order of time, as most are, needs no second key: the sort is stable.
     keys = ["session", "time"] if by_time and not clicks["time"].is_sorted() else ["session"]
     return clicks.sort(keys, maintain_order=True)
@@ -35,13 +45,6 @@ def category_codes(ids: pl.Series) -> npt.NDArray[np.uint32]:
     return ids.to_physical().to_numpy()
 
 
-def count_distinct(ids: pl.Series) -> int:
-    """The number of different ids; fast for categories, whose codes can be counted into an array."""
-    if not isinstance(ids.dtype, pl.Categorical):
-        return ids.n_unique()
-    return int(np.count_nonzero(np.bincount(category_codes(ids))))
-
-
 def number_by_appearance(codes: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
     """0, 1, 2, ... in order of first appearance, and the row of each: [7, 3, 7, 9] -> [0, 1, 0, 2], [0, 1, 3]."""
     rows = len(codes)
@@ -52,6 +55,16 @@ def number_by_appearance(codes: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.
     number = np.empty(len(first), dtype=np.uint32)
     number[order] = np.arange(len(first), dtype=np.uint32)
     return number[codes], first[order][first[order] < rows]
+
+
+def distinct(codes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """Every code once, in order of first appearance: [7, 3, 7, 9] -> [7, 3, 9]."""
+    return codes[number_by_appearance(codes)[1]]
+
+
+def renumber_items(clicks: pl.DataFrame, codes: npt.NDArray[np.uint32]) -> pl.DataFrame:
+    """Replace the numbers of items by those of another numbering, `codes [items]`."""
+    return clicks.with_columns(item=pl.Series(codes[clicks["item"].to_numpy()]))
 
 
 def cut_at_inactivity(clicks: pl.DataFrame, gap: int) -> pl.DataFrame:
@@ -83,18 +96,9 @@ def drop_short_sessions(clicks: pl.DataFrame, minimum: int) -> pl.DataFrame:
     return clicks.filter(pl.len().over("session") >= minimum)
 
 
-def drop_rare_items(clicks: pl.DataFrame, minimum: int) -> pl.DataFrame:
-    codes = category_codes(clicks["item"])
-    return clicks.filter(pl.Series(np.bincount(codes)[codes] >= minimum, dtype=pl.Boolean))
-
-
-def drop_until_stable(clicks: pl.DataFrame, min_length: int, min_support: int) -> pl.DataFrame:
-    """Drop short sessions and rare items repeatedly, until neither is left."""
-    while True:
-        before = len(clicks)
-        clicks = drop_rare_items(drop_short_sessions(clicks, min_length), min_support)
-        if len(clicks) == before:
-            return clicks
+def keep_items(clicks: pl.DataFrame, kept: Mask) -> pl.DataFrame:
+    """Keep the clicks on the items of which `kept [items]` is true; `item` holds their numbers."""
+    return clicks.filter(pl.Series(kept[clicks["item"].to_numpy()], dtype=pl.Boolean))
 
 
 def session_durations(clicks: pl.DataFrame) -> Times:
@@ -115,18 +119,23 @@ def session_dates(clicks: pl.DataFrame, resolution: int) -> Times:
 
 def sort_by_date(clicks: pl.DataFrame, dates: Times) -> pl.DataFrame:
     """Sort sessions by `dates [session]`; stable."""
-    sessions = clicks.group_by("session", maintain_order=True).len()
-    return order_sessions(clicks, dates[sessions["session"].to_numpy()], sessions["len"].to_numpy())
+    sessions = session_table(clicks)
+    order = np.argsort(dates[sessions["session"].to_numpy()], kind="stable")
+    return order_sessions(clicks, order, sessions["len"].to_numpy())
 
 
 def sort_by_first_click(clicks: pl.DataFrame) -> pl.DataFrame:
-    sessions = clicks.group_by("session", maintain_order=True).agg(pl.len(), pl.col("time").min())
-    return order_sessions(clicks, sessions["time"].to_numpy(), sessions["len"].to_numpy())
+    sessions = session_table(clicks)
+    return order_sessions(clicks, np.argsort(sessions["time"].to_numpy(), kind="stable"), sessions["len"].to_numpy())
 
 
-def order_sessions(clicks: pl.DataFrame, keys: Times, lengths: npt.NDArray[np.uint32]) -> pl.DataFrame:
-    """Sort whole sessions by one key each and renumber them; `keys` and `lengths` are in the order of the sessions."""
-    order = np.argsort(keys, kind="stable")
+def session_table(clicks: pl.DataFrame) -> pl.DataFrame:
+    """A row for each session: its number, its clicks (`len`), and the `time` of the first of them."""
+    return clicks.group_by("session", maintain_order=True).agg(pl.len(), pl.col("time").min())
+
+
+def order_sessions(clicks: pl.DataFrame, order: npt.NDArray[np.int64], lengths: npt.NDArray[np.uint32]) -> pl.DataFrame:
+    """Put whole sessions, of these lengths, into another order and renumber them."""
     starts = np.cumsum(lengths, dtype=np.uint32) - lengths
     lengths, starts = lengths[order], starts[order]
     # The row of every click in the new order: the rows of one session after the other. Unsigned, so shifts may wrap.
@@ -136,40 +145,27 @@ def order_sessions(clicks: pl.DataFrame, keys: Times, lengths: npt.NDArray[np.ui
     return clicks[rows].with_columns(session=pl.Series(numbers).set_sorted())
 
 
-def split_around_date(clicks: pl.DataFrame, dates: Times, days: float) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The field's split: training strictly before (latest date - days), test strictly after, none on it."""
+def split_around_date(clicks: pl.DataFrame, dates: Times, boundary: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The field's split: training strictly before the boundary, test strictly after, none on it."""
     date = dates[clicks["session"].to_numpy()]
-    boundary = date.max() - round(days * DAY)
     return clicks.filter(pl.Series(date < boundary)), clicks.filter(pl.Series(date > boundary))
 
 
-def split_at_first_click(clicks: pl.DataFrame, days: float | None, share: float) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Test on the sessions that began in the last `days` before the latest one began, or on the latest `share` of them.
-
-    Sessions at the boundary that began in the same millisecond all go to the test part; none is lost.
-    """
-    sessions = clicks.group_by("session", maintain_order=True).agg(pl.col("time").min(), pl.len())
-    starts = sessions["time"].sort()
-    in_test = max(1, round(share * len(starts)))
-    boundary = starts[-in_test] if days is None else starts[-1] - round(days * DAY)
+def split_at_first_click(clicks: pl.DataFrame, boundary: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Test on the sessions that began at the boundary or later; none is lost."""
+    sessions = session_table(clicks)
     in_test_part = pl.Series(np.repeat((sessions["time"] >= boundary).to_numpy(), sessions["len"].to_numpy()))
     return clicks.filter(~in_test_part), clicks.filter(in_test_part)
 
 
-def drop_unseen_items(test: pl.DataFrame, train: pl.DataFrame) -> pl.DataFrame:
-    """Drop test clicks on items that do not occur in training."""
-    return test.join(train.select("item").unique(), on="item", how="semi", maintain_order="left")
+def keep_latest_samples(clicks: pl.DataFrame, wanted: int) -> pl.DataFrame:
+    """The latest `wanted` samples, as the field counts them.
 
-
-def keep_recent_samples(clicks: pl.DataFrame, fraction: Fraction) -> pl.DataFrame:
-    """The most recent `fraction` of the samples, as the field counts them.
-
-    A session of n clicks gives n - 1 samples, listed longest prefix first. If the fraction begins inside a session, its
+    A session of n clicks gives n - 1 samples, listed longest prefix first. If the samples begin inside a session, its
     longer prefixes are dropped, which leaves the session without its last clicks.
     """
-    lengths = clicks.group_by("session", maintain_order=True).len()["len"].to_numpy().astype(np.int64)
+    lengths = session_table(clicks)["len"].to_numpy().astype(np.int64)
     samples = lengths - 1
-    wanted = int(samples.sum() * fraction)
     later = samples[::-1].cumsum()[::-1] - samples  # samples in the sessions after each
     kept = np.clip(wanted - later, 0, samples)
     kept = np.where(kept > 0, kept + 1, 0)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from posrec.data.dataset import SCHEMA, PreparedDataset, load, save_dataset
+from posrec.data.dataset import SCHEMA, PreparedDataset, load
 from posrec.data.vocabulary import Vocabulary
+from posrec.data.writer import save_dataset
 
 
 def small_dataset(

@@ -53,6 +53,21 @@ class BadLines:
                 about = {name: value for name, value in asdict(line).items() if name in ("file", "reason", "text")}
                 self.file.write(json.dumps({**about, line.unit: line.number}, ensure_ascii=False) + "\n")
 
+    def move_to(self, path: Path) -> None:
+        """Move the lines that were left out to a file, so that another process can `merge` them."""
+        if self.file is not None:
+            write_lines(path, [self.file])
+            self.file = None
+
+    def merge(self, other: "BadLines", path: Path) -> None:
+        """Add those of another part of the log, whose lines that were left out are in a file."""
+        self.count += other.count
+        self.first = [*self.first, *other.first][:REPORTED]
+        if path.exists():
+            self.file = self.file or tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+            with path.open(encoding="utf-8") as lines:
+                shutil.copyfileobj(lines, self.file)
+
     def finish(self, good: int, progress: Progress) -> None:
         """When the log is read: raise if lines are broken and may not be, otherwise report how many were left out."""
         if not self.count:
@@ -74,7 +89,7 @@ class BadLines:
             line = self.first[0]
             return InputError(f"{line}; {line.advice}\nOr {skip} the {line.unit} out.")
         found, which = f"{self.count} lines are broken", ""
-        if self.count == REPORTED:  # there may be more
+        if self.count >= REPORTED:  # there may be more
             found, which = "the log has broken lines", f" The first {REPORTED}:"
         return InputError(f"{found}; fix or remove them, or {skip} them out.{which}\n{listed(self.first)}")
 
@@ -85,12 +100,18 @@ def write_bad_lines(path: Path, logs: Sequence[BadLines]) -> bool:
     if not files:
         path.unlink(missing_ok=True)
         return False
-    with whole_file(path, overwrite=True) as unfinished, unfinished.open("w", encoding="utf-8") as out:
+    with whole_file(path, overwrite=True) as unfinished:
+        write_lines(unfinished, files)
+    return True
+
+
+def write_lines(path: Path, files: Sequence[IO[str]]) -> None:
+    """Write the content of temporary files, which are used up."""
+    with path.open("w", encoding="utf-8") as out:
         for file in files:
             file.seek(0)
             shutil.copyfileobj(file, out)
             file.close()
-    return True
 
 
 def listed(lines: list[BadLine]) -> str:

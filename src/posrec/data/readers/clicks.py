@@ -1,11 +1,11 @@
 """ClickCollector: rows as they are in the file -> the checked click frame of a ParsedLog.
 
-Ids stay the strings they are in the file. They are held as polars categories, four bytes each, and every reader adds a
-block of rows at a time: what stays in memory is 16 bytes a click and one copy of each distinct id.
+Ids stay the strings they are in the file. Every reader adds a block of rows at a time, and a store keeps the clicks
+(store.py).
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -13,12 +13,12 @@ import polars as pl
 from posrec.data.readers.bad_lines import BadLine, BadLines
 from posrec.data.readers.events import EventKinds
 from posrec.data.readers.options import LogOptions
+from posrec.data.readers.store import ClickStore
 from posrec.data.readers.times import TimeReader, parse_text
 from posrec.errors import InputError
 from posrec.progress import Progress
 
 NEGATIVE = re.compile(r"-[0-9]+(\.[0-9]+)?")
-CLICK_SCHEMA = {"session": pl.String, "item": pl.String, "time": pl.Int64}
 BETWEEN_IDS = "\x1f"  # between the parts of a composite session id: ASCII's own separator, which ids don't contain
 
 # The texts that could not be read as a time, for each role of a column ("time", "date").
@@ -29,13 +29,29 @@ BadTimes = dict[str, set[str]]
 class ParsedLog:
     """The click frame of a log: session, item, time, and `weight` and `target` where the log's options ask for them.
 
-    `by_user`: its sessions are users, whose clicks are yet to be split into sessions.
+    `by_user`: its sessions are users, whose clicks are yet to be split into sessions. A store that keeps clicks
+    in files leaves `clicks` empty; then `finish`, if a format has it, is the last step of reading, clicks -> clicks,
+    which needs all clicks of a session.
     """
 
     clicks: pl.DataFrame
     by_user: bool = False
-    events: dict[str, int] = field(default_factory=dict)  # the kinds of events in the log, with their counts
+    kinds: EventKinds = field(default_factory=lambda: EventKinds(LogOptions()))
     bad_lines: BadLines = field(default_factory=BadLines)
+    finish: Callable[[pl.DataFrame], pl.DataFrame] | None = None
+    rows: int = 0  # of the log, without blank and bad ones
+    kept: int = 0  # rows that are clicks
+    time_unit: str | None = None  # of times that are numbers
+
+    @property
+    def events(self) -> dict[str, int]:
+        """The kinds of events in the log, with their counts."""
+        return self.kinds.ordered()
+
+    def report(self, progress: Progress) -> None:
+        """Report on broken lines and on the kinds of events, when the log is read."""
+        self.kinds.report(self.rows, self.kept, progress)
+        self.bad_lines.finish(self.rows, progress)
 
 
 @dataclass(frozen=True)
@@ -51,7 +67,7 @@ class CheckedRows:
 
 
 class ClickCollector:
-    """Collects checked clicks: ids become categories, times become milliseconds."""
+    """Checks clicks and adds them to the store: times become milliseconds."""
 
     def __init__(
         self,
@@ -59,16 +75,15 @@ class ClickCollector:
         options: LogOptions | None = None,
         time_unit: str | None = None,
         default_events: tuple[str, ...] = (),
+        store: ClickStore | None = None,
     ) -> None:
         options = options or LogOptions()
-        self.session_type = pl.Categorical(pl.Categories.random())
-        self.item_type = pl.Categorical(pl.Categories.random())
+        self.store = store or ClickStore()
         self.read_time = TimeReader(progress, time_unit or options.time_unit, options.time_format)
         self.progress = progress
         self.events = EventKinds(options, default_events)
         self.bad_lines = BadLines(options.bad_lines, options.bad_lines_limit)
         self.rows = 0
-        self.frames: list[pl.DataFrame] = []
 
     def check(self, rows: pl.DataFrame) -> CheckedRows:
         """`rows` has the columns session, item, time and, if there is one, event, all as in the file."""
@@ -87,8 +102,8 @@ class ClickCollector:
         if self.read_time.may_need_unit(rows["time"]):
             self.read_time.find_unit(rows.filter(~(bad_id("session") | bad_id("item")))["time"])
         clicks = rows.select(
-            pl.col("session").cast(pl.String).cast(self.session_type),
-            pl.col("item").cast(pl.String).cast(self.item_type),
+            pl.col("session").cast(pl.String).cast(self.store.session_type),
+            pl.col("item").cast(pl.String).cast(self.store.item_type),
             self.read_time.fast_expression(rows["time"]).alias("time"),
             *(self.events.click_columns() if events is not None else []),
             (suspect_id("session") | suspect_id("item")).alias("suspect"),
@@ -137,19 +152,22 @@ class ClickCollector:
     def keep(self, checked: CheckedRows) -> None:
         """Add the good rows of a block."""
         self.rows += checked.rows
-        self.frames.append(checked.clicks)
+        self.store.add(checked.clicks)
         if checked.events is not None:
             self.events.count(checked.events)
 
-    def clicks(self) -> pl.DataFrame:
-        return pl.concat(self.frames) if self.frames else pl.DataFrame(schema=CLICK_SCHEMA)
-
-    def parsed_log(self, by_user: bool = False) -> ParsedLog:
-        """Everything that was kept, with a report on broken lines and on the kinds of events."""
-        clicks = self.clicks()
-        self.events.report(self.rows, len(clicks), self.progress)
-        self.bad_lines.finish(self.rows, self.progress)
-        return ParsedLog(clicks, by_user, self.events.ordered(), self.bad_lines)
+    def parsed_log(
+        self, by_user: bool = False, finish: Callable[[pl.DataFrame], pl.DataFrame] | None = None
+    ) -> ParsedLog:
+        """Everything that was kept. It is reported on, unless the store holds only a part of the log."""
+        clicks = self.store.close()
+        if finish is not None and not self.store.spills:
+            clicks, finish = finish(clicks), None
+        parsed = ParsedLog(clicks, by_user, self.events, self.bad_lines, finish, self.rows, self.store.kept,
+                           self.read_time.unit)  # fmt: skip
+        if self.store.whole_log:
+            parsed.report(self.progress)
+        return parsed
 
 
 def session_id(columns: tuple[str, ...]) -> pl.Expr:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from posrec.data.readers.options import LogOptions
+from posrec.data.remote import File
 from posrec.errors import InputError
 from posrec.progress import Progress
 
@@ -70,12 +70,12 @@ class Columns:
         return [*(("session", name) for name in self.session), ("item", self.item)]
 
 
-def choose_columns(path: Path | str, names: list[str], options: LogOptions, progress: Progress) -> Columns:
+def choose_columns(path: File | str, names: list[str], options: LogOptions, progress: Progress) -> Columns:
     """The columns that the user named, and guesses for the rest; every guess is reported.
 
     The column of event kinds is optional unless an option needs it; `EventKinds` reports it if it is only read.
     """
-    where = path.name if isinstance(path, Path) else path
+    where = path if isinstance(path, str) else path.name
     named = {"session": tuple(options.session_column), "user": as_tuple(options.user_column),
              "item": as_tuple(options.item_column), "time": as_tuple(options.time_column),
              "event": as_tuple(options.event_column)}  # fmt: skip
@@ -121,7 +121,7 @@ def guess_session(names: list[str]) -> tuple[str, ...]:
     return () if session is None or user is None else (user, session)
 
 
-def refuse_double_use(path: Path | str, chosen: dict[str, tuple[str, ...]], optional: set[str]) -> None:
+def refuse_double_use(path: File | str, chosen: dict[str, tuple[str, ...]], optional: set[str]) -> None:
     """Raise if a column has two roles. A role of `optional` gives its column up instead."""
     roles: dict[str, str] = {}
     for role, columns in chosen.items():
@@ -141,7 +141,7 @@ def find_common(names: list[str], common_names: Sequence[str]) -> str | None:
     return next((plain[common] for common in common_names if common in plain), None)
 
 
-def refuse_single_column(path: Path, header: str, fixed: str | None = None) -> None:
+def refuse_single_column(path: File, header: str, fixed: str | None = None) -> None:
     """Raise for a header of one column, and name the delimiter that it seems to have."""
     for delimiter, described in DELIMITERS.items():
         if delimiter in header:

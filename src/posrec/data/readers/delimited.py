@@ -2,28 +2,33 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import polars as pl
 
 from posrec.data.readers.clicks import ClickCollector, ParsedLog
 from posrec.data.readers.columns import Columns, choose_columns, comma_separated, refuse_single_column
 from posrec.data.readers.options import LogOptions
+from posrec.data.readers.store import ClickStore
 from posrec.data.readers.textlog import TextLayout, read_text
+from posrec.data.remote import File
 from posrec.data.steps import DAY
 from posrec.errors import InputError
 from posrec.progress import Progress
 
 
-def read_yoochoose(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+def read_yoochoose(
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
+) -> ParsedLog:
     """`yoochoose-clicks.dat` of the RecSys Challenge 2015: session,timestamp,item,category; no header."""
     layout = TextLayout(",", names=("session", "timestamp", "item", "category"))
-    collector = ClickCollector(progress, options)
+    collector = ClickCollector(progress, options, store=store)
     read_text(files, layout, lambda path, names: Columns(("session",), "item", "timestamp"), collector, progress)
     return collector.parsed_log()
 
 
-def read_diginetica(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+def read_diginetica(
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
+) -> ParsedLog:
     """`train-item-views.csv` of the CIKM Cup 2016.
 
     `timeframe` is the number of milliseconds since the session began, and `eventdate` is a day; the time of day is not
@@ -32,17 +37,21 @@ def read_diginetica(files: Sequence[Path], options: LogOptions, progress: Progre
     clicks of a session by `timeframe` alone.
     """
     layout = TextLayout(";")
-    collector = ClickCollector(progress, options, time_unit="ms")
+    collector = ClickCollector(progress, options, time_unit="ms", store=store)
     read_text(files, layout, diginetica_columns, collector, progress)
-    parsed = collector.parsed_log()
-    if not len(parsed.clicks):
-        return parsed
+    return collector.parsed_log(finish=place_at_end_of_day)
+
+
+def place_at_end_of_day(clicks: pl.DataFrame) -> pl.DataFrame:
+    """`time`, a timeframe so far, becomes a moment of the session's `day`."""
+    if "day" not in clicks.columns:  # there are no clicks
+        return clicks
     end_of_day = pl.col("day").last().over("session") + DAY - 1
     until_latest = pl.col("time").max().over("session") - pl.col("time")
-    return replace(parsed, clicks=parsed.clicks.select("session", "item", time=end_of_day - until_latest))
+    return clicks.with_columns(time=end_of_day - until_latest).drop("day")
 
 
-def diginetica_columns(path: Path, names: list[str]) -> Columns:
+def diginetica_columns(path: File, names: list[str]) -> Columns:
     for session, item in (("sessionId", "itemId"), ("session_id", "item_id")):
         if {session, item, "timeframe", "eventdate"} <= set(names):
             return Columns((session,), item, "timeframe", date="eventdate")
@@ -52,7 +61,9 @@ def diginetica_columns(path: Path, names: list[str]) -> Columns:
     )
 
 
-def read_retailrocket(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+def read_retailrocket(
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
+) -> ParsedLog:
     """RetailRocket's `events.csv`, a log of visitors. Views alone are read unless --events asks for others."""
     options = replace(
         options,
@@ -62,35 +73,42 @@ def read_retailrocket(files: Sequence[Path], options: LogOptions, progress: Prog
         event_column="event",
         time_unit="ms",
     )
-    return read_delimited(files, TextLayout(",", quote='"'), options, progress, default_events=("view",))
+    return read_delimited(files, TextLayout(",", quote='"'), options, progress, store, default_events=("view",))
 
 
-def read_csv(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+def read_csv(
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
+) -> ParsedLog:
     """Any delimited text with a header line."""
-    return read_delimited(files, TextLayout(options.delimiter, quote='"'), options, progress)
+    return read_delimited(files, TextLayout(options.delimiter, quote='"'), options, progress, store)
 
 
-def read_tsv(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+def read_tsv(
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
+) -> ParsedLog:
     """As csv, with a tab between the fields."""
-    return read_delimited(files, TextLayout("\t", quote='"'), options, progress)
+    return read_delimited(files, TextLayout("\t", quote='"'), options, progress, store)
 
 
-def read_recbole(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+def read_recbole(
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
+) -> ParsedLog:
     """RecBole's atomic `.inter` files: separated by tabs, with a header of `name:type`."""
-    return read_delimited(files, TextLayout("\t", typed=True), options, progress)
+    return read_delimited(files, TextLayout("\t", typed=True), options, progress, store)
 
 
 def read_delimited(
-    files: Sequence[Path],
+    files: Sequence[File],
     layout: TextLayout,
     options: LogOptions,
     progress: Progress,
+    store: ClickStore | None = None,
     default_events: tuple[str, ...] = (),
 ) -> ParsedLog:
-    collector = ClickCollector(progress, options, default_events=default_events)
+    collector = ClickCollector(progress, options, default_events=default_events, store=store)
     by_user: list[bool] = []
 
-    def columns_of(path: Path, names: list[str]) -> Columns:
+    def columns_of(path: File, names: list[str]) -> Columns:
         if len(names) == 1:
             refuse_single_column(path, names[0], "\t" if layout.typed else None)
         columns = choose_columns(path, names, options, progress)

@@ -32,6 +32,12 @@ class EventKinds:
             self.counts.update(dict(kinds.iter_rows()))
             self.listed = len(self.counts) <= MOST_KINDS
 
+    def merge(self, other: "EventKinds") -> None:
+        """Add the counts of another part of the log."""
+        self.column = other.column
+        self.counts.update(other.counts)
+        self.listed = self.listed and other.listed and len(self.counts) <= MOST_KINDS
+
     def click_columns(self) -> list[pl.Expr]:
         """What a click gets from its kind: `weight` if weights were given, `target` if only some kinds are targets."""
         event = pl.col("event").cast(pl.String)

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -15,7 +14,9 @@ from posrec.data.readers.blocks import add_block
 from posrec.data.readers.clicks import BadTimes, ClickCollector, ParsedLog, id_fault, session_id
 from posrec.data.readers.columns import Columns, choose_columns
 from posrec.data.readers.options import LogOptions
+from posrec.data.readers.store import ClickStore
 from posrec.data.readers.textlog import TIMES
+from posrec.data.remote import File
 from posrec.data.sources import Block, blocks
 from posrec.errors import InputError
 from posrec.progress import Progress
@@ -25,9 +26,11 @@ LOOKED_AT = 1000  # lines in which fields are looked for; analytics events of di
 FieldPath = tuple[str, ...]
 
 
-def read_jsonl(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+def read_jsonl(
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
+) -> ParsedLog:
     """Every line is an object; ids may be text or whole numbers, times text or numbers."""
-    collector = ClickCollector(progress, options)
+    collector = ClickCollector(progress, options, store=store)
     by_user, log = False, EventBlocks({}, Columns((), "", ""), ())
     for block in blocks(files, progress):
         if block.first_line == 1:

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from io import BytesIO
-from pathlib import Path
 
 import polars as pl
 
@@ -12,6 +11,8 @@ from posrec.data.readers.bad_lines import BadLine
 from posrec.data.readers.blocks import add_block
 from posrec.data.readers.clicks import BadTimes, ClickCollector, ParsedLog, id_fault
 from posrec.data.readers.options import LogOptions
+from posrec.data.readers.store import ClickStore
+from posrec.data.remote import File
 from posrec.data.sources import Block, blocks
 from posrec.progress import Progress
 
@@ -21,9 +22,11 @@ SCHEMA = pl.Schema({"session": pl.String(), "events": pl.List(EVENT)})
 INEXACT_ID = re.compile(rb'"(?:aid|session)"\s*:\s*-?\d+[.eE]')  # polars would not keep such an id as it is written
 
 
-def read_otto(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+def read_otto(
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
+) -> ParsedLog:
     """Clicks alone are read unless --events asks for others."""
-    collector = ClickCollector(progress, options, "ms", default_events=("clicks",))
+    collector = ClickCollector(progress, options, "ms", default_events=("clicks",), store=store)
     collector.events.column = "type"
     for block in blocks(files, progress):
         add_block(block, parse, find_broken, collector, f"a line is not in OTTO's format, {EXAMPLE}")

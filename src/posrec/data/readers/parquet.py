@@ -1,10 +1,12 @@
 """Parquet tables with any column types, read batch by batch; and tables that are in memory already."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
+from urllib.parse import unquote
 
 import polars as pl
 
@@ -12,52 +14,86 @@ from posrec.data.readers.bad_lines import BadLine
 from posrec.data.readers.clicks import ClickCollector, ParsedLog, id_fault, session_id
 from posrec.data.readers.columns import Columns, choose_columns
 from posrec.data.readers.options import LogOptions
+from posrec.data.readers.store import ClickStore
+from posrec.data.remote import File, local_copy
 from posrec.data.sources import is_compressed, read_whole
 from posrec.errors import InputError
 from posrec.progress import Progress
 
 BATCH_ROWS = 1_000_000
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # how Hive and Spark write a missing value as the name of a folder
 POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)  # damage can also end in a panic
 
 
-def read_parquet(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
-    """Ids may be numbers or text; times numbers, text or datetimes."""
-    return read_frames([(path, scan_parquet(path)) for path in files], options, progress)
+@dataclass(frozen=True)
+class Table:
+    """A table to read: the path or name that messages give it, its size in any unit, and how it is opened."""
+
+    name: File | str
+    size: int
+    open: Callable[[], AbstractContextManager[pl.LazyFrame]]
 
 
-def read_frames(
-    frames: Sequence[tuple[Path | str, pl.LazyFrame]], options: LogOptions, progress: Progress
+def read_parquet(
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
 ) -> ParsedLog:
-    """Tables, each with the path or name that messages give it."""
-    collector = ClickCollector(progress, options)
-    by_user, before = False, 0
-    total = sum(frame.select(pl.len()).collect().item() for _, frame in frames)
-    for path, frame in frames:
-        types = frame.collect_schema()
-        columns = choose_columns(path, types.names(), options, progress)
-        if columns.event is not None and types[columns.event].is_nested() and not options.needs_events:
-            columns = replace(columns, event=None)  # a list or struct that only has the name of a column of kinds
-        collector.events.column = columns.event
-        by_user |= columns.by_user
-        used = [*columns.session, *columns.one_each().values()]
-        # Tables that passed through pandas write missing numbers as NaN.
-        rows = frame.select(pl.col(name).fill_nan(None) if types[name].is_float() else pl.col(name) for name in used)
-        first = 0
-        try:
-            for batch in rows.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
-                add_batch(batch, path, columns, first, collector)
-                first += len(batch)
-                progress.update("Reading", before + first, total)
-        except POLARS_ERRORS as error:
-            raise InputError(
-                f"{path}, after row {first}: can't be read ({first_line(error)}); the file is damaged, or a column "
-                "holds something other than ids, numbers or text"
-            ) from None
-        before += first
+    """Ids may be numbers or text; times numbers, text or datetimes."""
+    tables = [Table(path, path.stat().st_size, partial(open_parquet, path)) for path in files]
+    return read_tables(tables, options, progress, store)
+
+
+def read_tables(
+    tables: Sequence[Table], options: LogOptions, progress: Progress, store: ClickStore | None = None
+) -> ParsedLog:
+    """Tables one after the other, each batch by batch."""
+    collector = ClickCollector(progress, options, store=store)
+    by_user, before, total = False, 0, sum(table.size for table in tables)
+    for table in tables:
+        with table.open() as frame:
+            columns = table_columns(table.name, frame, options, progress)
+            collector.events.column = columns.event
+            by_user |= columns.by_user
+            read_table(table, frame, columns, collector, progress, (before, total))
+        before += table.size
     return collector.parsed_log(by_user)
 
 
-def add_batch(batch: pl.DataFrame, path: Path | str, columns: Columns, first: int, collector: ClickCollector) -> None:
+def table_columns(name: File | str, frame: pl.LazyFrame, options: LogOptions, progress: Progress) -> Columns:
+    types = frame.collect_schema()
+    columns = choose_columns(name, types.names(), options, progress)
+    if columns.event is not None and types[columns.event].is_nested() and not options.needs_events:
+        return replace(columns, event=None)  # a list or struct that only has the name of a column of kinds
+    return columns
+
+
+def read_table(
+    table: Table,
+    frame: pl.LazyFrame,
+    columns: Columns,
+    collector: ClickCollector,
+    progress: Progress,
+    sizes: tuple[int, int],
+) -> None:
+    """Add the rows of a table to the collector; `sizes` are those of the tables before it and of all."""
+    types = frame.collect_schema()
+    used = [*columns.session, *columns.one_each().values()]
+    length = frame.select(pl.len()).collect().item()
+    # Tables that passed through pandas write missing numbers as NaN.
+    rows = frame.select(pl.col(name).fill_nan(None) if types[name].is_float() else pl.col(name) for name in used)
+    first = 0
+    try:
+        for batch in rows.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
+            add_batch(batch, table.name, columns, first, collector)
+            first += len(batch)
+            progress.update("Reading", sizes[0] + table.size * first / max(length, 1), sizes[1])
+    except POLARS_ERRORS as error:
+        raise InputError(
+            f"{table.name}, after row {first}: can't be read ({first_line(error)}); the file is damaged, or a column "
+            "holds something other than ids, numbers or text"
+        ) from None
+
+
+def add_batch(batch: pl.DataFrame, path: File | str, columns: Columns, first: int, collector: ClickCollector) -> None:
     """Add the rows of a batch that begins at row `first` of the table."""
     others = (pl.col(name).alias(role) for role, name in columns.one_each().items())
     checked = collector.check(batch.select(session_id(columns.session).alias("session"), *others))
@@ -66,16 +102,32 @@ def add_batch(batch: pl.DataFrame, path: Path | str, columns: Columns, first: in
     collector.keep(checked)
 
 
+@contextmanager
+def open_parquet(path: File) -> Iterator[pl.LazyFrame]:
+    """A table whose rows are not read yet. A remote file is copied first, and a compressed file is read whole."""
+    with local_copy(path) as copy:
+        yield scan_parquet(copy).with_columns(**folder_columns(path))
+
+
 def scan_parquet(path: Path) -> pl.LazyFrame:
-    """Open a table without reading its rows. A compressed file has to be read whole."""
     with parquet_errors(path):
-        frame = pl.scan_parquet(BytesIO(read_whole(path)) if is_compressed(path) else path, glob=False)
+        frame = pl.scan_parquet(
+            BytesIO(read_whole(path)) if is_compressed(path) else path, glob=False, hive_partitioning=False
+        )
         frame.collect_schema()
     return frame
 
 
+def folder_columns(path: File) -> dict[str, pl.Expr]:
+    """The columns that Hive and Spark write as names of folders: .../event=view/date=2026-01-01/part-0.parquet."""
+    pairs = [part.partition("=") for part in path.parts[:-1] if "=" in part]
+    return {
+        name: pl.lit(None if value == NO_VALUE else unquote(value), dtype=pl.String) for name, _, value in pairs if name
+    }
+
+
 @contextmanager
-def parquet_errors(path: Path) -> Iterator[None]:
+def parquet_errors(path: File) -> Iterator[None]:
     """Report a damaged table as an InputError that names it."""
     try:
         yield
@@ -88,7 +140,7 @@ def first_line(error: Exception) -> str:
 
 
 def bad_rows(
-    batch: pl.DataFrame, path: Path | str, columns: Columns, first: int, numbers: list[int]
+    batch: pl.DataFrame, path: File | str, columns: Columns, first: int, numbers: list[int]
 ) -> Iterator[BadLine]:
     for number in numbers:
         values = batch.row(number, named=True)

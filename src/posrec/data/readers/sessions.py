@@ -3,7 +3,6 @@
 import pickle
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -13,14 +12,18 @@ from posrec.data.readers.blocks import add_block
 from posrec.data.readers.clicks import BadTimes, ClickCollector, ParsedLog, id_fault
 from posrec.data.readers.options import LogOptions
 from posrec.data.readers.plain_pickle import load_plain
+from posrec.data.readers.store import ClickStore
+from posrec.data.remote import File
 from posrec.data.sources import Block, blocks, count_lines, read_whole
 from posrec.errors import InputError
 from posrec.progress import Progress
 
 
-def read_sessions(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+def read_sessions(
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
+) -> ParsedLog:
     """One session a line, item ids separated by spaces, oldest click first, sessions in order of time."""
-    collector = ClickCollector(progress, options, "ms")
+    collector = ClickCollector(progress, options, "ms", store=store)
     before = 0
     for block in blocks(files, progress):
         add_block(block, partial(parse_sessions, before), find_negative_items, collector, "a line is not a session")
@@ -43,17 +46,18 @@ def find_negative_items(block: Block, _: BadTimes) -> Iterator[BadLine]:
             yield BadLine(str(block.path), number, "an item id is negative", line.rstrip("\r"))
 
 
-def read_srgnn(files: Sequence[Path], options: LogOptions, progress: Progress) -> ParsedLog:
+def read_srgnn(
+    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
+) -> ParsedLog:
     """The pickles that SR-GNN's preprocessing writes and many repositories share."""
+    collector = ClickCollector(progress, options, "ms", store=store)
     sequences = [sequence for path in files for sequence in read_pickle(path)]
     frame = pl.DataFrame({"item": sequences}, schema={"item": pl.List(pl.Int64)}).with_row_index("session")
-    clicks = frame.explode("item").select(
-        pl.col("session", "item").cast(pl.String), pl.col("session").cast(pl.Int64).alias("time")
-    )
-    return ParsedLog(clicks)
+    collector.keep(collector.check(frame.explode("item").with_columns(time=pl.col("session").cast(pl.Int64))))
+    return collector.parsed_log()
 
 
-def read_pickle(path: Path) -> list[list[int]]:
+def read_pickle(path: File) -> list[list[int]]:
     """The sessions of a file, which holds a list of them or SR-GNN's pair (prefixes, targets) of all prefixes."""
     data = read_whole(path)
     try:
@@ -85,7 +89,7 @@ def is_samples(prefixes: Any, targets: Any) -> bool:
     )
 
 
-def join_prefixes(path: Path, prefixes: list[list[int]], targets: list[int]) -> list[list[int]]:
+def join_prefixes(path: File, prefixes: list[list[int]], targets: list[int]) -> list[list[int]]:
     """Undo the field's augmentation, which writes a session as all its prefixes, the longest first."""
     sessions: list[list[int]] = []
     expected: list[int] = []  # the clicks of the next sample; empty where a new session begins

@@ -5,7 +5,6 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
@@ -15,6 +14,7 @@ from posrec.data.readers.blocks import add_block
 from posrec.data.readers.clicks import BadTimes, ClickCollector, id_fault, session_id
 from posrec.data.readers.columns import DELIMITERS, Columns
 from posrec.data.readers.times import parse_text
+from posrec.data.remote import File
 from posrec.data.sources import Block, blocks, decode
 from posrec.errors import InputError
 from posrec.progress import Progress
@@ -68,9 +68,9 @@ class TextLayout:
 
 
 def read_text(
-    files: Sequence[Path],
+    files: Sequence[File],
     layout: TextLayout,
-    columns_of: Callable[[Path, list[str]], Columns],
+    columns_of: Callable[[File, list[str]], Columns],
     collector: ClickCollector,
     progress: Progress,
 ) -> None:

@@ -1,0 +1,109 @@
+"""DatasetWriter: a prepared dataset written piece by piece, in a folder that gets its name when it is complete."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from posrec.data.arrays import ARRAYS, OPTIONAL_ARRAYS, fingerprint
+from posrec.data.vocabulary import FILE as VOCABULARY_FILE
+from posrec.data.vocabulary import Vocabulary
+from posrec.io import DATASET, whole_folder, write_checksums, write_json, write_text
+
+VALIDATION_SHARE = 0.1
+
+
+class ArrayFile:
+    """An .npy file that grows. Its header, which says how long the array is, has the same size for every length."""
+
+    def __init__(self, path: Path, dtype: npt.DTypeLike) -> None:
+        self.dtype, self.length = np.dtype(dtype), 0
+        self.file: IO[bytes] = path.open("wb")
+        self.write_header()
+
+    def write_header(self) -> None:
+        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.length,)}
+        self.file.seek(0)
+        np.lib.format.write_array_header_1_0(self.file, header)
+
+    def append(self, array: npt.NDArray[Any]) -> None:
+        self.file.write(np.ascontiguousarray(array.astype(self.dtype, copy=False)).data)
+        self.length += len(array)
+
+    def close(self) -> None:
+        self.write_header()
+        self.file.close()
+
+
+class DatasetWriter:
+    """Takes the arrays of ARRAYS and OPTIONAL_ARRAYS in pieces, and then what describes them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files: dict[str, ArrayFile] = {}
+        self.train_items = 0
+
+    def append(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Add a piece to each of these arrays."""
+        for name, array in arrays.items():
+            if name not in self.files:
+                self.files[name] = ArrayFile(self.folder / f"{name}.npy", {**ARRAYS, **OPTIONAL_ARRAYS}[name])
+            self.files[name].append(array)
+        if len(items := arrays.get("train_items", np.empty(0))):
+            self.train_items = max(self.train_items, int(items.max()))
+
+    def finish(
+        self, vocabulary: Vocabulary, manifest: Mapping[str, Any], recommendable_items: int | None = None
+    ) -> dict[str, Any]:
+        """Write the vocabulary, the manifest and the checksums; the manifest that was written is returned.
+
+        `manifest` says where the dataset is from. The validation part, the counts and the fingerprint are added.
+        """
+        for file in self.files.values():
+            file.close()
+        lengths = {name: file.length for name, file in self.files.items()}
+        sessions = {part: lengths[f"{part}_times"] for part in ("train", "test")}
+        clicks = {part: lengths[f"{part}_items"] for part in ("train", "test")}
+        samples = {part: lengths.get(f"{part}_targets", clicks[part] - sessions[part]) for part in ("train", "test")}
+        validation_start = sessions["train"] - max(1, round(VALIDATION_SHARE * sessions["train"]))
+        counts = {
+            "clicks": clicks["train"] + clicks["test"],
+            "train_samples": samples["train"],
+            "test_samples": samples["test"],
+            "train_sessions": sessions["train"],
+            "test_sessions": sessions["test"],
+            "items": len(vocabulary),
+            "train_items": self.train_items,
+        }
+        if recommendable_items is not None:
+            counts["recommendable_items"] = recommendable_items
+        write_text(self.folder / VOCABULARY_FILE, vocabulary.to_json())
+        added = {"validation_start": validation_start, "counts": counts}
+        whole = {**manifest, **added, "fingerprint": fingerprint(self.folder, validation_start)}
+        write_json(self.folder / DATASET, whole)
+        write_checksums(self.folder, [*(f"{name}.npy" for name in self.files), VOCABULARY_FILE, DATASET])
+        return whole
+
+
+@contextmanager
+def dataset_writer(folder: Path, overwrite: bool = False) -> Iterator[DatasetWriter]:
+    """Write a prepared dataset, whole or not at all."""
+    with whole_folder(folder, overwrite) as unfinished:
+        yield DatasetWriter(unfinished)
+
+
+def save_dataset(
+    folder: Path,
+    arrays: Mapping[str, npt.NDArray[Any]],
+    vocabulary: Vocabulary,
+    manifest: Mapping[str, Any],
+    overwrite: bool = False,
+    recommendable_items: int | None = None,
+) -> None:
+    """Write a prepared dataset from whole arrays: those of ARRAYS and any of OPTIONAL_ARRAYS."""
+    with dataset_writer(folder, overwrite) as writer:
+        writer.append(arrays)
+        writer.finish(vocabulary, manifest, recommendable_items)

@@ -1,0 +1,203 @@
+"""Every engine prepares the same dataset as memory: for every format and recipe, and with a worker that dies."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import posrec
+from posrec.data import engine_choice, engines, reading
+from posrec.errors import InputError
+from posrec.progress import SilentProgress
+from tests.data import strategies
+from tests.helpers import Click, RecordingProgress, small_shop, write_lines, write_log
+
+
+def prepared(source: Any, out: Path, engine: str, progress: Any = None, **options: Any) -> posrec.PreparedDataset:
+    return posrec.prepare(
+        source, out=out, engine=engine, overwrite=True, progress=progress or SilentProgress(), **options
+    )
+
+
+def same(source: Any, folder: Path, **options: Any) -> posrec.PreparedDataset | None:
+    """Prepare in memory and on disk, and compare: everything that is in the folder, or the error."""
+    results: list[Any] = []
+    for engine in ("memory", "disk"):
+        try:
+            data = prepared(source, folder / engine, engine, **options)
+        except InputError as error:
+            results.append(str(error))
+        else:
+            results.append({path.name: path.read_bytes() for path in sorted((folder / engine).iterdir())})
+    assert results[0] == results[1]
+    assert not [path for path in folder.iterdir() if "unfinished" in path.name]
+    return None if isinstance(results[0], str) else data
+
+
+@given(
+    strategies.clicks.filter(len),
+    st.fixed_dictionaries(
+        {"min_support": st.integers(1, 3), "recipe": st.sampled_from(["clean", "paper"])},
+        optional={
+            "gap": st.integers(1, 30 * strategies.HOUR),
+            "no_test": st.just(True),
+            "fraction": st.sampled_from(["1/2", "3/4"]),
+            "test_days": st.sampled_from([0.25, 1]),
+        },
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+@settings(max_examples=60)
+def test_disk_gives_what_memory_gives(
+    tmp_path: Path, clicks: list[Click], options: dict[str, Any], several_files: bool, extras: bool
+) -> None:
+    if options.get("no_test"):
+        options = {name: value for name, value in options.items() if name != "test_days"}
+    if extras:
+        options = {**options, "event_weights": {"kind1": 2.0}, "target_events": ["kind1", "kind2", "kind3"]}
+    rows = [f"{session},{item},{time},kind{item[1:]}" for session, item, time in clicks]
+    half = len(rows) // 2 if several_files else len(rows)
+    for path in tmp_path.glob("*.csv"):
+        path.unlink()
+    files = [
+        write_lines(tmp_path / f"{number}.csv", ["session,item,time,event", *part])
+        for number, part in enumerate((rows[:half], rows[half:]))
+        if part
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_choice, "AT_ONCE", 5)  # several pieces for each partition
+        same(files, tmp_path, format="csv", time_unit="ms", **options)
+
+
+VIEWS = ["sessionId;userId;itemId;timeframe;eventdate"] + [
+    f"{n // 3};NA;{n % 5};{(7 * n) % 1000};2016-05-{1 + n // 30:02d}" for n in range(300)
+]
+OTTO = [
+    json.dumps({"session": n, "events": [{"aid": (n + k) % 4, "ts": n * 60_000 + k, "type": "clicks"} for k in (0, 1)]})
+    for n in range(60)
+]
+FORMATS: dict[str, list[str]] = {
+    "yoochoose": [f"{n // 3},2014-04-0{1 + n // 60}T10:0{n % 10}:00.000Z,{n % 5},0" for n in range(300)],
+    "diginetica": VIEWS,
+    "retailrocket": ["timestamp,visitorid,event,itemid,transactionid"]
+    + [f"{1_433_221_332_117 + 40_000_000 * (n // 14) + n},{n % 7},view,{n % 4}," for n in range(200)],
+    "otto": OTTO,
+    "recbole": ["session_id:token\titem_id:token\ttimestamp:float",
+                *(f"{n // 4}\t{n % 5}\t{n * 9e5}" for n in range(200))],
+    "tsv": ["session\titem\ttime", *(f"s{n // 4}\t{n % 5}\t{n * 1000}" for n in range(200))],
+    "jsonl": [json.dumps({"session": f"s{n // 4}", "item": n % 5, "time": n * 1000}) for n in range(200)],
+    "sessions": [f"{n % 5} {n % 3} {n % 7}" for n in range(100)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format(tmp_path: Path, format: str, packed: bool) -> None:
+    log = write_lines(tmp_path / "log", FORMATS[format])
+    if packed:
+        log.write_bytes(gzip.compress(log.read_bytes()))
+    data = same(log, tmp_path, format=format)
+    assert data is not None
+    assert data.train.sessions > 10
+
+
+def test_parquet_a_table_and_srgnn(tmp_path: Path) -> None:
+    import pickle
+
+    table = pl.DataFrame(small_shop(), schema=["session", "item", "time"], orient="row")
+    table.write_parquet(tmp_path / "log.parquet")
+    for source in (table, tmp_path / "log.parquet"):
+        assert same(source, tmp_path) is not None
+    (tmp_path / "pickle").write_bytes(pickle.dumps([[n % 3 + 1, n % 4 + 1] for n in range(40)]))
+    assert same(tmp_path / "pickle", tmp_path, format="srgnn", min_support=1) is not None
+
+
+def test_an_existing_split_and_titles(tmp_path: Path) -> None:
+    train = write_lines(tmp_path / "train.txt", ["1 2", "7", "3 4 5"] * 3)
+    test = write_lines(tmp_path / "test.txt", ["2 9 1", "8", "9 4"])
+    items = write_lines(tmp_path / "items.csv", ["id,title", "2,Tent", "99,Mat", "9,Rope"])
+    assert same(train, tmp_path, format="sessions", test=test) is not None
+    data = same(train, tmp_path, format="sessions", test=test, items=items, all_items=True)
+    assert data is not None
+    assert (data.vocabulary.title(2), "99" in data.vocabulary, data.recommendable_items) == ("Tent", True, 7)
+
+
+def test_bad_lines_are_left_out_by_both(tmp_path: Path) -> None:
+    lines = ["session,item,time", *(f"{s},{i},{t}" for s, i, t in small_shop()), "x,,5", "y,i1,never"]
+    log = write_lines(tmp_path / "log.csv", lines)
+    assert same(log, tmp_path) is None  # both stop, with the same words
+    assert same(log, tmp_path, bad_lines="skip", bad_lines_limit=0.5) is not None
+    written = [(tmp_path / f"{engine}.bad-lines.jsonl").read_text() for engine in ("memory", "disk")]
+    assert written[0] == written[1]
+    assert written[0].count("\n") == 2
+
+
+def test_disk_is_chosen_for_a_log_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = write_log(tmp_path / "log.csv", small_shop())
+    in_memory = prepared(log, tmp_path / "a", "memory").fingerprint
+    progress = RecordingProgress()
+    monkeypatch.setattr(engine_choice, "free_memory", lambda: engine_choice.LEAST_MEMORY + 1000)
+    data = posrec.prepare(log, out=tmp_path / "b", progress=progress)
+    (said,) = [text for text in progress.messages if "on disk" in text]
+    assert said.startswith("about 91 clicks need 0.5 GB of memory, and 0.5 GB are free: the log is prepared on disk")
+    assert data.fingerprint == in_memory
+    phases = list(dict.fromkeys(work for work, _, _ in progress.moves))
+    assert phases[:2] == ["Reading", "Read"]
+    assert {"Sorting", "Merging", "Numbering items"} <= set(phases)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"engine": "spark"}, "--engine 'spark' is not known; choose one of memory, disk, ray"),
+        ({"memory": "lots"}, "--memory 'lots' is not a size; write e.g. 4GB"),
+        ({"memory": "1MB"}, "--memory must be at least 0.5 GB"),
+        ({"memory": "4GB", "engine": "memory"}, "--memory can't be used with --engine memory"),
+        ({"address": "auto"}, "--address is for --engine ray"),
+    ],
+)
+def test_options_that_are_refused(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    log = write_log(tmp_path / "log.csv", small_shop())
+    with pytest.raises(InputError) as refused:
+        posrec.prepare(log, out=tmp_path / "out", progress=SilentProgress(), **options)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("4GB", 4 * 10**9), ("1.5 gb", 15 * 10**8), ("800MB", 8 * 10**8), (10**9, 10**9)]
+)
+def test_sizes(text: str | int, size: int) -> None:
+    assert engine_choice.parse_size(text) == size
+
+
+@pytest.mark.parametrize("format", ["csv", "otto", "sessions", "yoochoose"])
+def test_clicks_are_estimated(tmp_path: Path, format: str) -> None:
+    from posrec.data.log import open_log
+
+    lines = FORMATS[format] if format != "csv" else ["session,item,time", *(f"{n},{n},{n}" for n in range(300))]
+    log = write_lines(tmp_path / "log", lines)
+    with open_log(log, format, {}, SilentProgress()) as opened:
+        found = engine_choice.estimate_clicks(opened)
+    assert found == pytest.approx({"csv": 300, "otto": 120, "sessions": 300, "yoochoose": 300}[format], rel=0.6)
+
+
+def test_partitions_fit_into_memory() -> None:
+    assert engines.partitions_for(1000, 10**9) == engines.LEAST_PARTITIONS
+    assert engines.partitions_for(10**9, 4 * 10**9) == 125
+
+
+def test_files_are_grouped_for_tasks_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from posrec.data.log import open_log
+
+    for number in range(5):
+        write_lines(tmp_path / f"{number}.csv", ["session,item,time", "1,2,3"])
+    monkeypatch.setattr(reading, "TASK_BYTES", 50)
+    with open_log(str(tmp_path / "*.csv"), "csv", {}, SilentProgress()) as log:
+        groups = reading.file_groups(log)
+    assert [[path.name for path in group] for group in groups] == [["0.csv", "1.csv"], ["2.csv", "3.csv"], ["4.csv"]]

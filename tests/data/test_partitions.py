@@ -1,0 +1,196 @@
+"""What depends on the whole log, over one partition in memory and over many on disk, against plain versions."""
+
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posrec.data import partition, recipes, steps
+from posrec.data.engines import DiskEngine, MemoryEngine
+from posrec.data.partition import Partition, StoredPartition
+from posrec.data.partitions import PartitionedClicks
+from posrec.data.sorting import sort_sessions
+from posrec.progress import SilentProgress
+from tests.data import reference, strategies
+from tests.helpers import Click, frame
+
+PARTITIONS = 3
+Sessions = list[list[tuple[str, int]]]
+
+
+@pytest.fixture(params=["memory", "disk"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def partitioned(clicks: list[Click], kind: str, folder: Path) -> PartitionedClicks:
+    """Grouped clicks; on disk in three partitions. Item i7 has the number 7."""
+    rows = frame(clicks).with_row_index("row")
+    rows = rows.with_columns(pl.col("item").str.slice(1).cast(pl.UInt32), pl.col("row").cast(pl.UInt64))
+    if kind == "memory":
+        return PartitionedClicks(MemoryEngine(), 10, [Partition(rows.drop("row"))]).apply(partition.group, True)
+    work = folder / "work"
+    for old in sorted(work.rglob("*"), reverse=True):  # of an earlier example
+        old.unlink() if old.is_file() else old.rmdir()
+    work.mkdir(exist_ok=True)
+    engine = DiskEngine(work, PARTITIONS, 1000, SilentProgress())
+    number = rows["session"].map_elements(lambda session: crc32(session.encode()) % PARTITIONS, pl.Int64)
+    kept = [Partition(rows.filter(number == one)) for one in range(PARTITIONS)]
+    return PartitionedClicks(engine, 10, kept).apply(partition.group, True)
+
+
+def sessions_of(clicks: PartitionedClicks) -> Sessions:
+    """All sessions, in the order of the partitions."""
+    found: Sessions = []
+    for part in clicks.partitions("Looking"):
+        for _, session in part.clicks.group_by("session", maintain_order=True):
+            found.append([(f"i{item}", time) for item, time in session.select("item", "time").iter_rows()])
+    return found
+
+
+def grouped(clicks: list[Click]) -> Sessions:
+    sessions: dict[str, list[tuple[str, int]]] = {}
+    for session, item, time in clicks:
+        sessions.setdefault(session, []).append((item, time))
+    return [sorted(pairs, key=lambda pair: pair[1]) for pairs in sessions.values()]
+
+
+def by_start(sessions: Sessions) -> Sessions:
+    return sorted(sessions, key=lambda session: session[0][1])
+
+
+@given(strategies.clicks, st.integers(1, 12))
+def test_rare_items(tmp_path: Path, kind: str, clicks: list[Click], minimum: int) -> None:
+    counts = Counter(item for _, item, _ in clicks)
+    expected = [[click for click in session if counts[click[0]] >= minimum] for session in by_start(grouped(clicks))]
+    given_clicks = sort_sessions(partitioned(clicks, kind, tmp_path))
+    kept = given_clicks.map(steps.keep_items, given_clicks.count().items >= minimum)
+    assert sessions_of(kept) == [session for session in expected if session]
+    assert kept.count().clicks == sum(map(len, expected))
+
+
+@given(strategies.clicks, st.integers(1, 4), st.integers(1, 8))
+def test_the_fixpoint_holds_and_is_the_largest(
+    tmp_path: Path, kind: str, clicks: list[Click], length: int, support: int
+) -> None:
+    expected = grouped(clicks)
+    while True:  # one offender at a time, in an order of its own: the fixpoint does not depend on it
+        counts = Counter(item for session in expected for item, _ in session)
+        rare = next((item for item, count in counts.items() if count < support), None)
+        if rare is not None:
+            expected = [[click for click in session if click[0] != rare] for session in expected]
+        elif any(len(session) < length for session in expected):
+            expected = [session for session in expected if len(session) >= length]
+        else:
+            break
+    kept = recipes.drop_until_stable(partitioned(clicks, kind, tmp_path), length, support)
+    assert sorted(sessions_of(kept)) == sorted(session for session in expected if session)
+
+
+@given(strategies.clicks)
+def test_sessions_are_sorted_and_ties_keep_the_order_of_the_log(tmp_path: Path, kind: str, clicks: list[Click]) -> None:
+    ordered = sort_sessions(partitioned(clicks, kind, tmp_path))
+    assert sessions_of(ordered) == by_start(grouped(clicks))
+    assert (ordered.count().clicks, ordered.count().sessions) == (len(clicks), len(grouped(clicks)))
+
+
+@given(strategies.clicks, st.sampled_from([1, 1000, steps.DAY, 30 * steps.DAY]))
+def test_sorting_by_a_date_that_many_share(tmp_path: Path, kind: str, clicks: list[Click], resolution: int) -> None:
+    dated = partitioned(clicks, kind, tmp_path).apply(partition.date_sessions, resolution)
+    expected = sorted(grouped(clicks), key=lambda session: session[-1][1] // resolution)
+    assert sessions_of(sort_sessions(dated, by_date=True)) == expected
+
+
+@given(strategies.clicks, st.integers(1, 30 * strategies.HOUR))
+def test_sessions_of_a_user_follow_each_other(tmp_path: Path, kind: str, clicks: list[Click], gap: int) -> None:
+    cut: Sessions = []
+    for session in grouped(clicks):
+        for place, click in enumerate(session):
+            if place == 0 or click[1] - session[place - 1][1] > gap:
+                cut.append([])
+            cut[-1].append(click)
+    ours = partitioned(clicks, kind, tmp_path).apply(partition.cut_at_inactivity, gap)
+    ours = ours.apply(partition.date_sessions, 30 * steps.DAY)
+    expected = sorted(cut, key=lambda session: session[-1][1] // (30 * steps.DAY))
+    assert sessions_of(sort_sessions(ours, by_date=True)) == expected
+
+
+@given(strategies.clicks.filter(len), st.sampled_from([0.5, 1, 2]))
+def test_the_fields_split_loses_what_is_on_the_boundary(
+    tmp_path: Path, kind: str, clicks: list[Click], days: float
+) -> None:
+    dated = partitioned(clicks, kind, tmp_path).apply(partition.date_sessions, strategies.HOUR)
+    dates = [session[-1][1] // strategies.HOUR * strategies.HOUR for session in grouped(clicks)]
+    latest = [date for date in dated.collect(partition.latest_date) if date is not None]
+    assert max(latest) == max(dates)
+    boundary = max(dates) - round(days * steps.DAY)
+    train, test = dated.split(partition.split_around_date, boundary)
+    paired = list(zip(dates, grouped(clicks), strict=True))
+    assert sorted(sessions_of(train)) == sorted(session for date, session in paired if date < boundary)
+    assert sorted(sessions_of(test)) == sorted(session for date, session in paired if date > boundary)
+
+
+@given(
+    strategies.clicks.filter(len), st.none() | st.sampled_from([0.25, 1, 5]), st.sampled_from([0.01, 0.1, 0.5, 0.99])
+)
+def test_the_clean_split_loses_nothing(
+    tmp_path: Path, kind: str, clicks: list[Click], days: float | None, share: float
+) -> None:
+    ordered = sort_sessions(partitioned(clicks, kind, tmp_path))
+    sessions = by_start(grouped(clicks))
+    begun = [session[0][1] for session in sessions]
+    boundary = begun[-max(1, round(share * len(begun)))] if days is None else begun[-1] - days * steps.DAY
+    assert recipes.first_test_moment(ordered, days, share) == boundary
+    train, test = ordered.split(partition.split_at_first_click, boundary)
+    assert sessions_of(train) == [session for session in sessions if session[0][1] < boundary]
+    assert sessions_of(test) == [session for session in sessions if session[0][1] >= boundary]
+
+
+@given(strategies.clicks, st.fractions(0, 1).filter(bool))
+def test_recent_samples_are_those_of_the_field(
+    tmp_path: Path, kind: str, clicks: list[Click], fraction: Fraction
+) -> None:
+    sessions = [[item for item, _ in session] for session in by_start(grouped(clicks)) if len(session) > 1]
+    whole = sort_sessions(partitioned(clicks, kind, tmp_path)).map(steps.drop_short_sessions, 2)
+    kept = sessions_of(recipes.keep_recent_samples(whole, fraction))
+    found = [[item for item, _ in session] for session in kept]
+    assert reference.samples(found) == reference.recent(sessions, fraction)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "left"),
+    [("1", ["a b c d", "e f"]), ("3/4", ["a b c", "e f"]), ("1/2", ["a b", "e f"]), ("1/4", ["e f"]), ("1/5", [])],
+)
+def test_a_fraction_by_hand(fraction: str, left: list[str]) -> None:
+    # Samples in the field's order: abc->d, ab->c, a->b, e->f; the most recent of them are the last.
+    clicks = frame([("s", item, 0) for item in "abcd"] + [("t", item, 1) for item in "ef"])
+    kept = steps.keep_latest_samples(steps.group_sessions(clicks), int(4 * Fraction(fraction)))
+    found = kept.group_by("session", maintain_order=True).agg("item")["item"].to_list()
+    assert [" ".join(session) for session in found] == left
+
+
+def folders(path: Path) -> Iterator[str]:
+    return (one.name for one in sorted(path.iterdir()))
+
+
+def test_a_stored_partition_is_the_same_and_a_second_writer_changes_nothing(tmp_path: Path) -> None:
+    clicks = pl.DataFrame({"session": [0, 0, 1], "item": [4, 5, 6], "time": [1, 2, 3], "target": [True, False, True]})
+    one = Partition(clicks.cast({"session": pl.UInt32, "item": pl.UInt32}), {"first_row": np.array([0, 9])})
+    stored = one.save(tmp_path / "a")
+    again = one.save(tmp_path / "a")
+    assert list(folders(tmp_path)) == ["a"]
+    for found in (stored.load(), again.load()):
+        assert found.clicks.equals(one.clicks)
+        assert found.sessions["first_row"].tolist() == [0, 9]
+    piece = stored.load_slice((1, 3), (1, 2))
+    assert piece.clicks.equals(one.clicks[1:])
+    assert piece.sessions["first_row"].tolist() == [9]
+    StoredPartition(tmp_path / "a").remove()
+    assert list(folders(tmp_path)) == []

@@ -1,0 +1,158 @@
+"""Logs at URLs, and folders as Spark writes them: the dataset of a local file."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import fsspec
+import polars as pl
+import pytest
+
+import posrec
+from posrec.data.remote import RemoteFile, find_remote
+from posrec.data.sources import find_files
+from posrec.errors import InputError
+from posrec.progress import SilentProgress
+from tests.helpers import small_shop, write_lines, write_log
+
+SHOP = small_shop(60)
+
+
+def fingerprint(source: Any, out: Path, **options: Any) -> str:
+    return posrec.prepare(source, out=out, overwrite=True, progress=SilentProgress(), **options).fingerprint
+
+
+def table(clicks: list[tuple[str, str, int]]) -> pl.DataFrame:
+    return pl.DataFrame(clicks, schema=["session", "item", "time"], orient="row")
+
+
+def write_spark(folder: Path) -> Path:
+    """A folder as `frame.write.partitionBy("date").parquet(...)` leaves it: sorted by date, then by part."""
+    for day, start in (("2026-01-01", 0), ("2026-01-02", 90)):
+        below = folder / f"date={day}"
+        below.mkdir(parents=True)
+        for number in range(2):
+            rows = SHOP[start + 45 * number : start + 45 * number + 45]
+            table(rows).write_parquet(below / f"part-0000{number}-5f3a.c000.snappy.parquet", compression="snappy")
+            (below / f".part-0000{number}-5f3a.c000.snappy.parquet.crc").write_bytes(b"crc")
+    (folder / "_SUCCESS").touch()
+    (folder / "_temporary").mkdir()
+    (folder / "_temporary" / "part-00009.parquet").write_bytes(b"left behind by a task that failed")
+    return folder
+
+
+def test_a_folder_that_spark_wrote(tmp_path: Path) -> None:
+    spark = write_spark(tmp_path / "clicks")
+    expected = fingerprint(table(SHOP), tmp_path / "table")
+    for source in (spark, f"{spark}/date=*/part-*.parquet", f"{spark}/date=*/*", f"file://{spark}",
+                   f"file://{spark}/*/part-*.snappy.parquet"):  # fmt: skip
+        for engine in ("memory", "disk"):
+            assert fingerprint(source, tmp_path / "out", engine=engine) == expected, source
+
+
+def test_names_of_folders_are_columns(tmp_path: Path) -> None:
+    for kind in ("view", "add%20to%20cart", "__HIVE_DEFAULT_PARTITION__"):
+        (tmp_path / f"event={kind}").mkdir()
+        table(SHOP).write_parquet(tmp_path / f"event={kind}" / "part-0.parquet")
+    data = posrec.prepare(tmp_path, out=tmp_path / "out", events=["add to cart"], progress=SilentProgress())
+    assert data.manifest["log"]["events"] == {"add to cart": 180, "view": 180}
+    assert data.fingerprint == fingerprint(table(SHOP), tmp_path / "table")
+
+
+def test_empty_parts_are_left_out_of_a_folder(tmp_path: Path) -> None:
+    lines = ["session,item,time", *(f"{s},{i},{t}" for s, i, t in SHOP)]
+    write_lines(tmp_path / "part-00000.csv", lines)
+    (tmp_path / "part-00001.csv").touch()
+    (tmp_path / "_SUCCESS").touch()
+    assert find_files(tmp_path) == [tmp_path / "part-00000.csv"] == find_files(f"{tmp_path}/*")
+    (tmp_path / "part-00000.csv").write_text("")
+    with pytest.raises(InputError, match="has no data: its files are empty, or begin with _ or"):
+        find_files(f"{tmp_path}/*")
+
+
+def test_a_name_with_an_underscore_is_read_if_it_is_given(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "_clicks.csv", SHOP)
+    assert find_files(log) == [log]
+    assert find_files(f"file://{log}") == [RemoteFile(f"file://{log}")]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_log_in_fsspecs_memory(tmp_path: Path, packed: bool) -> None:
+    import gzip
+
+    log = write_log(tmp_path / "a.csv", SHOP)
+    content = log.read_bytes()
+    files = fsspec.filesystem("memory")
+    files.pipe("/shop/a.csv", gzip.compress(content) if packed else content)
+    expected = fingerprint(log, tmp_path / "local")
+    for engine in ("memory", "disk"):
+        assert fingerprint("memory://shop/a.csv", tmp_path / "out", engine=engine) == expected
+    assert posrec.load(tmp_path / "out").manifest["source"] == ["a.csv"]
+    files.rm("/shop", recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("file:///nowhere/a.csv", "file:///nowhere/a.csv does not exist"),
+        ("memory://nothing/*.csv", "memory://nothing/*.csv does not exist"),
+        ("nosuch://a/b.csv", "nosuch://a/b.csv can't be opened: Protocol not known: nosuch"),
+    ],
+)
+def test_urls_that_are_refused(tmp_path: Path, url: str, says: str) -> None:
+    with pytest.raises(InputError) as refused:
+        fingerprint(url, tmp_path / "out")
+    assert says in str(refused.value)
+
+
+def test_an_extra_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "adlfs", None)
+    with pytest.raises(InputError, match=r"needs packages that are not installed: pip install 'posrec\[azure\]'"):
+        find_remote("abfs://container/a.csv")
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of an empty bucket on a local S3 server."""
+    pytest.importorskip("s3fs")
+    pytest.importorskip("moto.server")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    endpoint = f"http://127.0.0.1:{port}"
+    for name, value in {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_ENDPOINT_URL": endpoint,
+                        "AWS_DEFAULT_REGION": "us-east-1"}.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    code = "import sys; from moto.server import main; main(['-p', sys.argv[1]])"
+    server = subprocess.Popen([sys.executable, "-c", code, str(port)], stderr=subprocess.DEVNULL, env=dict(os.environ))
+    try:
+        for _ in range(300):
+            try:
+                urlopen(endpoint, timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.2)
+        fsspec.filesystem("s3", skip_instance_cache=True).mkdir("clicks")
+        yield "s3://clicks"
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.mark.process
+def test_s3(tmp_path: Path, s3: str) -> None:
+    files = fsspec.filesystem("s3")
+    spark, log = write_spark(tmp_path / "spark"), write_log(tmp_path / "a.csv", SHOP)
+    files.put(str(spark), f"{s3}/spark", recursive=True)
+    files.put(str(log), f"{s3}/a.csv")
+    expected = fingerprint(table(SHOP), tmp_path / "table")
+    for source in (f"{s3}/spark", f"{s3}/spark/date=*/part-*.parquet", f"{s3}/a.csv"):
+        for engine in ("memory", "disk"):
+            assert fingerprint(source, tmp_path / "out", engine=engine, time_unit="ms") == expected, source
+    with pytest.raises(InputError, match="does not exist"):
+        fingerprint(f"{s3}/none.csv", tmp_path / "no")

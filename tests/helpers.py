@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -52,6 +53,12 @@ def own_process(*arguments: object, code: str = "", **options: object) -> subpro
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"}
     line = [sys.executable, *start, *map(str, arguments)]
     return subprocess.run(line, env=environment, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def heed_interrupts() -> None:
+    """For `preexec_fn`: start a process as a terminal does. What a shell starts in the background ignores SIGINT, and
+    so would its children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class RecordingProgress(Progress):

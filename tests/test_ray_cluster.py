@@ -12,7 +12,7 @@ import pytest
 
 from posrec.errors import InputError, RunFailed
 from posrec.ray_cluster import ADDRESS, Cluster, ray_cluster
-from tests.helpers import RecordingProgress, own_process
+from tests.helpers import RecordingProgress, heed_interrupts, own_process
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.process
@@ -134,7 +134,8 @@ def test_an_interrupt_ends_the_work_and_the_cluster(tmp_path: Path) -> None:
     import subprocess
 
     marker = tmp_path / "slow"
-    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(marker)], stderr=subprocess.PIPE, text=True)
+    line = [sys.executable, "-c", INTERRUPTED, str(marker)]
+    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
     while not marker.with_suffix(".begun").exists():
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.05)

@@ -16,7 +16,7 @@ import pytest
 import posrec
 from posrec import cli
 from posrec.data import sources
-from tests.helpers import SOURCE, command, listed, own_process, small_shop, write_lines, write_log
+from tests.helpers import SOURCE, command, heed_interrupts, listed, own_process, small_shop, write_lines, write_log
 
 
 @pytest.fixture
@@ -231,12 +231,12 @@ def test_no_bar_is_drawn_where_there_is_no_terminal(tmp_path: Path, monkeypatch:
 INTERRUPTED = """
 import os, time
 from pathlib import Path
-import posrec.data.dataset as dataset
-def slow(path, array):
-    path.write_bytes(b"half an array")
+from posrec.data.writer import ArrayFile
+def slow(self, array):
+    self.file.write(b"half an array")
     Path(os.environ["UNDER_WAY"]).touch()
     time.sleep(600)
-dataset.write_array = slow
+ArrayFile.append = slow
 from posrec.cli import main
 main()
 """
@@ -249,9 +249,7 @@ def test_interrupting_leaves_nothing(tmp_path: Path) -> None:
     under_way = tmp_path / "under way"
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "UNDER_WAY": str(under_way)}
     line = [sys.executable, "-c", INTERRUPTED, "prepare", str(log), "--format", "csv", "--out", str(tmp_path / "out")]
-    # As a terminal starts it: what a shell starts in the background ignores SIGINT, and so would its children.
-    listen = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
-    process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=listen)
+    process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
     try:
         while not under_way.exists():
             assert process.poll() is None, process.communicate()[1]

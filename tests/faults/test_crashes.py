@@ -13,18 +13,18 @@ from tests.helpers import command, listed, small_shop, write_log
 
 KILLED = """
 import os, signal, sys
-import posrec.data.dataset as dataset
+import posrec.data.writer as writer
 written, really = [], {place}
-def then_die(name):
-    write = getattr(dataset, name)
+def then_die(owner, name):
+    write = getattr(owner, name)
     def writing(*arguments):
         write(*arguments)
         written.append(name)
         if len(written) == really:
             os.kill(os.getpid(), signal.SIGKILL)
     return writing
-for name in ("write_array", "write_text", "write_json"):
-    setattr(dataset, name, then_die(name))
+for owner, name in ((writer.ArrayFile, "append"), (writer, "write_text"), (writer, "write_json")):
+    setattr(owner, name, then_die(owner, name))
 from posrec.cli import main
 main()
 """

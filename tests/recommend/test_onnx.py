@@ -95,7 +95,8 @@ def test_a_recommender_can_score_by_onnx(run_and_file: tuple[Path, Path]) -> Non
 
 @pytest.mark.parametrize(
     "changes",
-    [{"encoding": "rpe", "anchors": False, "normalize": True, "layers": 2}, {"encoding": "dpe", "max_length": 1},
+    [{"encoding": "rpe", "anchors": False, "normalize": True, "layers": 2},
+     pytest.param({"encoding": "dpe", "max_length": 1}, marks=pytest.mark.slow),
      pytest.param({"encoding": "dpe"}, marks=pytest.mark.slow)],
     ids=["rpe", "one click", "dpe"],
 )  # fmt: skip

@@ -122,6 +122,7 @@ def test_what_choices_are_worth(rows: dict[tuple[str, str], dict[str, Any]]) -> 
         assert f"| {name} | {' | '.join(figures)} |" in text, name
 
 
+@pytest.mark.slow
 def test_the_archive_holds_the_jobs_of_the_report(tmp_path: Path) -> None:
     """Its metrics average to the summary's rows, and its ranks give its metrics."""
     summary = json.loads((RESULTS / "reproduction" / "summary.json").read_text(encoding="utf-8"))

@@ -130,6 +130,7 @@ with ray_cluster(workers=1) as cluster:
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_work_and_the_cluster(tmp_path: Path) -> None:
     import subprocess
 

@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from posrec.recommend.recommender import Recommender
 from tests.browser.conftest import PageVisit, serving, visiting
 
@@ -113,6 +115,7 @@ def test_a_network_that_goes_and_comes_back(
         assert visit.shown() == [one.item for one in recommender.recommend(session)]
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_and_comes_back(
     chromium: Any, run: Path, recommender: Recommender, goods: list[str]
 ) -> None:

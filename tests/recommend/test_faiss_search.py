@@ -155,6 +155,7 @@ def test_nothing_to_index_and_nothing_to_export(counted: Path, trained: Path, tm
     assert listed(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_the_server_uses_the_index_once_it_is_built(trained: Path, tmp_path: Path) -> None:
     expected = [one.item for one in Recommender(load_run(trained), "cpu").recommend(["i3", "i4"], 5)]

@@ -192,6 +192,7 @@ def killed_at_first(job, part):
 score_part = module.score_part
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_ray_gives_the_same_answers_when_a_process_is_killed(
     trained: Path, tmp_path: Path, source: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch

@@ -47,6 +47,7 @@ def test_a_server_for_other_machines_answers_for_every_name(trained: Path) -> No
         assert statuses(server, (*LOCAL, "shop.example", "10.1.2.3:8000")) == {200}
 
 
+@pytest.mark.slow
 def test_more_names_can_be_allowed(trained: Path) -> None:
     with serving(trained, "--allow-host", "Shop.example", "--allow-host", "10.1.2.3") as server:
         assert statuses(server, (*LOCAL, "shop.example", "shop.EXAMPLE:443", "10.1.2.3")) == {200}

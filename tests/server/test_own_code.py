@@ -39,6 +39,7 @@ def code(folder: Path) -> OwnCode:
     return OwnCode(f"{folder}/recency.py:RECENCY")
 
 
+@pytest.mark.slow
 def test_two_workers_serve_a_model_of_ones_own_and_reload_it(folder: Path, code: OwnCode, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(folder / "run", run)

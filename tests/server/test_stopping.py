@@ -98,6 +98,7 @@ def test_nothing_stays_behind(
         assert folders(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_killed_server_is_removed_at_the_next_start(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

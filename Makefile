@@ -18,11 +18,11 @@ types: install
 
 # Everything but what takes minutes or needs real data; tests that need a GPU are skipped without one.
 tests: install
-	$(BIN)/pytest -n auto -m "not real and not slow"
+	$(BIN)/pytest -n auto --dist loadfile -m "not real and not slow"
 
 # The same without the tests that start servers, browsers or other processes.
 unit: install
-	$(BIN)/pytest -n auto -m "not real and not slow and not process"
+	$(BIN)/pytest -n auto --dist loadfile -m "not real and not slow and not process"
 
 # Checks that read the real datasets (POSREC_DATA, ../shared/data by default); skipped where they are absent.
 real: install

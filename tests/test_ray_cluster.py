@@ -75,6 +75,7 @@ def test_no_input_no_result(cluster: Cluster) -> None:
     assert list(cluster.run(halved, [], work="Halving")) == []
 
 
+@pytest.mark.slow
 def test_a_task_computes_with_as_many_threads_as_it_has_cores(cluster: Cluster) -> None:
     assert list(cluster.run(threads, [0], work="Threads")) == [(0, (1, "1"))]
 
@@ -88,11 +89,13 @@ def test_a_killed_task_is_run_again(cluster: Cluster, tmp_path: Path) -> None:
     assert list(dict(cluster.run(killed_once, [tmp_path / "marker"], work="Killed"))) == [tmp_path / "marker"]
 
 
+@pytest.mark.slow
 def test_a_task_that_always_dies_ends_the_work(cluster: Cluster) -> None:
     with pytest.raises(RunFailed, match="Doomed: the process of a task died 2 times, probably for lack of memory"):
         list(cluster.run(killed, [1], work="Doomed", retries=1))
 
 
+@pytest.mark.slow
 def test_tasks_are_cancelled_when_the_iteration_ends_early(cluster: Cluster, tmp_path: Path) -> None:
     """A task that fails ends the others: the cluster has free cores again long before the slow task would end."""
     marker = tmp_path / "slow"
@@ -114,6 +117,7 @@ def test_what_can_never_start_is_refused(cluster: Cluster) -> None:
         list(cluster.run(halved, [2], work="Halving", cpus=3))
 
 
+@pytest.mark.slow
 def test_an_open_connection_is_used_and_kept(cluster: Cluster) -> None:
     with ray_cluster() as again:
         assert again.cpus == 2

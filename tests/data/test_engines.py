@@ -53,7 +53,7 @@ def same(source: Any, folder: Path, **options: Any) -> posrec.PreparedDataset | 
     st.booleans(),
     st.booleans(),
 )
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_disk_gives_what_memory_gives(
     tmp_path: Path, clicks: list[Click], options: dict[str, Any], several_files: bool, extras: bool
 ) -> None:

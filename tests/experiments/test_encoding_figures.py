@@ -22,6 +22,7 @@ def trained(name: str, rows: int = 30) -> TrainedEncoding:
 FIXED = ["encodings-length-10", "encodings-length-20", "alike-within-a-length", "alike-across-lengths"]
 
 
+@pytest.mark.slow
 def test_every_figure_is_written_as_svg_and_png(tmp_path: Path) -> None:
     written = draw(tmp_path / "new" / "folder", 8, [trained("lpe"), trained("ldpe", rows=15)])
     stems = [*FIXED, "alike-lpe-run-1", "alike-ldpe-run-2"]

@@ -37,6 +37,7 @@ def cluster() -> Iterator[Cluster]:
         yield started
 
 
+@pytest.mark.slow
 def test_jobs_on_ray_are_those_of_this_process(
     shop: PreparedDataset, tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,18 +71,21 @@ def test_jobs_on_ray_are_those_of_this_process(
         assert progress.messages == []
 
 
+@pytest.mark.slow
 def test_no_job_is_started_after_the_time_is_over(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
     progress = RecordingProgress()
     assert run_jobs(JOBS, {"shop": shop}, tmp_path, "cpu", 0, progress, cluster) == {}
     assert progress.messages == ["4 jobs are left; the same command continues with them"]
 
 
+@pytest.mark.slow
 def test_a_failed_job_is_kept_with_its_error(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
     bad = Job("shop", "stamp", {**TINY, "learning_rate": 1e30})
     run_jobs([bad], {"shop": shop}, tmp_path, "cpu", cluster=cluster)
     assert "loss" in (load_results(tmp_path)[bad.name].error or "")
 
 
+@pytest.mark.slow
 def test_a_gpu_that_the_cluster_has_not_is_refused(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
     with pytest.raises(InputError, match="a task needs 1 cores and 1 GPUs, and the Ray cluster has 2 and 0"):
         run_jobs(JOBS, {"shop": shop}, tmp_path, "cuda", cluster=cluster)
@@ -105,6 +109,7 @@ def test_a_search_is_continued_by_either_engine(shop: PreparedDataset, tmp_path:
     assert progress.messages[-1].startswith("trial 5 of 5: ")
 
 
+@pytest.mark.slow
 def test_a_hopeless_trial_is_stopped_early_on_ray(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
     fixed = {"d": 8, "batch_size": 64, "l2": 0.0}
     good = replace(MODELS["stamp"], search={"learning_rate": Range(0.005, 0.02)})
@@ -115,6 +120,7 @@ def test_a_hopeless_trial_is_stopped_early_on_ray(shop: PreparedDataset, tmp_pat
     assert [one["state"] for one in found.history[-2:]] == ["pruned", "pruned"]
 
 
+@pytest.mark.slow
 def test_failed_trials_end_the_search_only_if_all_fail(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
     hot = replace(MODELS["stamp"], search={"learning_rate": Range(1e29, 1e30)})
     options = {"epochs": 1, "device": "cpu", "progress": SilentProgress(), "cluster": cluster}

@@ -207,6 +207,7 @@ def test_ray_gives_the_same_answers_when_a_process_is_killed(
     assert listed(tmp_path) == ["in.jsonl", "killed", "out.jsonl", "plain.jsonl"]
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_ray_names_a_bad_line_and_the_other_engine_continues(
     trained: Path, tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch

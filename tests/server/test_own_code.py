@@ -79,6 +79,7 @@ def test_a_wrong_name_is_refused_before_anything_is_started(
     assert (done.returncode, message in done.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_the_build_process_opens_the_run_with_the_named_code(folder: Path, code: OwnCode, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")

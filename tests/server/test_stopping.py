@@ -113,6 +113,7 @@ def test_the_folder_of_a_killed_server_is_removed_at_the_next_start(
         assert {first.recommend("i3").status, second.recommend("i3").status} == {200}
 
 
+@pytest.mark.slow
 def test_a_cleaner_removes_the_workers_folder(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server goes on, replaces a worker that dies, and counts again."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -96,6 +96,7 @@ def test_a_worker_is_killed_while_clients_ask(server: Server) -> None:
     assert server.recommend("i3").status == 200
 
 
+@pytest.mark.slow
 def test_workers_stop_with_a_parent_that_is_killed(trained: Path) -> None:
     with serving(trained, "--workers", 2) as server:
         pids = workers(server)

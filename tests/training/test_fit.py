@@ -105,6 +105,7 @@ def wait_for_steps(process: subprocess.Popen[str], steps: int) -> None:
         assert process.stdout.readline() == "step\n"
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_a_run_stopped_three_times_ends_with_the_weights_of_a_whole_one(
     small: PreparedDataset, whole: Path, tmp_path: Path

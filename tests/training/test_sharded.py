@@ -99,6 +99,7 @@ def read_log(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_killed_process_ends_the_others_and_the_run_is_resumed_by_one(tmp_path: Path) -> None:
     chain_shop(tmp_path, seed=0, items=45, sessions=150)
     run, line = tmp_path / "run", ["--model", "sasrec", "--device", "cpu", "--epochs", 40, "--set", "d=8"]

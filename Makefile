@@ -33,7 +33,7 @@ real: install
 gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -q --noconftest tests/gpu
 
-# Tests that take minutes: the whole demo, inductor.
+# Tests that take long, and more of the kinds that the default run has once: the whole demo, inductor, Ray, kills.
 slow: install
 	$(BIN)/pytest -m slow
 

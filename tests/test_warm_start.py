@@ -167,7 +167,7 @@ def test_items_that_have_gone_are_kept_on_request(
     out = tmp_path / "run"
     done = command("train", newer.path, "--from", start, "--keep-items", "--out", out, "--device", "cpu")
     assert done.code == 0, done.err
-    assert "20 items of the run without clicks in the dataset kept" in done.err
+    assert "keeping 20 items of the run that the dataset does not have" in done.err
     run, before = load_run(out), load_run(start)
     assert run.vocabulary.ids[:12] == newer.vocabulary.ids[:12]
     assert sorted(run.vocabulary.ids[12:32]) == sorted(f"i{number}" for number in range(10, 30))

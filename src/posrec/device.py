@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,6 +82,22 @@ def cpu_quota(cgroup: Path = CGROUP) -> float:
         return quota_us / period_us if quota_us > 0 else math.inf
     except (OSError, ValueError):
         return math.inf
+
+
+def machine_memory() -> int:
+    """The memory of the machine, in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def free_memory(cgroup: Path = CGROUP) -> int:
+    """The memory that this process may still take: what is free, or less where a container has a limit."""
+    free = machine_memory()
+    with suppress(OSError, StopIteration):  # macOS
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    with suppress(OSError, ValueError):  # no control group, or no limit
+        free = min(free, int((cgroup / "memory.max").read_text()) - int((cgroup / "memory.current").read_text()))
+    return free
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """What posrec finds on this machine: versions, devices, threads, memory, disk, and what each extra would add."""
 
-import os
 import platform
 import shutil
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import posrec
-from posrec.device import THREADS, usable_cores
+from posrec.device import THREADS, machine_memory, usable_cores
 
 # What each extra of pyproject.toml is for.
 EXTRAS = {
@@ -49,7 +48,7 @@ class Diagnosis:
     system: str
     cores: int  # that this process may use
     threads: int  # that torch computes with
-    memory: int | None  # bytes, of the machine; None if the system does not say
+    memory: int  # bytes, of the machine
     free_disk: int  # bytes, in the current folder
     gpus: list[str]
     required: list[Package]
@@ -115,11 +114,4 @@ def installed_version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return None
-
-
-def machine_memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
         return None

@@ -140,9 +140,8 @@ def fit_run(
         if keep_items:
             of_log = data.train_items
             data = with_items_of(data, before.vocabulary, before.model.items)
-            progress.message(
-                f"{plural(data.train_items - of_log, 'item')} of the run without clicks in the dataset kept"
-            )
+            kept = plural(data.train_items - of_log, "item")
+            progress.message(f"keeping {kept} of the run that the dataset does not have")
         defaults, more = inherited_settings(before, spec), {STARTED_FROM: origin(before)}
     model_config, training = split_settings(with_own_encoding(settings or {}), *defaults)
     training.check()

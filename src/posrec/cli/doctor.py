@@ -30,7 +30,7 @@ def doctor_table(found: "Diagnosis") -> Table:
     table.add_row("posrec", found.posrec)
     table.add_row("python", found.python)
     table.add_row("system", found.system)
-    memory = "unknown memory" if found.memory is None else f"{found.memory / GIB:.1f} GiB of memory"
+    memory = f"{found.memory / GIB:.1f} GiB of memory"
     table.add_row("CPU", f"{found.cores} usable cores, {found.threads} threads, {memory}")
     table.add_row("GPU", "; ".join(found.gpus) or "none; posrec computes on the CPU")
     table.add_row("disk", f"{found.free_disk / GIB:.1f} GiB free in this folder")

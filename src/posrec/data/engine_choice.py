@@ -1,9 +1,8 @@
 """Which engine prepares a log: memory if the log fits, disk if it does not, Ray if the user asks for it."""
 
-import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -12,7 +11,7 @@ from posrec.data.engines import BYTES_PER_CLICK, SHARE, DiskEngine, Engine, Memo
 from posrec.data.log import Log
 from posrec.data.readers.parquet import open_parquet
 from posrec.data.sources import is_compressed, read_start
-from posrec.device import CGROUP
+from posrec.device import free_memory
 from posrec.errors import InputError
 from posrec.io import scratch_folder
 from posrec.progress import Progress
@@ -85,17 +84,6 @@ def parse_size(text: str | int) -> int:
 
 def shown(size: int) -> str:
     return f"{size / 10**9:.1f} GB"
-
-
-def free_memory(cgroup: Path = CGROUP) -> int:
-    """The memory that this process may still take: what is free, or less where a container has a limit."""
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, StopIteration):  # macOS
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    with suppress(OSError, ValueError):  # no control group, or no limit
-        free = min(free, int((cgroup / "memory.max").read_text()) - int((cgroup / "memory.current").read_text()))
-    return free
 
 
 def estimate_clicks(log: Log) -> int:

@@ -9,6 +9,7 @@ which takes impressions as independent; those of one session are not quite, so i
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,15 +57,23 @@ def read_feedback(folder: Path) -> "pl.DataFrame":
     """
     import polars as pl
 
-    kinds = {name: {"time": pl.Int64, "rank": pl.Int32}.get(name, pl.String) for name in COLUMNS}
+    types = column_types(COLUMNS)
     try:
-        rows = [pl.read_ndjson(lines, schema=kinds) for lines in map(whole_lines, folder.glob(OPEN_FILES)) if lines]
+        rows = [pl.read_ndjson(lines, schema=types) for lines in map(whole_lines, folder.glob(OPEN_FILES)) if lines]
         rows += [pl.read_parquet(file, columns=list(COLUMNS)) for file in sorted(folder.glob(FILES))]
         if not rows:
             raise InputError(f"{folder} holds no feedback ({FILES}); posrec serve --feedback {folder} writes it")
         return pl.concat(rows)
     except pl.exceptions.PolarsError as error:
         raise InputError(f"{folder} holds a file that is not feedback: {str(error).splitlines()[0]}") from None
+
+
+def column_types(names: Iterable[str]) -> dict[str, Any]:
+    """The types of columns of feedback, by name."""
+    import polars as pl
+
+    numbers = {"time": pl.Int64, "rank": pl.Int32}
+    return {name: numbers.get(name, pl.String) for name in names}
 
 
 def whole_lines(file: Path) -> bytes:

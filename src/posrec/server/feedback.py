@@ -18,11 +18,11 @@ from typing import IO
 import msgspec
 
 from posrec.errors import InputError
+from posrec.evaluation.click_through import OPEN_FILES, column_types
 from posrec.io import whole_file
 
 ROTATE_ROWS = 100_000
 ROTATE_SECONDS = 3600.0
-OPEN = ".open-*.jsonl"
 
 
 class FeedbackRow(msgspec.Struct):
@@ -46,7 +46,7 @@ class FeedbackFiles:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{folder} can't be made a folder for feedback ({error.strerror})") from None
-        for leftover in folder.glob(OPEN):
+        for leftover in folder.glob(OPEN_FILES):
             convert_unused(leftover)
 
     def write(self, answer: str, event: str, items: Sequence[str], session: str | None) -> int:
@@ -105,8 +105,7 @@ def convert(path: Path) -> None:
             rows.append(msgspec.json.decode(line, type=FeedbackRow))
     if rows:
         columns = {name: [getattr(row, name) for row in rows] for name in FeedbackRow.__struct_fields__}
-        kinds = {"time": pl.Int64, "rank": pl.Int32}
-        frame = pl.DataFrame(columns, schema={name: kinds.get(name, pl.String) for name in columns})
+        frame = pl.DataFrame(columns, schema=column_types(columns))
         with whole_file(
             path.with_name(path.stem.replace(".open-", "feedback-") + ".parquet"), overwrite=True
         ) as unfinished:

@@ -1,7 +1,12 @@
-"""Starts `posrec serve` as a process, and asks it."""
+"""Starts `posrec serve` as a process, and asks it.
+
+Importing torch takes most of a server's start, so one process imports everything once and is forked for each server
+(multiprocessing's fork server). `forked=False` starts the command as a user does.
+"""
 
 import http.client
 import json
+import multiprocessing
 import os
 import signal
 import socket
@@ -9,11 +14,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.helpers import SOURCE
 
@@ -28,9 +34,50 @@ class Answer:
         return json.loads(self.body)
 
 
+class Forked:
+    """A command of posrec in a forked process; the part of subprocess.Popen that the tests use."""
+
+    def __init__(self, arguments: Sequence[str], environment: dict[str, str]) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tests.server.preloaded"])
+        own, theirs = context.Pipe(duplex=False)
+        self.process = context.Process(target=run_command, args=(list(arguments), environment, theirs))
+        self.process.start()
+        theirs.close()
+        self.stderr: IO[str] = os.fdopen(os.dup(own.fileno()))
+        self.pid: int = self.process.pid or 0
+
+    def poll(self) -> int | None:
+        return self.process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self.process.join(timeout)
+        if self.process.exitcode is None:
+            raise subprocess.TimeoutExpired("posrec", timeout or 0)
+        return self.process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def run_command(arguments: list[str], environment: dict[str, str], stderr: Connection) -> None:
+    """In the forked process: `posrec ARGUMENTS`, as `python -m posrec` would run it."""
+    os.dup2(stderr.fileno(), 2)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["posrec", *arguments]
+    from posrec.cli import main
+
+    main()
+
+
 @dataclass
 class Server:
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | Forked
     log: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -91,10 +138,15 @@ def until(check: Callable[[], Any], seconds: float = 150) -> Any:
 
 
 @contextmanager
-def serving(run: Path, *options: object, onnx: bool = False) -> Iterator[Server]:
-    line = [sys.executable, "-m", "posrec", "serve", str(run), "--port", "0", *([] if onnx else ["--no-onnx"])]
+def serving(run: Path, *options: object, onnx: bool = False, forked: bool = True) -> Iterator[Server]:
+    line = ["serve", str(run), "--port", "0", *([] if onnx else ["--no-onnx"]), *map(str, options)]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([*line, *map(str, options)], stderr=subprocess.PIPE, text=True, env=environment)
+    process: subprocess.Popen[str] | Forked
+    if forked:
+        process = Forked(line, environment)
+    else:
+        command = [sys.executable, "-m", "posrec", *line]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     server = Server(process)
 
     def listen() -> None:

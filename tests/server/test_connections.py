@@ -37,7 +37,7 @@ def limited(files: int) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def server(trained: Path) -> Iterator[Server]:
-    with limited(FILES), serving(trained) as server:
+    with limited(FILES), serving(trained, forked=False) as server:
         yield server
 
 

@@ -69,7 +69,7 @@ def test_a_key_in_a_variable(trained: Path, tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").is_file(), reason="there is no /proc here")
 def test_secrets_are_not_in_the_process_list(trained: Path) -> None:
-    with serving(trained, "--workers", 2, "--api-key", KEY, f"--session-store={STORE}") as server:
+    with serving(trained, "--workers", 2, "--api-key", KEY, f"--session-store={STORE}", forked=False) as server:
         pids = [server.process.pid, *until(lambda: children(server))]
         lines = [Path(f"/proc/{pid}/cmdline").read_bytes().decode() for pid in pids]
         assert len(lines) == 3

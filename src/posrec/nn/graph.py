@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from posrec.nn.distances import all_distances
+
 
 @dataclass(frozen=True)
 class SessionGraph:
@@ -59,29 +61,8 @@ def build_graph(
     pair = alias[:, :-1] * width + alias[:, 1:]
     edges = torch.zeros(mask.shape[0], width * width, device=mask.device).scatter_add(1, pair, follows)
     edges = edges.view(-1, width, width)
-    distances = all_distances(edges, nodes, longest) if with_distances else None
+    distances = all_distances(edges, nodes, alias, lengths, longest) if with_distances else None
     return SessionGraph(alias, nodes, latest, repeated, edges, distances)
-
-
-def all_distances(edges: Tensor, nodes: Tensor, longest: int | None = None) -> Tensor:
-    """Shortest paths between all nodes of all sessions, by the Floyd-Warshall algorithm.
-
-    Every node can be reached from the first click, so all distances are finite and below L. An exported model does not
-    know L, so it can't loop over the slots: with `longest` set, the length of the paths is doubled in each of a fixed
-    number of iterations instead. That takes fewer operations but L times the memory.
-    """
-    width = edges.shape[1]
-    linked = (edges + edges.transpose(1, 2)) > 0
-    steps = torch.where(linked, 1.0, float(2 * (width if longest is None else longest)))
-    slot = torch.arange(width, device=edges.device)
-    steps = steps.masked_fill(slot == slot[:, None], 0.0)
-    if longest is None:
-        for via in range(width):
-            steps = torch.minimum(steps, steps[:, :, via, None] + steps[:, None, via, :])
-    else:
-        for _ in range(max(0, longest - 2).bit_length()):
-            steps = (steps[:, :, :, None] + steps[:, None, :, :]).amin(2)
-    return steps * (nodes[:, :, None] & nodes[:, None, :])
 
 
 def neighbours(edges: Tensor) -> tuple[Tensor, Tensor]:

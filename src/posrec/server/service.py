@@ -1,6 +1,7 @@
 """What the routes of one worker process share: the runs, the batcher, the session store, rules and feedback."""
 
 import asyncio
+import gc
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -72,6 +73,10 @@ class Service:
         self.rules.read()
         for reloader in self.reloaders:
             reloader.start()
+        # What was imported and loaded until now stays. Without this the garbage collector goes through all of it again
+        # and again, a tenth of a second at a time, in which nobody is answered.
+        gc.collect()
+        gc.freeze()
         watching = [asyncio.create_task(reloader.watch()) for reloader in self.reloaders]
         watching.append(asyncio.create_task(self.rules.watch(self.apply_rules)))
         watching.append(asyncio.create_task(self.rotate_feedback()))

@@ -1,4 +1,4 @@
-"""The commands and the Python of docs/recommending.md run, on a small run with the ids that the page uses."""
+"""The commands and the Python of docs/recommending.md and docs/filters.md run, on a small run with the ids that they use."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ from posrec.recommend import onnx_export
 from posrec.run import load_run, save_run
 from tests.helpers import ROOT, command, write_lines
 
-PAGE = (ROOT / "docs" / "recommending.md").read_text(encoding="utf-8")
+PAGE = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("recommending.md", "filters.md"))
 
 
 def blocks(language: str) -> list[str]:
@@ -45,11 +45,11 @@ def test_every_command_and_every_line_of_python_runs(
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(onnx_export, "as_onnx", lambda model, run: exported.read_bytes())  # saves a second export
     shown = [line for block in blocks("sh") for line in block.splitlines()]
-    assert len(shown) == 16
+    assert len(shown) == 17
     for line in shown:
         done = command(*shlex.split(line)[1:])
         assert done.code == 0, f"{line}\n{done.err}"
     python = blocks("python")
-    assert len(python) == 2
+    assert len(python) == 3
     for block in python:
-        exec(compile(block, "docs/recommending.md", "exec"), {})
+        exec(compile(block, "docs/recommending.md or filters.md", "exec"), {})

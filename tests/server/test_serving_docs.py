@@ -1,8 +1,7 @@
-"""The examples and the table of options in docs/serving.md, the Dockerfile and the systemd unit."""
+"""The options in docs/serve_options.md, the Dockerfile and the systemd unit."""
 
 import json
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -10,33 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from posrec.data.vocabulary import Vocabulary
-from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.run import Run, save_run
 from tests.helpers import ROOT, command
-from tests.server.server_process import serving
 
 pytest.importorskip("litestar")
-CATEGORIES = ["Sandals", "Tents", "Sandals", "Climbing shoes"]
-PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
-
-
-def test_every_curl_is_answered(tmp_path: Path) -> None:
-    items = ["SAN1-BLU-2", "TEN5-BLK-2", "SAN5-BLU-2", "CLI2-BLU-2"]
-    config = {"model": "posrec", "items": len(items), "d": 8}
-    model = PosRec(len(items), PosRecConfig(d=8))
-    vocabulary, popularity = Vocabulary(items, {"category": CATEGORIES}), torch.arange(len(items))
-    save_run(Run(tmp_path, model, vocabulary, config, popularity), tmp_path / "run")
-    shown = re.findall(r"^curl -s (.*)$", PAGE, re.MULTILINE)
-    assert len(shown) == 10
-    with serving(tmp_path / "run") as server:
-        for line in shown:
-            address, *data = shlex.split(line)
-            body = data[1].encode() if data else None
-            answer = server.ask("POST" if data else "GET", address.removeprefix("localhost:8000"), body)
-            assert answer.status == 200, (line, answer.body)
+PAGE = (ROOT / "docs" / "serve_options.md").read_text(encoding="utf-8")
 
 
 def test_every_option_is_described() -> None:

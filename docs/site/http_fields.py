@@ -1,0 +1,153 @@
+"""The tables of fields in docs/http.md, made from the OpenAPI document of the server.
+
+    python docs/site/http_fields.py      writes them into the page again
+
+Names, types, limits and defaults come from the code, the meanings from here. A field without a meaning is an error.
+"""
+
+import re
+from collections.abc import Container
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).resolve().parents[1] / "http.md"
+TABLE = re.compile(r"(<!-- fields (\w+)(?: beside those of (\w+))? -->\n).*?(<!-- end -->)", re.DOTALL)
+RULES = "[as in Python and on the command line](filters.md)"
+
+# By the name of the field, or by schema and field where a name has several meanings.
+MEANINGS = {
+    "session": "the items that were clicked, the oldest click first",
+    "sessions": "the items that were clicked in each session, the oldest click first",
+    "k": "how many items to recommend",
+    "exclude_seen": "whether to leave out every item of the session",
+    "allow": "recommend only these items",
+    "deny": "never recommend these items",
+    "filter": f"recommend only items whose columns match, {RULES}",
+    "pin": "items to put first, in this order",
+    "boost": f"factors for the chances of items by their columns, {RULES}",
+    "diversify": "0 to 1: how much variety counts against the score; or a column, of which each value is used once",
+    "fields": "the columns to answer with each item",
+    "session_id": "the clicks that are stored under this id come before those of `session`",
+    "split_by": "with `--split`: requests with the same text are answered by the same run",
+    "ClickRequest.item": "the item that was clicked; it is added to the stored session",
+    "ExplainRequest.item": "the item whose score is explained",
+    "FeedbackRequest.answer": "the `id` of the answer",
+    "event": "what happened to the items",
+    "FeedbackRequest.items": "the items; those that were shown in the order in which they were shown",
+    "FeedbackRequest.session": "the shop's own id of the visit; without it, each answer is a session of its own",
+    "item": "the item's id",
+    "title": "the item's title, where the dataset has titles",
+    "score": "the model's score; a log probability where `log_probabilities` of `/v1/run` is true",
+    "RecommendedItem.fields": "the columns that the request asked for; absent if it asked for none",
+    "pinned": "true for items of `pin`; absent for others",
+    "RecommendAnswer.items": "the recommended items, the best first",
+    "unknown": "the clicks on items that the model does not know; they were ignored",
+    "popular": "whether no click was known, so that these are the most clicked items",
+    "RecommendAnswer.id": "names this answer, for `/v1/feedback`",
+    "run": "the fingerprint of the run that answered",
+    "answers": "an answer of `/v1/recommend` for each session, in the order of the request",
+    "SimilarAnswer.items": "the most similar items; the score is the cosine of the items' vectors",
+    "written": "how many rows were written, one for each item",
+    "rank": "the item's rank among all items of the catalogue",
+    "parts": "the terms that add up to the score; empty for models whose score is not a sum",
+    "ExplainAnswer.clicks": "the clicks that the model has read",
+    "probability": "the probability that the item is clicked next; null for models without probabilities",
+    "repeat_chance": "the chance that the next click repeats an item of the session; null likewise",
+    "name": "the name of the term",
+    "value": "its value",
+    "position": "the click's index in `session` of the request, from 0",
+    "attention": "the mean of the values of `reads`",
+    "reads": "by intention, the share of attention that this click gets",
+    "left_out": "the score minus the score without this click; null if it is the only click",
+    "rank_without": "the item's rank without this click",
+    "ItemsAnswer.items": "the items that were found, the most clicked first",
+    "ListedItem.clicks": "clicks in the training part",
+    "RunAnswer.model": "the model's name",
+    "RunAnswer.items": "the number of items that can be recommended",
+    "max_length": "how many of a session's latest clicks the model reads",
+    "metrics": "`metrics.json` of the run",
+    "trained": "the settings of the training",
+    "search": "how the best items are found: `exact`, `faiss`, or `all scores`",
+    "recall": "the share of the exact best 20 items that the search finds",
+    "log_probabilities": "whether a score is the logarithm of a probability",
+    "fingerprint": "a hash of the run's weights and settings; null while the run can't be loaded",
+    "columns": "the columns of the items, for `filter` and `fields`",
+    "split": "every run that is served",
+    "share": "its share of the sessions",
+    "error": "one sentence that says what is wrong",
+}
+
+
+def written(page: str, schemas: dict[str, Any]) -> str:
+    """The page with every table made again."""
+
+    def replaced(found: re.Match[str]) -> str:
+        begin, name, other, end = found.groups()
+        shown_elsewhere = schemas[other]["properties"] if other else {}
+        return f"{begin}{fields_table(name, schemas[name], shown_elsewhere)}{end}"
+
+    return TABLE.sub(replaced, page)
+
+
+def fields_table(name: str, schema: dict[str, Any], shown_elsewhere: Container[str]) -> str:
+    """Of a request: with defaults, the required fields first. Answers have no defaults."""
+    is_request, required = name.endswith("Request"), schema["required"]
+    fields = [field for field in schema["properties"].items() if field[0] not in shown_elsewhere]
+    if is_request:
+        fields.sort(key=lambda field: field[0] not in required)
+    rows = [["field", "type", *(["default"] if is_request else []), "meaning"]]
+    rows.append(["---"] * len(rows[0]))
+    for field, about in fields:
+        meaning = MEANINGS.get(f"{name}.{field}") or MEANINGS[field]
+        middle = [default(field, about, required)] if is_request else []
+        shown = kind(about).replace(" or null", "") if is_request else kind(about)
+        rows.append([f"`{field}`", shown, *middle, meaning])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def default(field: str, about: dict[str, Any], required: list[str]) -> str:
+    if field in required:
+        return "required"
+    value = about.get("default")
+    return "" if value is None else f"`{str(value).lower()}`"
+
+
+def kind(about: dict[str, Any]) -> str:
+    """A type in words, with its limits: "integer, 1 to 1000"."""
+    choices = [kind(one) for one in about.get("oneOf", ())]
+    if choices:
+        shown = "id" if sorted(choices) == ["integer", "text"] else " or ".join(choices)
+    elif "$ref" in about:
+        name = about["$ref"].rpartition("/")[2]
+        shown = f"[{name}](#{name.lower()})"
+    elif "enum" in about:
+        shown = ", ".join(f"`{value}`" for value in about["enum"])
+    elif about.get("type") == "array":
+        inner = kind(about["items"])
+        shown = f"list of {'ids' if inner == 'id' else inner}".replace("list of list", "list of lists")
+    else:
+        words = {"string": "text", "boolean": "true or false", "object": "object", "number": "number"}
+        shown = words.get(about.get("type", ""), about.get("type", "any"))
+    return shown + limits(about)
+
+
+def limits(about: dict[str, Any]) -> str:
+    if "minimum" in about:
+        return f", {about['minimum']:g} to {about['maximum']:g}"
+    for least, most, unit in (("minItems", "maxItems", ""), ("minLength", "maxLength", " characters")):
+        if most in about:
+            at_most = f"{about[most]:,}{unit}"
+            return f", {about[least]} to {at_most}" if least in about else f", at most {at_most}"
+    return ""
+
+
+def server_schemas() -> dict[str, Any]:
+    from posrec.server.app import application
+    from posrec.server.settings import ServerSettings
+
+    schemas: dict[str, Any] = application(ServerSettings("run")).app.openapi_schema.to_schema()["components"]["schemas"]
+    return schemas
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), server_schemas()), encoding="utf-8")

@@ -1,0 +1,35 @@
+"""The run behind the answers in docs/http.md: six items of the demo shop, and weights that are computed, not drawn."""
+
+from pathlib import Path
+
+import torch
+
+from posrec.data.vocabulary import Vocabulary
+from posrec.models.posrec import PosRec, PosRecConfig
+from posrec.run import Run, save_run
+
+ITEMS = {
+    "SAN1-BLU-2": ("Trekking Sandal, blue, 42", "Sandals", 300),
+    "TEN5-BLK-2": ("Family Tent, black, 4 persons", "Tents", 500),
+    "SAN5-BLU-2": ("Canyon Shoe, blue, 42", "Sandals", 200),
+    "TEN1-BLU-1": ("Dome Tent, blue, 2 persons", "Tents", 400),
+    "SLE3-BLU-2": ("Sleeping Mat, blue, long", "Sleeping", 100),
+    "GLO5-BLU-2": ("Climbing Glove, blue, L", "Gloves", 50),
+}
+
+
+def save_documented_run(folder: Path) -> Path:
+    """Items of the same category have similar vectors, so that the answers look like those of a trained model."""
+    titles, categories, clicks = map(list, zip(*ITEMS.values(), strict=True))
+    config = {"model": "posrec", "items": len(ITEMS), "d": 8}
+    model = PosRec(len(ITEMS), PosRecConfig(d=8))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            places = torch.arange(parameter.numel(), dtype=torch.float64)
+            parameter.copy_(0.3 * torch.sin(places + 1).reshape(parameter.shape))
+        kinds = sorted(set(categories))
+        for row, category in enumerate(categories):
+            model.embedding.weight[row, kinds.index(category)] += 2
+    vocabulary = Vocabulary(list(ITEMS), {"title": titles, "category": categories})
+    save_run(Run(folder, model, vocabulary, config, torch.tensor(clicks)), folder / "run")
+    return folder / "run"

@@ -6,11 +6,12 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 import typer
+from setting_meanings import MEANINGS
 
 import posrec
 from posrec.cli import COMMANDS, app
 from posrec.models.registry import MODELS
-from posrec.training.settings import Settings
+from posrec.training.settings import CHOICES, RANGES, Settings
 
 
 def pages() -> dict[str, str]:
@@ -52,24 +53,40 @@ def command_section(name: str, command: Any) -> list[str]:
 
 
 def settings_page() -> str:
-    lines = ["# Settings", "", "`posrec train --set key=value` and `posrec.fit(data, key=value)`.", ""]
-    lines += ["## Training", "", "Defaults of single models are on [their pages](../models.md).", ""]
-    lines += settings_table(Settings)
+    lines = [
+        "# Settings",
+        "",
+        "`posrec train --set key=value` and `posrec.fit(data, key=value)`. An unknown key, or a value outside",
+    ]
+    lines += ["its range, is refused with an error that lists what is allowed.", ""]
+    lines += ["## Training", "", "A model may have other defaults of these: see its table below.", ""]
+    lines += settings_table("training", Settings)
     for name, spec in MODELS.items():
-        lines += [f"## {name}", "", cell(spec.about) + ".", "", *settings_table(spec.config)]
+        lines += [f"## {name}", "", cell(spec.about) + ".", "", *settings_table(name, spec.config)]
         if spec.settings:
             own = ", ".join(f"`{key}={value}`" for key, value in spec.settings.items())
             lines += [f"Its defaults of training: {own}.", ""]
     return "\n".join(lines)
 
 
-def settings_table(config: type) -> list[str]:
+def settings_table(name: str, config: type) -> list[str]:
     comments = field_comments(config)
     lines = ["| key | default | meaning |", "|---|---|---|"]
     for field in fields(config):
         default = field.default if field.default is not MISSING else ""
-        lines.append(f"| `{field.name}` | `{default}` | {cell(comments.get(field.name, ''))} |")
+        meaning = MEANINGS.get(f"{name}.{field.name}") or comments.get(field.name) or MEANINGS[field.name]
+        lines.append(f"| `{field.name}` | `{default}` | {cell(meaning + allowed(name, field.name, meaning))} |")
     return [*lines, ""]
+
+
+def allowed(name: str, setting: str, meaning: str) -> str:
+    """The range or the choices of a setting of training, unless its meaning names them."""
+    if name != "training":
+        return ""
+    if setting in RANGES:
+        return f"; {RANGES[setting][0]}"
+    choices = [f"`{choice}`" for choice in CHOICES.get(setting, ())]
+    return "" if all(choice in meaning for choice in choices) else f"; one of {', '.join(choices)}"
 
 
 def field_comments(config: type) -> dict[str, str]:

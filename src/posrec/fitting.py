@@ -61,7 +61,7 @@ def fit(
         start_from: a run to start from instead of random weights (docs/nightly.md): a folder, or `recommender.run`.
         keep_items: keep the items of that run that the dataset does not have; by default they are dropped.
         **settings: settings of the model and of its training, as in `posrec train --set` (docs/training.md). `encoding`
-            can also be a function, a module or a module class of your own (docs/encodings.md).
+            can also be a function, a module or a module class of your own (docs/own_encoding.md).
 
     Returns:
         A Recommender with the trained model. Its `save(folder)` writes a run; without that nothing is kept on disk.

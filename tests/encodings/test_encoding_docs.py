@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-BLOCKS = re.findall(r"```python\n(.*?)```", (DOCS / "encodings.md").read_text(), flags=re.DOTALL)
+PAGES = (DOCS / "encodings.md").read_text() + (DOCS / "own_encoding.md").read_text()
+BLOCKS = [block for block in re.findall(r"```python\n(.*?)```", PAGES, flags=re.DOTALL) if "class Nearness" not in block]
 ERRATA = re.split(r"^## ", (DOCS / "errata.md").read_text(), flags=re.MULTILINE)[1:]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_the_python_blocks_of_the_encodings_page_run(block: str) -> None:
+def test_the_python_blocks_about_encodings_run(block: str) -> None:
     assert "assert" in block
-    exec(compile(block, "docs/encodings.md", "exec"), {})
+    exec(compile(block, "docs/encodings.md or own_encoding.md", "exec"), {})
 
 
 def test_a_scheme_of_ones_own_takes_less_than_20_lines() -> None:

@@ -86,9 +86,9 @@ def test_a_run_records_its_encoding_and_opens_only_with_it(small: PreparedDatase
 
 
 def test_the_example_of_the_page_runs(small: PreparedDataset, here: Path) -> None:
-    page = (ROOT / "docs" / "encodings.md").read_text(encoding="utf-8").replace("\n    ", "\n")
-    (example,) = re.findall(r"^class Nearness.*?(?=^posrec)", page, re.MULTILINE | re.DOTALL)
-    (here / "my_encoding.py").write_text(f"import torch\nfrom torch import nn\n{example}")
+    page = (ROOT / "docs" / "own_encoding.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n([^`]*^class Nearness.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (here / "my_encoding.py").write_text(example)
     (here / "shop").symlink_to(small.path)
     train, evaluate = re.findall(r"^posrec (.*my_encoding.py:Nearness.*)$", page, re.MULTILINE)
     for line, options in ((train, SETTINGS), (evaluate, [])):

@@ -64,10 +64,10 @@ def prepare(
         test: The test part of an existing split, which is kept as it is.
         items: A file with a row per item, whose columns the vocabulary carries along.
         all_items: Whether items of that file without enough clicks are part of the vocabulary too, so that a model can
-            recommend them by their attributes (docs/nightly.md).
+            recommend them by their attributes (docs/new_items.md).
         recipe: "clean" or "paper"; by default the format's own.
         overwrite: Whether to replace a prepared dataset at `out`.
-        engine: "memory", "disk" or "ray"; by default memory, or disk if the log is too large (docs/preparing.md).
+        engine: "memory", "disk" or "ray"; by default memory, or disk if the log is too large (docs/large_logs.md).
         memory: The memory to use, as "4GB" or in bytes; by default what is free.
         address: The address of a Ray cluster; by default a local one is started.
         progress: Receives messages and progress; by default messages are printed to standard error.

@@ -93,6 +93,7 @@ def test_every_example_in_a_docstring_is_true() -> None:
 
 # Files of a user, or that posrec writes.
 EXAMPLES = {"my_model.py", "my_encoding.py", "recency.py", "FILE.py", "report.md"}
+GENERATED = {f"reference/{name}.md" for name in ("commands", "python", "settings")}  # by docs/site/reference.py
 PAGES_AT_THE_ROOT = [path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"]  # which may name old files
 TEXTS = [*PAGES_AT_THE_ROOT, *(ROOT / "docs").glob("*.md"), *SOURCE.rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
 
@@ -100,7 +101,7 @@ TEXTS = [*PAGES_AT_THE_ROOT, *(ROOT / "docs").glob("*.md"), *SOURCE.rglob("*.py"
 def missing_files(text: str, folder: Path) -> list[str]:
     """The .py and .md files that `text` names and the repository lacks; a path may begin at any of the usual roots."""
     roots = (ROOT, ROOT / "docs", SOURCE, SOURCE / "posrec", folder)
-    named = set(re.findall(r"(?<![\w/.*{}-])[\w./-]*\w\.(?:py|md)\b(?!\.)", text)) - EXAMPLES
+    named = set(re.findall(r"(?<![\w/.*{}-])[\w./-]*\w\.(?:py|md)\b(?!\.)", text)) - EXAMPLES - GENERATED
     whole_paths = [name for name in named if "/" in name and not any((root / name).exists() for root in roots)]
     return whole_paths + [name for name in named if "/" not in name and not known_by_name(name)]
 

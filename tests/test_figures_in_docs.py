@@ -81,6 +81,24 @@ def test_the_table_of_models(rows: dict[tuple[str, str], dict[str, Any]], second
         assert shown[named(label)] == expected, label
 
 
+def test_the_figures_behind_the_choice_of_a_model(rows: dict[tuple[str, str], dict[str, Any]]) -> None:
+    counting = json.loads((RESULTS / "counting.json").read_text(encoding="utf-8"))["rows"]
+    found = {
+        (dataset, label.lower().replace("-", "")): {metric: row[metric][0] for metric in AT_TEN}
+        for dataset in DATASETS
+        for label, row in rows["overall", dataset].items()
+    }
+    found |= {(row["dataset"], row["model"]): row["metrics"] for row in counting if row["model"] == "coclick"}
+    shown = table(ROOT / "docs" / "which_model.md", "The figures behind it")
+    assert len(shown) == 7
+    for model, cells in shown.items():
+        assert cells == [f"{found[dataset, model][metric]:.2f}" for dataset in DATASETS for metric in AT_TEN], model
+    seconds = [row["seconds"] for row in json.loads((RESULTS / "epochs.json").read_text())["rows"]
+               if row["dataset"] == "diginetica"]  # fmt: skip
+    text = (ROOT / "docs" / "which_model.md").read_text(encoding="utf-8")
+    assert f"{min(seconds)} to {max(seconds)} s" in text
+
+
 def test_posrecs_own_figures(rows: dict[tuple[str, str], dict[str, Any]], seconds: dict[tuple[str, str], str]) -> None:
     shown = table(ROOT / "docs" / "performance.md", "PosRec under the paper's protocol")
     for dataset, title in zip(DATASETS, ("Diginetica", "Yoochoose 1/64"), strict=True):

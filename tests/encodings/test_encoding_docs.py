@@ -10,7 +10,9 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (DOCS / "encodings.md").read_text() + (DOCS / "own_encoding.md").read_text()
-BLOCKS = [block for block in re.findall(r"```python\n(.*?)```", PAGES, flags=re.DOTALL) if "class Nearness" not in block]
+BLOCKS = [
+    block for block in re.findall(r"```python\n(.*?)```", PAGES, flags=re.DOTALL) if "class Nearness" not in block
+]
 ERRATA = re.split(r"^## ", (DOCS / "errata.md").read_text(), flags=re.MULTILINE)[1:]
 
 

@@ -80,6 +80,20 @@ def test_every_command_that_a_page_shows_runs(folder: Path, page: str, monkeypat
         assert done.code == 0, f"{line}\n{done.err}"
 
 
+def test_the_python_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = {"i0": "sku-1", "i1": "sku-7", "i2": "sku-9", "i3": "sku-4"}
+    clicks = [(session, names[item], time) for session, item, time in small_shop(60)]
+    columns = {name: [click[place] for click in clicks] for place, name in enumerate(("session_id", "sku", "time"))}
+    pl.DataFrame(columns).write_parquet("clicks.parquet")
+    (block,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    exec(compile(block, "README.md", "exec"), {})
+    assert "Recommendations(" in capsys.readouterr().out
+    assert (tmp_path / "runs" / "tonight" / "model.safetensors").exists()
+
+
 def test_every_example_in_a_docstring_is_true() -> None:
     tried = 0
     for path in sorted((SOURCE / "posrec").rglob("*.py")):

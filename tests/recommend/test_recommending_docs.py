@@ -1,4 +1,4 @@
-"""The commands and the Python of docs/recommending.md and docs/filters.md run, on a small run with the ids that they use."""
+"""The commands and the Python of docs/recommending.md and docs/filters.md run, on a small run with their ids."""
 
 import re
 import shlex

@@ -123,7 +123,7 @@ def test_the_compose_file_names_what_nginx_sends_to() -> None:
 
 def test_the_figures_of_the_page_are_those_measured() -> None:
     measured = json.loads((ROOT / "results" / "replicas.json").read_text(encoding="utf-8"))
-    page = (ROOT / "docs" / "replicas.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "server_internals.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (?:quiet|one replica|another run|after).* \| ([\d,]+) \| (\d+).*\|$", page, re.MULTILINE)
     phases = [
         (phase["requests"], sum(sum(kind.values()) for kind in phase["not_answered_200"].values()))

@@ -131,6 +131,20 @@ def test_every_file_that_docs_and_docstrings_name_exists() -> None:
     assert {path: names for path, names in missing.items() if names} == {}
 
 
+def test_every_setting_has_a_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the generated page; and no meaning is that of a setting that is gone."""
+    monkeypatch.syspath_prepend(ROOT / "docs" / "site")
+    reference, meanings = import_module("reference"), import_module("setting_meanings").MEANINGS
+    page = reference.settings_page()
+    rows = re.findall(r"^\| `(\w+)` \| `.*?` \| (.*) \|$", page, re.MULTILINE)
+    assert len(rows) > 100
+    assert [name for name, meaning in rows if not meaning] == []
+    sections = {text.split("\n", 1)[0].lower(): text for text in page.split("\n## ")[1:]}
+    for name in meanings:
+        model, _, setting = name.rpartition(".")
+        assert f"| `{setting}` |" in (sections[model] if model else page), name
+
+
 def test_the_architecture_names_every_box_and_every_module_beside_them() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     beside = {path.stem for path in (SOURCE / "posrec").glob("*.py") if not path.stem.startswith("__")}

@@ -84,6 +84,13 @@ def cpu_quota(cgroup: Path = CGROUP) -> float:
         return math.inf
 
 
+def has_amx() -> bool:
+    """Whether the CPU has instructions for products of bf16 matrices (Intel's AMX)."""
+    with suppress(OSError):  # not Linux
+        return "amx_bf16" in Path("/proc/cpuinfo").read_text()
+    return False
+
+
 def machine_memory() -> int:
     """The memory of the machine, in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -5,7 +5,7 @@ import torch
 
 from posrec.data.dataset import SessionDataset
 from posrec.evaluation import evaluate as module
-from posrec.evaluation.evaluate import evaluate
+from posrec.evaluation.evaluate import evaluate, rows_at_once
 from posrec.evaluation.metrics import rank_metrics
 from posrec.nn.batch import SessionBatch
 
@@ -25,10 +25,16 @@ class NextNumber:
         return -(torch.arange(1, ITEMS + 1) - last - 1).abs().float()
 
 
-@pytest.mark.parametrize("at_once", [1, 20, 10_000])
+def test_sessions_at_a_time() -> None:
+    """32 MB of scores on a CPU, but 32 sessions if they fit into 128 MB, and never none."""
+    sizes = {100: 2048, 40_000: 200, 500_000: 32, 2_000_000: 16, 100_000_000: 1}
+    assert {numbers: rows_at_once(numbers, torch.device("cpu")) for numbers in sizes} == sizes
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 1000])
 @pytest.mark.parametrize("max_length", [1, 2, 50])
 def test_ranks_and_metrics(monkeypatch: pytest.MonkeyPatch, at_once: int, max_length: int) -> None:
-    monkeypatch.setattr(module, "SCORES_AT_ONCE", at_once)
+    monkeypatch.setattr(module, "rows_at_once", lambda *_: at_once)
     clicks = torch.tensor([0, 4, 2, 1, 1, 1, 0, 0, 0, 2])
     outcome = evaluate(NextNumber(), sessions(), ITEMS, max_length, clicks)
     # 1>2 2>3 3>4: first. 9>9: asked for 10, 9 is nearest. 5>12: not an item, 12>1: eight others are nearer, 1>2.

@@ -1,7 +1,9 @@
 """Artifacts only make serving quicker: if one is damaged, the run is served without it."""
 
+import gc
 import shutil
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,24 @@ def test_a_damaged_run_does_not_remove_its_artifacts(
     assert reloader.current is None
     assert "fewer than the model's 30 items" in str(reloader.problem)
     assert artifacts.existing() == artifacts
+
+
+@pytest.mark.parametrize("by_onnx", [False, True])
+def test_a_replaced_run_is_freed_without_the_garbage_collector(
+    trained: Path, cache: ArtifactCache, tmp_path: Path, by_onnx: bool
+) -> None:
+    """The server excludes from garbage collection what it loads at the start, so that must have no cycles."""
+    reloader = RunReloader(trained, "cpu", cache if by_onnx else None, Metrics(tmp_path))
+    reloader.start()
+    assert reloader.current is not None
+    recommender = reloader.current.recommender
+    recommender.recommend(["i3"])
+    first = [weakref.ref(one) for one in (recommender, recommender.run.model, recommender.ranker)]
+    del recommender
+    gc.collect()
+    gc.disable()
+    try:
+        reloader.take_over("replaced")
+        assert [one() for one in first] == [None] * 3
+    finally:
+        gc.enable()

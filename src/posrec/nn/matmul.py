@@ -1,11 +1,19 @@
-"""Matrix products where torch's own are slow: linear layers over packed rows, and batches of small products.
+"""Matrix products where torch's own are slow: linear layers over packed rows, batches of small products, item tables.
 
 `linear` has a backward pass of one kernel on a GPU where there are few rows; cuBLAS is faster where there are many.
 `batched_product` is for CPUs without MKL: there torch calls a matrix product once for each pair, and the calls take
 longer than the arithmetic. Transposed views, as in attention's Q K^T and in the gradient of every product, are slower
 still. NumPy computes the whole batch in one call.
+
+`table_products` is for the products of a softmax over all items on a CPU: with bf16 rounding their factors are rounded
+to 8 bits and the sums are in single precision, which CPUs with AMX compute in half the time. The other products of a
+model are not rounded on a CPU: their shapes change with every batch, and oneDNN, which computes rounded products,
+takes milliseconds to prepare for each new shape.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -28,6 +36,34 @@ def linear(layer: nn.Linear, x: Tensor) -> Tensor:
         return fused_linear(x, layer.weight, layer.bias)
     y: Tensor = layer(x)
     return y
+
+
+rounding_from: ContextVar[int | None] = ContextVar("rounding_from", default=None)
+
+
+@contextmanager
+def rounded_table_products(least_rows: int | None) -> Iterator[None]:
+    """In the block, `table_products` rounds the products of tables with at least so many rows; None: of no table."""
+    token = rounding_from.set(least_rows)
+    try:
+        yield
+    finally:
+        rounding_from.reset(token)
+
+
+@contextmanager
+def table_products(table: Tensor) -> Iterator[None]:
+    """Around products with an item table in single precision on a CPU."""
+    least = rounding_from.get()
+    if least is None or len(table) < least or table.device.type != "cpu":
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 HAS_MKL = bool(torch.backends.mkl.is_available())  # type: ignore[no-untyped-call]

@@ -34,7 +34,9 @@ class Packing:
 
     def to_rows(self, slots: Tensor) -> Tensor:
         """[B, L, ...] -> [T, ...]."""
-        rows: Tensor = ToRows.apply(slots, self.slot_of_row, self.row_of_slot, self.filled)  # type: ignore[no-untyped-call]
+        rows: Tensor = ToRows.apply(  # type: ignore[no-untyped-call]
+            slots, self.slot_of_row, self.row_of_slot, self.filled, self.used
+        )
         return rows
 
     def to_slots(self, rows: Tensor) -> Tensor:
@@ -77,25 +79,39 @@ def masked(values: Tensor, mask: Tensor | None) -> Tensor:
     return torch.where(mask.view(mask.shape + (1,) * (values.dim() - mask.dim())), values, 0)
 
 
+def spread(rows: Tensor, slot_of_row: Tensor, shape: torch.Size) -> Tensor:
+    """[T, ...] -> [B, L, ...] where every row has a slot; 0 in empty slots. Fewer values are moved than by a gather."""
+    slots = rows.new_zeros(shape.numel(), *rows.shape[1:])
+    return slots.index_copy_(0, slot_of_row, rows).view(*shape, *rows.shape[1:])
+
+
 class ToRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, slots: Tensor, slot_of_row: Tensor, row_of_slot: Tensor, filled: Tensor) -> Tensor:
-        ctx.save_for_backward(row_of_slot, filled)
-        return slots.flatten(0, 1)[slot_of_row]
+    def forward(
+        ctx: Any, slots: Tensor, slot_of_row: Tensor, row_of_slot: Tensor, filled: Tensor, used: Tensor | None
+    ) -> Tensor:
+        ctx.save_for_backward(slot_of_row, row_of_slot, filled)
+        ctx.all_used = used is None
+        return slots.flatten(0, 1).index_select(0, slot_of_row)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        row_of_slot, filled = ctx.saved_tensors
-        return masked(gradients[0][row_of_slot], filled), None, None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+        slot_of_row, row_of_slot, filled = ctx.saved_tensors
+        (of_rows,) = gradients
+        if ctx.all_used:
+            return spread(of_rows, slot_of_row, filled.shape), None, None, None, None
+        return masked(of_rows[row_of_slot], filled), None, None, None, None
 
 
 class ToSlots(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, row_of_slot: Tensor, slot_of_row: Tensor, used: Tensor | None) -> Tensor:
         ctx.save_for_backward(slot_of_row, used)
-        return rows[row_of_slot]
+        if used is not None or torch.compiler.is_compiling():  # also exporting: runtimes are quicker to gather
+            return rows[row_of_slot]
+        return spread(rows, slot_of_row, row_of_slot.shape)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         slot_of_row, used = ctx.saved_tensors
-        return masked(gradients[0].flatten(0, 1)[slot_of_row], used), None, None, None
+        return masked(gradients[0].flatten(0, 1).index_select(0, slot_of_row), used), None, None, None

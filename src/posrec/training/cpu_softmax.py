@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from posrec.nn.matmul import table_products
 from posrec.nn.own_items import OwnItems
 
 
@@ -46,7 +47,8 @@ class AtOnce(torch.autograd.Function):
         ctx: Any, sessions: Tensor, table: Tensor, targets: Tensor, items: int, columns: Tensor | None,
         amounts: Tensor | None,
     ) -> Tensor:  # fmt: skip
-        scores = sessions @ table.T
+        with table_products(table):
+            scores = sessions @ table.T
         scores[:, items:] = -torch.inf
         if columns is not None and amounts is not None:
             scores.scatter_add_(1, columns, amounts.to(scores.dtype))
@@ -62,12 +64,13 @@ class AtOnce(torch.autograd.Function):
         sessions, table, targets, powers, sums, columns = ctx.saved_tensors
         share = gradients[0][:, None]
         weight = share / sums[:, None]
-        of_table = powers.T @ (sessions * weight)
+        with table_products(table):
+            of_table, of_sessions = powers.T @ (sessions * weight), powers @ table
         of_table.index_add_(0, targets, sessions * -share)
         of_amounts = None
         if columns is not None:
             of_amounts = powers.gather(1, columns) * weight - share * (columns == targets[:, None])
-        return (powers @ table) * weight - table[targets] * share, of_table, None, None, None, of_amounts
+        return of_sessions * weight - table[targets] * share, of_table, None, None, None, of_amounts
 
 
 class InChunks(torch.autograd.Function):
@@ -95,8 +98,9 @@ class InChunks(torch.autograd.Function):
         of_amounts: Any = None if columns is None else -share * (columns == targets[:, None])
         for part in ctx.parts:
             chances = scores_of(sessions, table, part, columns, amounts).sub_(normaliser[:, None]).exp_()
-            torch.mm(chances.T, sessions * share, out=of_table[part])
-            of_sessions += chances @ table[part]
+            with table_products(table):
+                torch.mm(chances.T, sessions * share, out=of_table[part])
+                of_sessions += chances @ table[part]
             if columns is not None:
                 local, inside = raised_in(columns, torch.ones_like(amounts), part.start, part.stop)
                 of_amounts += share * chances.gather(1, local) * inside
@@ -106,7 +110,8 @@ class InChunks(torch.autograd.Function):
 
 def scores_of(sessions: Tensor, table: Tensor, part: slice, columns: Tensor | None, amounts: Tensor | None) -> Tensor:
     """The scores of the items of one part, [B, items]."""
-    scores = sessions @ table[part].T
+    with table_products(table):
+        scores = sessions @ table[part].T
     if columns is not None and amounts is not None:
         scores.scatter_add_(1, *raised_in(columns, amounts.to(scores.dtype), part.start, part.stop))
     return scores

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from posrec.data.dataset import SessionDataset
+from posrec.device import has_amx
 from posrec.errors import InputError
 from posrec.models.base import SessionModel
 from posrec.nn.item_table import rows_of
+from posrec.nn.matmul import rounded_table_products
 from posrec.nn.sharding import world_of
 from posrec.training.losses import choose_loss, over_all_items
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives
@@ -22,6 +24,7 @@ from posrec.training.step import CapturedStepper, Stepper
 
 Floats = npt.NDArray[np.float32]
 READ_SECONDS = 0.5  # how often losses are copied from a GPU
+MANY_ITEMS = 10_000  # with fewer, rounding saves little of a step
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,9 @@ class EpochRunner:
             stepper = ShardedStepper
         self.weights = torch.ones(len(samples)) if weights is None else weights  # of the samples
         self.max_length = min(max_length, max(1, samples.longest - 1))
+        bf16 = settings.precision == "bf16" and device.type == "cuda"
         self.stepper = stepper(
-            model, optimizer, samples, loss, self.batch_size, self.max_length, settings.precision == "bf16",
+            model, optimizer, samples, loss, self.batch_size, self.max_length, bf16,
             items if over_all_items(settings.loss, items) else None,
         )  # fmt: skip
 
@@ -128,11 +132,17 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 @contextmanager
 def matmul_precision(settings: Settings, device: torch.device) -> Iterator[None]:
-    """Compute products in TF32 on a GPU, unless `precision=fp32` is set."""
+    """Compute products in TF32 on a GPU, unless `precision=fp32` is set.
+
+    On a CPU the products of the softmax are rounded with `precision=bf16`, and with `auto` where the CPU has AMX and
+    the catalogue is large. The choice does not depend on a measurement: the same command has to give the same weights.
+    """
     before = torch.get_float32_matmul_precision()
     reduced = device.type == "cuda" and settings.precision in ("auto", "tf32", "bf16")
     torch.set_float32_matmul_precision("high" if reduced else "highest")
+    least_rows = {"bf16": 0, "auto": MANY_ITEMS if has_amx() else None}.get(settings.precision)
     try:
-        yield
+        with rounded_table_products(least_rows):
+            yield
     finally:
         torch.set_float32_matmul_precision(before)

@@ -12,6 +12,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from posrec.allocation import freed_memory_kept
 from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.errors import RunFailed, RunStopped
 from posrec.evaluation.evaluate import Evaluation, evaluate
@@ -111,7 +112,8 @@ def train(
 
     # After one Ctrl-C, the terminal and torchrun both send a signal to each process.
     signals = StopSignals(patient=world is not None)
-    with matmul_precision(settings, device), signals, Log(run if is_first else None, track) as log:
+    rounding = matmul_precision(settings, device)
+    with rounding, freed_memory_kept(), signals, Log(run if is_first else None, track) as log:
         longest = model.config.max_length
         runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, longest, weights)
         while state.epoch < (stop_after or settings.epochs) and state.epochs_without_gain < settings.patience:

@@ -52,7 +52,7 @@ class Settings:
     sample_alpha: float = 0.0  # ... with probability proportional to clicks ** sample_alpha ...
     in_batch: bool = True  # ... in addition to the targets of the batch's other samples
     score_l2: float = 1.0  # bpr-max: weight of the negatives' squared scores
-    precision: str = "auto"  # fp32, tf32, bf16; auto: tf32 on a GPU, fp32 on a CPU
+    precision: str = "auto"  # fp32, tf32, bf16; auto: tf32 on a GPU, on a CPU by its instructions
     choose_by: str = "mrr@20"  # early-stop, refit: the metric on validation by which the best epoch is chosen
     patience: int = 2
     seed: int = 0

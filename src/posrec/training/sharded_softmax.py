@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from posrec.nn.matmul import table_products
 from posrec.nn.own_items import OwnItems
 from posrec.nn.sharding import ShardedRows
 from posrec.training.cpu_softmax import raised_of, scores_of
@@ -89,8 +90,9 @@ class ShardedCrossEntropy(torch.autograd.Function):
                 chances.sub_(normaliser[:, None]).exp_()
             else:  # the normaliser goes into the smaller factors of the products
                 chances, weight = powers, share * (top - normaliser).exp()[:, None]
-            torch.mm(chances.T, sessions * weight, out=of_table[part])
-            of_sessions += (chances @ table[part]) * weight
+            with table_products(table):
+                torch.mm(chances.T, sessions * weight, out=of_table[part])
+                of_sessions += (chances @ table[part]) * weight
             if columns is not None:
                 inside = (columns >= part.start) & (columns < part.stop)
                 local = (columns - part.start).clamp(0, part.stop - part.start - 1)

@@ -1,0 +1,38 @@
+"""Memory that is freed and allocated again at once, step after step: keep it in the process.
+
+A training step on a CPU allocates and frees arrays of many megabytes: the scores of all items, the gradient of the
+item table. By default glibc returns them to the system, which clears every page when it hands them out again; that
+takes up to a quarter of a step (docs/performance.md).
+"""
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# From glibc's malloc.h, with the defaults that are restored. The greatest threshold that glibc accepts is 32 MiB:
+# larger arrays have mappings of their own, and are always returned. That bounds what is kept.
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+DEFAULTS = {TRIM_THRESHOLD: 128 * 1024, MMAP_THRESHOLD: 128 * 1024}
+KEPT_UP_TO = 32 * 1024 * 1024
+KEEPING = {TRIM_THRESHOLD: 2**31 - 1, MMAP_THRESHOLD: KEPT_UP_TO}
+blocks: list[object] = []  # those that are open: training evaluates in between
+
+
+@contextmanager
+def freed_memory_kept() -> Iterator[None]:
+    """In the block, freed memory stays in the process; afterwards it is returned. Without glibc nothing changes."""
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt"):
+        yield
+        return
+    for option, value in KEEPING.items():
+        library.mallopt(option, value)
+    blocks.append(block := object())
+    try:
+        yield
+    finally:
+        blocks.remove(block)
+        if not blocks:
+            for option, value in DEFAULTS.items():
+                library.mallopt(option, value)
+            library.malloc_trim(0)

@@ -105,8 +105,8 @@ def test_every_example_in_a_docstring_is_true() -> None:
     assert tried > 3
 
 
-# Files of a user, or that posrec writes.
-EXAMPLES = {"my_model.py", "my_encoding.py", "recency.py", "FILE.py", "report.md"}
+# Files of a user, that posrec writes, or of SR-GNN's public code (main.py).
+EXAMPLES = {"my_model.py", "my_encoding.py", "recency.py", "FILE.py", "report.md", "main.py"}
 GENERATED = {f"reference/{name}.md" for name in ("commands", "python", "settings")}  # by docs/site/reference.py
 PAGES_AT_THE_ROOT = [path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"]  # which may name old files
 TEXTS = [*PAGES_AT_THE_ROOT, *(ROOT / "docs").glob("*.md"), *SOURCE.rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]

@@ -120,6 +120,9 @@ def test_the_figures_behind_the_choice_of_a_model(rows: dict[tuple[str, str], di
                if row["dataset"] == "diginetica"]  # fmt: skip
     text = (ROOT / "docs" / "which_model.md").read_text(encoding="utf-8")
     assert f"{min(seconds)} to {max(seconds)} s" in text
+    new = json.loads((RESULTS / "new_items.json").read_text())["models"]
+    assert f"finds {new['with']['new']['recall@20'][0]:.0f} % of clicks on unseen items" in text
+    assert new["without"]["new"]["recall@20"] == [0, 0]
 
 
 def test_posrecs_own_figures(rows: dict[tuple[str, str], dict[str, Any]], seconds: dict[tuple[str, str], str]) -> None:

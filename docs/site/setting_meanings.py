@@ -32,8 +32,8 @@ MEANINGS = {
     "training.in_batch": "of a ranking loss: whether the targets of the batch's other samples are negatives too",
     "training.score_l2": "of `bpr-max`: the weight of the negatives' squared scores",
     "training.precision": (
-        "of products: `fp32`, `tf32`, `bf16`; `auto` is `tf32` on a GPU ([performance](../performance.md#on-a-gpu)), and on "
-        "a CPU `bf16` for the products of the softmax where it has AMX and there are 10,000 items, else `fp32`"
+        "of products: `fp32`, `tf32`, `bf16`; `auto` is `tf32` on a GPU ([performance](../performance.md#on-a-gpu)), "
+        "and on a CPU `bf16` for the products of the softmax where it has AMX and there are 10,000 items, else `fp32`"
     ),
     "training.choose_by": "of `early-stop` and `refit`: the metric on validation by which the best epoch is chosen",
     "training.patience": "of `early-stop` and `refit`: after how many epochs without improvement training stops",

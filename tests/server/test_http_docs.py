@@ -124,3 +124,22 @@ def test_every_route_has_a_section(document: Any) -> None:
     assert {(method.lower(), path) for method, path in headings} == {
         (method, path) for path, methods in document["paths"].items() for method in methods if path.startswith("/v1/")
     }
+
+
+def test_statuses_and_parameters_are_those_of_the_document(document: Any) -> None:
+    sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)
+    described = {
+        tuple(text.split("\n", 1)[0].split(" ", 1)): text for text in sections if text.startswith(("GET /v1", "POST"))
+    }
+    assert len(described) == 8
+    for (method, path), text in described.items():
+        route = document["paths"][path][method.lower()]
+        (statuses,) = re.findall(r"^Status: (.*)$", text, re.MULTILINE)
+        listed = set(re.findall(r"\b\d{3}\b", statuses))
+        assert listed <= set(route["responses"]), path
+        assert {status for status in route["responses"] if status < "300"} <= listed, path
+        rows = re.findall(
+            r"^\| `(\w+)` \| .* \| (?:`(\d+)`|required)? *\| .* \|$", text.partition("| parameter |")[2], re.MULTILINE
+        )
+        expected = [(one["name"], str(one["schema"].get("default", ""))) for one in route.get("parameters", [])]
+        assert method == "POST" or [row for row in rows if row[0] in dict(expected)] == expected, path

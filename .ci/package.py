@@ -100,9 +100,7 @@ def try_commands(commands: Path, folder: Path) -> None:
     posrec("prepare", "clicks.csv", "--out", "shop")
     posrec("train", "shop", "--model", "coclick", "--out", "run")
     answer = json.loads(posrec("recommend", "run", "sku-3", "-k", "3", "--json"))
-    expect(
-        "posrec recommend", answer["items"][0]["item"], "sku-4"
-    )  # every click is followed by the next number
+    expect("posrec recommend", answer["items"][0]["item"], "sku-4")  # every click is followed by the next number
     with served(commands, folder / "run") as address:
         body = json.dumps({"session": ["sku-3"], "k": 3}).encode()
         request = urllib.request.Request(f"{address}/v1/recommend", body, {"Content-Type": "application/json"})

@@ -1,8 +1,9 @@
 # Everything from a fresh clone: each target makes the environment it needs, and a second run installs nothing again.
 PYTHON ?= python3
 BIN    := .venv/bin
+RELEASE := build/release-tools
 
-.PHONY: demo docs test lint types unit tests real gpu slow bench faults lock install clean
+.PHONY: demo docs test lint types unit tests real gpu slow bench faults lock package sbom audit install clean
 
 demo: install
 	$(BIN)/posrec demo
@@ -67,6 +68,29 @@ docs: install
 # requirements.lock, the hashes for docs/Dockerfile, from constraints.txt; it needs the package index.
 lock: install
 	$(BIN)/python .ci/lock.py
+
+# The wheel and the source distribution, in build/package/dist: each is installed into an empty environment and tried.
+package: $(RELEASE)/installed
+	$(RELEASE)/bin/python .ci/package.py
+
+# The software bill of materials of posrec[serve] (CycloneDX), from the environment in which `make package` installed the wheel.
+sbom: $(RELEASE)/installed
+	test -x build/package/wheel/bin/posrec || $(RELEASE)/bin/python .ci/package.py --only wheel
+	$(RELEASE)/bin/cyclonedx-py environment build/package/wheel/bin/python --pyproject pyproject.toml \
+		--output-reproducible --of JSON -o build/sbom.json
+	@echo "The bill of materials is build/sbom.json."
+
+# Known vulnerabilities in what the Docker image installs. --strict: a package that can't be looked up is a failure too.
+audit: $(RELEASE)/installed
+	grep '^torch==' constraints.txt > build/torch.txt
+	$(RELEASE)/bin/pip-audit --strict --disable-pip --no-deps --progress-spinner off -r requirements.lock -r build/torch.txt \
+		|| { echo "The audit failed: a package is vulnerable, or the database can't be reached; the lines above say which." >&2; exit 1; }
+
+# The tools of a release need no posrec, so they have an environment of their own.
+$(RELEASE)/installed: constraints.txt
+	test -x $(RELEASE)/bin/python || $(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt build cyclonedx-bom pip-audit
+	touch $@
 
 install: .venv/installed
 

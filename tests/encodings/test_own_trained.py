@@ -108,7 +108,7 @@ def test_a_run_is_resumed_with_its_encoding_only(small: PreparedDataset, here: P
     [
         ("gone.py:nearness", "encoding gone.py:nearness: there is no file"),
         ("mine.py:nothing", "'nothing' is missing there; it must be a function, a module or a module class"),
-        ("mine.py:number", "'number' is a int there"),
+        ("mine.py:number", "'number' is of type int there"),
         ("mine.py:two_arguments", "TypeError: two_arguments() takes 2 positional arguments but 3 were given"),
         ("nearness", "encoding='nearness' is not known; choose one of: none spe"),
     ],

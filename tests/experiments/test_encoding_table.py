@@ -121,7 +121,7 @@ def write_config(text: str) -> Callable[[Path], object]:
 
 
 DAMAGED = {
-    "is not a run folder (it has no config.json)": not_a_folder,
+    "is not a run folder: it does not exist": not_a_folder,
     "config.json is not JSON": write_config("{"),
     "config.json names no model": write_config("[]"),
     "config.json names no encoding": write_config('{"model": "pop"}'),

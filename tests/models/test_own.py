@@ -91,7 +91,7 @@ def test_opening_a_run_never_runs_the_code_in_its_config(here: Path) -> None:
         ("mine.py:MINE", "import torch\n\nnonsense", "NameError: name 'nonsense' is not defined"),
         ("mine.py:MINE", "def", r"can't be loaded: SyntaxError"),
         ("mine.py:MINE", "", "'MINE' is missing there; it must be a posrec.ModelSpec"),
-        ("mine.py:MINE", "class MINE: pass", "'MINE' is a type there"),
+        ("mine.py:MINE", "class MINE: pass", "'MINE' is a class there"),
         ("no.such.module:MINE", None, "ModuleNotFoundError"),
         ("mine.py", "", "model 'mine.py' is not known; choose one of .* my_model.py:MY_SPEC"),
     ],

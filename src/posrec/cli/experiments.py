@@ -14,7 +14,7 @@ from posrec.errors import InputError, RunFailed
 
 def demo(
     out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("posrec-demo"),
-    epochs: Annotated[int | None, typer.Option(help="Train for fewer or more than 4 epochs.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Train for fewer or more than 4 epochs.")] = None,
     prepare_only: Annotated[bool, typer.Option("--prepare-only", help="Stop before the training.")] = False,
     threads: Threads = None,
 ) -> None:
@@ -50,6 +50,8 @@ def encodings(
     from posrec.experiments.encodings import examine, load_trained_encoding, statements_json
     from posrec.progress import TerminalProgress
 
+    if plot is not None and plot.exists() and not plot.is_dir():
+        raise InputError(f"--plot {plot} is a file; name a folder")
     trained = [load_trained_encoding(folder) for folder in run or []]
     if theory and trained:
         raise InputError("--theory examines the paper's own schemes; leave out --theory or --run")
@@ -149,7 +151,7 @@ def tune(
     epochs: Annotated[
         int | None, typer.Option(min=1, help="At most; by default 15, or what the learning rate is planned for.")
     ] = None,
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: Annotated[int, typer.Option(help="Of the search and of every trial.")] = 0,
     engine: Engine = LOCAL,
     address: Address = None,
     workers: Workers = None,

@@ -36,7 +36,9 @@ def train(
         bool,
         typer.Option("--keep-items", help="Keep the items of that run that the dataset does not have."),
     ] = False,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be repeated.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, e.g. d=64; see docs/training.md. Can be repeated.")
+    ] = None,
     protocol: Annotated[str | None, typer.Option(help="paper (a fixed number of epochs), early-stop or refit.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of weights, shuffling and dropout.")] = None,

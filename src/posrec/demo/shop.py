@@ -181,6 +181,8 @@ def make_demo(folder: str | Path, progress: Progress | None = None, sessions: in
     from posrec.data.prepare import prepare
 
     folder, shop = Path(folder), open_shop()
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; name a folder with --out")
     if folder.exists() and any(folder.iterdir()) and not (folder / "data" / CEILING).exists():
         raise InputError(f"{folder} exists and is not an earlier demo; name another folder with --out")
     clicks, items = write_log(shop, folder, sessions)

@@ -15,7 +15,7 @@ from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.significance import Comparison, compare_paired, gains, holm, session_of_samples
 from posrec.experiments.rendering import new_figure, render, svg
 from posrec.fitting import fit_run
-from posrec.io import write_json, write_text
+from posrec.io import RUN, write_json, write_text
 from posrec.models.lookup import find_spec, short_name
 from posrec.models.registry import ModelSpec
 from posrec.progress import Progress, default_progress
@@ -142,6 +142,11 @@ def compare(
     evaluations: dict[str, Evaluation] = {}
     with nullcontext(out) if out is not None else tempfile.TemporaryDirectory(prefix="posrec-") as opened:
         folder = Path(opened)
+        for name in names:
+            if (folder / name / RUN).exists():
+                raise InputError(
+                    f"{folder} has a run of {name} from an earlier comparison; name another folder with --out"
+                )
         for name, model, spec in zip(names, models, specs, strict=True):
             progress.message(f"{name}:")
             own = {} if not spec.is_trained else {**(settings or {}), **(own_settings or {}).get(name, {})}

@@ -26,6 +26,8 @@ def require_folder(folder: Path, marker: str) -> None:
     except OSError:
         pass
     kind, command = KINDS[marker]
+    if not folder.exists():
+        raise InputError(f"{folder} is not a {kind}: it does not exist; check the path, or make one with {command}")
     raise InputError(f"{folder} is not a {kind} (it has no {marker}); make one with {command}")
 
 

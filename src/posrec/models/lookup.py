@@ -42,10 +42,17 @@ def load_spec(name: str) -> ModelSpec:
     """The ModelSpec called `name`, which runs the code that defines it."""
     spec = load_named(name, "--model")
     if not isinstance(spec, ModelSpec):
-        found = "is missing" if spec is None else f"is a {type(spec).__name__}"
+        found = described(spec)
         variable = name.rpartition(":")[2]
         raise InputError(f"--model {name}: {variable!r} {found} there; it must be a posrec.ModelSpec")
     return spec
+
+
+def described(found: object) -> str:
+    """What was found under a name, for an error message."""
+    if found is None:
+        return "is missing"
+    return "is a class" if isinstance(found, type) else f"is of type {type(found).__name__}"
 
 
 def find_encoding(encoding: Any) -> Any:
@@ -60,7 +67,7 @@ def find_encoding(encoding: Any) -> Any:
     if isinstance(encoding, str):
         scheme = load_named(encoding, "encoding")
         if not callable(scheme):
-            found = "is missing" if scheme is None else f"is a {type(scheme).__name__}"
+            found = described(scheme)
             variable = encoding.rpartition(":")[2]
             raise InputError(
                 f"encoding {encoding}: {variable!r} {found} there; it must be a function, a module or a module class"

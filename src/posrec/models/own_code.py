@@ -63,8 +63,10 @@ def load_named(name: str, option: str) -> Any:
     try:
         module = import_file(Path(source)) if source.endswith(".py") else import_module(source)
     except Exception as error:  # the user's own code may raise anything
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        problem = f"{type(error).__name__}: {error} ({at.filename}, line {at.lineno})"
+        problem = f"{type(error).__name__}: {error}"
+        if not isinstance(error, SyntaxError):  # whose text has the line
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            problem += f" ({at.filename}, line {at.lineno})"
         raise InputError(f"{option} {name} can't be loaded: {problem}") from error
     return getattr(module, variable, None)
 

@@ -74,6 +74,10 @@ def read_ids(path: Path) -> list[str]:
         return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not a text file ({error}); it must have one item id per line") from None
+    except OSError as error:
+        raise InputError(
+            f"{path} can't be read ({error.strerror}); it must be a file with one item id per line"
+        ) from None
 
 
 def some(ids: Sequence[str], most: int = 5) -> str:

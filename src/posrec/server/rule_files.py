@@ -31,8 +31,6 @@ class RuleFiles:
         stamp = self.current_stamp()
         try:
             self.ids = [None if path is None else read_ids(path) for path in self.paths]
-        except OSError as error:
-            raise InputError(f"{error.filename} can't be read ({error.strerror})") from None
         finally:
             self.stamp = stamp  # a file that can't be read is tried again once it has changed
 

@@ -39,6 +39,8 @@ def parse_shares(text: str | None, runs: int) -> tuple[float, ...]:
         shares = tuple(float(part) for part in text.split(","))
     except ValueError:
         shares = ()
+    if runs == 1:
+        raise InputError(f"--split {text} is for several runs, and there is one; name the others, or leave out --split")
     if len(shares) != runs or not all(0 <= share < float("inf") for share in shares) or not sum(shares):
         raise InputError(f"--split {text}: it must have a share for each of the {runs} runs, such as 90,10 for two")
     return shares

@@ -24,10 +24,18 @@ def test_steps_and_failures_are_those_of_the_results() -> None:
 
 
 def test_latencies_are_those_of_the_results() -> None:
-    for name in ("overload", "soak"):
-        part = PARTS[name]
+    for name, part in (("overload", PARTS["overload"]["middle_round"]), ("soak", PARTS["soak"])):
         for percentile in ("p50", "p99"):
             assert f"{percentile} {part[f'{percentile}_ms']:,.0f} ms" in rows()[name][2]
+
+
+def test_the_rounds_of_overload_are_those_of_the_results() -> None:
+    overload = PARTS["overload"]
+    assert f"{overload['answered']:,} answered" in rows()["overload"][2]
+    assert (
+        f"from {overload['p99_ms_of_rounds'][0]:.0f} to {overload['p99_ms_of_rounds'][-1]:.0f} ms"
+        in rows()["overload"][2]
+    )
 
 
 def test_the_memory_of_the_soak_is_that_of_the_results() -> None:

@@ -3,7 +3,7 @@
 One batch is computed at a time. A request that arrives alone is computed at once. If the last batch held several
 requests, more are expected, and the next batch waits for them, at most `gather` seconds. When the queue is full a
 request is refused at once rather than answered late: at most `queue` requests may wait, or as many full batches as are
-computed within MAX_WAIT. One full batch may always wait.
+computed within MAX_WAIT. Two full batches may always wait.
 
 Batches are computed in a thread of their own, so that requests are read meanwhile. Where every core has a worker of its
 own, that thread competes with the event loop for the core; there, the event loop computes short batches `inline`.
@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-MAX_WAIT = 0.05  # seconds
+MAX_WAIT = 0.03  # seconds
+LEAST_BATCHES = 2
 INLINE_LIMIT = 0.004  # seconds; longer batches are computed in the thread
 SMOOTHING = 0.9  # the weight of the earlier average when a batch is added to it
 
@@ -32,7 +33,7 @@ class Batcher:
         self,
         compute: Callable[[Sequence[Any]], Sequence[Any]],
         queue: int = 128,
-        max_batch: int = 32,
+        max_batch: int = 16,
         gather: float = 0.001,
         observe: Callable[[int], None] = lambda size: None,
         inline: bool = False,
@@ -74,7 +75,7 @@ class Batcher:
         if not self.seconds_each_busy:
             return self.queue
         batches = int(MAX_WAIT / (self.seconds_each_busy * self.max_batch))
-        return max(1, batches) * self.max_batch
+        return max(LEAST_BATCHES, batches) * self.max_batch
 
     def start(self) -> None:
         self.task = asyncio.create_task(self.work())

@@ -77,5 +77,6 @@ def overload(folder: Path, seconds: float, items: int = 43_097) -> dict[str, Any
     return {
         "seconds": seconds, "rate": 3 * capacity, "capacity_per_second": capacity,
         "connections": middle["connections"], **sums, "answered": sums["requests"] - sums["errors"],
-        "middle_round": middle, "p99_ms_of_rounds": [one["p99_ms"] for one in rounds], "tracebacks": server.tracebacks(),
+        "middle_round": middle, "p99_ms_of_rounds": [one["p99_ms"] for one in rounds],
+        "tracebacks": server.tracebacks(),
     }  # fmt: skip

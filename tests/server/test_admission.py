@@ -12,8 +12,7 @@ from posrec.server.batching import Batcher
         (0.0001, 128),  # 18 batches of 1.6 ms fit into 30 ms; the queue is the limit
         (0.0004, 64),  # four batches of 6.4 ms: 75 requests would fit, but eleven of them would wait for a fifth batch
         (0.0006, 48),  # three batches of 9.6 ms
-        (0.0009, 32),  # two batches of 14.4 ms
-        (0.02, 32),  # two full batches may always wait
+        (0.02, 48),  # three full batches may always wait
     ],
 )
 def test_whole_batches_wait(seconds_each: float, most: int) -> None:

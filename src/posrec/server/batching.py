@@ -3,7 +3,7 @@
 One batch is computed at a time. A request that arrives alone is computed at once. If the last batch held several
 requests, more are expected, and the next batch waits for them, at most `gather` seconds. When the queue is full a
 request is refused at once rather than answered late: at most `queue` requests may wait, or as many full batches as are
-computed within MAX_WAIT. Two full batches may always wait.
+computed within MAX_WAIT. Three full batches may always wait.
 
 Batches are computed in a thread of their own, so that requests are read meanwhile. Where every core has a worker of its
 own, that thread competes with the event loop for the core; there, the event loop computes short batches `inline`.
@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 MAX_WAIT = 0.03  # seconds
-LEAST_BATCHES = 2
+LEAST_BATCHES = 3
 INLINE_LIMIT = 0.004  # seconds; longer batches are computed in the thread
 SMOOTHING = 0.9  # the weight of the earlier average when a batch is added to it
 

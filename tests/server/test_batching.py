@@ -93,21 +93,21 @@ class Clock:
 
 
 def test_the_queue_is_shorter_where_requests_take_long() -> None:
-    """At 20 ms a request only two fit into MAX_WAIT, although the queue has room for a thousand."""
+    """At 5.5 ms a request only five fit into MAX_WAIT, although the queue has room for a thousand."""
     clock = Clock()
 
     async def play() -> list[Any]:
         batcher = Batcher(clock.compute, queue=1000, max_batch=1, clock=clock)
         batcher.start()
-        await batcher.ask(0.02)
-        asked = [asyncio.create_task(batcher.ask(0.02)) for _ in range(20)]
+        await batcher.ask(0.0055)
+        asked = [asyncio.create_task(batcher.ask(0.0055)) for _ in range(20)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         await batcher.stop()
         return answers
 
     answers = asyncio.run(play())
-    assert answers[:2] == [0.02, 0.02]
-    assert [type(answer) for answer in answers[2:]] == [Overloaded] * 18
+    assert answers[:5] == [0.0055] * 5
+    assert [type(answer) for answer in answers[5:]] == [Overloaded] * 15
 
 
 def test_short_batches_are_computed_inline_and_long_ones_in_the_thread() -> None:

@@ -83,7 +83,7 @@ PLUS = {
 
 SPECS: dict[str, ModelSpec] = {
     "posrec": ModelSpec(PosRec, PosRecConfig, "graph, anchors, Transformer, dual positional encoding"),
-    "posrec-plus": ModelSpec(PosRecPlus, PosRecPlusConfig, "posrec, smoothed items, repeats; the best one", PLUS),
+    "posrec-plus": ModelSpec(PosRecPlus, PosRecPlusConfig, "posrec, smoothed items, repeats; the default", PLUS),
     "pop": ModelSpec(Pop, PopConfig, "the most clicked items, the same for every session"),
     "spop": ModelSpec(SPop, SPopConfig, "the most clicked items of the session, then the popular ones"),
     "itemknn": ModelSpec(ItemKNN, ItemKNNConfig, "items often seen in the same sessions as the last one"),

@@ -79,7 +79,7 @@ def time_steps(
     """Seconds for a training step; the first steps, which compile and allocate memory, are not counted."""
     settings, taken = Settings(batch_size=batch), []
     model.train()
-    with matmul_precision(settings, device):
+    with matmul_precision(settings, device, sizes["items"]):
         optimizer = make_optimizer(model, settings, device)
         runner = EpochRunner(model, optimizer, samples, settings, device, sizes["items"], sizes["length"])
         order, at = runner.shuffle(0), 0

@@ -11,7 +11,7 @@ small product of a shape that did not occur before. Then the whole test part is 
 """
 
 import argparse
-import importlib.util
+import importlib
 import json
 import statistics
 import sys
@@ -65,7 +65,7 @@ def least_step(model: PosRec, items: int) -> tuple[Step, Step]:
 
     @torch.no_grad()
     def products(_: int) -> None:
-        with table_products(table):
+        with table_products():
             scores = sessions @ table.T
             scores @ table
             scores.T @ sessions
@@ -76,13 +76,7 @@ def least_step(model: PosRec, items: int) -> tuple[Step, Step]:
 def peer_step(code: Path, data: PreparedDataset) -> Step:
     """SR-GNN's public code as its main.py calls it, on the samples of the first 2,000 sessions."""
     sys.path.insert(0, str(code))
-    modules = {}
-    for name in ("utils", "model"):
-        specification = importlib.util.spec_from_file_location(name, code / f"{name}.py")
-        assert specification is not None
-        assert specification.loader is not None
-        modules[name] = sys.modules[name] = importlib.util.module_from_spec(specification)
-        specification.loader.exec_module(modules[name])
+    modules = {name: importlib.import_module(name) for name in ("utils", "model")}
     part = data.train.part(0, 2000)
     inputs, targets = [], []
     for session in range(part.sessions):
@@ -143,7 +137,7 @@ def main() -> None:
         taken = {}
         for name, step in steps.items():
             ours, precision = name != "peer", "fp32" if name.endswith("fp32") else "auto"
-            rounding = matmul_precision(Settings(precision=precision), CPU)
+            rounding = matmul_precision(Settings(precision=precision), CPU, data.train_items)
             with rounding if ours else nullcontext(), freed_memory_kept() if ours else nullcontext():
                 taken[name] = milliseconds(step, arguments.steps, turn * arguments.steps)
         rounds += [taken] if turn else []  # the first one warms up

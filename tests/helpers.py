@@ -1,5 +1,6 @@
 """Helpers that many tests share: running the command in this process or another, and writing logs and datasets."""
 
+import importlib.util
 import io
 import json
 import os
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
@@ -26,6 +28,16 @@ if TYPE_CHECKING:
 SOURCE = Path(posrec.__file__).resolve().parents[1]
 ROOT = Path(__file__).resolve().parents[1]
 Click = tuple[str, str, int]
+
+
+def module_at(path: Path) -> ModuleType:
+    """A script that is not part of a package, as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,11 @@
 """requirements.lock has every package that the Docker image needs, in the tested version and with hashes."""
 
-import importlib.util
 import re
 from types import ModuleType
 
 import pytest
 
-from tests.helpers import ROOT
+from tests.helpers import ROOT, module_at
 
 pytest.importorskip("litestar")
 ENTRY = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
@@ -14,12 +13,7 @@ ENTRY = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)
 
 @pytest.fixture(scope="module")
 def lock() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("lock", ROOT / ".ci" / "lock.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(ROOT / ".ci" / "lock.py")
 
 
 def locked() -> dict[str, str]:

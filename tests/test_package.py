@@ -1,6 +1,5 @@
 """The wheel has every file of the package, and the source distribution every file of the repository."""
 
-import importlib.util
 import subprocess
 import tarfile
 import tomllib
@@ -10,17 +9,12 @@ from types import ModuleType
 
 import pytest
 
-from tests.helpers import ROOT, SOURCE
+from tests.helpers import ROOT, SOURCE, module_at
 
 
 @pytest.fixture(scope="module")
 def package() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("package", ROOT / ".ci" / "package.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(ROOT / ".ci" / "package.py")
 
 
 def test_package_data_names_every_file_that_is_not_python() -> None:

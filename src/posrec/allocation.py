@@ -15,24 +15,25 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 DEFAULTS = {TRIM_THRESHOLD: 128 * 1024, MMAP_THRESHOLD: 128 * 1024}
 KEPT_UP_TO = 32 * 1024 * 1024
 KEEPING = {TRIM_THRESHOLD: 2**31 - 1, MMAP_THRESHOLD: KEPT_UP_TO}
-blocks: list[object] = []  # those that are open: training evaluates in between
+open_blocks = 0  # training evaluates in between
 
 
 @contextmanager
 def freed_memory_kept() -> Iterator[None]:
     """In the block, freed memory stays in the process; afterwards it is returned. Without glibc nothing changes."""
+    global open_blocks
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallopt"):
         yield
         return
     for option, value in KEEPING.items():
         library.mallopt(option, value)
-    blocks.append(block := object())
+    open_blocks += 1
     try:
         yield
     finally:
-        blocks.remove(block)
-        if not blocks:
+        open_blocks -= 1
+        if not open_blocks:
             for option, value in DEFAULTS.items():
                 library.mallopt(option, value)
             library.malloc_trim(0)

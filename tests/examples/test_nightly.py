@@ -1,6 +1,5 @@
 """examples/nightly: nights in a row on a growing log, with a server that loads each promoted model."""
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -8,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from posrec.demo.shop import open_shop, write_log
-from tests.helpers import ROOT
+from tests.helpers import ROOT, module_at
 from tests.server.server_process import serving, until
 
 QUICK = ["--keep", "3", "--set", "d=16", "--set", "epochs=1", "--set", "batch_size=256", "--set", "learning_rate=0.01"]
@@ -17,12 +16,7 @@ DAY = 86_400_000
 
 @pytest.fixture(scope="module")
 def nightly() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("nightly", ROOT / "examples" / "nightly" / "nightly.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(ROOT / "examples" / "nightly" / "nightly.py")
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ def test_losses_and_gradients_stay_near(softmax) -> None:
     torch.manual_seed(0)
     given = (torch.randn(20, D) / D**0.25, torch.randn(ITEMS, D) / D**0.25, torch.randint(1, ITEMS + 1, (20,)))
     exact = loss_and_gradients(softmax, *given)
-    with rounded_table_products(0):
+    with rounded_table_products(True):
         rounded = loss_and_gradients(softmax, *given)
     # bf16 has 8 bits: a factor is off by at most 1/256, and errors of D terms partly cancel.
     assert (rounded[0] - exact[0]).abs().max() < 0.02
@@ -48,15 +48,15 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.undo()
 
 
-@pytest.mark.parametrize(("least", "rounds"), [(None, False), (0, True), (ITEMS, True), (ITEMS + 1, False)])
-def test_small_tables_are_not_rounded(monkeypatch: pytest.MonkeyPatch, least: int | None, rounds: bool) -> None:
-    with recorded(monkeypatch) as seen, rounded_table_products(least), table_products(torch.zeros(ITEMS, D)):
+@pytest.mark.parametrize("rounds", [False, True])
+def test_products_are_rounded_only_where_asked_for(monkeypatch: pytest.MonkeyPatch, rounds: bool) -> None:
+    with recorded(monkeypatch) as seen, rounded_table_products(rounds), table_products():
         pass
     assert seen == (["medium", "highest"] if rounds else [])
 
 
 @pytest.mark.parametrize(
-    ("precision", "amx", "rows", "rounds"),
+    ("precision", "amx", "items", "rounds"),
     [
         ("fp32", True, 10**6, False),
         ("bf16", False, 1, True),
@@ -65,10 +65,12 @@ def test_small_tables_are_not_rounded(monkeypatch: pytest.MonkeyPatch, least: in
         ("auto", False, 10**6, False),
     ],
 )
-def test_precision_decides(monkeypatch: pytest.MonkeyPatch, precision: str, amx: bool, rows: int, rounds: bool) -> None:
+def test_precision_decides(
+    monkeypatch: pytest.MonkeyPatch, precision: str, amx: bool, items: int, rounds: bool
+) -> None:
     monkeypatch.setattr(epoch, "has_amx", lambda: amx)
-    with matmul_precision(Settings(precision=precision), CPU):
+    with matmul_precision(Settings(precision=precision), CPU, items):
         before = torch.get_float32_matmul_precision()
-        with table_products(torch.empty(rows, 0)):
+        with table_products():
             assert (torch.get_float32_matmul_precision() == "medium") == rounds
         assert before == torch.get_float32_matmul_precision() == "highest"

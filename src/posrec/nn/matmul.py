@@ -38,24 +38,23 @@ def linear(layer: nn.Linear, x: Tensor) -> Tensor:
     return y
 
 
-rounding_from: ContextVar[int | None] = ContextVar("rounding_from", default=None)
+rounding: ContextVar[bool] = ContextVar("rounding", default=False)
 
 
 @contextmanager
-def rounded_table_products(least_rows: int | None) -> Iterator[None]:
-    """In the block, `table_products` rounds the products of tables with at least so many rows; None: of no table."""
-    token = rounding_from.set(least_rows)
+def rounded_table_products(rounded: bool) -> Iterator[None]:
+    """In the block, `table_products` rounds, or does not."""
+    token = rounding.set(rounded)
     try:
         yield
     finally:
-        rounding_from.reset(token)
+        rounding.reset(token)
 
 
 @contextmanager
-def table_products(table: Tensor) -> Iterator[None]:
+def table_products() -> Iterator[None]:
     """Around products with an item table in single precision on a CPU."""
-    least = rounding_from.get()
-    if least is None or len(table) < least or table.device.type != "cpu":
+    if not rounding.get():
         yield
         return
     before = torch.get_float32_matmul_precision()

@@ -47,7 +47,7 @@ class AtOnce(torch.autograd.Function):
         ctx: Any, sessions: Tensor, table: Tensor, targets: Tensor, items: int, columns: Tensor | None,
         amounts: Tensor | None,
     ) -> Tensor:  # fmt: skip
-        with table_products(table):
+        with table_products():
             scores = sessions @ table.T
         scores[:, items:] = -torch.inf
         if columns is not None and amounts is not None:
@@ -64,7 +64,7 @@ class AtOnce(torch.autograd.Function):
         sessions, table, targets, powers, sums, columns = ctx.saved_tensors
         share = gradients[0][:, None]
         weight = share / sums[:, None]
-        with table_products(table):
+        with table_products():
             of_table, of_sessions = powers.T @ (sessions * weight), powers @ table
         of_table.index_add_(0, targets, sessions * -share)
         of_amounts = None
@@ -98,7 +98,7 @@ class InChunks(torch.autograd.Function):
         of_amounts: Any = None if columns is None else -share * (columns == targets[:, None])
         for part in ctx.parts:
             chances = scores_of(sessions, table, part, columns, amounts).sub_(normaliser[:, None]).exp_()
-            with table_products(table):
+            with table_products():
                 torch.mm(chances.T, sessions * share, out=of_table[part])
                 of_sessions += chances @ table[part]
             if columns is not None:
@@ -110,7 +110,7 @@ class InChunks(torch.autograd.Function):
 
 def scores_of(sessions: Tensor, table: Tensor, part: slice, columns: Tensor | None, amounts: Tensor | None) -> Tensor:
     """The scores of the items of one part, [B, items]."""
-    with table_products(table):
+    with table_products():
         scores = sessions @ table[part].T
     if columns is not None and amounts is not None:
         scores.scatter_add_(1, *raised_in(columns, amounts.to(scores.dtype), part.start, part.stop))

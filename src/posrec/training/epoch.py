@@ -131,18 +131,19 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 @contextmanager
-def matmul_precision(settings: Settings, device: torch.device) -> Iterator[None]:
+def matmul_precision(settings: Settings, device: torch.device, items: int) -> Iterator[None]:
     """Compute products in TF32 on a GPU, unless `precision=fp32` is set.
 
     On a CPU the products of the softmax are rounded with `precision=bf16`, and with `auto` where the CPU has AMX and
-    the catalogue is large. The choice does not depend on a measurement: the same command has to give the same weights.
+    the catalogue is large. The choice does not depend on a measurement, nor on the rows that one of several processes
+    holds: the same command has to give the same weights.
     """
     before = torch.get_float32_matmul_precision()
     reduced = device.type == "cuda" and settings.precision in ("auto", "tf32", "bf16")
     torch.set_float32_matmul_precision("high" if reduced else "highest")
-    least_rows = {"bf16": 0, "auto": MANY_ITEMS if has_amx() else None}.get(settings.precision)
+    pays = settings.precision == "auto" and items >= MANY_ITEMS and has_amx()
     try:
-        with rounded_table_products(least_rows):
+        with rounded_table_products(device.type == "cpu" and (pays or settings.precision == "bf16")):
             yield
     finally:
         torch.set_float32_matmul_precision(before)

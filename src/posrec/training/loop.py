@@ -112,7 +112,7 @@ def train(
 
     # After one Ctrl-C, the terminal and torchrun both send a signal to each process.
     signals = StopSignals(patient=world is not None)
-    rounding = matmul_precision(settings, device)
+    rounding = matmul_precision(settings, device, data.train_items)
     with rounding, freed_memory_kept(), signals, Log(run if is_first else None, track) as log:
         longest = model.config.max_length
         runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, longest, weights)

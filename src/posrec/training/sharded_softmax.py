@@ -90,7 +90,7 @@ class ShardedCrossEntropy(torch.autograd.Function):
                 chances.sub_(normaliser[:, None]).exp_()
             else:  # the normaliser goes into the smaller factors of the products
                 chances, weight = powers, share * (top - normaliser).exp()[:, None]
-            with table_products(table):
+            with table_products():
                 torch.mm(chances.T, sessions * weight, out=of_table[part])
                 of_sessions += (chances @ table[part]) * weight
             if columns is not None:

@@ -1,8 +1,7 @@
 """Memory that is freed and allocated again at once, step after step: keep it in the process.
 
 A training step on a CPU allocates and frees arrays of many megabytes: the scores of all items, the gradient of the
-item table. By default glibc returns them to the system, which clears every page when it hands them out again; that
-takes up to a quarter of a step (docs/performance.md).
+item table. By default glibc returns them to the system, which clears every page when it hands them out again.
 """
 
 import ctypes

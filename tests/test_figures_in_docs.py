@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
@@ -71,6 +71,33 @@ def test_the_headline_table(rows: dict[tuple[str, str], dict[str, Any]]) -> None
     assert f"R@10 of {ours[0]:.2f} and {ours[1]:.2f}; the paper has {papers[0]:.2f} and {papers[1]:.2f}" in text
 
 
+def plus() -> dict[tuple[str, str], dict[str, Any]]:
+    """The rows of results/posrec_plus.json by dataset and name."""
+    rows = json.loads((RESULTS / "posrec_plus.json").read_text(encoding="utf-8"))["rows"]
+    return {(row["dataset"], row["row"]): row for row in rows}
+
+
+def test_the_tables_of_posrec_plus() -> None:
+    found, page = plus(), ROOT / "docs" / "models_plus.md"
+    shown = table(page, "What it reaches")
+    for name, cells in shown.items():
+        if name == "best published":
+            assert cells == headline()["best published on these splits"]
+            continue
+        rows = [found[dataset, {"coclick": "co-clicks"}.get(name, name)] for dataset in DATASETS]
+        of_seeds = [row["by_seed"][metric] for row in rows for metric in AT_TWENTY]
+        assert cells == [spread([fmean(one), stdev(one)] if len(one) > 1 else one) for one in of_seeds], name
+    assert headline()["posrec-plus"] == [cell.partition(" ")[0] for cell in shown["posrec-plus"]]
+    removed = table(page, "What each part is worth")
+    assert {f"without {name}" for name in removed} == {name for _, name in found if name.startswith("without")}
+    for name, cells in removed.items():
+        lower = [found[dataset, f"without {name}"]["lower_than"] for dataset in DATASETS]
+        tests = [one[metric] for one in lower for metric in AT_TWENTY]
+        assert cells == [f"{-one['by']:+.2f} ± {one['margin']:.2f}" for one in tests], name
+        line = next(line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith(f"| {name} |"))
+        assert [cell.strip().startswith("**") for cell in line.split("|")[2:6]] == [one["p"] < 0.05 for one in tests]
+
+
 def headline() -> dict[str, list[str]]:
     """Rows by the name of the model, without what is said about it."""
     return {name.partition(",")[0]: cells for name, cells in table(ROOT / "README.md", "Figures").items()}
@@ -112,8 +139,9 @@ def test_the_figures_behind_the_choice_of_a_model(rows: dict[tuple[str, str], di
         for label, row in rows["overall", dataset].items()
     }
     found |= {(row["dataset"], row["model"]): row["metrics"] for row in counting if row["model"] == "coclick"}
+    found |= {(dataset, "posrec-plus"): row["mean"] for (dataset, name), row in plus().items() if name == "posrec-plus"}
     shown = table(ROOT / "docs" / "which_model.md", "The figures behind it")
-    assert len(shown) == 7
+    assert len(shown) == 8
     for model, cells in shown.items():
         assert cells == [f"{found[dataset, model][metric]:.2f}" for dataset in DATASETS for metric in AT_TEN], model
     seconds = [row["seconds"] for row in json.loads((RESULTS / "epochs.json").read_text())["rows"]

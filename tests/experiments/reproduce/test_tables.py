@@ -10,12 +10,13 @@ import pytest
 from tests.helpers import chain_shop
 
 from posrec.data.dataset import PreparedDataset
+from posrec.errors import InputError
 from posrec.evaluation.significance import Comparison
 from posrec.experiments.reproduce import claims
 from posrec.experiments.reproduce.claims import FAILED, HELD, UNCLEAR, Claim, answer_claims, judge, pairs_of
 from posrec.experiments.reproduce.grid import EXPERIMENTS, Experiment, TableRow, jobs_of
 from posrec.experiments.reproduce.jobs import Job, JobResult
-from posrec.experiments.reproduce.tables import Table, combine_errors, make_table, seed_error
+from posrec.experiments.reproduce.tables import Table, combine_errors, find_differences, make_table, seed_error
 
 PAIR = Experiment("plug-in", "", "", (TableRow("A", "posrec"), TableRow("B", "sasrec"), TableRow("C", "pop")))
 
@@ -71,6 +72,21 @@ def test_a_difference_must_outdo_sessions_and_seeds(shop: PreparedDataset, tmp_p
     wild = table(tmp_path / "b", shop, {"A": (0.35, 0.50, 0.65), "B": (0.25, 0.40, 0.55), "C": (0.45,)})
     assert finding(wild, "A", "B").direction == 0  # the same sessions, but other seeds might turn it round
     assert finding(wild, "A", "B").margin > 20
+
+
+def test_ranks_that_are_not_those_of_the_metric(shop: PreparedDataset, tmp_path: Path) -> None:
+    """As in an archive, which keeps ranks up to 10, for a metric at 20."""
+    ranks, results = np.arange(len(shop.test)) % 30 + 1, {}
+    for row in PAIR.rows:
+        for job in jobs_of(row, "shop", 2):
+            made = result(tmp_path, job, ranks)
+            made.record["metrics"]["recall@20"] = 100 * float((ranks <= 20).mean())
+            np.savez(made.path.with_suffix(".npz"), ranks=np.where(ranks > 10, 255, ranks).astype(np.uint8))
+            results[job.name] = made
+    lines = make_table(PAIR, shop, "shop", results, [], 2).lines
+    assert find_differences(lines, [("A", "B")], shop)
+    with pytest.raises(InputError, match="ranks of A are not those of its recall@20"):
+        find_differences(lines, [("A", "B")], shop, ["recall@20"])
 
 
 def test_one_seed_shows_nothing(shop: PreparedDataset, tmp_path: Path) -> None:

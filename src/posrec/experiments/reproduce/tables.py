@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from posrec.data.dataset import PreparedDataset
+from posrec.errors import InputError
 from posrec.evaluation.significance import (
     Comparison,
     compare_paired,
@@ -32,6 +33,7 @@ from posrec.experiments.reproduce.saved_results import JobResult
 from posrec.models.registry import MODELS
 
 TESTED = ("recall@10", "mrr@10")
+ROUNDING = 0.001  # of a recorded metric, in points of percent
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,10 @@ def make_table(
 def find_differences(
     lines: Sequence[Line], pairs: Pairs, data: PreparedDataset, metrics: Sequence[str] = TESTED
 ) -> list[Finding]:
-    """Test the pairs of which both rows have results; Holm's correction covers all pairs and metrics."""
+    """Test the pairs of which both rows have results; Holm's correction covers all pairs and metrics.
+
+    Ranks from an archive, which keeps them up to 10, can't test a metric at 20, and raise an InputError.
+    """
     by_label = {line.row.label: line for line in lines if line.results}
     mean_gains: dict[tuple[str, str], Tensor] = {}  # by row and metric, [samples]
     for label in dict.fromkeys(label for pair in pairs for label in pair):
@@ -136,7 +141,10 @@ def find_differences(
             ranks = [torch.from_numpy(result.ranks()) for result in by_label[label].results]
             for metric in metrics:
                 name, _, k = metric.partition("@")
-                mean_gains[label, metric] = torch.stack([gains(one, name, int(k)) for one in ranks]).mean(0)
+                gained = torch.stack([gains(one, name, int(k)) for one in ranks]).mean(0)
+                if abs(100 * float(gained.mean()) - by_label[label].mean(metric)) > ROUNDING:
+                    raise InputError(f"the ranks of {label} are not those of its {metric}; run its jobs again")
+                mean_gains[label, metric] = gained
     tested = [(first, second, metric) for first, second in pairs for metric in metrics
               if first in by_label and second in by_label]  # fmt: skip
     sessions = session_of_samples(data.test)

@@ -1,6 +1,7 @@
-"""The whole `posrec train` command, from start to exit: importing, compiling, four epochs, ranking the test part.
+"""The whole `posrec train` command, from start to exit: importing, compiling, all epochs, ranking the test part.
 
-    python benchmarks/command.py --data prepared/diginetica --times 3 --out results/command.json
+    python benchmarks/command.py --data prepared/diginetica --model posrec --times 3 --out results/command.json
+    python benchmarks/command.py --data prepared/diginetica --times 3 --out results/command_plus.json
 
 Every run is a process of its own. The first may have to compile; those after it find the compile cache filled.
 """
@@ -21,6 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("prepared/diginetica"))
     parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--model", default="posrec-plus")
     parser.add_argument("--set", nargs="*", default=[], help="key=value, as posrec train takes them")
     parser.add_argument("--out", type=Path, default=Path("results/command.json"))
     arguments = parser.parse_args()
@@ -28,14 +30,14 @@ def main() -> None:
     seconds = []
     for number in range(arguments.times):
         with tempfile.TemporaryDirectory() as folder:
-            line = ["train", str(arguments.data), "--out", f"{folder}/run", *settings]
+            line = ["train", str(arguments.data), "--model", arguments.model, "--out", f"{folder}/run", *settings]
             began = time.perf_counter()
             subprocess.run([sys.executable, "-m", "posrec", *line], check=True, stdout=subprocess.DEVNULL)
             seconds.append(round(time.perf_counter() - began, 1))
         print(f"{number + 1}: {seconds[-1]} s", flush=True)
     report = {
         "command": "python benchmarks/command.py " + " ".join(sys.argv[1:]),
-        "timed": "posrec train " + " ".join([str(arguments.data), *settings]),
+        "timed": "posrec train " + " ".join([str(arguments.data), "--model", arguments.model, *settings]),
         "seconds": seconds,
         "byte_code_kept": not sys.dont_write_bytecode,  # where not, every start compiles all of torch's modules anew
         **conditions(),

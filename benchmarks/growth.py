@@ -45,7 +45,7 @@ WHY = {
     "items": "The item table, its gradient and Adam's two moments are read and written whole at each step: linear, but "
     "for one jump, as past 200,000 items the softmax goes in chunks, whose scores are computed twice to save memory.",
     "length": "Above linear in long sessions: edges, attention and the shortest paths of the graph hold a number for "
-    "every two clicks (quadratic). On a GPU shortest paths make a pass over those for each click (cubic).",
+    "every two clicks (quadratic).",
     "sessions": "A step reads one batch, however many sessions there are; what grows is the sessions' own memory.",
 }
 

@@ -3,7 +3,8 @@
     python benchmarks/warm_start.py prepared/diginetica --work warm-work --out results/warm_start.json
 
 The sessions of both parts are put in order of time and the latest ones are cut into days: by the clock where the
-dataset has times, else into equal parts of the test part. For each day d, the training sessions are all before it.
+dataset has times, else into equal parts of the test part, with the number of a session as its time. For each day d, the
+training sessions are all before it.
 
     day 1            one run from scratch
     day 2, 3, ...    one run from scratch, and one that starts from the warm run of the day before (day 2: from day 1's)
@@ -14,7 +15,6 @@ training is worth. Finished runs are kept in the folder --work, so that a stoppe
 
 import argparse
 import json
-import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,7 @@ def cut(data: PreparedDataset, days: int, sessions: int | None, folder: Path) ->
     if data.test.sessions and times[-1] - times[0] > DAY:
         starts = np.searchsorted(times, times[-1] + 1 - DAY * np.arange(days, 0, -1))
     else:
+        times = np.arange(len(times))
         share = (data.test.sessions or len(times) // 10) * (len(times) - first) / len(times)
         starts = len(times) - np.round(share * np.arange(days, 0, -1) / days).astype(int)
     found = []
@@ -132,19 +133,14 @@ def finished(
     if not (out / "metrics.json").exists():
         shutil.rmtree(out, ignore_errors=True)
         fit_run(day, model, out, settings, device, progress=progress, resumable=False, start_from=start_from)
-    metrics, config = read_json(out / "metrics.json"), read_json(out / "config.json")
+    metrics = read_json(out / "metrics.json")
     epochs = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     trained = [line for line in epochs if "loss" in line]
-    size = config["training"]["batch_size"]
-    steps = {
-        part: sum(("part" in line) == (part == "selection") for line in trained) * math.ceil(len(samples) / size)
-        for part, samples in (("selection", day.fitting), ("training", day.train))
-    }
     return {
         "run": out,
         **{name: metrics[name] for name in METRICS},
-        "steps": steps["training"],
-        "steps_with_selection": steps["training"] + steps["selection"],
+        "steps": sum(line["steps"] for line in trained if "part" not in line),
+        "steps_with_selection": sum(line["steps"] for line in trained),
         "seconds": round(sum(line["seconds"] for line in trained), 2),
     }
 

@@ -98,6 +98,53 @@ def test_the_tables_of_posrec_plus() -> None:
         assert [cell.strip().startswith("**") for cell in line.split("|")[2:6]] == [one["p"] < 0.05 for one in tests]
 
 
+def test_times_of_trainings() -> None:
+    rows = json.loads((RESULTS / "training_time.json").read_text(encoding="utf-8"))
+    by_name = {(row["model"], row["settings"].get("batch_size")): row for row in rows}
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    for name, key in (
+        ("PosRec, batch 100", ("posrec", None)),
+        ("PosRec, batch 1,024", ("posrec", "1024")),
+        ("posrec-plus, `refit`", ("posrec-plus", None)),
+    ):
+        row = by_name[key]
+        total = fmean(row["total_seconds"][1:] or row["total_seconds"])
+        r10, m10 = (fmean(row["metrics"][metric]) for metric in AT_TEN)
+        assert (
+            f"| {name} | {row['epoch_seconds']:.2f} | {fmean(row['training_seconds']):.1f} s | {total:.0f} s | "
+            f"{row['peak_gb']:.1f} GB | {r10:.2f} | {m10:.2f} |"
+        ) in page
+    seconds = f"{by_name['posrec-plus', None]['total_seconds'][0]:.0f} s"
+    assert f"evaluated | {seconds} |" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{seconds} in all" in (ROOT / "docs" / "which_model.md").read_text(encoding="utf-8")
+
+
+def test_nights() -> None:
+    models = json.loads((RESULTS / "warm_start.json").read_text(encoding="utf-8"))["models"]
+    shown = table(ROOT / "docs" / "nightly.md", "What it costs and what it reaches")
+    means = [models[model]["mean"] for model in ("posrec", "posrec-plus")]
+    for name, kind in (
+        ("from scratch every night", "scratch"),
+        ("started from the night before", "warm"),
+        ("the run of the night before, not trained", "no training"),
+    ):
+        assert shown[name] == [f"{mean[f'{kind} {metric}']:.2f}" for mean in means for metric in AT_TWENTY]
+    shares = [f"{100 * mean['share of steps']:.1f} %" for mean in means]
+    assert shown["steps of a night, in those from scratch"] == shares
+    warm, scratch = (f"{means[1][f'{kind} recall@20']:.2f}" for kind in ("warm", "scratch"))
+    figures = f"{shares[1]} of the steps from scratch, R@20 {warm} instead of {scratch}"
+    assert figures in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_kernels_of_a_step() -> None:
+    found = {row["model"]: row for row in json.loads((RESULTS / "kernels.json").read_text(encoding="utf-8"))}
+    shown = table(ROOT / "docs" / "performance.md", "On a GPU")
+    for name, cells in shown.items():
+        kernels = [one for row in found.values() for one in row["kernels"] if one["kind"] == name]
+        assert cells == [f"{one[key]:.0f}" for one in kernels for key in ("microseconds", "launches")], name
+    assert len(shown) == len({one["kind"] for row in found.values() for one in row["kernels"]})
+
+
 def headline() -> dict[str, list[str]]:
     """Rows by the name of the model, without what is said about it."""
     return {name.partition(",")[0]: cells for name, cells in table(ROOT / "README.md", "Figures").items()}

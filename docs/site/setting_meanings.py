@@ -37,6 +37,9 @@ MEANINGS = {
     ),
     "training.choose_by": "of `early-stop` and `refit`: the metric on validation by which the best epoch is chosen",
     "training.patience": "of `early-stop` and `refit`: after how many epochs without improvement training stops",
+    "training.replay": (
+        "of a [warm start](../nightly.md): how many samples of the run's own sessions go with each new one in an epoch"
+    ),
     "training.seed": "of initial weights, shuffling, dropout and drawn negatives",
     "posrec.layers": "layers of the Transformer",
     "posrec-plus.dropout": "in the Transformer",

@@ -2,6 +2,7 @@
 
 config.json         the model, its settings, how it was trained, on what (fingerprint), with which versions
 model.safetensors   the weights
+continuation.safetensors  what a warm start needs besides them: Adam's second moments, and how far the sessions reach
 vocabulary.json     the items
 popularity.npy      the training clicks of each item, for sessions without known items
 metrics.json        the evaluation on the test part
@@ -28,6 +29,7 @@ from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.io import (
     CHECKSUMS,
+    CONTINUATION,
     RUN,
     WEIGHTS,
     FolderReader,
@@ -48,10 +50,11 @@ from posrec.models.lookup import find_encoding, find_spec
 from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS, ModelSpec
 from posrec.models.restore import WrongWeights, restore_model
+from posrec.training.start import Continuation
 
 METRICS, RANKS, POPULARITY = "metrics.json", "ranks.npy", "popularity.npy"
 # What checksums.json lists; the last two are written by training/log.py and training/refit.py.
-FILES = (RUN, WEIGHTS, VOCABULARY_FILE, POPULARITY, METRICS, RANKS, "log.jsonl", "selection.json")
+FILES = (RUN, WEIGHTS, VOCABULARY_FILE, POPULARITY, METRICS, RANKS, CONTINUATION, "log.jsonl", "selection.json")
 SCHEMA = 2  # of config.json: 1, or none given, is a run from before checksums.json
 RENAMED = {"start": "initialization"}  # old names of settings in config.json, and their present names
 
@@ -69,6 +72,8 @@ class Run:
         metrics: the metrics of the last evaluation, if there was one.
         sha256: the SHA-256 of every file that was read, by its name.
         verified: whether the files were compared with checksums.json; False for a run from before that file.
+        continuation: what a training that starts from the run needs besides its weights; None in runs of counting
+            models, of several processes, and of versions that did not write it.
     """
 
     path: Path
@@ -79,6 +84,7 @@ class Run:
     metrics: dict[str, float] | None = None
     sha256: Mapping[str, str] = field(default_factory=dict)
     verified: bool = True
+    continuation: Continuation | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -196,8 +202,10 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None, encoding: 
     except InputError as error:
         raise InputError(f"{path / RUN}: {error}") from None
     metrics = reader.json(METRICS) if reader.has(METRICS) else None
+    continuation = read_continuation(reader)
     reader.check_rest()
-    return Run(path, model, vocabulary, config, popularity, metrics, reader.sha256, reader.checksums is not None)
+    return Run(path, model, vocabulary, config, popularity, metrics, reader.sha256, reader.checksums is not None,
+               continuation)  # fmt: skip
 
 
 def encoding_of_run(path: Path, recorded: Any, named: Any) -> Any:
@@ -222,6 +230,15 @@ def check_fields(path: Path, config: dict[str, Any]) -> None:
             raise InputError(f"{path / RUN}: {name} must be {about}, not {config.get(name)!r}; it is damaged")
     if config["items"] < 1:
         raise InputError(f"{path / RUN}: items must be at least 1, not {config['items']}; it is damaged")
+
+
+def read_continuation(reader: FolderReader) -> Continuation | None:
+    if not reader.has(CONTINUATION):
+        return None
+    tensors, about = reader.tensors(CONTINUATION)
+    if type(about.get("trained_until")) is not int:
+        raise InputError(f"{reader.folder / CONTINUATION} has no trained_until; it is damaged, copy the run again")
+    return Continuation(tensors, about["trained_until"])
 
 
 def read_popularity(reader: FolderReader, items: int) -> Tensor | None:
@@ -251,6 +268,8 @@ def save_run(run: Run, folder: Path, overwrite: bool = False) -> Run:
         if run.metrics is not None:
             write_json(unfinished / METRICS, run.metrics)
         save_tensors(unfinished / WEIGHTS, run.model.state_dict(), {})
+        if run.continuation is not None:
+            run.continuation.save(unfinished)
         write_json(unfinished / RUN, {**run.config, "schema": SCHEMA})
         finish_run(unfinished)
     return replace(run, path=folder)

@@ -17,6 +17,7 @@ from posrec.io import RUN, write_json, write_text
 from posrec.io.locks import try_lock
 from posrec.io.unfinished import UNFINISHED
 from posrec.run import POPULARITY, SCHEMA, read_config, write_popularity
+from posrec.training.settings import Settings
 
 LOCK = ".lock"
 
@@ -68,7 +69,8 @@ def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
     """Raise an error if the model, a setting or the dataset is not that of the run; versions may differ."""
     if not isinstance(before.get("training"), dict):
         raise InputError(f"{path / RUN} has no settings of the training; it is damaged, or another program wrote it")
-    before, now = ({**config, **config["training"]} for config in (before, now))
+    usual = asdict(Settings())  # of settings that the run's version did not have
+    before, now = ({**config, **usual, **config["training"]} for config in (before, now))
     ignored = {"schema", "posrec", "torch", "python", "training"}
     differing = [key for key in sorted({*before, *now} - ignored) if before.get(key) != now.get(key)]
     if differing:

@@ -7,7 +7,10 @@ item i starts from the items that were clicked near it, and from those that shar
 
 C_ij is the number of co-clicks (`nn/coclicks.py`) and m_i the mean vector of the known items with the attributes of i
 (`nn/attributes.py`); the 1 is there only if such items exist. All weights of the network whose shape does not depend on
-the items are copied. The optimiser starts anew.
+the items are copied, and Adam goes on with the second moments of the run (`training/start.py`).
+
+A model that reads the same sessions again and again learns them by heart. So an epoch has the sessions that are later
+than those of the run, and a few of the others, so that the model does not forget them.
 """
 
 import hashlib
@@ -29,15 +32,17 @@ from posrec.nn.coclicks import co_clicks
 from posrec.nn.item_table import ItemTable
 from posrec.run import Run
 from posrec.training.settings import Settings
+from posrec.training.start import Start, set_moments
 
 WINDOW = 2  # items clicked at most so far apart are co-clicked
 ROUNDS = 3  # an item whose neighbours are new too gets a vector from theirs in the next round
 STARTED_FROM = "started_from"  # in config.json
-SHORTER = 3  # a warm start has a third of the epochs of the run that it starts from
+LOWER = 0.1  # the learning rate of a warm start, in that of the run that it starts from
+SHORTER = 3  # from a run without a continuation: a third of the epochs, on all sessions
 
 
 @dataclass(frozen=True)
-class WarmStart:
+class WarmStart(Start):
     """The weights of a run, as a start for a model of another dataset's items."""
 
     run: Run
@@ -69,10 +74,9 @@ class WarmStart:
             f"{self.run.model.items - known:,} are no longer there"
         )
 
-    def __call__(self, model: SessionModel, samples: SessionDataset) -> None:
-        """Set the weights of `model`, which has counted `samples`."""
+    def set_weights(self, model: SessionModel, samples: SessionDataset) -> None:
         old, weights = self.run.model.state_dict(), model.saved_weights()
-        of_items = {f"{name}.weight" for name, part in model.named_modules() if isinstance(part, ItemTable)}
+        of_items = item_tables(model)
         parameters = {name for name, _ in model.named_parameters()}
         for name, new in weights.items():
             before = old.get(name)
@@ -83,6 +87,27 @@ class WarmStart:
             elif name in parameters:
                 raise InputError(f"{self.run.path} can't be the start: {mismatch(name, before, new)}")
         model.load_saved_weights(weights)
+
+    def set_moments(self, model: SessionModel, optimizer: torch.optim.Optimizer) -> None:
+        """A new item, and every row of a weight of another shape, has the mean of the run's rows."""
+        if self.run.continuation is None:
+            return
+        of_items, moments = item_tables(model), dict(self.run.continuation.moments)
+        for name, parameter in model.named_parameters():
+            if (rows := moments.get(name)) is None or not len(parameter):
+                continue
+            whole = rows.mean().expand(len(parameter)).clone()
+            if name in of_items and len(rows) >= self.run.model.items:
+                known = self.old_rows >= 0
+                whole[: self.items][known] = rows[self.old_rows[known]]
+                moments[name] = whole
+            elif len(rows) != len(parameter):
+                moments[name] = whole
+        set_moments(model, optimizer, moments)
+
+    def seen(self, samples: SessionDataset) -> int:
+        continuation = self.run.continuation
+        return 0 if continuation is None else samples.samples_before(continuation.trained_until)
 
     def moved(self, old: Tensor, new: Tensor, samples: SessionDataset) -> Tensor:
         """The run's table of item vectors, `old`, for the items of the new model, whose own is `new`."""
@@ -109,6 +134,11 @@ class WarmStart:
         return torch.cat([torch.where(found[:, None], table, new[: self.items]), new[self.items :]])
 
 
+def item_tables(model: SessionModel) -> set[str]:
+    """The names of the weights that have a row for each item."""
+    return {f"{name}.weight" for name, part in model.named_modules() if isinstance(part, ItemTable)}
+
+
 def mismatch(name: str, before: Tensor | None, new: Tensor) -> str:
     """Why a weight can't be copied."""
     if before is None:
@@ -120,10 +150,12 @@ def mismatch(name: str, before: Tensor | None, new: Tensor) -> str:
 def inherited_settings(run: Run, spec: ModelSpec) -> tuple[Any, Settings]:
     """The model's settings and those of its training, unless others are given: the run's own, but for a warm start.
 
-    That is a third of its epochs, on all sessions, without a warm-up. If the learning rate falls in steps, it is the
-    one that the run ended with: at a higher rate, a model that has already read these sessions several times learns
-    them by heart. Along a cosine it falls from the usual rate again. A run that was itself a warm start is repeated as
-    it is.
+    That is as many epochs, each of the new sessions and a few others, at a tenth of the learning rate, which falls
+    along a cosine to 0. A run that was itself a warm start is repeated as it is.
+
+    A run without a continuation does not say which sessions are new. From it, the training has a third of the epochs on
+    all sessions, without a warm-up. If the learning rate falls in steps, it is the one that the run ended with: at a
+    higher rate, a model that has already read these sessions several times learns them by heart.
     """
     config = spec.config(
         **{field.name: run.config[field.name] for field in fields(spec.config) if field.name in run.config}
@@ -132,6 +164,9 @@ def inherited_settings(run: Run, spec: ModelSpec) -> tuple[Any, Settings]:
     usual = Settings(**{name: value for name, value in run.config["training"].items() if name in known})
     if STARTED_FROM in run.config:
         return config, usual
+    if run.continuation is not None:
+        rate = LOWER * usual.learning_rate
+        return config, replace(usual, protocol="paper", schedule="cosine", warmup=0.0, learning_rate=rate)
     shorter = replace(usual, protocol="paper", epochs=max(1, usual.epochs // SHORTER), warmup=0.0)
     if usual.schedule == "steps":
         shorter = replace(shorter, learning_rate=usual.rate_at(usual.epochs - 1))

@@ -38,6 +38,20 @@ def close(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("longest", [1, 2, 20, 33, 200])
+def test_distances(longest: int) -> None:
+    """Those of the CPU, of sessions with many repeats and with few."""
+    from posrec.nn.graph import build_graph
+
+    lengths = torch.randint(1, longest + 1, (300,))
+    for choices in (2, longest // 2 + 1, 10 * longest):
+        items = torch.randint(1, choices + 1, (300, longest))
+        expected, found = build_graph(items, lengths).distances, build_graph(items.cuda(), lengths.cuda()).distances
+        assert expected is not None
+        assert found is not None
+        assert torch.equal(found.cpu(), expected)
+
+
 @pytest.mark.parametrize(("rows", "width", "out"), [(45, 20, 70), (640, 100, 500), (1, 16, 1), (640, 200, 300)])
 def test_linear(rows: int, width: int, out: int) -> None:
     from posrec.kernels.linear import linear

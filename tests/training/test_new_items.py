@@ -94,7 +94,7 @@ def test_a_warm_start_keeps_the_vectors(run: Path, shop: PreparedDataset) -> Non
     network = network_builder(MODELS["posrec-plus"], opened.model.config, shop)()
     assert isinstance(network, PosRecPlus)
     network.count(shop.train.items, shop.train.offsets)
-    WarmStart(opened, shop.vocabulary, network.items)(network, shop.train)
+    WarmStart(opened, shop.vocabulary, network.items).set_weights(network, shop.train)
     assert torch.allclose(network.similarity_vectors(), opened.model.similarity_vectors(), atol=1e-4)  # type: ignore[operator]
     assert network.attributes is not None
     assert network.attributes().norm() > 0.5 * network.embedding.weight.norm()  # most of it is in the attributes

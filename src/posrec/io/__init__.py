@@ -20,11 +20,12 @@ from posrec.io.files import (
     write_text,
 )
 from posrec.io.folders import DATASET, RUN, refuse_existing, require_folder, whole_folder
-from posrec.io.tensors import STATE, WEIGHTS, load_tensors, save_tensors
+from posrec.io.tensors import CONTINUATION, STATE, WEIGHTS, load_tensors, save_tensors
 from posrec.io.unfinished import scratch_folder
 
 __all__ = [
     "CHECKSUMS",
+    "CONTINUATION",
     "DATASET",
     "RUN",
     "STATE",

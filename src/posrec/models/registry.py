@@ -78,7 +78,7 @@ MEMORY = {"batch_size": 512, "learning_rate": 0.003, "epochs": 8, "decay_every":
 # Chosen with the model's own settings. Large batches use a GPU well, and need a learning rate that rises and falls.
 PLUS = {
     "protocol": "refit", "epochs": 6, "batch_size": 1024, "learning_rate": 0.002, "schedule": "cosine",
-    "warmup": 0.05, "recency": 1.0, "l2": 0.0, "choose_by": "ndcg@20", "patience": 6,
+    "warmup": 0.05, "recency": 1.0, "replay": 4.0, "l2": 0.0, "choose_by": "ndcg@20", "patience": 6,
 }  # fmt: skip
 
 SPECS: dict[str, ModelSpec] = {

@@ -3,11 +3,12 @@
 Every node can be reached from the first click, so all distances are finite and below the session's length L. There are
 three ways, all exact:
 
-- Floyd-Warshall, for short sessions and on a GPU: L passes over [B, L, L], with no value read back from the device.
-- Along the clicks, for long sessions on a CPU. The session is a walk through its graph, so going along it once
-  forwards and once backwards finds most paths: the distances of a node are those of its neighbour plus one. This is
-  repeated until nothing changes, two or three times in real sessions. It is the Bellman-Ford algorithm with Yen's order
-  of the edges, L row operations for each direction, so that time grows with the square of L.
+- Floyd-Warshall, for short sessions on a CPU: L passes over [B, L, L].
+- Along the clicks, for long sessions, and for all on a GPU (`kernels/distances.py`). The session is a walk through its
+  graph, so going along it once forwards and once backwards finds most paths: the distances of a node are those of its
+  neighbour plus one. This is repeated until nothing changes, two or three times in real sessions. It is the
+  Bellman-Ford algorithm with Yen's order of the edges, L row operations for each direction, so that time grows with the
+  square of L.
 - Doubling, for export: the number of operations must not depend on L, which an exported model does not know.
 """
 
@@ -16,7 +17,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-SHORT = 32  # clicks; up to here Floyd-Warshall is faster on a CPU too
+if torch.cuda.is_available():
+    from posrec.kernels.distances import distances as fused_distances
+
+SHORT = 32  # clicks; up to here Floyd-Warshall is faster on a CPU
 
 
 def all_distances(edges: Tensor, nodes: Tensor, alias: Tensor, lengths: Tensor, longest: int | None = None) -> Tensor:
@@ -24,7 +28,9 @@ def all_distances(edges: Tensor, nodes: Tensor, alias: Tensor, lengths: Tensor, 
     width = edges.shape[1]
     if longest is not None:
         steps = by_doubling(single_steps(edges, 2 * longest), longest)
-    elif width <= SHORT or edges.device.type != "cpu":
+    elif edges.is_cuda:
+        steps = fused_distances(alias, lengths)
+    elif width <= SHORT:
         steps = floyd_warshall(single_steps(edges, 2 * width))
     else:
         steps = along_the_clicks(alias, lengths)

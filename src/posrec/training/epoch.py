@@ -38,7 +38,10 @@ class EpochOrder:
 
 
 class EpochRunner:
-    """Shuffles the samples of an epoch and runs its steps: captured on a GPU, eager on a CPU."""
+    """Shuffles the samples of an epoch and runs its steps: captured on a GPU, eager on a CPU.
+
+    If the first `seen` samples have been seen before, an epoch has all others and a few of these, drawn at random.
+    """
 
     def __init__(
         self,
@@ -50,6 +53,7 @@ class EpochRunner:
         items: int,
         max_length: int,
         weights: Tensor | None = None,
+        seen: int = 0,
     ) -> None:
         self.model, self.optimizer, self.samples, self.settings = model, optimizer, samples, settings
         self.device, self.batch_size = device, settings.batch_size
@@ -62,6 +66,7 @@ class EpochRunner:
         if self.world is not None:
             stepper = ShardedStepper
         self.weights = torch.ones(len(samples)) if weights is None else weights  # of the samples
+        self.seen = seen if seen < len(samples) else 0
         self.max_length = min(max_length, max(1, samples.longest - 1))
         bf16 = settings.precision == "bf16" and device.type == "cuda"
         self.stepper = stepper(
@@ -71,15 +76,23 @@ class EpochRunner:
 
     def shuffle(self, epoch: int) -> EpochOrder:
         """The order of an epoch's samples: it depends on seed and epoch alone, so a resumed run has the same order."""
-        count, size = len(self.samples), self.batch_size
-        random = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + epoch)
-        permutation = torch.randperm(count, generator=random)
+        size, random = self.batch_size, torch.Generator().manual_seed(self.settings.seed * 1_000_003 + epoch)
+        permutation = torch.randperm(len(self.samples), generator=random)
+        if self.seen:
+            is_new = permutation >= self.seen
+            permutation = permutation[is_new | ((~is_new).cumsum(0) <= self.replayed)]
+        count = len(permutation)
         steps = -(-count // size)
         filler = permutation.new_zeros(steps * size - count)  # sample 0 often has one click: the least room
         weights = torch.cat([self.weights[permutation], torch.zeros(len(filler))])
         order = EpochOrder(torch.cat([permutation, filler]).to(self.device), weights.to(self.device), steps)
         self.stepper.prepare(self.samples.clicks_before(order.ids).clamp(max=self.max_length))
         return order
+
+    @property
+    def replayed(self) -> int:
+        """How many of the samples that have been seen before are in an epoch."""
+        return min(self.seen, int(self.settings.replay * (len(self.samples) - self.seen)))
 
     def run(self, order: EpochOrder, step: int) -> Tensor:
         """Run one or more steps, beginning with number `step`; returns the loss of each."""

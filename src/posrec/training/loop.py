@@ -24,11 +24,10 @@ from posrec.training.epoch import EpochRunner, make_optimizer, matmul_precision,
 from posrec.training.log import Log
 from posrec.training.settings import Settings
 from posrec.training.sharded_step import agree
+from posrec.training.start import Start, continuation_of
 
 CHECKPOINT_SECONDS = 600
 RANKS_APART = 1_000_003  # between the seeds of two processes
-
-Start = Callable[[SessionModel, SessionDataset], None]  # sets the weights that training starts from
 
 
 @dataclass
@@ -87,12 +86,16 @@ def train(
 
     With `stop_after`, training ends after so many epochs, and the learning rate is the same as if it went on. With
     `resumable=False` no checkpoints are saved. Each is three times as large as the weights, and useless if the run's
-    folder is deleted after training. `start` sets the initial weights, after the model has counted.
+    folder is deleted after training. `start` sets the initial weights, after the model has counted. With protocol
+    `paper`, an epoch then has the samples that it has not seen and some of the others.
     """
     samples = data.train if settings.protocol == "paper" else data.fitting
     model.count(samples.items, samples.offsets)
+    seen = 0
     if start is not None:
-        start(model, samples)
+        start.set_weights(model, samples)
+        seen = start.seen(samples) if settings.protocol == "paper" else 0
+    trained_until = int(samples.times[-1]) if samples.sessions else 0
     world = world_of(model)
     is_first = world is None or world.is_first
     if world is not None and not is_first:
@@ -101,6 +104,8 @@ def train(
     samples = samples.to(device)
     model.to(device).train()
     optimizer = make_optimizer(model, settings, device)
+    if start is not None:
+        start.set_moments(model, optimizer)
     state = TrainingState()
     if resume and has_state(run, model):
         state = TrainingState(**load_state(run, model, optimizer))
@@ -110,23 +115,31 @@ def train(
         if resumable:
             save_state(run, model, optimizer, vars(state))
 
+    def save() -> None:
+        save_weights(run, model)
+        if world is None:
+            continuation_of(model, optimizer, trained_until).save(run)
+
     # After one Ctrl-C, the terminal and torchrun both send a signal to each process.
     signals = StopSignals(patient=world is not None)
     rounding = matmul_precision(settings, device, data.train_items)
     with rounding, freed_memory_kept(), signals, Log(run if is_first else None, track) as log:
         longest = model.config.max_length
-        runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, longest, weights)
+        runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, longest, weights, seen)
+        if runner.seen:
+            new, again = len(samples) - runner.seen, runner.replayed
+            progress.message(f"{new:,} of {len(samples):,} samples are new; an epoch has them and {again:,} others")
         while state.epoch < (stop_after or settings.epochs) and state.epochs_without_gain < settings.patience:
             seconds = train_epoch(runner, state, settings, checkpoint, progress, signals, log)
             name = f"epoch {state.epoch} of {stop_after or settings.epochs}"
             line = f"{name}: loss {state.losses[-1]:.3f}, {seconds:.1f} s"
             if settings.protocol == "early-stop":
-                found = keep_if_best(model, data, state, settings.choose_by, run, device, progress, log)
+                found = keep_if_best(model, data, state, settings.choose_by, save, device, progress, log)
                 line += f", {settings.choose_by} {100 * found:.2f} on validation"
             progress.message(line)
             checkpoint()
     if settings.protocol == "paper":
-        save_weights(run, model)
+        save()
     return state
 
 
@@ -172,7 +185,7 @@ def train_epoch(
     seconds = time.monotonic() - began
     state.losses.append(state.loss_so_far / order.steps)
     state.epoch, state.step, state.loss_so_far = state.epoch + 1, 0, 0.0
-    log.epoch(state.epoch, loss=state.losses[-1], learning_rate=rate, seconds=round(seconds, 3),
+    log.epoch(state.epoch, loss=state.losses[-1], learning_rate=rate, seconds=round(seconds, 3), steps=order.steps,
               samples_per_second=round((order.steps - first_step) * settings.batch_size / seconds))  # fmt: skip
     return seconds
 
@@ -195,7 +208,7 @@ def keep_if_best(
     data: PreparedDataset,
     state: TrainingState,
     metric: str,
-    run: Path,
+    save: Callable[[], None],
     device: torch.device,
     progress: Progress,
     log: Log,
@@ -205,7 +218,7 @@ def keep_if_best(
     metrics = evaluate_on(model, data, data.validation, device, progress).metrics
     if metrics[metric] > state.best:
         state.best, state.best_epoch, state.epochs_without_gain = metrics[metric], state.epoch, 0
-        save_weights(run, model)
+        save()
     else:
         state.epochs_without_gain += 1
     log.epoch(state.epoch, validation=metrics)

@@ -17,8 +17,9 @@ from posrec.models.base import SessionModel
 from posrec.nn.collectives import World
 from posrec.progress import Progress
 from posrec.training.log import LOG
-from posrec.training.loop import Start, TrainingState, train
+from posrec.training.loop import TrainingState, train
 from posrec.training.settings import Settings
+from posrec.training.start import Start
 from posrec.wording import plural
 
 SELECTION = "selection"  # a folder inside the run, while the number of epochs is being chosen

@@ -23,6 +23,7 @@ RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "negatives": ("at least 0", lambda value: value >= 0),
     "sample_alpha": ("at least 0", lambda value: value >= 0),
     "score_l2": ("at least 0", lambda value: value >= 0),
+    "replay": ("at least 0", lambda value: value >= 0),
     "patience": ("at least 1", lambda value: value >= 1),
 }
 
@@ -55,6 +56,7 @@ class Settings:
     precision: str = "auto"  # fp32, tf32, bf16; auto: tf32 on a GPU, on a CPU by its instructions
     choose_by: str = "mrr@20"  # early-stop, refit: the metric on validation by which the best epoch is chosen
     patience: int = 2
+    replay: float = 1.0  # a warm start: how many samples that the run has seen go with each new one in an epoch
     seed: int = 0
 
     def rate_at(self, epochs: float) -> float:

@@ -6,6 +6,7 @@ samples, building the session graphs) is done for STEPS_AT_ONCE batches together
 their steps.
 """
 
+import gc
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -139,8 +140,12 @@ class CapturedStepper(Stepper):
             torch.cuda.current_stream().wait_stream(aside)
             self.optimizer.zero_grad(set_to_none=True)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                losses = self.run_eagerly(ids, weights)
+            gc.disable()  # collecting the graphs of an earlier training would free device memory, which ends a capture
+            try:
+                with torch.cuda.graph(graph):
+                    losses = self.run_eagerly(ids, weights)
+            finally:
+                gc.enable()
             self.graphs[steps] = (graph, ids, weights, losses)
         self.restore(state)
 

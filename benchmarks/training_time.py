@@ -1,0 +1,81 @@
+"""Time, memory and accuracy of a training, alone on its device.
+
+    python benchmarks/training_time.py prepared/diginetica --model posrec-plus
+    python benchmarks/training_time.py prepared/diginetica --model posrec --seeds 5 --set batch_size=1024 ...
+
+A row of results/training_time.json is replaced when it is measured again. Seconds of an epoch are those of the median
+epoch; the time to compile is in the total alone, and is short if the machine has compiled the same before.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from conditions import conditions
+from posrec.config import parse_pairs
+from posrec.data.dataset import load
+from posrec.fitting import fit_run
+from posrec.io import read_json, write_json
+from posrec.progress import TerminalProgress
+
+METRICS = ("recall@10", "mrr@10", "recall@20", "mrr@20")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dataset", type=Path)
+    parser.add_argument("--model", default="posrec-plus")
+    parser.add_argument("--set", action="append", default=[], dest="pairs", help="key=value, as for posrec train")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("results/training_time.json"))
+    options = parser.parse_args()
+    pairs = "".join(f" --set {pair}" for pair in options.pairs)
+    dataset, settings = load(options.dataset), parse_pairs(options.pairs)
+    with TerminalProgress() as progress:
+        runs = [trained(dataset, options.model, settings | {"seed": seed}, progress) for seed in range(options.seeds)]
+    row = {
+        "dataset": options.dataset.name,
+        "model": options.model,
+        "settings": settings,
+        "command": f"python benchmarks/training_time.py {options.dataset.name} --model {options.model}{pairs}"
+        + (f" --seeds {options.seeds}" if options.seeds > 1 else ""),
+        "epoch_seconds": round(statistics.median(second for run in runs for second in run["epochs"]), 3),
+        "training_seconds": [round(sum(run["epochs"]), 2) for run in runs],
+        "total_seconds": [run["total"] for run in runs],
+        "peak_gb": max(run["peak_gb"] for run in runs),
+        "metrics": {name: [round(100 * run["metrics"][name], 3) for run in runs] for name in METRICS},
+        **conditions(),
+    }
+    rows = read_json(options.out) if options.out.exists() else []
+    key = ("dataset", "model", "settings")
+    rows = [one for one in rows if [one[name] for name in key] != [row[name] for name in key]]
+    write_json(options.out, [*rows, row])
+    print(json.dumps(row, indent=2))
+
+
+def trained(data: Any, model: str, settings: dict[str, Any], progress: TerminalProgress) -> dict[str, Any]:
+    on_gpu = torch.cuda.is_available()
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        _, outcome = fit_run(data, model, out, settings, progress=progress, resumable=False)
+        total = time.perf_counter() - began
+        lines = [json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return {
+        "epochs": [line["seconds"] for line in lines if "loss" in line],
+        "total": round(total, 1),
+        "peak_gb": round(torch.cuda.max_memory_allocated() / 2**30, 2) if on_gpu else None,
+        "metrics": outcome.metrics,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What a training starts from instead of random weights, and what it leaves for a later one that starts from it.
+
+Adam divides each gradient by the root of its second moment, the running mean of squared gradients. Where these start
+from 0, an item that is not a target in the first steps has only tiny gradients, all away from the sessions, and each of
+them moves its vector by the whole learning rate. So a run keeps the second moments, as their mean over each row of a
+weight: one number for each item.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from posrec.data.dataset import SessionDataset
+from posrec.io import CONTINUATION, save_tensors
+from posrec.models.base import SessionModel
+
+LEAST_STEPS = 5000  # Adam takes its second moments for those of so many steps, which corrects them by less than 1 %
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """What a later training needs besides the weights."""
+
+    moments: Mapping[str, Tensor]  # the second moments of each weight, [rows] their means; of a vector all
+    trained_until: int  # when the latest training session began
+
+    def save(self, path: Path) -> None:
+        save_tensors(path / CONTINUATION, dict(self.moments), {"trained_until": self.trained_until})
+
+
+class Start(ABC):
+    """Sets what a training begins with."""
+
+    @abstractmethod
+    def set_weights(self, model: SessionModel, samples: SessionDataset) -> None:
+        """Set the weights of `model`, which has counted `samples`."""
+
+    @abstractmethod
+    def set_moments(self, model: SessionModel, optimizer: torch.optim.Optimizer) -> None:
+        """Set Adam's second moments; the model is where it will be trained."""
+
+    @abstractmethod
+    def seen(self, samples: SessionDataset) -> int:
+        """How many of the samples, in order of time, an earlier training has used already."""
+
+
+def continuation_of(model: SessionModel, optimizer: torch.optim.Optimizer, trained_until: int) -> Continuation:
+    moments = {}
+    for name, parameter in model.named_parameters():
+        if (squares := optimizer.state.get(parameter, {}).get("exp_avg_sq")) is not None:
+            moments[name] = squares if squares.dim() < 2 else squares.flatten(1).mean(1)
+    return Continuation(moments, trained_until)
+
+
+def set_moments(model: SessionModel, optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]) -> None:
+    """Begin Adam's state with these second moments; a weight that has none in `moments` begins with 0."""
+    for name, parameter in model.named_parameters():
+        if name not in moments:
+            continue
+        rows = moments[name].to(parameter).view(-1, *[1] * (parameter.dim() - 1))
+        optimizer.state[parameter] = {
+            "step": torch.tensor(float(LEAST_STEPS), device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": rows.expand_as(parameter).clone(memory_format=torch.preserve_format).contiguous(),
+        }

@@ -1,0 +1,182 @@
+"""What a run leaves for a later training: Adam's second moments, and which sessions it has seen."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import posrec
+from posrec.data.dataset import PreparedDataset, SessionDataset
+from posrec.errors import InputError
+from posrec.fitting import fit_run
+from posrec.io import CONTINUATION, save_tensors
+from posrec.models.base import SessionModel
+from posrec.models.registry import MODELS
+from posrec.progress import SilentProgress
+from posrec.run import Run, finish_run, load_run
+from posrec.testing import write_dataset
+from posrec.training.epoch import EpochRunner, make_optimizer
+from posrec.training.settings import Settings
+from posrec.training.start import LEAST_STEPS, Continuation, continuation_of, set_moments
+from posrec.warm_start import WarmStart, inherited_settings
+from tests.helpers import RecordingProgress
+
+CPU = torch.device("cpu")
+
+
+class TwoWeights(nn.Module):
+    """A table and a bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.bias = nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(2))
+
+
+def as_names(sessions: SessionDataset, data: PreparedDataset) -> list[list[str]]:
+    ids = data.vocabulary.ids
+    return [[ids[item - 1] for item in sessions.session(number).tolist()] for number in range(sessions.sessions)]
+
+
+@pytest.fixture(scope="module")
+def tomorrow(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+    """The sessions of `small`, and ten later ones with the new item x."""
+    later = [["i1", "i2", "x", "i3"]] * 10
+    folder = tmp_path_factory.mktemp("tomorrow") / "data"
+    return write_dataset(folder, [*as_names(small.train, small), *later], as_names(small.test, small))
+
+
+def test_second_moments_are_kept_as_means_of_rows() -> None:
+    model = TwoWeights()
+    optimizer = torch.optim.Adam(model.parameters())
+    optimizer.state[model.table]["exp_avg_sq"] = torch.tensor([[1.0, 2, 3], [0, 0, 6]])
+    optimizer.state[model.bias]["exp_avg_sq"] = torch.tensor([4.0, 5])
+    kept = continuation_of(model, optimizer, trained_until=7)  # type: ignore[arg-type]
+    assert {name: rows.tolist() for name, rows in kept.moments.items()} == {"table": [2, 2], "bias": [4, 5]}
+    assert kept.trained_until == 7
+    other = torch.optim.Adam(model.parameters())
+    set_moments(model, other, kept.moments)  # type: ignore[arg-type]
+    assert other.state[model.table]["exp_avg_sq"].tolist() == [[2, 2, 2], [2, 2, 2]]
+    assert other.state[model.bias]["exp_avg_sq"].tolist() == [4, 5]
+    assert not other.state[model.table]["exp_avg"].any()
+    assert 1 - 0.999**LEAST_STEPS > 0.99  # so the moments are hardly corrected
+    model.table.grad = torch.full((2, 3), 2.0)
+    other.step()  # m = 0.1 g and v = 0.999 * 2 + 0.001 * 4, up to the correction
+    step = 0.001 * 0.2 / torch.tensor(0.999 * 2 + 0.001 * 4).sqrt()
+    assert torch.allclose(1 - model.table, step.expand(2, 3), rtol=0.01)
+
+
+def test_a_run_keeps_them_and_a_copy_does_too(trained: Path, small: PreparedDataset, tmp_path: Path) -> None:
+    run = load_run(trained)
+    kept = run.continuation
+    assert kept is not None
+    assert kept.trained_until == int(small.train.times[-1])
+    assert kept.moments["embedding.weight"].shape == run.model.state_dict()["embedding.weight"].shape[:1]
+    assert (kept.moments["embedding.weight"][: small.train_items] > 0).all()
+    posrec.Recommender(run).save(tmp_path / "copy")
+    copied = load_run(tmp_path / "copy").continuation
+    assert copied is not None
+    assert torch.equal(copied.moments["embedding.weight"], kept.moments["embedding.weight"])
+
+
+def test_validation_sessions_are_not_seen_under_early_stopping(small: PreparedDataset, tmp_path: Path) -> None:
+    settings = {"d": 8, "epochs": 1, "batch_size": 64, "protocol": "early-stop"}
+    run, _ = fit_run(small, "stamp", tmp_path / "run", settings, "cpu", progress=SilentProgress())
+    assert run.continuation is not None
+    assert run.continuation.trained_until == int(small.fitting.times[-1]) < int(small.train.times[-1])
+
+
+def test_a_file_without_its_time_is_refused(counted: Path, tmp_path: Path) -> None:
+    posrec.Recommender.load(counted, "cpu").save(tmp_path / "run")
+    save_tensors(tmp_path / "run" / CONTINUATION, {}, {})
+    finish_run(tmp_path / "run")
+    with pytest.raises(InputError, match="has no trained_until; it is damaged"):
+        load_run(tmp_path / "run")
+
+
+def test_moments_follow_their_items(trained: Path, tomorrow: PreparedDataset) -> None:
+    run = load_run(trained)
+    assert run.continuation is not None
+    moments = {**run.continuation.moments, "embedding.weight": torch.arange(1.0, 33)}  # 30 items and two rows more
+    run = replace(run, continuation=Continuation(moments, run.continuation.trained_until))
+    model = MODELS["posrec"].build(tomorrow.train_items, run.model.config)
+    assert isinstance(model, SessionModel)
+    optimizer = make_optimizer(model, Settings(), CPU)
+    WarmStart(run, tomorrow.vocabulary, tomorrow.train_items).set_moments(model, optimizer)
+    found = optimizer.state[model.embedding.weight]["exp_avg_sq"][:, 0]  # type: ignore[union-attr, index]
+    for item in ("i0", "i17", "i29"):
+        assert found[tomorrow.vocabulary.index(item) - 1] == run.vocabulary.index(item)
+    assert found[tomorrow.vocabulary.index("x") - 1] == 16.5  # the mean of 1 .. 32
+
+
+def test_samples_before_a_time() -> None:
+    items, offsets, times = torch.arange(9), torch.tensor([0, 3, 5, 9]), torch.tensor([10, 20, 20])
+    every = SessionDataset(items, offsets, times)
+    assert [every.samples_before(time) for time in (9, 10, 19, 20, 99)] == [0, 2, 2, 6, 6]
+    some = SessionDataset(items, offsets, times, torch.tensor([2, 6, 8]))
+    assert [some.samples_before(time) for time in (9, 10, 19, 20)] == [0, 1, 1, 3]
+
+
+@given(seen=st.integers(0, 30), replay=st.floats(0, 5), epoch=st.integers(0, 3), size=st.integers(1, 7))
+def test_an_epoch_has_every_new_sample_and_some_others(seen: int, replay: float, epoch: int, size: int) -> None:
+    samples = SessionDataset(torch.ones(40, dtype=torch.int32), torch.arange(0, 41, 4), torch.arange(10))  # 30 samples
+    model = MODELS["stamp"].build(3, MODELS["stamp"].config(d=4))
+    assert isinstance(model, SessionModel)
+    settings = Settings(batch_size=size, replay=replay)
+    runner = EpochRunner(model, make_optimizer(model, settings, CPU), samples, settings, CPU, 3, 10, seen=seen)
+    order = runner.shuffle(epoch)
+    used = order.ids[order.weights > 0].tolist()
+    assert len(order.ids) == order.steps * size
+    assert len(order.ids) - len(used) < size
+    if seen in (0, 30):
+        assert sorted(used) == list(range(30))  # nothing has been seen, or nothing is new
+        return
+    assert len(set(used)) == len(used)
+    assert {sample for sample in used if sample >= seen} == set(range(seen, 30))
+    assert len(used) == 30 - seen + min(seen, int(replay * (30 - seen)))
+
+
+def test_a_night_trains_on_what_is_new(trained: Path, tomorrow: PreparedDataset, tmp_path: Path) -> None:
+    """Ten new sessions of four clicks are 30 samples; with one other for each, an epoch has two batches of 32."""
+    progress = RecordingProgress()
+    run, _ = fit_run(tomorrow, None, tmp_path / "run", {}, "cpu", progress=progress, start_from=trained)
+    total = len(tomorrow.train)
+    assert f"30 of {total:,} samples are new; an epoch has them and 30 others" in progress.messages
+    log = [line for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines() if '"loss"' in line]
+    assert len(log) == 8
+    assert all('"steps": 2' in line for line in log)
+    later = RecordingProgress()
+    fit_run(tomorrow, None, tmp_path / "again", {"epochs": 1}, "cpu", progress=later, start_from=run)
+    assert not any("samples are new" in message for message in later.messages)  # nothing is new: all sessions are used
+    steps = -(-total // 32)
+    assert f'"steps": {steps}' in (tmp_path / "again" / "log.jsonl").read_text()
+
+
+def test_settings_of_a_night(trained: Path) -> None:
+    run = load_run(trained)
+    usual = Settings(**run.config["training"])
+    _, night = inherited_settings(run, MODELS["posrec"])
+    assert night == replace(usual, schedule="cosine", learning_rate=pytest.approx(0.1 * usual.learning_rate))
+    _, older = inherited_settings(replace(run, continuation=None), MODELS["posrec"])
+    assert (older.schedule, older.epochs, older.learning_rate) == ("steps", 8 // 3, pytest.approx(0.01 * 0.1**2))
+
+
+def test_with_its_moments_a_run_hardly_moves_items_that_are_not_clicked(
+    trained: Path, tomorrow: PreparedDataset, tmp_path: Path
+) -> None:
+    run = load_run(trained)
+    assert run.continuation is not None
+    bare = replace(run, continuation=replace(run.continuation, moments={}))
+    moved = {}
+    for name, start in (("kept", run), ("bare", bare)):
+        out, _ = fit_run(tomorrow, None, tmp_path / name, {"replay": 0, "epochs": 3}, "cpu",
+                         progress=SilentProgress(), start_from=start)  # fmt: skip
+        moved[name] = torch.stack([vector(out, f"i{n}") - vector(run, f"i{n}") for n in range(8, 30)]).abs().mean()
+    assert moved["kept"] < 0.5 * moved["bare"]
+
+
+def vector(run: Run, item: str) -> torch.Tensor:
+    return run.model.state_dict()["embedding.weight"][run.vocabulary.index(item) - 1]

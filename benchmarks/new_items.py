@@ -22,7 +22,8 @@ import torch
 
 from conditions import conditions
 from posrec.config import parse_pairs
-from posrec.data.dataset import SCHEMA, PreparedDataset, load
+from posrec.data.arrays import SCHEMA
+from posrec.data.dataset import PreparedDataset, load
 from posrec.data.vocabulary import Vocabulary
 from posrec.data.writer import save_dataset
 from posrec.demo.shop import make_demo

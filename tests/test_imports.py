@@ -160,6 +160,24 @@ def test_importing_posrec_is_quick() -> None:
     assert own_process(code=code).stdout.strip() == "[]"
 
 
+PREPARE = """
+import runpy, sys
+try:
+    runpy.run_module("posrec", run_name="__main__")
+finally:
+    print([name for name in ("polars", "torch") if name in sys.modules])
+"""
+
+
+@pytest.mark.process
+def test_preparing_imports_no_torch(tmp_path: Path) -> None:
+    """It would take longer than preparing a small log."""
+    log = write_log(tmp_path / "c.csv", small_shop())
+    outcome = own_process("prepare", log, "--out", tmp_path / "out", code=PREPARE)
+    assert outcome.stdout.splitlines()[-1] == "['polars']", outcome.stderr
+    assert (tmp_path / "out" / "manifest.json").exists()
+
+
 BARE = """
 import sys
 for name in ("polars", "matplotlib", "zstandard", "litestar", "uvicorn"):

@@ -11,6 +11,7 @@ from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.errors import InputError
 from posrec.io import FolderReader, parse_array
 
+SCHEMA = 1  # of a prepared dataset
 ARRAYS = {  # file -> type; the order is the fingerprint's
     "train_items": np.int32,
     "train_offsets": np.int64,

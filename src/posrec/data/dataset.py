@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from posrec.data.arrays import ARRAYS, fingerprint, optional_arrays, read_array
+from posrec.data.arrays import ARRAYS, SCHEMA, fingerprint, optional_arrays, read_array
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
@@ -24,7 +24,6 @@ from posrec.io import DATASET, FolderReader, read_json, require_folder
 from posrec.nn.batch import PADDING, SessionBatch
 from posrec.wording import plural
 
-SCHEMA = 1
 MANIFEST, CEILING = DATASET, "ceiling.json"
 
 

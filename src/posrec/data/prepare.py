@@ -9,13 +9,13 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 import posrec
 from posrec.data import partition, recipes, steps
-from posrec.data.dataset import SCHEMA, PreparedDataset, load
+from posrec.data.arrays import SCHEMA
 from posrec.data.engine_choice import choose_engine
 from posrec.data.engines import Engine
 from posrec.data.items import read_items
@@ -33,6 +33,9 @@ from posrec.data.writer import dataset_writer
 from posrec.errors import InputError
 from posrec.io import refuse_existing
 from posrec.progress import Progress
+
+if TYPE_CHECKING:
+    from posrec.data.dataset import PreparedDataset
 
 DEFAULT_GAP = "30m"
 FEW_SAMPLES = 1000  # below which a notice is printed
@@ -53,7 +56,7 @@ def prepare(
     address: str | None = None,
     progress: Progress | None = None,
     **options: Any,
-) -> PreparedDataset:
+) -> "PreparedDataset":
     """Turn a click log into a prepared dataset in the folder `out`, and open it.
 
     Arguments:
@@ -94,6 +97,8 @@ def prepare(
         source, format, Path(out), test=test, items=items, all_items=all_items, recipe=recipe, overwrite=overwrite,
         engine=engine, memory=memory, address=address, progress=progress or Progress(), options=options,
     )  # fmt: skip
+    from posrec.data.dataset import load  # here, because it needs torch, which takes seconds to import
+
     return load(out)
 
 

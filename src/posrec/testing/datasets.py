@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from posrec.data.dataset import SCHEMA, PreparedDataset, load
+from posrec.data.arrays import SCHEMA
+from posrec.data.dataset import PreparedDataset, load
 from posrec.data.vocabulary import Vocabulary
 from posrec.data.writer import save_dataset
 

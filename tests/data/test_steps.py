@@ -74,6 +74,14 @@ def test_short_sessions(clicks: list[Click], minimum: int) -> None:
     assert sessions_of(kept) == [session for session in grouped(clicks) if len(session) >= minimum]
 
 
+@given(strategies.clicks, st.booleans())
+def test_the_table_of_sessions_and_their_durations(clicks: list[Click], by_time: bool) -> None:
+    frames, sessions = steps.group_sessions(frame(clicks), by_time), grouped(clicks, by_time)
+    times = [[time for _, time in session] for session in sessions]
+    assert steps.session_table(frames).rows() == [(n, len(one), min(one)) for n, one in enumerate(times)]
+    assert steps.session_durations(frames).tolist() == [max(one) - min(one) for one in times]
+
+
 @given(strategies.clicks.filter(len), st.sampled_from([1, 1000, steps.DAY]))
 def test_a_session_is_dated_by_its_last_click(clicks: list[Click], resolution: int) -> None:
     dates = steps.session_dates(steps.group_sessions(frame(clicks), by_time=False), resolution)

@@ -93,7 +93,8 @@ def keep_latest_clicks(clicks: pl.DataFrame, maximum: int) -> pl.DataFrame:
 
 
 def drop_short_sessions(clicks: pl.DataFrame, minimum: int) -> pl.DataFrame:
-    return clicks.filter(pl.len().over("session") >= minimum)
+    lengths = session_lengths(clicks)
+    return clicks.filter(pl.Series(np.repeat(lengths >= minimum, lengths), dtype=pl.Boolean))
 
 
 def keep_items(clicks: pl.DataFrame, kept: Mask) -> pl.DataFrame:
@@ -103,8 +104,8 @@ def keep_items(clicks: pl.DataFrame, kept: Mask) -> pl.DataFrame:
 
 def session_durations(clicks: pl.DataFrame) -> Times:
     """[sessions] milliseconds between the first and the last click of each session."""
-    sessions = clicks.group_by("session").agg(pl.col("time").max() - pl.col("time").min())
-    return sessions["time"].to_numpy()
+    times, begins = clicks["time"].to_numpy(), session_begins(clicks)
+    return np.maximum.reduceat(times, begins) - np.minimum.reduceat(times, begins) if len(begins) else times[:0]
 
 
 def session_dates(clicks: pl.DataFrame, resolution: int) -> Times:
@@ -113,8 +114,9 @@ def session_dates(clicks: pl.DataFrame, resolution: int) -> Times:
     Call it right after `group_sessions` or `cut_at_inactivity`, whose sessions are 0, 1, 2, ...: a later filter may
     drop the click that dates a session.
     """
-    last = clicks.group_by("session", maintain_order=True).agg(pl.col("time").last())
-    return last["time"].to_numpy() // resolution * resolution
+    ends = session_begins(clicks) + session_lengths(clicks) - 1
+    times: Times = clicks["time"].to_numpy()[ends]
+    return times // resolution * resolution
 
 
 def sort_by_date(clicks: pl.DataFrame, dates: Times) -> pl.DataFrame:
@@ -131,7 +133,23 @@ def sort_by_first_click(clicks: pl.DataFrame) -> pl.DataFrame:
 
 def session_table(clicks: pl.DataFrame) -> pl.DataFrame:
     """A row for each session: its number, its clicks (`len`), and the `time` of the first of them."""
-    return clicks.group_by("session", maintain_order=True).agg(pl.len(), pl.col("time").min())
+    times, begins = clicks["time"].to_numpy(), session_begins(clicks)
+    first = np.minimum.reduceat(times, begins) if len(begins) else times[:0]
+    numbers = clicks["session"].to_numpy()[begins]
+    return pl.DataFrame({"session": numbers, "len": session_lengths(clicks), "time": first})
+
+
+def session_begins(clicks: pl.DataFrame) -> npt.NDArray[np.int64]:
+    """[sessions] the row of each session's first click. Sessions lie side by side, so that no group-by is needed."""
+    session = clicks["session"].to_numpy()
+    begins = np.ones(len(session), dtype=np.bool_)
+    np.not_equal(session[1:], session[:-1], out=begins[1:])
+    return np.flatnonzero(begins)
+
+
+def session_lengths(clicks: pl.DataFrame) -> npt.NDArray[np.uint32]:
+    """[sessions] the clicks of each."""
+    return np.diff(session_begins(clicks), append=len(clicks)).astype(np.uint32)
 
 
 def order_sessions(clicks: pl.DataFrame, order: npt.NDArray[np.int64], lengths: npt.NDArray[np.uint32]) -> pl.DataFrame:
@@ -164,7 +182,7 @@ def keep_latest_samples(clicks: pl.DataFrame, wanted: int) -> pl.DataFrame:
     A session of n clicks gives n - 1 samples, listed longest prefix first. If the samples begin inside a session, its
     longer prefixes are dropped, which leaves the session without its last clicks.
     """
-    lengths = session_table(clicks)["len"].to_numpy().astype(np.int64)
+    lengths = session_lengths(clicks).astype(np.int64)
     samples = lengths - 1
     later = samples[::-1].cumsum()[::-1] - samples  # samples in the sessions after each
     kept = np.clip(wanted - later, 0, samples)

@@ -28,12 +28,13 @@ from tests.helpers import RecordingProgress
 CPU = torch.device("cpu")
 
 
-class TwoWeights(nn.Module):
-    """A table and a bias."""
+class ThreeWeights(nn.Module):
+    """A table, a bias and a number."""
 
     def __init__(self) -> None:
         super().__init__()
         self.table, self.bias = nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(2))
+        self.scale = nn.Parameter(torch.tensor(1.0))
 
 
 def as_names(sessions: SessionDataset, data: PreparedDataset) -> list[list[str]]:
@@ -50,17 +51,20 @@ def tomorrow(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def test_second_moments_are_kept_as_means_of_rows() -> None:
-    model = TwoWeights()
+    model = ThreeWeights()
     optimizer = torch.optim.Adam(model.parameters())
     optimizer.state[model.table]["exp_avg_sq"] = torch.tensor([[1.0, 2, 3], [0, 0, 6]])
     optimizer.state[model.bias]["exp_avg_sq"] = torch.tensor([4.0, 5])
+    optimizer.state[model.scale]["exp_avg_sq"] = torch.tensor(6.0)
     kept = continuation_of(model, optimizer, trained_until=7)  # type: ignore[arg-type]
-    assert {name: rows.tolist() for name, rows in kept.moments.items()} == {"table": [2, 2], "bias": [4, 5]}
+    found = {name: rows.tolist() for name, rows in kept.moments.items()}
+    assert found == {"table": [2, 2], "bias": [4, 5], "scale": 6}
     assert kept.trained_until == 7
     other = torch.optim.Adam(model.parameters())
     set_moments(model, other, kept.moments)  # type: ignore[arg-type]
     assert other.state[model.table]["exp_avg_sq"].tolist() == [[2, 2, 2], [2, 2, 2]]
     assert other.state[model.bias]["exp_avg_sq"].tolist() == [4, 5]
+    assert other.state[model.scale]["exp_avg_sq"].tolist() == 6
     assert not other.state[model.table]["exp_avg"].any()
     assert 1 - 0.999**LEAST_STEPS > 0.99  # so the moments are hardly corrected
     model.table.grad = torch.full((2, 3), 2.0)
@@ -120,6 +124,23 @@ def test_samples_before_a_time() -> None:
     assert [some.samples_before(time) for time in (9, 10, 19, 20)] == [0, 1, 1, 3]
 
 
+def test_sessions_in_the_order_of_their_last_clicks_are_seen_up_to_the_first_new_one() -> None:
+    """As the recipe `paper` orders them: one that lasted long began before those that come before it."""
+    offsets, times = torch.arange(0, 15, 2), torch.tensor([10, 30, 5, 20, 40, 25, 50])
+    samples = SessionDataset(torch.arange(14), offsets, times)  # a sample in each session
+    assert [samples.samples_before(time) for time in (9, 10, 30, 35, 40, 99)] == [0, 1, 4, 4, 6, 7]
+
+
+def test_a_run_is_trained_until_its_latest_session_began(small: PreparedDataset, tmp_path: Path) -> None:
+    times = small.train.times.clone()
+    times[-1] = 0  # it began first and ended last
+    data = replace(small, train=replace(small.train, times=times))
+    run, _ = fit_run(data, "stamp", tmp_path / "run", {"d": 8, "epochs": 1}, "cpu", progress=SilentProgress())
+    assert run.continuation is not None
+    assert run.continuation.trained_until == int(times.max())
+    assert data.train.samples_before(run.continuation.trained_until) == len(data.train)
+
+
 @given(seen=st.integers(0, 30), replay=st.floats(0, 5), epoch=st.integers(0, 3), size=st.integers(1, 7))
 def test_an_epoch_has_every_new_sample_and_some_others(seen: int, replay: float, epoch: int, size: int) -> None:
     samples = SessionDataset(torch.ones(40, dtype=torch.int32), torch.arange(0, 41, 4), torch.arange(10))  # 30 samples
@@ -162,6 +183,13 @@ def test_settings_of_a_night(trained: Path) -> None:
     assert night == replace(usual, schedule="cosine", learning_rate=pytest.approx(0.1 * usual.learning_rate))
     _, older = inherited_settings(replace(run, continuation=None), MODELS["posrec"])
     assert (older.schedule, older.epochs, older.learning_rate) == ("steps", 8 // 3, pytest.approx(0.01 * 0.1**2))
+
+
+def test_a_run_from_before_a_setting_has_the_default_of_its_model(trained_plus: Path) -> None:
+    run = load_run(trained_plus)
+    older = {name: value for name, value in run.config["training"].items() if name != "replay"}
+    _, night = inherited_settings(replace(run, config={**run.config, "training": older}), MODELS["posrec-plus"])
+    assert night.replay == MODELS["posrec-plus"].settings["replay"] == 4
 
 
 def test_with_its_moments_a_run_hardly_moves_items_that_are_not_clicked(

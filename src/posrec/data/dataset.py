@@ -91,8 +91,13 @@ class SessionDataset:
         return target - self.offsets[session]
 
     def samples_before(self, time: int) -> int:
-        """How many samples have a session that began at `time` or before; sessions are in order of time."""
-        sessions = int(torch.searchsorted(self.times, torch.tensor(time, device=self.times.device), right=True))
+        """How many samples come before the first session that began after `time`.
+
+        Sessions are in order of time: by their first click, or, with the recipe `paper`, by their last one. Then some
+        begin before those that they follow.
+        """
+        latest = self.times.cummax(0).values  # beginning among each session and those before it
+        sessions = int(torch.searchsorted(latest, torch.tensor(time, device=latest.device), right=True))
         if self.targets is None:
             return int(self.sample_offsets[sessions])
         return int(torch.searchsorted(self.targets, self.offsets[sessions]))

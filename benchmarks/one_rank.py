@@ -1,6 +1,6 @@
 """One process of a training over several (docs/distributed.md) against the usual training: time and memory of a step.
 
-    python benchmarks/one_rank.py --device cuda              # results/one_rank.json
+    python benchmarks/one_rank.py              # on a GPU; results/one_rank.json
 
 The sharded path of a single process holds the whole table and sends everything to itself, so what it costs more is the
 price of the path itself. Items are drawn uniformly, sessions have ten clicks.
@@ -8,7 +8,6 @@ price of the path itself. Items are drawn uniformly, sessions have ten clicks.
 
 import argparse
 import json
-import os
 import statistics
 import time
 from pathlib import Path
@@ -34,44 +33,32 @@ WARM_UP, TIMED = 64, 128  # steps
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda")
     parser.add_argument("--cases", type=int, nargs="*", default=list(range(len(CASES))))
     parser.add_argument("--out", type=Path, default=Path("results/one_rank.json"))
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
         model, items, batch = json.loads(options.case)
-        print(json.dumps(steps_of(model, items, batch, options.device)))
+        print(json.dumps(steps_of(model, items, batch)))
         return
     rows = []
     for model, items, batch in (CASES[number] for number in options.cases):
-        case = json.dumps([model, items, batch])
-        line = ("--device", options.device, "--case", case)
-        (sharded,) = measure(__file__, 1, *line)
-        with without_launcher():
-            plain = steps_of(model, items, batch, options.device)
+        (sharded,) = measure(__file__, 1, "--case", json.dumps([model, items, batch]))
+        plain = steps_of(model, items, batch)
+        torch.cuda.empty_cache()  # for the process of the next case
         rows.append({"model": model, "items": items, "batch_size": batch, "plain": plain, "one rank": sharded,
                      "times": round(sharded["step_ms"] / plain["step_ms"], 2)})  # fmt: skip
         print(json.dumps(rows[-1]), flush=True)
         write_json(options.out, {"command": "python benchmarks/one_rank.py", **conditions(), "rows": rows})
 
 
-class without_launcher:
-    """The usual training: no launcher's variables."""
-
-    def __enter__(self) -> None:
-        for name in ("RANK", "WORLD_SIZE"):
-            os.environ.pop(name, None)
-
-    def __exit__(self, *error: object) -> None:
-        torch.cuda.empty_cache()
-
-
-def steps_of(name: str, items: int, batch: int, device_name: str) -> dict[str, Any]:
-    device, spec = torch.device(device_name), find_spec(name)
+def steps_of(name: str, items: int, batch: int) -> dict[str, Any]:
+    """The time of a step and the peak memory; sharded if the process was started as one of several."""
+    device, spec = torch.device("cuda"), find_spec(name)
+    torch.cuda.reset_peak_memory_stats()
     config, settings = split_settings({"batch_size": batch}, spec.config(), Settings(**spec.settings))
     samples = make_sessions({"items": items, "length": 10, "sessions": batch * (WARM_UP + TIMED) // 10})
-    with joined(device_name) as world, matmul_precision(settings, device, items):
+    with joined("cuda") as world, matmul_precision(settings, device, items):
         model = build_model(spec, items, config, world)
         assert isinstance(model, SessionModel)
         model.count(samples.items, samples.offsets)

@@ -1,15 +1,10 @@
-"""What every result records, the machine and versions; and files with a row for each measurement."""
+"""The machine and versions that every result records."""
 
-import json
 import os
 import platform
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-
-from posrec.io import read_json, write_json
 
 
 def conditions() -> dict[str, Any]:
@@ -21,11 +16,3 @@ def conditions() -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
-
-
-def replace_row(path: Path, row: dict[str, Any], key: Sequence[str]) -> None:
-    """Print a row and write it to a JSON file of rows, in place of the one with the same values of `key`."""
-    rows = read_json(path) if path.exists() else []
-    others = [one for one in rows if any(one[name] != row[name] for name in key)]
-    write_json(path, [*others, row])
-    print(json.dumps(row, indent=2))

@@ -13,13 +13,14 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from conditions import conditions, replace_row
+from conditions import conditions
 from posrec.config import split_settings
 from posrec.data.dataset import load
 from posrec.models.base import SessionModel
 from posrec.models.lookup import find_spec
 from posrec.training.epoch import EpochOrder, EpochRunner, make_optimizer, matmul_precision, set_learning_rate
 from posrec.training.settings import Settings
+from report import replace_row
 
 # The first name that a kernel's own name contains is its kind.
 KINDS = {

@@ -17,11 +17,12 @@ from typing import Any
 
 import torch
 
-from conditions import conditions, replace_row
+from conditions import conditions
 from posrec.config import parse_pairs
 from posrec.data.dataset import load
 from posrec.fitting import fit_run
 from posrec.progress import TerminalProgress
+from report import replace_row
 
 METRICS = ("recall@10", "mrr@10", "recall@20", "mrr@20")
 

@@ -30,7 +30,7 @@ import msgspec
 
 from conditions import conditions
 from paced_client import paced
-from posrec.recommend.artifacts import RunCache
+from posrec.recommend.artifacts import ArtifactCache
 from posrec.run import load_run
 from posrec.server.settings import VARIABLE, ServerSettings
 from report import write_report
@@ -161,7 +161,7 @@ def main() -> None:
         folder = Path(name)
         run, cache = folder / "run", folder / "cache"
         make_run(run, arguments.items)
-        RunCache(str(cache)).make(load_run(run))
+        ArtifactCache(str(cache)).build(load_run(run))
         try:
             for variant in variants:
                 servers[variant] = Server(variant, arguments.workers, run, cache, folder / variant)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,9 @@ from posrec.errors import InputError
 from posrec.fitting import fit_run
 from posrec.io import CONTINUATION, save_tensors
 from posrec.models.base import SessionModel
-from posrec.models.registry import MODELS
+from posrec.models.registry import MODELS, ModelSpec
+from posrec.nn.batch import SessionBatch
+from posrec.nn.item_table import ItemTable
 from posrec.progress import SilentProgress
 from posrec.run import Run, finish_run, load_run
 from posrec.testing import write_dataset
@@ -114,6 +117,32 @@ def test_moments_follow_their_items(trained: Path, tomorrow: PreparedDataset) ->
     for item in ("i0", "i17", "i29"):
         assert found[tomorrow.vocabulary.index(item) - 1] == run.vocabulary.index(item)
     assert found[tomorrow.vocabulary.index("x") - 1] == 16.5  # the mean of 1 .. 32
+
+
+class Clicked(SessionModel):
+    """A model that counts the clicks of each item."""
+
+    def __init__(self, items: int, config: Any) -> None:
+        super().__init__(items, config)
+        self.embedding = ItemTable(items, config.d)
+        self.register_buffer("clicks", torch.zeros(items))
+
+    def count(self, items: torch.Tensor, offsets: torch.Tensor) -> None:
+        self.clicks.copy_(torch.bincount(items[offsets[0] : offsets[-1]], minlength=self.items + 1)[1:])  # type: ignore[operator]
+
+    def session_vectors(self, batch: SessionBatch) -> torch.Tensor:
+        return self.embedding.look_up(batch.items).sum(1)
+
+
+def test_what_a_model_has_counted_is_not_replaced_by_the_counts_of_the_run(tmp_path: Path) -> None:
+    """Both datasets have three items, in another order."""
+    spec, settings = ModelSpec(Clicked, MODELS["bprmf"].config, "counts"), {"d": 4, "epochs": 1, "max_length": 5}
+    first = write_dataset(tmp_path / "first", [["a", "b", "a", "c"]] * 3, [["a", "b"]])
+    second = write_dataset(tmp_path / "second", [["c", "b", "c", "c", "a"]] * 4, [["a", "b"]])
+    before, _ = fit_run(first, spec, tmp_path / "before", settings, "cpu", progress=SilentProgress())
+    after, _ = fit_run(second, spec, tmp_path / "after", {}, "cpu", progress=SilentProgress(), start_from=before)
+    assert before.model.state_dict()["clicks"].tolist() == [6, 3, 3]
+    assert after.model.state_dict()["clicks"].tolist() == [12, 4, 4]
 
 
 def test_samples_before_a_time() -> None:

@@ -33,6 +33,7 @@ from posrec.models.registry import MODELS, ModelSpec
 from posrec.nn.attributes import mean_by_attributes
 from posrec.nn.coclicks import co_clicks
 from posrec.nn.item_table import ItemTable
+from posrec.nn.table_rows import TableRows
 from posrec.run import Run, load_run, read_config
 from posrec.training.settings import Settings
 from posrec.training.start import Start, set_moments
@@ -81,8 +82,11 @@ class WarmStart(Start):
         old, weights = self.run.model.state_dict(), model.saved_weights()
         of_items = item_tables(model)
         parameters = {name for name, _ in model.named_parameters()}
+        sizes = (self.items, TableRows(self.items).total)
         for name, new in weights.items():
             before = old.get(name)
+            if name not in parameters and new.dim() and len(new) in sizes:
+                continue  # what the model has counted for each item
             if name in of_items and before is not None and before.shape[1] == new.shape[1]:
                 weights[name] = self.moved(before.to(new), new, samples)
             elif before is not None and before.shape == new.shape:

@@ -31,7 +31,7 @@ def as_bytes(levels: Any, without_sign: bool) -> Any:
 def product(levels: Any, sessions_unsigned: bool, items_unsigned: bool) -> Any:
     """A graph like that of `rounded_product`, with bytes of either kind."""
     if items_unsigned:
-        return rounded_product(levels, threads=1)
+        return rounded_product(levels)
     n, d = levels.shape
     zero = np.array(ZERO_POINT, np.uint8) if sessions_unsigned else np.array(0, np.int8)
     kind = TensorProto.UINT8 if sessions_unsigned else TensorProto.INT8

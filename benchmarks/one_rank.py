@@ -3,21 +3,19 @@
     python benchmarks/one_rank.py --device cuda              # results/one_rank.json
 
 The sharded path of a single process holds the whole table and sends everything to itself, so what it costs more is the
-price of the path itself. Items are drawn uniformly, sessions have ten clicks.
+price of the path itself. Items are drawn uniformly, sessions have ten clicks. On a CPU, time is that of the processor.
 """
 
 import argparse
 import json
-import os
 import statistics
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from conditions import conditions
-from growth import make_sessions
+from growth import clock, make_sessions
 from posrec.config import split_settings
 from posrec.distributed import joined
 from posrec.fitting import build_model
@@ -26,7 +24,7 @@ from posrec.models.base import SessionModel
 from posrec.models.lookup import find_spec
 from posrec.training.epoch import EpochRunner, make_optimizer, matmul_precision, set_learning_rate
 from posrec.training.settings import Settings
-from ranks import measure
+from ranks import measure, peak_mb
 
 CASES = [("posrec", 43_000, 100), ("posrec", 1_000_000, 1024), ("posrec-plus", 1_000_000, 1024)]
 WARM_UP, TIMED = 64, 128  # steps
@@ -48,23 +46,11 @@ def main() -> None:
         case = json.dumps([model, items, batch])
         line = ("--device", options.device, "--case", case)
         (sharded,) = measure(__file__, 1, *line)
-        with without_launcher():
-            plain = steps_of(model, items, batch, options.device)
+        plain = steps_of(model, items, batch, options.device)
         rows.append({"model": model, "items": items, "batch_size": batch, "plain": plain, "one rank": sharded,
                      "times": round(sharded["step_ms"] / plain["step_ms"], 2)})  # fmt: skip
         print(json.dumps(rows[-1]), flush=True)
         write_json(options.out, {"command": "python benchmarks/one_rank.py", **conditions(), "rows": rows})
-
-
-class without_launcher:
-    """The usual training: no launcher's variables."""
-
-    def __enter__(self) -> None:
-        for name in ("RANK", "WORLD_SIZE"):
-            os.environ.pop(name, None)
-
-    def __exit__(self, *error: object) -> None:
-        torch.cuda.empty_cache()
 
 
 def steps_of(name: str, items: int, batch: int, device_name: str) -> dict[str, Any]:
@@ -82,15 +68,13 @@ def steps_of(name: str, items: int, batch: int, device_name: str) -> dict[str, A
         set_learning_rate(optimizer, 1e-5)
         step, taken = 0, []
         while step < order.steps:
-            torch.cuda.synchronize()
-            began = time.perf_counter()
+            began = clock(device)
             done = len(runner.run(order, step))
-            torch.cuda.synchronize()
             step += done
             if step > WARM_UP:
-                taken += [(time.perf_counter() - began) / done] * done
-    return {"step_ms": round(1000 * statistics.median(taken), 3),
-            "peak_gb": round(torch.cuda.max_memory_allocated() / 2**30, 2)}  # fmt: skip
+                taken += [(clock(device) - began) / done] * done
+    peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else peak_mb() / 1024
+    return {"step_ms": round(1000 * statistics.median(taken), 3), "peak_gb": round(peak, 2)}
 
 
 if __name__ == "__main__":

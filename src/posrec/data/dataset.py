@@ -90,12 +90,10 @@ class SessionDataset:
         session, target = self.locate(sample_ids)
         return target - self.offsets[session]
 
-    def samples_before(self, time: int) -> int:
-        """How many samples have a session that began at `time` or before; sessions are in order of time."""
-        sessions = int(torch.searchsorted(self.times, torch.tensor(time, device=self.times.device), right=True))
-        if self.targets is None:
-            return int(self.sample_offsets[sessions])
-        return int(torch.searchsorted(self.targets, self.offsets[sessions]))
+    def begun_after(self, time: int) -> Tensor:
+        """[samples] whether the session of each sample began after `time`."""
+        session, _ = self.locate(torch.arange(len(self), device=self.times.device))
+        return self.times[session] > time
 
     def moments(self, sample_ids: Tensor) -> Tensor:
         """The share of all clicks that came before the target of each sample, [B]."""

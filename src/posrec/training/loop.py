@@ -91,11 +91,11 @@ def train(
     """
     samples = data.train if settings.protocol == "paper" else data.fitting
     model.count(samples.items, samples.offsets)
-    seen = 0
+    new = None
     if start is not None:
         start.set_weights(model, samples)
-        seen = start.seen(samples) if settings.protocol == "paper" else 0
-    trained_until = int(samples.times[-1]) if samples.sessions else 0
+        new = start.new_samples(samples) if settings.protocol == "paper" else None
+    trained_until = int(samples.times.max()) if samples.sessions else 0
     world = world_of(model)
     is_first = world is None or world.is_first
     if world is not None and not is_first:
@@ -125,10 +125,10 @@ def train(
     rounding = matmul_precision(settings, device, data.train_items)
     with rounding, freed_memory_kept(), signals, Log(run if is_first else None, track) as log:
         longest = model.config.max_length
-        runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, longest, weights, seen)
-        if runner.seen:
-            new, again = len(samples) - runner.seen, runner.replayed
-            progress.message(f"{new:,} of {len(samples):,} samples are new; an epoch has them and {again:,} others")
+        runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, longest, weights, new)
+        if runner.new is not None:
+            count, others = int(runner.new.sum()), runner.replayed
+            progress.message(f"{count:,} of {len(samples):,} samples are new; an epoch has them and {others:,} others")
         while state.epoch < (stop_after or settings.epochs) and state.epochs_without_gain < settings.patience:
             seconds = train_epoch(runner, state, settings, checkpoint, progress, signals, log)
             name = f"epoch {state.epoch} of {stop_after or settings.epochs}"

@@ -44,8 +44,8 @@ class Start(ABC):
         """Set Adam's second moments; the model is where it will be trained."""
 
     @abstractmethod
-    def seen(self, samples: SessionDataset) -> int:
-        """How many of the samples, in order of time, an earlier training has used already."""
+    def new_samples(self, samples: SessionDataset) -> Tensor | None:
+        """[samples] whether no earlier training has used a sample; None if that is not known."""
 
 
 def continuation_of(model: SessionModel, optimizer: torch.optim.Optimizer, trained_until: int) -> Continuation:

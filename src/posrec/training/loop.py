@@ -116,9 +116,7 @@ def train(
             save_state(run, model, optimizer, vars(state))
 
     def save() -> None:
-        save_weights(run, model)
-        if world is None:
-            continuation_of(model, optimizer, trained_until).save(run)
+        save_weights(run, model, continuation_of(model, optimizer, trained_until))
 
     # After one Ctrl-C, the terminal and torchrun both send a signal to each process.
     signals = StopSignals(patient=world is not None)

@@ -28,8 +28,12 @@ class Continuation:
     moments: Mapping[str, Tensor]  # the second moments of each weight, [rows] their means; of a vector all
     trained_until: int  # when the latest training session began
 
-    def save(self, path: Path) -> None:
-        save_tensors(path / CONTINUATION, dict(self.moments), {"trained_until": self.trained_until})
+    def about(self) -> dict[str, int]:
+        """What the file holds besides the moments."""
+        return {"trained_until": self.trained_until}
+
+    def save(self, run: Path) -> None:
+        save_tensors(run / CONTINUATION, dict(self.moments), self.about())
 
 
 class Start(ABC):

@@ -1,6 +1,7 @@
 """The HTTP interface: Litestar routes over one run. Each worker process calls `create`."""
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -206,8 +207,9 @@ def create() -> Middleware:
     return application(ServerSettings.from_environment())
 
 
-def application(settings: ServerSettings) -> Middleware:
-    service = Service(settings)
+def application(settings: ServerSettings, listen: Callable[[], None] = lambda: None) -> Middleware:
+    """`listen` is called once the runs are loaded."""
+    service = Service(settings, listen)
     described = OpenAPIConfig(
         "posrec", posrec.__version__, path="/openapi", render_plugins=[JsonRenderPlugin(path="/openapi.json")]
     )

@@ -61,7 +61,6 @@ faults: install
 
 # The documentation site, in build/site: strict, so a link that leads nowhere or a page without a place ends it.
 docs: install
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "The site is in build/site; look at it with $(BIN)/mkdocs serve."
 
@@ -94,9 +93,9 @@ $(RELEASE)/installed: constraints.txt
 
 install: .venv/installed
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: pyproject.toml constraints.txt Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,serve]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,serve,docs]"
 	touch $@
 
 clean:

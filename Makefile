@@ -59,10 +59,10 @@ faults: install
 	$(BIN)/python benchmarks/faults.py
 	$(BIN)/python benchmarks/fault_figure.py
 
-# The documentation site, in build/site: strict, so a link that leads nowhere or a page without a place ends it.
+# The documentation site, in build/site: strict, so a link or an anchor that leads nowhere or a page without a place is an
+# error. Not with --quiet: then MkDocs drops its warnings before it counts them.
 docs: install
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "The site is in build/site; look at it with $(BIN)/mkdocs serve."
 
 # requirements.lock, the hashes for docs/Dockerfile, from constraints.txt; it needs the package index.
@@ -94,9 +94,9 @@ $(RELEASE)/installed: constraints.txt
 
 install: .venv/installed
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: pyproject.toml constraints.txt Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,serve]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,serve,docs]"
 	touch $@
 
 clean:

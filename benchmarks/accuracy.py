@@ -25,7 +25,7 @@ from posrec.progress import TerminalProgress
 DATASETS = ("diginetica", "yoochoose1_64")
 CHOICES: list[dict[str, Any]] = [
     {"feed_forward": 1}, {"anchors": False}, {"encoding": "none"}, {"normalize": True}, {"precision": "bf16"},
-    {"precision": "fp32"}, {"heads": 1}, {"heads": 10}, {"l2": 0}, {"l2": 0.0001}, {"start": "normal"},
+    {"precision": "fp32"}, {"heads": 1}, {"heads": 10}, {"l2": 0}, {"l2": 0.0001}, {"initialization": "normal"},
     {"max_length": 69},
 ]  # fmt: skip
 SHOWN = ("recall@5", "recall@10", "mrr@5", "mrr@10")

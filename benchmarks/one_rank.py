@@ -1,22 +1,21 @@
 """One process of a training over several (docs/distributed.md) against the usual training: time and memory of a step.
 
-    python benchmarks/one_rank.py              # on a GPU; results/one_rank.json
+    python benchmarks/one_rank.py --device cuda              # results/one_rank.json
 
 The sharded path of a single process holds the whole table and sends everything to itself, so what it costs more is the
-price of the path itself. Items are drawn uniformly, sessions have ten clicks.
+price of the path itself. Items are drawn uniformly, sessions have ten clicks. On a CPU, time is that of the processor.
 """
 
 import argparse
 import json
 import statistics
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from conditions import conditions
-from growth import make_sessions
+from growth import clock, make_sessions
 from posrec.config import split_settings
 from posrec.distributed import joined
 from posrec.fitting import build_model
@@ -25,7 +24,7 @@ from posrec.models.base import SessionModel
 from posrec.models.lookup import find_spec
 from posrec.training.epoch import EpochRunner, make_optimizer, matmul_precision, set_learning_rate
 from posrec.training.settings import Settings
-from ranks import measure
+from ranks import measure, peak_mb
 
 CASES = [("posrec", 43_000, 100), ("posrec", 1_000_000, 1024), ("posrec-plus", 1_000_000, 1024)]
 WARM_UP, TIMED = 64, 128  # steps
@@ -33,32 +32,34 @@ WARM_UP, TIMED = 64, 128  # steps
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
     parser.add_argument("--cases", type=int, nargs="*", default=list(range(len(CASES))))
     parser.add_argument("--out", type=Path, default=Path("results/one_rank.json"))
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
         model, items, batch = json.loads(options.case)
-        print(json.dumps(steps_of(model, items, batch)))
+        print(json.dumps(steps_of(model, items, batch, options.device)))
         return
     rows = []
     for model, items, batch in (CASES[number] for number in options.cases):
-        (sharded,) = measure(__file__, 1, "--case", json.dumps([model, items, batch]))
-        plain = steps_of(model, items, batch)
-        torch.cuda.empty_cache()  # for the process of the next case
+        case = json.dumps([model, items, batch])
+        line = ("--device", options.device, "--case", case)
+        (sharded,) = measure(__file__, 1, *line)
+        plain = steps_of(model, items, batch, options.device)
         rows.append({"model": model, "items": items, "batch_size": batch, "plain": plain, "one rank": sharded,
                      "times": round(sharded["step_ms"] / plain["step_ms"], 2)})  # fmt: skip
         print(json.dumps(rows[-1]), flush=True)
         write_json(options.out, {"command": "python benchmarks/one_rank.py", **conditions(), "rows": rows})
 
 
-def steps_of(name: str, items: int, batch: int) -> dict[str, Any]:
-    """The time of a step and the peak memory; sharded if the process was started as one of several."""
-    device, spec = torch.device("cuda"), find_spec(name)
-    torch.cuda.reset_peak_memory_stats()
+def steps_of(name: str, items: int, batch: int, device_name: str) -> dict[str, Any]:
+    device, spec = torch.device(device_name), find_spec(name)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()  # of the case before
     config, settings = split_settings({"batch_size": batch}, spec.config(), Settings(**spec.settings))
     samples = make_sessions({"items": items, "length": 10, "sessions": batch * (WARM_UP + TIMED) // 10})
-    with joined("cuda") as world, matmul_precision(settings, device, items):
+    with joined(device_name) as world, matmul_precision(settings, device, items):
         model = build_model(spec, items, config, world)
         assert isinstance(model, SessionModel)
         model.count(samples.items, samples.offsets)
@@ -69,15 +70,13 @@ def steps_of(name: str, items: int, batch: int) -> dict[str, Any]:
         set_learning_rate(optimizer, 1e-5)
         step, taken = 0, []
         while step < order.steps:
-            torch.cuda.synchronize()
-            began = time.perf_counter()
+            began = clock(device)
             done = len(runner.run(order, step))
-            torch.cuda.synchronize()
             step += done
             if step > WARM_UP:
-                taken += [(time.perf_counter() - began) / done] * done
-    return {"step_ms": round(1000 * statistics.median(taken), 3),
-            "peak_gb": round(torch.cuda.max_memory_allocated() / 2**30, 2)}  # fmt: skip
+                taken += [(clock(device) - began) / done] * done
+    peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else peak_mb() / 1024
+    return {"step_ms": round(1000 * statistics.median(taken), 3), "peak_gb": round(peak, 2)}
 
 
 if __name__ == "__main__":

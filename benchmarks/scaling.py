@@ -69,10 +69,10 @@ class Measured:
     request_ms: float  # serve.json: CPU time of a request at saturation, 43,097 items
     request_items: int
     million_ms: float  # serve_million.json: likewise, a million items, exact search
-    faiss_ms: float  # index.json: a search of random vectors, the worst case
+    faiss_ms: float  # index.json: sessions of an untrained network, the worst case
     faiss_items: int
     faiss_bytes: float  # index.json: of an item in the index
-    clustered_ms: float  # normaliser.json: a search of a million clustered vectors
+    clustered_ms: float  # normaliser.json: sessions near an item
     scored: float  # score.json: sessions a second and core
     scored_items: int
 
@@ -152,7 +152,7 @@ def number(value: float) -> str:
 def constants_table(given: Assumptions, measured: Measured) -> Table:
     step = f"{number(measured.base_ms)} ms + {number(measured.item_ns)} ns an item"
     request = f"{number(measured.request_ms)} ms with {measured.request_items:,} items; "
-    random = f"{number(measured.faiss_ms)} ms in {number(measured.faiss_items / 1e6)} million random vectors; "
+    random = f"{number(measured.faiss_ms)} ms in {number(measured.faiss_items / 1e6)} million items, random sessions; "
     scored = f"{number(measured.scored)} sessions a second with {measured.scored_items:,} items"
     return [
         ["constant", "value", "file of `results/`"],
@@ -162,7 +162,7 @@ def constants_table(given: Assumptions, measured: Measured) -> Table:
         ["preparing, two cores", f"{number(measured.clicks_a_second / 1e6)} million clicks a second", "prepare.json"],
         ["a request, a core", request + f"{number(measured.million_ms)} ms with a million",
          "serve.json, serve_million.json"],
-        ["a faiss search, a core", random + f"{number(measured.clustered_ms)} ms in a million clustered ones",
+        ["a faiss search, a core", random + f"{number(measured.clustered_ms)} ms in a million, sessions near an item",
          "index.json, normaliser.json"],
         ["the faiss index", f"{number(measured.faiss_bytes)} bytes an item", "index.json"],
         ["scoring files, a core", scored, "score.json"],
@@ -213,8 +213,8 @@ def day_table(given: Assumptions, measured: Measured) -> Table:
         ["part", "what it takes"],
         ["prepare a day's log", f"{preparing} h on two cores, {in_memory} GiB in memory"],
         [f"train {given.epochs} epochs", f"{number(training)} h on 8 GPUs, {number(8 * training)} GPU hours"],
-        ["serve at the peak", f"{number(given.peak_requests)} requests a second: {number(fewest)} cores if the item "
-                              f"vectors cluster, {number(most)} if they are random"],
+        ["serve at the peak", f"{number(given.peak_requests)} requests a second: {number(fewest)} cores if session "
+                              f"vectors lie near items, {number(most)} if they are random"],
         ["memory of a replica", f"{replica} GiB for vectors and index, in each worker"],
         ["session store", f"{stores} process for {number(given.peak_requests)} commands a second; {stored}"],
         ["score a day's sessions", f"{number(scoring)} core hours against every item, or {number(on_gpu)} GPU hours"],

@@ -80,7 +80,7 @@ def test_a_run_keeps_them_and_a_copy_does_too(trained: Path, small: PreparedData
     run = load_run(trained)
     kept = run.continuation
     assert kept is not None
-    assert kept.trained_until == int(small.train.times[-1])
+    assert kept.trained_until == int(small.train.times.max())
     assert kept.moments["embedding.weight"].shape == run.model.state_dict()["embedding.weight"].shape[:1]
     assert (kept.moments["embedding.weight"][: small.train_items] > 0).all()
     posrec.Recommender(run).save(tmp_path / "copy")
@@ -145,19 +145,15 @@ def test_what_a_model_has_counted_is_not_replaced_by_the_counts_of_the_run(tmp_p
     assert after.model.state_dict()["clicks"].tolist() == [12, 4, 4]
 
 
-def test_samples_before_a_time() -> None:
-    items, offsets, times = torch.arange(9), torch.tensor([0, 3, 5, 9]), torch.tensor([10, 20, 20])
+def test_samples_after_a_time() -> None:
+    """Sessions of 3, 2 and 4 clicks; the third began before the second, as in a log in order of the last clicks."""
+    items, offsets, times = torch.arange(9), torch.tensor([0, 3, 5, 9]), torch.tensor([10, 30, 20])
     every = SessionDataset(items, offsets, times)
-    assert [every.samples_before(time) for time in (9, 10, 19, 20, 99)] == [0, 2, 2, 6, 6]
-    some = SessionDataset(items, offsets, times, torch.tensor([2, 6, 8]))
-    assert [some.samples_before(time) for time in (9, 10, 19, 20)] == [0, 1, 1, 3]
-
-
-def test_sessions_in_the_order_of_their_last_clicks_are_seen_up_to_the_first_new_one() -> None:
-    """As the recipe `paper` orders them: one that lasted long began before those that come before it."""
-    offsets, times = torch.arange(0, 15, 2), torch.tensor([10, 30, 5, 20, 40, 25, 50])
-    samples = SessionDataset(torch.arange(14), offsets, times)  # a sample in each session
-    assert [samples.samples_before(time) for time in (9, 10, 30, 35, 40, 99)] == [0, 1, 4, 4, 6, 7]
+    assert every.begun_after(9).tolist() == [True] * 6
+    assert every.begun_after(10).tolist() == [False, False, True, True, True, True]
+    assert every.begun_after(20).tolist() == [False, False, True, False, False, False]
+    some = SessionDataset(items, offsets, times, torch.tensor([2, 4, 6]))
+    assert some.begun_after(20).tolist() == [False, True, False]
 
 
 def test_a_run_is_trained_until_its_latest_session_began(small: PreparedDataset, tmp_path: Path) -> None:
@@ -167,26 +163,27 @@ def test_a_run_is_trained_until_its_latest_session_began(small: PreparedDataset,
     run, _ = fit_run(data, "stamp", tmp_path / "run", {"d": 8, "epochs": 1}, "cpu", progress=SilentProgress())
     assert run.continuation is not None
     assert run.continuation.trained_until == int(times.max())
-    assert data.train.samples_before(run.continuation.trained_until) == len(data.train)
+    assert not data.train.begun_after(run.continuation.trained_until).any()
 
 
-@given(seen=st.integers(0, 30), replay=st.floats(0, 5), epoch=st.integers(0, 3), size=st.integers(1, 7))
-def test_an_epoch_has_every_new_sample_and_some_others(seen: int, replay: float, epoch: int, size: int) -> None:
+@given(new=st.sets(st.integers(0, 29)), replay=st.floats(0, 5), epoch=st.integers(0, 3), size=st.integers(1, 7))
+def test_an_epoch_has_every_new_sample_and_some_others(new: set[int], replay: float, epoch: int, size: int) -> None:
     samples = SessionDataset(torch.ones(40, dtype=torch.int32), torch.arange(0, 41, 4), torch.arange(10))  # 30 samples
     model = MODELS["stamp"].build(3, MODELS["stamp"].config(d=4))
     assert isinstance(model, SessionModel)
     settings = Settings(batch_size=size, replay=replay)
-    runner = EpochRunner(model, make_optimizer(model, settings, CPU), samples, settings, CPU, 3, 10, seen=seen)
+    is_new = torch.tensor([sample in new for sample in range(30)])
+    runner = EpochRunner(model, make_optimizer(model, settings, CPU), samples, settings, CPU, 3, 10, new=is_new)
     order = runner.shuffle(epoch)
     used = order.ids[order.weights > 0].tolist()
     assert len(order.ids) == order.steps * size
     assert len(order.ids) - len(used) < size
-    if seen in (0, 30):
-        assert sorted(used) == list(range(30))  # nothing has been seen, or nothing is new
-        return
     assert len(set(used)) == len(used)
-    assert {sample for sample in used if sample >= seen} == set(range(seen, 30))
-    assert len(used) == 30 - seen + min(seen, int(replay * (30 - seen)))
+    if len(new) in (0, 30):
+        assert len(used) == 30  # nothing is new, or everything
+        return
+    assert new <= set(used)
+    assert len(used) == len(new) + min(30 - len(new), int(replay * len(new)))
 
 
 def test_a_night_trains_on_what_is_new(trained: Path, tomorrow: PreparedDataset, tmp_path: Path) -> None:

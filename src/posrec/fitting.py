@@ -112,7 +112,7 @@ def fit_run(
         track: write the folder `tensorboard` too.
         resumable: save checkpoints.
         start_from: a run to start from instead of random weights (docs/nightly.md): its folder, or a Run. Settings that
-            are not given are then the run's own, but for those of a warm start.
+            are not given are then the run's own, at a tenth of its learning rate.
         keep_items: keep the items of that run that the dataset does not have; by default they are dropped.
         world: the processes that train together (docs/distributed.md), each of which calls this function; the first
             writes the run. The model of the run that is returned holds the item vectors of its process alone.

@@ -73,7 +73,7 @@ class Run:
         sha256: the SHA-256 of every file that was read, by its name.
         verified: whether the files were compared with checksums.json; False for a run from before that file.
         continuation: what a training that starts from the run needs besides its weights; None in runs of counting
-            models, of several processes, and of versions that did not write it.
+            models and of versions that did not write it.
     """
 
     path: Path

@@ -112,9 +112,9 @@ class WarmStart(Start):
                 moments[name] = whole
         set_moments(model, optimizer, moments)
 
-    def seen(self, samples: SessionDataset) -> int:
+    def new_samples(self, samples: SessionDataset) -> Tensor | None:
         continuation = self.run.continuation
-        return 0 if continuation is None else samples.samples_before(continuation.trained_until)
+        return None if continuation is None else samples.begun_after(continuation.trained_until)
 
     def moved(self, old: Tensor, new: Tensor, samples: SessionDataset) -> Tensor:
         """The run's table of item vectors, `old`, for the items of the new model, whose own is `new`."""

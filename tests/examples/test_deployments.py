@@ -14,6 +14,7 @@ from tests.helpers import ROOT
 
 yaml = pytest.importorskip("yaml")
 KUBERNETES, COMPOSE = ROOT / "examples" / "kubernetes", ROOT / "examples" / "compose"
+ON_A_VOLUME = ROOT / "examples" / "kubernetes-on-a-volume"
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
@@ -35,8 +36,11 @@ def named(kind: str, name: str = "posrec") -> dict[str, Any]:
 
 
 def on_a_volume() -> dict[str, Any]:
-    """The Deployment after the JSON patches of run-on-a-volume."""
-    (kustomization,) = documents(KUBERNETES / "run-on-a-volume" / "kustomization.yaml")
+    """The Deployment after the JSON patches of kubernetes-on-a-volume."""
+    (kustomization,) = documents(ON_A_VOLUME / "kustomization.yaml")
+    (base,) = kustomization["resources"]
+    assert (ON_A_VOLUME / base).resolve() == KUBERNETES
+    assert KUBERNETES not in ON_A_VOLUME.parents, "kustomize refuses a base that contains the overlay"
     deployment = copy.deepcopy(named("Deployment"))
     (patch,) = kustomization["patches"]
     for step in yaml.safe_load(patch["patch"]):

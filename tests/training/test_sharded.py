@@ -15,7 +15,7 @@ from tests.training.sharded_jobs import JOBS, TRAINED
 from posrec.data.dataset import load
 from posrec.errors import RunStopped
 from posrec.fitting import fit_run
-from posrec.io import STATE, WEIGHTS, load_tensors
+from posrec.io import CONTINUATION, STATE, WEIGHTS, load_tensors
 from posrec.progress import Progress, SilentProgress
 from posrec.run import load_run
 
@@ -80,7 +80,7 @@ def check_same_run(folder: Path, name: str, processes: int) -> None:
     for line, like in zip(found, expected, strict=True):
         if "loss" in like:
             assert line["loss"] == pytest.approx(like["loss"], rel=1e-5)
-    for file in (WEIGHTS, STATE):
+    for file in (WEIGHTS, STATE, CONTINUATION):
         (before, about), (after, same) = load_tensors(alone / file), load_tensors(together / file)
         others = {f"random.{rank}" for rank in range(1, processes)} if file == STATE else set()
         assert set(after) - set(before) == others
@@ -89,7 +89,8 @@ def check_same_run(folder: Path, name: str, processes: int) -> None:
             assert after[tensor].dtype == weights.dtype
             # A bias of the keys changes no attention: its gradient is rounding alone, which Adam scales up.
             if tensor != "random" and not tensor.endswith("queries_keys_values.bias"):
-                assert torch.allclose(after[tensor], weights, rtol=1e-3, atol=1e-4), tensor
+                rtol, atol = (0.02, 1e-10) if file == CONTINUATION else (1e-3, 1e-4)  # squares are far smaller
+                assert torch.allclose(after[tensor], weights, rtol=rtol, atol=atol), tensor
     runs = load_run(alone), load_run(together)
     assert runs[0].metrics is not None
     assert runs[1].metrics == pytest.approx(runs[0].metrics, abs=0.01)

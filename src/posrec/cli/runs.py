@@ -30,7 +30,7 @@ def train(
     ] = None,
     start_from: Annotated[
         Path | None,
-        typer.Option("--from", help="A run to start from; it may have other items. See docs/nightly.md."),
+        typer.Option("--from", help="A run to start from: trains on the sessions after its own and a few others."),
     ] = None,
     keep_items: Annotated[
         bool,

@@ -125,22 +125,10 @@ def metrics_table(rows: dict[str, dict[str, float]], ceiling: dict[str, Any] | N
     return table
 
 
-def pairs_table(pairs: "Sequence[PairedTest]") -> Table:
-    """The differences between models with their intervals, in percent."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("pair", "metric", "difference", "95 % interval", "p", "verdict"):
-        table.add_column(name, justify="left" if name in ("pair", "metric", "verdict") else "right")
-    for pair in pairs:
-        found = pair.comparison
-        interval = f"{100 * found.low:+.2f} to {100 * found.high:+.2f}"
-        shown = (f"{pair.first} - {pair.second}", pair.metric, f"{100 * found.difference:+.2f}", interval)
-        table.add_row(*shown, pair.p_text, pair.verdict)
-    return table
-
-
 def best_table(pairs: "Sequence[PairedTest]") -> Table:
     """The best model of each metric, which stands first in its pairs, against every other one, in percent."""
-    table = Table(box=None, pad_edge=False)
+    # One space between columns: the longest name of a model and the longest verdict fit 80 characters.
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("the best against")
     for name in ("difference", "95 % interval", "p", ""):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from posrec.cli.tables import account_table, ceiling_table, metrics_table, pairs_table, sessions_table, stats_table
+from posrec.cli.tables import account_table, best_table, ceiling_table, metrics_table, sessions_table, stats_table
 from posrec.data.dataset import PreparedDataset
 from posrec.data.stats import stats
 from posrec.demo.shop import make_demo
@@ -49,9 +49,9 @@ def show_models(data: PreparedDataset, out: Path, console: Console, progress: Pr
     shutil.rmtree(out / "comparison", ignore_errors=True)  # an earlier demo's
     settings = {**SETTINGS, "epochs": epochs or SETTINGS["epochs"]}
     result = compare(data, MODELS, out / "comparison", settings, progress=progress, own_settings=OWN_SETTINGS)
-    with_plus = [pair for pair in result.pairs if pair.second == MODELS[-1]]
-    console.print(metrics_table(result.metrics, data.ceiling), "", pairs_table(with_plus), "", sep="\n")
-    console.print(f"A report with plots is in {escape(str(out))}/comparison/report.html.\n")
+    metrics, tests = metrics_table(result.metrics, data.ceiling), best_table(result.pairs_with_best())
+    console.print(metrics, "", tests, "", sep="\n")
+    console.print(f"A report with plots and all comparisons is in {escape(str(out))}/comparison/report.html.\n")
 
 
 def show_next(out: Path, console: Console, trained: bool) -> None:

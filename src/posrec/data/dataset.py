@@ -90,17 +90,10 @@ class SessionDataset:
         session, target = self.locate(sample_ids)
         return target - self.offsets[session]
 
-    def samples_before(self, time: int) -> int:
-        """How many samples come before the first session that began after `time`.
-
-        Sessions are in order of time: by their first click, or, with the recipe `paper`, by their last one. Then some
-        begin before those that they follow.
-        """
-        latest = self.times.cummax(0).values  # beginning among each session and those before it
-        sessions = int(torch.searchsorted(latest, torch.tensor(time, device=latest.device), right=True))
-        if self.targets is None:
-            return int(self.sample_offsets[sessions])
-        return int(torch.searchsorted(self.targets, self.offsets[sessions]))
+    def begun_after(self, time: int) -> Tensor:
+        """[samples] whether the session of each sample began after `time`."""
+        session, _ = self.locate(torch.arange(len(self), device=self.times.device))
+        return self.times[session] > time
 
     def moments(self, sample_ids: Tensor) -> Tensor:
         """The share of all clicks that came before the target of each sample, [B]."""

@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from posrec.nn.collectives import World
-from posrec.nn.table_rows import MULTIPLE, TableRows, tables_of
+from posrec.nn.table_rows import MULTIPLE, TableRows, add_rows, fresh, tables_of
 
 DRAWN_AT_ONCE = 8192  # rows
 
@@ -134,8 +134,8 @@ class ShardedTied(torch.autograd.Function):
             return of_table, None, None
         of_wanted = ctx.world.exchanged(of_rows[order], ctx.sent, ctx.received)
         if of_table is None:
-            of_table = of_rows.new_zeros(ctx.shape)
-        return of_table.index_add(0, wanted, of_wanted), None, None
+            of_table = fresh(of_rows.new_zeros(ctx.shape))
+        return add_rows(of_table, wanted, of_wanted), None, None
 
 
 class DrawnByRows(TorchFunctionMode):

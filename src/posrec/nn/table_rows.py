@@ -94,8 +94,23 @@ class Tied(torch.autograd.Function):
         if of_rows is None:
             return of_table, None
         if of_table is None:
-            of_table = of_rows.new_zeros(ctx.shape)
-        return of_table.index_add(0, index.flatten(), of_rows.flatten(0, -2)), None
+            of_table = fresh(of_rows.new_zeros(ctx.shape))
+        return add_rows(of_table, index.flatten(), of_rows.flatten(0, -2)), None
+
+
+def fresh(gradient: Tensor) -> Tensor:
+    """Mark a table's gradient that nothing else refers to, so that `add_rows` may change it in place."""
+    if not torch.compiler.is_compiling():  # compiled code decides by itself what it computes in place
+        gradient.posrec_fresh = True  # type: ignore[attr-defined]
+    return gradient
+
+
+def add_rows(gradient: Tensor, index: Tensor, rows: Tensor) -> Tensor:
+    """Add rows to those of a table's gradient. A gradient that comes from elsewhere may have other uses, and is copied;
+    of a large table this takes longer than the rest of the look-up's gradient, and as much memory as the table."""
+    if not torch.compiler.is_compiling() and hasattr(gradient, "posrec_fresh"):
+        return gradient.index_add_(0, index, rows)
+    return gradient.index_add(0, index, rows)
 
 
 held_by_this_process: ContextVar[Callable[[int], TableRows]] = ContextVar("held_by_this_process", default=TableRows)

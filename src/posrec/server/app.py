@@ -1,6 +1,7 @@
 """The HTTP interface: Litestar routes over one run. Each worker process calls `create`."""
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,9 +46,9 @@ PAGE = Path(__file__).parent / "page" / "index.html"
 ERROR_RESPONSES = {
     status: ResponseSpec(ErrorAnswer, generate_examples=False, description=about)
     for status, about in {
-        400: "The body is not JSON, or a value in it can't be used.", 401: "The API key is missing or wrong.",
-        408: "The body did not arrive in time.", 413: "The body is too large.", 415: "The Content-Type is not JSON.",
-        422: "A field is missing, of the wrong type or out of range.",
+        400: "Not valid HTTP or JSON, or a value can't be used.", 401: "The API key is missing or wrong.",
+        408: "The request did not arrive in time.", 413: "The body is too large.", 415: "The Content-Type is not JSON.",
+        422: "A field is missing, of the wrong type or out of range.", 431: "The address and headers are too large.",
         503: "Overloaded, or not ready; try again after Retry-After seconds.",
     }.items()
 }  # fmt: skip
@@ -55,6 +56,7 @@ NOT_FOUND = ResponseSpec(
     ErrorAnswer, generate_examples=False, description="There is no such item, or no session store."
 )
 ERROR_RESPONSES_WITH_404 = {**ERROR_RESPONSES, 404: NOT_FOUND}
+CONNECTION_RESPONSES = {status: ERROR_RESPONSES[status] for status in (400, 408, 431, 503)}  # before a route is chosen
 
 
 class StrictRequest(Request[Any, Any, Any]):
@@ -148,7 +150,7 @@ def routes(service: Service) -> list[Any]:
         session = await service.stored_sessions().add(session_id, str(data.item))
         return await service.recommend(session, data, session_id)
 
-    @get("/healthz", media_type=MediaType.TEXT, summary="The process is alive")
+    @get("/healthz", media_type=MediaType.TEXT, responses=CONNECTION_RESPONSES, summary="The process is alive")
     async def healthz() -> str:
         return "ok"
 
@@ -206,8 +208,9 @@ def create() -> Middleware:
     return application(ServerSettings.from_environment())
 
 
-def application(settings: ServerSettings) -> Middleware:
-    service = Service(settings)
+def application(settings: ServerSettings, listen: Callable[[], None] = lambda: None) -> Middleware:
+    """`listen` is called once the runs are loaded."""
+    service = Service(settings, listen)
     described = OpenAPIConfig(
         "posrec", posrec.__version__, path="/openapi", render_plugins=[JsonRenderPlugin(path="/openapi.json")]
     )

@@ -103,11 +103,19 @@ class RunReloader:
         return recommender
 
     def start(self) -> None:
-        """Load the run for the first time. If it can't be loaded, `watch` waits until it can."""
+        """Load the run for the first time, without a log line: the server may not listen yet.
+
+        If it can't be loaded, `watch` waits until it can.
+        """
         self.stamp = stamp(self.run)
-        self.take_over("started")
+        self.replace_current()
 
     def take_over(self, why: str) -> None:
+        """Serve the run as it is on disk now, and log it."""
+        self.replace_current()
+        self.log_serving(why)
+
+    def replace_current(self) -> None:
         """Load the run and serve it from now on; if it can't be loaded, keep serving the one before."""
         try:
             self.current = self.load()
@@ -118,6 +126,11 @@ class RunReloader:
             log_event(f"{self.run} can't be served; {kept}", logging.ERROR, reason=self.problem)
             return
         self.problem = None
+
+    def log_serving(self, why: str) -> None:
+        """Log what is served, unless the last attempt to load a run has failed."""
+        if self.current is None or self.problem is not None:
+            return
         ranker = self.current.recommender.ranker
         log_event(
             "serving", run=str(self.run), why=why, by="onnx" if self.used.onnx else "torch",

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -39,10 +39,10 @@ Asked = tuple[Recommender, Sequence[tuple[Plan, EncodedSession]]]
 
 
 class Service:
-    """The state that the routes of one worker process share."""
+    """The state that the routes of one worker process share. `listen` is called once the runs are loaded."""
 
-    def __init__(self, settings: ServerSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: ServerSettings, listen: Callable[[], None] = lambda: None) -> None:
+        self.settings, self.listen = settings, listen
         self.metrics = Metrics(Path(settings.shared) if settings.shared else None)
         cache = (
             ArtifactCache(settings.cache, settings.onnx, settings.index)
@@ -77,6 +77,9 @@ class Service:
         # and again, a tenth of a second at a time, in which nobody is answered.
         gc.collect()
         gc.freeze()
+        self.listen()
+        for reloader in self.reloaders:  # whoever reads this line may connect
+            reloader.log_serving("started")
         watching = [asyncio.create_task(reloader.watch()) for reloader in self.reloaders]
         watching.append(asyncio.create_task(self.rules.watch(self.apply_rules)))
         watching.append(asyncio.create_task(self.rotate_feedback()))

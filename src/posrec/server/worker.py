@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -60,9 +61,12 @@ def run_worker(bound: socket.socket, settings: ServerSettings) -> None:
     async def check_connections() -> None:
         timeout.check(server.server_state.connections)  # type: ignore[arg-type]  # `http` below makes them
 
+    # The application logs that it serves before uvicorn listens, so it listens itself. Connections wait in the kernel
+    # until uvicorn accepts them.
+    create = partial(application, settings, listen=partial(bound.listen, BACKLOG))
     config = uvicorn.Config(
-        lambda: application(settings), factory=True, http=Connection, log_config=None, access_log=False,
-        server_header=False, proxy_headers=False, lifespan="on", timeout_graceful_shutdown=GRACE_PERIOD,
+        create, factory=True, http=Connection, log_config=None, access_log=False, server_header=False,
+        proxy_headers=False, lifespan="on", timeout_graceful_shutdown=GRACE_PERIOD,
         timeout_keep_alive=KEEP_ALIVE, backlog=BACKLOG, ws="none", callback_notify=check_connections, timeout_notify=1,
     )  # fmt: skip
     server = Server(config)

@@ -11,16 +11,24 @@ import torch
 from posrec.io import STATE, WEIGHTS, load_tensors, save_tensors
 from posrec.models.base import SessionModel
 from posrec.nn.sharding import world_of
-from posrec.training.sharded_checkpoint import load_sharded_state, save_sharded_state, save_sharded_weights
+from posrec.training.sharded_checkpoint import (
+    load_sharded_state,
+    save_sharded_continuation,
+    save_sharded_state,
+    save_sharded_weights,
+)
+from posrec.training.start import Continuation
 
 
-def save_weights(run: Path, model: SessionModel) -> None:
-    """Write model.safetensors."""
+def save_weights(run: Path, model: SessionModel, kept: Continuation) -> None:
+    """Write model.safetensors, and continuation.safetensors for a training that starts from them."""
     world = world_of(model)
     if world is None:
         save_tensors(run / WEIGHTS, model.saved_weights(), {})
+        kept.save(run)
     else:
         save_sharded_weights(run, model, world)
+        save_sharded_continuation(run, model, kept, world)
 
 
 def has_state(run: Path, model: SessionModel) -> bool:

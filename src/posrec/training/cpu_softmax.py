@@ -14,6 +14,7 @@ from torch import Tensor
 
 from posrec.nn.matmul import table_products
 from posrec.nn.own_items import OwnItems
+from posrec.nn.table_rows import fresh
 
 
 def at_once(sessions: Tensor, table: Tensor, targets: Tensor, items: int, own: OwnItems | None = None) -> Tensor:
@@ -70,7 +71,7 @@ class AtOnce(torch.autograd.Function):
         of_amounts = None
         if columns is not None:
             of_amounts = powers.gather(1, columns) * weight - share * (columns == targets[:, None])
-        return of_sessions * weight - table[targets] * share, of_table, None, None, None, of_amounts
+        return of_sessions * weight - table[targets] * share, fresh(of_table), None, None, None, of_amounts
 
 
 class InChunks(torch.autograd.Function):
@@ -105,7 +106,7 @@ class InChunks(torch.autograd.Function):
                 local, inside = raised_in(columns, torch.ones_like(amounts), part.start, part.stop)
                 of_amounts += share * chances.gather(1, local) * inside
         of_table.index_add_(0, targets, sessions * -share)
-        return (of_sessions - table[targets]) * share, of_table, None, None, None, None, of_amounts
+        return (of_sessions - table[targets]) * share, fresh(of_table), None, None, None, None, of_amounts
 
 
 def scores_of(sessions: Tensor, table: Tensor, part: slice, columns: Tensor | None, amounts: Tensor | None) -> Tensor:

@@ -40,7 +40,7 @@ class EpochOrder:
 class EpochRunner:
     """Shuffles the samples of an epoch and runs its steps: captured on a GPU, eager on a CPU.
 
-    If the first `seen` samples have been seen before, an epoch has all others and a few of these, drawn at random.
+    If only some samples are new, `new [samples]`, an epoch has all of them and a few of the others, drawn at random.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class EpochRunner:
         items: int,
         max_length: int,
         weights: Tensor | None = None,
-        seen: int = 0,
+        new: Tensor | None = None,
     ) -> None:
         self.model, self.optimizer, self.samples, self.settings = model, optimizer, samples, settings
         self.device, self.batch_size = device, settings.batch_size
@@ -66,7 +66,7 @@ class EpochRunner:
         if self.world is not None:
             stepper = ShardedStepper
         self.weights = torch.ones(len(samples)) if weights is None else weights  # of the samples
-        self.seen = seen if seen < len(samples) else 0
+        self.new = new if new is not None and new.any() and not new.all() else None
         self.max_length = min(max_length, max(1, samples.longest - 1))
         bf16 = settings.precision == "bf16" and device.type == "cuda"
         self.stepper = stepper(
@@ -78,8 +78,8 @@ class EpochRunner:
         """The order of an epoch's samples: it depends on seed and epoch alone, so a resumed run has the same order."""
         size, random = self.batch_size, torch.Generator().manual_seed(self.settings.seed * 1_000_003 + epoch)
         permutation = torch.randperm(len(self.samples), generator=random)
-        if self.seen:
-            is_new = permutation >= self.seen
+        if self.new is not None:
+            is_new = self.new[permutation]
             permutation = permutation[is_new | ((~is_new).cumsum(0) <= self.replayed)]
         count = len(permutation)
         steps = -(-count // size)
@@ -91,8 +91,11 @@ class EpochRunner:
 
     @property
     def replayed(self) -> int:
-        """How many of the samples that have been seen before are in an epoch."""
-        return min(self.seen, int(self.settings.replay * (len(self.samples) - self.seen)))
+        """How many samples that are not new are in an epoch."""
+        if self.new is None:
+            return 0
+        count = int(self.new.sum())
+        return min(len(self.new) - count, int(self.settings.replay * count))
 
     def run(self, order: EpochOrder, step: int) -> Tensor:
         """Run one or more steps, beginning with number `step`; returns the loss of each."""

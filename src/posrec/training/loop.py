@@ -93,10 +93,10 @@ def train(
     stops_early = settings.protocol == "early-stop"
     samples = data.fitting if stops_early else data.train
     model.count(samples.items, samples.offsets)
-    seen = 0
+    new = None
     if start is not None:
         start.set_weights(model, samples)
-        seen = start.seen(samples) if settings.protocol == "paper" else 0
+        new = start.new_samples(samples) if settings.protocol == "paper" else None
     trained_until = int(samples.times.max())
     world = world_of(model)
     is_first = world is None or world.is_first
@@ -118,19 +118,17 @@ def train(
             save_state(run, model, optimizer, vars(state))
 
     def save() -> None:
-        save_weights(run, model)
-        if world is None:
-            continuation_of(model, optimizer, trained_until).save(run)
+        save_weights(run, model, continuation_of(model, optimizer, trained_until))
 
     # After one Ctrl-C, the terminal and torchrun both send a signal to each process.
     signals = StopSignals(patient=world is not None)
     rounding = matmul_precision(settings, device, data.train_items)
     with rounding, freed_memory_kept(), signals, Log(run if is_first else None, track) as log:
         longest = model.config.max_length
-        runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, longest, weights, seen)
-        if runner.seen:
-            new, again = len(samples) - runner.seen, runner.replayed
-            progress.message(f"{new:,} of {len(samples):,} samples are new; an epoch has them and {again:,} others")
+        runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, longest, weights, new)
+        if runner.new is not None:
+            count, others = int(runner.new.sum()), runner.replayed
+            progress.message(f"{count:,} of {len(samples):,} samples are new; an epoch has them and {others:,} others")
         while state.epoch < (stop_after or settings.epochs) and state.epochs_without_gain < settings.patience:
             seconds = train_epoch(runner, state, settings, checkpoint, progress, signals, log)
             name = f"epoch {state.epoch} of {stop_after or settings.epochs}"

@@ -30,7 +30,7 @@ RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of training; docs/training.md describes each.
+    """The settings of training; the page reference/settings.md of the documentation describes each.
 
     Protocol `paper` trains for a fixed number of epochs on all training sessions. Protocol `early-stop` trains without
     the latest tenth of the sessions, stops when `choose_by` on that tenth has not improved for `patience` epochs, and

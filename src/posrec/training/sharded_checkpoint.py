@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from posrec.errors import InputError
-from posrec.io import STATE, WEIGHTS
+from posrec.io import CONTINUATION, STATE, WEIGHTS
 from posrec.io.tensor_stream import TensorReader, in_file_order, tensor_writer
 from posrec.models.base import SessionModel
 from posrec.nn.collectives import World
 from posrec.nn.sharding import ShardedRows, tensors_by_rows
+from posrec.training.start import Continuation
 
 BLOCK_BYTES = 1 << 26
 MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam: shaped like the weights
@@ -27,6 +28,10 @@ Shards = Mapping[str, ShardedRows]  # by the names of the tensors of which a pro
 
 def save_sharded_weights(run: Path, model: SessionModel, world: World) -> None:
     save(run / WEIGHTS, model.saved_weights(), tensors_by_rows(model), world, {})
+
+
+def save_sharded_continuation(run: Path, model: SessionModel, kept: Continuation, world: World) -> None:
+    save(run / CONTINUATION, kept.moments, tensors_by_rows(model), world, kept.about())
 
 
 def load_sharded_weights(run: Path, model: SessionModel, world: World) -> None:

@@ -21,6 +21,7 @@ from torch import Tensor
 from posrec.nn.matmul import table_products
 from posrec.nn.own_items import OwnItems
 from posrec.nn.sharding import ShardedRows
+from posrec.nn.table_rows import fresh
 from posrec.training.cpu_softmax import raised_of, scores_of
 
 
@@ -100,4 +101,4 @@ class ShardedCrossEntropy(torch.autograd.Function):
         of_table.index_add_(0, targets, sessions * -of_target)
         d = sessions.shape[1]
         sums = world.sums_of_parts(of_sessions if columns is None else torch.cat([of_sessions, of_amounts], 1))
-        return None, None, None, sums[:, :d], of_table, None, None, None if columns is None else sums[:, d:]
+        return None, None, None, sums[:, :d], fresh(of_table), None, None, None if columns is None else sums[:, d:]

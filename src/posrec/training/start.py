@@ -28,8 +28,12 @@ class Continuation:
     moments: Mapping[str, Tensor]  # of each weight: [rows] the means of their rows; of a vector or a number all
     trained_until: int  # when the session began that began last
 
-    def save(self, path: Path) -> None:
-        save_tensors(path / CONTINUATION, dict(self.moments), {"trained_until": self.trained_until})
+    def about(self) -> dict[str, int]:
+        """What the file holds besides the moments."""
+        return {"trained_until": self.trained_until}
+
+    def save(self, run: Path) -> None:
+        save_tensors(run / CONTINUATION, dict(self.moments), self.about())
 
 
 class Start(ABC):
@@ -44,8 +48,8 @@ class Start(ABC):
         """Set Adam's second moments; the model is where it will be trained."""
 
     @abstractmethod
-    def seen(self, samples: SessionDataset) -> int:
-        """How many of the samples, in order of time, an earlier training has used already."""
+    def new_samples(self, samples: SessionDataset) -> Tensor | None:
+        """[samples] whether no earlier training has used a sample; None if that is not known."""
 
 
 def continuation_of(model: SessionModel, optimizer: torch.optim.Optimizer, trained_until: int) -> Continuation:

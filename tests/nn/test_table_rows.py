@@ -1,0 +1,63 @@
+"""The gradient of an item table that is used twice: as inputs, and as the whole table."""
+
+import torch
+from torch import Tensor
+
+from posrec.nn import table_rows
+from posrec.nn.item_table import ItemTable
+from posrec.training.losses import chunked_softmax, full_softmax
+
+ITEMS = torch.tensor([3, 7, 3, 50])
+TARGETS = torch.tensor([1, 2, 3, 4])
+
+
+def table() -> ItemTable:
+    torch.manual_seed(0)
+    return ItemTable(50, 8)
+
+
+def plain_gradient() -> Tensor:
+    """By torch's own functions alone."""
+    weight = table().weight
+    scores = (2 * weight[ITEMS - 1]) @ weight[:50].T
+    torch.nn.functional.cross_entropy(scores, TARGETS - 1, reduction="sum").backward()
+    assert weight.grad is not None
+    return weight.grad
+
+
+def test_both_uses_add_to_one_gradient() -> None:
+    for loss in (full_softmax(50), chunked_softmax(50, chunk=16)):
+        one = table()
+        rows, whole = one.look_up_and_table(ITEMS)
+        loss(2 * rows, whole, TARGETS).sum().backward()
+        assert one.weight.grad is not None
+        assert torch.allclose(one.weight.grad, plain_gradient(), atol=1e-5)
+
+
+def test_the_gradient_of_the_softmax_is_not_copied() -> None:
+    found: list[int] = []
+    one = table()
+    rows, whole = one.look_up_and_table(ITEMS)
+    whole.register_hook(lambda gradient: found.append(gradient.data_ptr()))
+    full_softmax(50)(2 * rows, whole, TARGETS).sum().backward()
+    assert one.weight.grad is not None
+    assert found == [one.weight.grad.data_ptr()]
+
+
+def test_a_gradient_with_another_use_is_left_as_it_is() -> None:
+    """Both terms of a sum get the same tensor as their gradient."""
+    one, other = table(), torch.zeros(56, 8, requires_grad=True)
+    rows, whole = one.look_up_and_table(ITEMS)
+    ((whole + other).sum() + 5 * rows.sum()).backward()
+    assert other.grad is not None
+    assert torch.equal(other.grad, torch.ones(56, 8))
+    assert one.weight.grad is not None
+    assert one.weight.grad[:, 0].tolist() == [1 + 5 * ITEMS.tolist().count(row + 1) for row in range(56)]
+
+
+def test_a_marked_gradient_is_changed_in_place() -> None:
+    marked, unmarked = table_rows.fresh(torch.zeros(3, 2)), torch.zeros(3, 2)
+    for gradient, is_same in ((marked, True), (unmarked, False)):
+        changed = table_rows.add_rows(gradient, torch.tensor([1]), torch.ones(1, 2))
+        assert changed.tolist() == [[0, 0], [1, 1], [0, 0]]
+        assert (changed is gradient) == is_same

@@ -7,7 +7,6 @@ Every run is a process of its own. The first may have to compile; those after it
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,7 @@ import time
 from pathlib import Path
 
 from conditions import conditions
-from posrec.io import write_json
+from report import write_report
 
 
 def main() -> None:
@@ -42,8 +41,7 @@ def main() -> None:
         "byte_code_kept": not sys.dont_write_bytecode,  # where not, every start compiles all of torch's modules anew
         **conditions(),
     }
-    write_json(arguments.out, report)
-    print(json.dumps(report, indent=2))
+    write_report(arguments.out, report)
 
 
 if __name__ == "__main__":

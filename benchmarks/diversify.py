@@ -7,7 +7,6 @@ is the mean number of different values of `--column` in a list.
 """
 
 import argparse
-import json
 import statistics
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ import torch
 
 from conditions import conditions
 from posrec.data.dataset import load
-from posrec.io import write_json
 from posrec.recommend.recommender import Recommender
+from report import write_report
 
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7)
 
@@ -50,8 +49,7 @@ def main() -> None:
         "epochs": rec.run.config.get("training", {}).get("epochs"), "items": rec.items, "samples": len(sessions),
         "diversify": rows, **conditions(),
     }  # fmt: skip
-    write_json(arguments.out, report)
-    print(json.dumps(report, indent=2))
+    write_report(arguments.out, report)
 
 
 def row_of(

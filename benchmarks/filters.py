@@ -7,7 +7,6 @@ items, is timed apart from the later ones, for which they are kept.
 """
 
 import argparse
-import json
 import statistics
 import time
 from pathlib import Path
@@ -18,12 +17,12 @@ import torch
 
 from conditions import conditions
 from posrec.data.vocabulary import Vocabulary
-from posrec.io import write_json
 from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.plan import Plan
 from posrec.recommend.ranker import Ranker
 from posrec.recommend.search import ExactSearch
 from posrec.recommend.session import EncodedSession
+from report import write_report
 
 
 class RandomSessions:
@@ -91,8 +90,7 @@ def main() -> None:
         "command": f"OMP_NUM_THREADS=1 python benchmarks/filters.py --items {items}",
         "seed": 0, "items": items, "d": arguments.d, "sessions": arguments.sessions, "filters": rows, **conditions(),
     }  # fmt: skip
-    write_json(arguments.out, report)
-    print(json.dumps(report, indent=2))
+    write_report(arguments.out, report)
 
 
 if __name__ == "__main__":

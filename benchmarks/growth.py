@@ -13,8 +13,6 @@ least-squares line through the logarithms.
 import argparse
 import json
 import math
-import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -25,6 +23,7 @@ from typing import Any
 
 import torch
 
+from conditions import conditions
 from posrec.data.dataset import SessionDataset
 from posrec.evaluation.evaluate import evaluate
 from posrec.io import read_json, write_json
@@ -135,12 +134,8 @@ def run_all(arguments: argparse.Namespace) -> dict[str, Any]:
         "batch": arguments.batch,
         "steps": arguments.steps,
         "d": PosRecConfig().d,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores"
-        + (f", {torch.cuda.get_device_name()}" if arguments.device == "cuda" else ""),
+        **conditions(),
         "threads": 1,
-        "load_average": round(os.getloadavg()[0], 2),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
     }
     if kept.setdefault("about", about)["batch"] != arguments.batch:
         sys.exit(f"{arguments.out} was measured with --batch {kept['about']['batch']}; use that, or another --out")

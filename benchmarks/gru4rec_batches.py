@@ -9,7 +9,6 @@ epoch, with the same loss, optimiser and rate.
 """
 
 import argparse
-import json
 import time
 from pathlib import Path
 
@@ -19,11 +18,11 @@ from torch import Tensor
 from conditions import conditions
 from posrec.data.dataset import PreparedDataset, SessionDataset, load
 from posrec.evaluation.evaluate import evaluate
-from posrec.io import write_json
 from posrec.models.gru4rec import GRU4Rec, GRU4RecConfig
 from posrec.training.epoch import EpochRunner, make_optimizer
 from posrec.training.losses import choose_loss
 from posrec.training.settings import Settings
+from report import write_report
 
 CPU = torch.device("cpu")
 
@@ -98,8 +97,7 @@ def main() -> None:
             print(name, rows[-1], flush=True)
         report[name] = rows
     report |= conditions()
-    write_json(arguments.out, report)
-    print(json.dumps(report, indent=2))
+    write_report(arguments.out, report)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ without any order are nobody's catalogue. The network's other weights are random
 """
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -21,12 +20,12 @@ import torch
 
 from conditions import conditions
 from posrec.data.vocabulary import Vocabulary
-from posrec.io import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.recommend.faiss_search import likely_sessions, write_index
 from posrec.recommend.index_settings import IndexSettings
 from posrec.recommend.search import ExactSearch
 from posrec.run import Run
+from report import write_report
 
 BEST = 20
 
@@ -79,8 +78,7 @@ def main() -> None:
         "exact_ms": milliseconds(ExactSearch(search.table), sessions),
         **conditions(),
     }
-    write_json(arguments.out, report)
-    print(json.dumps(report, indent=2))
+    write_report(arguments.out, report)
 
 
 if __name__ == "__main__":

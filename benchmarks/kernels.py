@@ -7,7 +7,6 @@ start later. Kernels are those of one replay of 32 steps; kernels of the same ki
 """
 
 import argparse
-import json
 import time
 from pathlib import Path
 
@@ -17,11 +16,11 @@ from torch.profiler import ProfilerActivity, profile
 from conditions import conditions
 from posrec.config import split_settings
 from posrec.data.dataset import load
-from posrec.io import read_json, write_json
 from posrec.models.base import SessionModel
 from posrec.models.lookup import find_spec
 from posrec.training.epoch import EpochOrder, EpochRunner, make_optimizer, matmul_precision, set_learning_rate
 from posrec.training.settings import Settings
+from report import replace_row
 
 # The first name that a kernel's own name contains is its kind.
 KINDS = {
@@ -43,6 +42,7 @@ KINDS = {
     "triton_": "element by element, fused by torch.compile",
 }
 OTHERS = "all others: graphs of the sessions, copies, sums"
+WARM_UP = 64  # steps
 
 
 def main() -> None:
@@ -64,8 +64,8 @@ def main() -> None:
         runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, config.max_length)
         order = runner.shuffle(0)
         set_learning_rate(optimizer, settings.learning_rate / 10)
-        timed(runner, order, 64)
-        seconds = timed(runner, order, min(options.steps, order.steps - 64))
+        timed(runner, order, min(WARM_UP, order.steps))
+        seconds = timed(runner, order, min(options.steps, order.steps))
         with profile(activities=[ProfilerActivity.CUDA]) as found:
             steps = len(runner.run(order, 0))
             torch.cuda.synchronize()
@@ -88,9 +88,7 @@ def main() -> None:
         ],
         **conditions(),
     }
-    rows = read_json(options.out) if options.out.exists() else []
-    write_json(options.out, [*(one for one in rows if one["model"] != options.model), report])
-    print(json.dumps(report, indent=2))
+    replace_row(options.out, report, ("dataset", "model"))
 
 
 def timed(runner: EpochRunner, order: EpochOrder, steps: int) -> float:

@@ -7,7 +7,6 @@ seconds beside them say what the machine's other work cost. `floor` ranks and so
 """
 
 import argparse
-import json
 import os
 import statistics
 import time
@@ -22,10 +21,10 @@ from torch import Tensor
 from conditions import conditions
 from posrec.data.dataset import PreparedDataset, collate, load
 from posrec.evaluation.evaluate import evaluate
-from posrec.io import write_json
 from posrec.models.base import Model
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
+from report import write_report
 
 COUNTING = ("spop", "itemknn", "vsknn", "stan")
 BEST = 20
@@ -101,8 +100,7 @@ def main() -> None:
         **conditions(),
         "load_average": [round(load_before, 2), round(os.getloadavg()[0], 2)],
     }
-    write_json(arguments.out, report)
-    print(json.dumps(report, indent=2))
+    write_report(arguments.out, report)
 
 
 if __name__ == "__main__":

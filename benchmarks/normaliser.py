@@ -14,7 +14,6 @@ The exact search's own log Z, whose products are rounded to 8 bits, is compared 
 """
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -27,12 +26,12 @@ import numpy as np
 import torch
 
 from conditions import conditions
-from posrec.io import write_json
 from posrec.nn.own_items import OwnItems
 from posrec.recommend.faiss_search import SAMPLE, FaissSearch, build
 from posrec.recommend.index_settings import IndexSettings
 from posrec.recommend.ranker import own_terms
 from posrec.recommend.search import Best, ExactSearch, Floats, best_of_all
+from report import write_report
 
 BEST, OWN, SCALE = 20, 5, 13.0
 
@@ -135,8 +134,7 @@ def main() -> None:
         },
         **conditions(),
     }  # fmt: skip
-    write_json(arguments.out, report)
-    print(json.dumps(report, indent=2))
+    write_report(arguments.out, report)
 
 
 def best_and_log_sum(table: Floats, session: Floats) -> tuple[Best, float]:

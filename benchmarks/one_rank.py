@@ -55,6 +55,8 @@ def main() -> None:
 
 def steps_of(name: str, items: int, batch: int, device_name: str) -> dict[str, Any]:
     device, spec = torch.device(device_name), find_spec(name)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()  # of the case before
     config, settings = split_settings({"batch_size": batch}, spec.config(), Settings(**spec.settings))
     samples = make_sessions({"items": items, "length": 10, "sessions": batch * (WARM_UP + TIMED) // 10})
     with joined(device_name) as world, matmul_precision(settings, device, items):

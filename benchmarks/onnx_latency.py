@@ -7,7 +7,6 @@ lengths, of the time the thread computed: on an idle machine that is the latency
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -18,12 +17,12 @@ import torch
 
 from conditions import conditions
 from posrec.data.vocabulary import Vocabulary
-from posrec.io import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.nn.batch import SessionBatch
 from posrec.recommend.onnx_export import export_onnx
 from posrec.recommend.onnx_model import OnnxModel
 from posrec.run import Run
+from report import write_report
 
 ITEMS, K = 43_097, 20
 
@@ -84,8 +83,7 @@ def main() -> None:
         "file_mb": round(size / 1e6, 1),
         **conditions(),
     }
-    write_json(arguments.out, report)
-    print(json.dumps(report, indent=2))
+    write_report(arguments.out, report)
 
 
 if __name__ == "__main__":

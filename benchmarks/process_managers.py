@@ -13,7 +13,6 @@ connections, `broken_connections` those of clients that opened a new connection 
 """
 
 import argparse
-import json
 import os
 import signal
 import socket
@@ -31,10 +30,10 @@ import msgspec
 
 from conditions import conditions
 from paced_client import paced
-from posrec.io import write_json
-from posrec.recommend.artifacts import RunCache
+from posrec.recommend.artifacts import ArtifactCache
 from posrec.run import load_run
 from posrec.server.settings import VARIABLE, ServerSettings
+from report import write_report
 from serve import make_run, processor_seconds, requests
 
 APP = "posrec.server.app:create"
@@ -162,7 +161,7 @@ def main() -> None:
         folder = Path(name)
         run, cache = folder / "run", folder / "cache"
         make_run(run, arguments.items)
-        RunCache(str(cache)).make(load_run(run))
+        ArtifactCache(str(cache)).build(load_run(run))
         try:
             for variant in variants:
                 servers[variant] = Server(variant, arguments.workers, run, cache, folder / variant)
@@ -201,8 +200,7 @@ def main() -> None:
         "granian": installed("granian"),
         **conditions(),
     }
-    write_json(arguments.out, report)
-    print(json.dumps(report, indent=2))
+    write_report(arguments.out, report)
 
 
 if __name__ == "__main__":

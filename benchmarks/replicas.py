@@ -30,8 +30,8 @@ from typing import Any
 
 from conditions import conditions
 from fault_server import ITEMS, make_run, posrec
-from posrec.io import write_json
 from posrec.server.session_store import MAX_CLICKS, key
+from report import write_report
 
 CONFIGURATION = Path(__file__).resolve().parents[1] / "examples" / "compose" / "nginx.conf"
 CLIENTS, PAUSE = 8, 0.05  # clients, and seconds between the requests of each
@@ -236,8 +236,7 @@ def main() -> None:
                 process.terminate()
             for process in [*processes, *(replica.process for replica in replicas)]:
                 process.wait(60)
-    write_json(arguments.out, report)
-    print(json.dumps(report, indent=2))
+    write_report(arguments.out, report)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@
 """
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -18,9 +17,9 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from conditions import conditions
-from posrec.io import write_json
 from posrec.recommend.onnx_model import import_runtime
 from posrec.recommend.search import ZERO_POINT, rounded_product, unsigned
+from report import write_report
 
 KINDS = {"signed, signed": (False, False), "unsigned, signed": (True, False), "unsigned, unsigned": (True, True)}
 
@@ -32,7 +31,7 @@ def as_bytes(levels: Any, without_sign: bool) -> Any:
 def product(levels: Any, sessions_unsigned: bool, items_unsigned: bool) -> Any:
     """A graph like that of `rounded_product`, with bytes of either kind."""
     if items_unsigned:
-        return rounded_product(levels, threads=1)
+        return rounded_product(levels)
     n, d = levels.shape
     zero = np.array(ZERO_POINT, np.uint8) if sessions_unsigned else np.array(0, np.int8)
     kind = TensorProto.UINT8 if sessions_unsigned else TensorProto.INT8
@@ -83,8 +82,7 @@ def main() -> None:
         "milliseconds_by_bytes_of_session_and_items": taken,
         **conditions(),
     }
-    write_json(arguments.out, report)
-    print(json.dumps(report, indent=2))
+    write_report(arguments.out, report)
 
 
 if __name__ == "__main__":

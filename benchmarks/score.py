@@ -18,12 +18,12 @@ import torch
 
 from conditions import conditions
 from posrec.data.dataset import PreparedDataset, load
-from posrec.io import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.progress import SilentProgress
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.score import score_file
 from posrec.run import Run
+from report import write_report
 
 K, BATCH = 20, 256
 
@@ -85,8 +85,7 @@ def main() -> None:
         "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         **conditions(),
     }
-    write_json(arguments.out, report)
-    print(json.dumps(report, indent=2))
+    write_report(arguments.out, report)
 
 
 if __name__ == "__main__":

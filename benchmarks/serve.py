@@ -27,10 +27,10 @@ import torch
 from conditions import conditions
 from paced_client import paced
 from posrec.data.vocabulary import Vocabulary
-from posrec.io import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.recommend.artifacts import ArtifactCache
 from posrec.run import Run, load_run, save_run
+from report import write_report
 
 SCRIPT = """
 wrk.method = "POST"
@@ -149,8 +149,7 @@ def main() -> None:
         "loads": loads,
         **conditions(),
     }
-    write_json(arguments.out, report)
-    print(json.dumps(report, indent=2))
+    write_report(arguments.out, report)
 
 
 if __name__ == "__main__":

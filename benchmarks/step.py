@@ -12,7 +12,6 @@ small product of a shape that did not occur before. Then the whole test part is 
 
 import argparse
 import importlib
-import json
 import statistics
 import sys
 import time
@@ -29,12 +28,12 @@ from conditions import conditions
 from posrec.allocation import freed_memory_kept
 from posrec.data.dataset import PreparedDataset, load
 from posrec.evaluation.evaluate import evaluate
-from posrec.io import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.nn.matmul import table_products
 from posrec.training.epoch import EpochRunner, make_optimizer, matmul_precision
 from posrec.training.losses import full_softmax
 from posrec.training.settings import Settings
+from report import write_report
 
 BATCH, CPU = 100, torch.device("cpu")
 Step = Callable[[int], object]
@@ -161,8 +160,7 @@ def main() -> None:
         "evaluate_seconds": round(ranking, 1),
         **conditions(),
     }  # fmt: skip
-    write_json(arguments.out, report)
-    print(json.dumps(report, indent=2))
+    write_report(arguments.out, report)
 
 
 if __name__ == "__main__":

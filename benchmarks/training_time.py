@@ -21,8 +21,8 @@ from conditions import conditions
 from posrec.config import parse_pairs
 from posrec.data.dataset import load
 from posrec.fitting import fit_run
-from posrec.io import read_json, write_json
 from posrec.progress import TerminalProgress
+from report import replace_row
 
 METRICS = ("recall@10", "mrr@10", "recall@20", "mrr@20")
 
@@ -52,11 +52,7 @@ def main() -> None:
         "metrics": {name: [round(100 * run["metrics"][name], 3) for run in runs] for name in METRICS},
         **conditions(),
     }
-    rows = read_json(options.out) if options.out.exists() else []
-    key = ("dataset", "model", "settings")
-    rows = [one for one in rows if [one[name] for name in key] != [row[name] for name in key]]
-    write_json(options.out, [*rows, row])
-    print(json.dumps(row, indent=2))
+    replace_row(options.out, row, ("dataset", "model", "settings"))
 
 
 def trained(data: Any, model: str, settings: dict[str, Any], progress: TerminalProgress) -> dict[str, Any]:

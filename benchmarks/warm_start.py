@@ -93,6 +93,7 @@ def cut(data: PreparedDataset, days: int, sessions: int | None, folder: Path) ->
         np.concatenate([getattr(part, name).numpy() for part in (data.train, data.test)])
         for name in ("items", "lengths", "times")
     )
+    times = np.maximum.accumulate(times)  # sessions in the order of their last clicks may begin before the one before
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     first = 0 if sessions is None else max(0, len(times) - sessions)
     if data.test.sessions and times[-1] - times[0] > DAY:

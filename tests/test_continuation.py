@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,9 @@ from posrec.errors import InputError
 from posrec.fitting import fit_run
 from posrec.io import CONTINUATION, save_tensors
 from posrec.models.base import SessionModel
-from posrec.models.registry import MODELS
+from posrec.models.registry import MODELS, ModelSpec
+from posrec.nn.batch import SessionBatch
+from posrec.nn.item_table import ItemTable
 from posrec.progress import SilentProgress
 from posrec.run import Run, finish_run, load_run
 from posrec.testing import write_dataset
@@ -28,12 +31,13 @@ from tests.helpers import RecordingProgress
 CPU = torch.device("cpu")
 
 
-class TwoWeights(nn.Module):
-    """A table and a bias."""
+class ThreeWeights(nn.Module):
+    """A table, a bias and a number."""
 
     def __init__(self) -> None:
         super().__init__()
         self.table, self.bias = nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(2))
+        self.scale = nn.Parameter(torch.tensor(1.0))
 
 
 def as_names(sessions: SessionDataset, data: PreparedDataset) -> list[list[str]]:
@@ -50,17 +54,20 @@ def tomorrow(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def test_second_moments_are_kept_as_means_of_rows() -> None:
-    model = TwoWeights()
+    model = ThreeWeights()
     optimizer = torch.optim.Adam(model.parameters())
     optimizer.state[model.table]["exp_avg_sq"] = torch.tensor([[1.0, 2, 3], [0, 0, 6]])
     optimizer.state[model.bias]["exp_avg_sq"] = torch.tensor([4.0, 5])
+    optimizer.state[model.scale]["exp_avg_sq"] = torch.tensor(6.0)
     kept = continuation_of(model, optimizer, trained_until=7)  # type: ignore[arg-type]
-    assert {name: rows.tolist() for name, rows in kept.moments.items()} == {"table": [2, 2], "bias": [4, 5]}
+    found = {name: rows.tolist() for name, rows in kept.moments.items()}
+    assert found == {"table": [2, 2], "bias": [4, 5], "scale": 6}
     assert kept.trained_until == 7
     other = torch.optim.Adam(model.parameters())
     set_moments(model, other, kept.moments)  # type: ignore[arg-type]
     assert other.state[model.table]["exp_avg_sq"].tolist() == [[2, 2, 2], [2, 2, 2]]
     assert other.state[model.bias]["exp_avg_sq"].tolist() == [4, 5]
+    assert other.state[model.scale]["exp_avg_sq"].tolist() == 6
     assert not other.state[model.table]["exp_avg"].any()
     assert 1 - 0.999**LEAST_STEPS > 0.99  # so the moments are hardly corrected
     model.table.grad = torch.full((2, 3), 2.0)
@@ -112,6 +119,32 @@ def test_moments_follow_their_items(trained: Path, tomorrow: PreparedDataset) ->
     assert found[tomorrow.vocabulary.index("x") - 1] == 16.5  # the mean of 1 .. 32
 
 
+class Clicked(SessionModel):
+    """A model that counts the clicks of each item."""
+
+    def __init__(self, items: int, config: Any) -> None:
+        super().__init__(items, config)
+        self.embedding = ItemTable(items, config.d)
+        self.register_buffer("clicks", torch.zeros(items))
+
+    def count(self, items: torch.Tensor, offsets: torch.Tensor) -> None:
+        self.clicks.copy_(torch.bincount(items[offsets[0] : offsets[-1]], minlength=self.items + 1)[1:])  # type: ignore[operator]
+
+    def session_vectors(self, batch: SessionBatch) -> torch.Tensor:
+        return self.embedding.look_up(batch.items).sum(1)
+
+
+def test_what_a_model_has_counted_is_not_replaced_by_the_counts_of_the_run(tmp_path: Path) -> None:
+    """Both datasets have three items, in another order."""
+    spec, settings = ModelSpec(Clicked, MODELS["bprmf"].config, "counts"), {"d": 4, "epochs": 1, "max_length": 5}
+    first = write_dataset(tmp_path / "first", [["a", "b", "a", "c"]] * 3, [["a", "b"]])
+    second = write_dataset(tmp_path / "second", [["c", "b", "c", "c", "a"]] * 4, [["a", "b"]])
+    before, _ = fit_run(first, spec, tmp_path / "before", settings, "cpu", progress=SilentProgress())
+    after, _ = fit_run(second, spec, tmp_path / "after", {}, "cpu", progress=SilentProgress(), start_from=before)
+    assert before.model.state_dict()["clicks"].tolist() == [6, 3, 3]
+    assert after.model.state_dict()["clicks"].tolist() == [12, 4, 4]
+
+
 def test_samples_after_a_time() -> None:
     """Sessions of 3, 2 and 4 clicks; the third began before the second, as in a log in order of the last clicks."""
     items, offsets, times = torch.arange(9), torch.tensor([0, 3, 5, 9]), torch.tensor([10, 30, 20])
@@ -121,6 +154,16 @@ def test_samples_after_a_time() -> None:
     assert every.begun_after(20).tolist() == [False, False, True, False, False, False]
     some = SessionDataset(items, offsets, times, torch.tensor([2, 4, 6]))
     assert some.begun_after(20).tolist() == [False, True, False]
+
+
+def test_a_run_is_trained_until_its_latest_session_began(small: PreparedDataset, tmp_path: Path) -> None:
+    times = small.train.times.clone()
+    times[-1] = 0  # it began first and ended last
+    data = replace(small, train=replace(small.train, times=times))
+    run, _ = fit_run(data, "stamp", tmp_path / "run", {"d": 8, "epochs": 1}, "cpu", progress=SilentProgress())
+    assert run.continuation is not None
+    assert run.continuation.trained_until == int(times.max())
+    assert not data.train.begun_after(run.continuation.trained_until).any()
 
 
 @given(new=st.sets(st.integers(0, 29)), replay=st.floats(0, 5), epoch=st.integers(0, 3), size=st.integers(1, 7))
@@ -166,6 +209,13 @@ def test_settings_of_a_night(trained: Path) -> None:
     assert night == replace(usual, schedule="cosine", learning_rate=pytest.approx(0.1 * usual.learning_rate))
     _, older = inherited_settings(replace(run, continuation=None), MODELS["posrec"])
     assert (older.schedule, older.epochs, older.learning_rate) == ("steps", 8 // 3, pytest.approx(0.01 * 0.1**2))
+
+
+def test_a_run_from_before_a_setting_has_the_default_of_its_model(trained_plus: Path) -> None:
+    run = load_run(trained_plus)
+    older = {name: value for name, value in run.config["training"].items() if name != "replay"}
+    _, night = inherited_settings(replace(run, config={**run.config, "training": older}), MODELS["posrec-plus"])
+    assert night.replay == MODELS["posrec-plus"].settings["replay"] == 4
 
 
 def test_with_its_moments_a_run_hardly_moves_items_that_are_not_clicked(

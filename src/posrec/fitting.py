@@ -24,20 +24,20 @@ from posrec.evaluation.evaluate import Evaluation
 from posrec.io import RUN, STATE, WEIGHTS, save_tensors
 from posrec.models.base import CountingModel, Model, SessionModel
 from posrec.models.lookup import find_spec, model_name, with_own_encoding
-from posrec.models.registry import MODELS, ModelSpec
+from posrec.models.registry import ModelSpec
 from posrec.nn.collectives import World
 from posrec.nn.item_table import rows_of
 from posrec.nn.sharding import sharded_over
 from posrec.progress import Progress, default_progress
 from posrec.recommend.recommender import Recommender
-from posrec.run import POPULARITY, Run, finish_run, load_run, read_config
+from posrec.run import POPULARITY, Run, finish_run, load_run
 from posrec.run_start import begin_run, is_new_run, lock_run, run_config
 from posrec.training.log import EVENTS, LOG, check_tracking
 from posrec.training.loop import train
 from posrec.training.refit import CHOSEN, SELECTION, train_refit
 from posrec.training.settings import Settings
 from posrec.training.sharded_checkpoint import load_sharded_weights
-from posrec.warm_start import STARTED_FROM, WarmStart, check_same_model, inherited_settings, origin
+from posrec.warm_start import STARTED_FROM, WarmStart, check_same_model, inherited_settings, open_start, origin
 from posrec.wording import plural
 
 
@@ -128,10 +128,12 @@ def fit_run(
     progress, torch_device, path = progress or default_progress(), choose_device(device), Path(out)
     if world is not None and start_from is not None:
         raise InputError("--from reads whole item tables, in one process; leave it out, or start without torchrun")
-    before = open_start(start_from, model)
+    settings = with_own_encoding(settings or {})
+    before = open_start(start_from, model, settings.get("encoding"))
     model = model or (before.config["model"] if before is not None else DEFAULT_MODEL)
     spec = find_spec(model)
     defaults = (spec.config(), Settings(**spec.settings))
+    usual = {**asdict(defaults[0]), **asdict(defaults[1])}
     start, more = None, {}
     if keep_items and before is None:
         raise InputError("--keep-items needs --from, the run whose items are kept")
@@ -143,16 +145,13 @@ def fit_run(
             kept = plural(data.train_items - of_log, "item")
             progress.message(f"keeping {kept} of the run that the dataset does not have")
         defaults, more = inherited_settings(before, spec), {STARTED_FROM: origin(before)}
-    model_config, training = split_settings(with_own_encoding(settings or {}), *defaults)
+    model_config, training = split_settings(settings, *defaults)
     training.check()
     if world is not None:
         check_shardable(spec, model_name(model))
     build = network_builder(spec, model_config, data, world)
-    if spec.is_trained and training.protocol != "paper" and not len(data.validation):
-        raise InputError(
-            f"the validation part of {data.path} has no samples, and protocol {training.protocol} needs some; "
-            "use --protocol paper, or prepare a longer log"
-        )
+    if spec.is_trained and training.protocol != "paper":
+        check_validation(data, training.protocol)
     if track:
         check_tracking()
     with out_of_memory_hint(advice(spec, model_config, training)):
@@ -162,7 +161,7 @@ def fit_run(
             start = WarmStart(before, data.vocabulary, network.items)
             progress.message(start.summary())
         config = {**run_config(model_name(model), model_config, training, data, network.items), **more}
-        with run_folder(path, config, data, resume, world, torch_device):
+        with run_folder(path, config, usual, data, resume, world, torch_device):
             if isinstance(network, CountingModel):
                 network.count(data.train.items, data.train.offsets)
                 save_tensors(path / WEIGHTS, network.state_dict(), {})
@@ -222,6 +221,20 @@ def build_model(spec: ModelSpec, items: int, model_config: Any, world: World | N
     return network
 
 
+def check_validation(data: PreparedDataset, protocol: str) -> None:
+    """Raise an InputError if the validation part, or what is left without it, has no samples."""
+    if not len(data.validation):
+        raise InputError(
+            f"the validation part of {data.path} has no samples, and protocol {protocol} needs some; "
+            "use --protocol paper, or prepare a longer log"
+        )
+    if not len(data.fitting):
+        raise InputError(
+            f"{data.path} has no samples before its validation part, and protocol {protocol} needs some; "
+            "use --protocol paper, or prepare a longer log"
+        )
+
+
 def check_shardable(spec: ModelSpec, name: str) -> None:
     """Raise an InputError for a model that several processes can't train together."""
     if not spec.is_trained:
@@ -230,14 +243,16 @@ def check_shardable(spec: ModelSpec, name: str) -> None:
 
 @contextmanager
 def run_folder(
-    path: Path, config: dict[str, Any], data: PreparedDataset, resume: bool, world: World | None, device: torch.device
-) -> Iterator[None]:
+    path: Path, config: dict[str, Any], usual: dict[str, Any], data: PreparedDataset, resume: bool,
+    world: World | None, device: torch.device,
+) -> Iterator[None]:  # fmt: skip
     """Begin the run or continue it, in the first process; no other process trains in its folder during the block."""
     with ExitStack() as stack:
         with entered_by_first(world, device):
             if is_first(world):
                 stack.enter_context(lock_run(path))
-                stack.enter_context(remove_run_that_never_started(path, is_new_run(path, config, resume)))
+                is_new = is_new_run(path, config, usual, resume)
+                stack.enter_context(remove_run_that_never_started(path, is_new))
                 begin_run(path, config, data)
         yield
 
@@ -252,14 +267,6 @@ def load_own_rows(
     load_sharded_weights(path, network.to(device).eval(), world)
     popularity = torch.bincount(data.train.items.long(), minlength=network.items + 1)[1 : network.items + 1]
     return Run(path, network, data.vocabulary, config, popularity)
-
-
-def open_start(start_from: str | Path | Run | None, model: str | ModelSpec | None) -> Run | None:
-    """The run to start from. The code of a model of one's own is run only if the caller has named it."""
-    if start_from is None or isinstance(start_from, Run):
-        return start_from
-    name = read_config(Path(start_from))["model"]
-    return load_run(start_from, model if name not in MODELS and model is not None else None)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ than those of the run, and a few of the others, so that the model does not forge
 import hashlib
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,13 +25,16 @@ from torch import Tensor
 from posrec.data.attributes import AUTO, chosen_columns, encode_attributes
 from posrec.data.dataset import SessionDataset
 from posrec.data.vocabulary import Vocabulary
+from posrec.encodings.own import OwnEncoding
 from posrec.errors import InputError
 from posrec.models.base import SessionModel
-from posrec.models.registry import ModelSpec
+from posrec.models.own_code import is_own
+from posrec.models.registry import MODELS, ModelSpec
 from posrec.nn.attributes import mean_by_attributes
 from posrec.nn.coclicks import co_clicks
 from posrec.nn.item_table import ItemTable
-from posrec.run import Run
+from posrec.nn.table_rows import TableRows
+from posrec.run import Run, load_run, read_config
 from posrec.training.settings import Settings
 from posrec.training.start import Start, set_moments
 
@@ -78,8 +82,11 @@ class WarmStart(Start):
         old, weights = self.run.model.state_dict(), model.saved_weights()
         of_items = item_tables(model)
         parameters = {name for name, _ in model.named_parameters()}
+        sizes = (self.items, TableRows(self.items).total)
         for name, new in weights.items():
             before = old.get(name)
+            if name not in parameters and new.dim() and len(new) in sizes:
+                continue  # what the model has counted for each item
             if name in of_items and before is not None and before.shape[1] == new.shape[1]:
                 weights[name] = self.moved(before.to(new), new, samples)
             elif before is not None and before.shape == new.shape:
@@ -94,7 +101,7 @@ class WarmStart(Start):
             return
         of_items, moments = item_tables(model), dict(self.run.continuation.moments)
         for name, parameter in model.named_parameters():
-            if (rows := moments.get(name)) is None or not len(parameter):
+            if (rows := moments.get(name)) is None or not rows.dim() or not len(parameter):
                 continue
             whole = rows.mean().expand(len(parameter)).clone()
             if name in of_items and len(rows) >= self.run.model.items:
@@ -157,11 +164,9 @@ def inherited_settings(run: Run, spec: ModelSpec) -> tuple[Any, Settings]:
     all sessions, without a warm-up. If the learning rate falls in steps, it is the one that the run ended with: at a
     higher rate, a model that has already read these sessions several times learns them by heart.
     """
-    config = spec.config(
-        **{field.name: run.config[field.name] for field in fields(spec.config) if field.name in run.config}
-    )
-    known = {field.name for field in fields(Settings)}
-    usual = Settings(**{name: value for name, value in run.config["training"].items() if name in known})
+    config, known = run.model.config, {field.name for field in fields(Settings)}
+    recorded = {name: value for name, value in run.config.get("training", {}).items() if name in known}
+    usual = Settings(**{**spec.settings, **recorded})
     if STARTED_FROM in run.config:
         return config, usual
     if run.continuation is not None:
@@ -179,7 +184,23 @@ def origin(run: Run) -> dict[str, str]:
     for name, tensor in sorted(run.model.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.cpu().contiguous().numpy().data)
-    return {"run": str(run.path.resolve()), "dataset": str(run.config["dataset"]), "weights": digest.hexdigest()}
+    return {"run": str(run.path.resolve()), "dataset": run.config.get("dataset", ""), "weights": digest.hexdigest()}
+
+
+def open_start(start_from: str | Path | Run | None, model: str | ModelSpec | None, encoding: Any) -> Run | None:
+    """The run to start from. The code of a model or an encoding of one's own is run only if the caller has named it."""
+    if start_from is None or isinstance(start_from, Run):
+        return start_from
+    config = read_config(Path(start_from))
+    recorded, own_encoding = config.get("encoding"), encoding if isinstance(encoding, OwnEncoding) else None
+    if not (isinstance(recorded, str) and is_own(recorded)):
+        own_encoding = None  # the run has none; the new one has another encoding than the run
+    elif own_encoding is None:
+        raise InputError(
+            f"{start_from} has an encoding that is not posrec's own, {recorded}; if you trust that code, name it with "
+            "--set encoding=FILE.py:NAME, or in Python with encoding=NAME"
+        )
+    return load_run(start_from, model if config["model"] not in MODELS else None, own_encoding)
 
 
 def check_same_model(run: Run, name: str) -> None:

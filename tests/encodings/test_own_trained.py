@@ -103,6 +103,23 @@ def test_a_run_is_resumed_with_its_encoding_only(small: PreparedDataset, here: P
     assert (other.code, "encoding was" in other.err) == (2, True)
 
 
+def test_a_run_starts_from_another_with_its_encoding_only(small: PreparedDataset, here: Path) -> None:
+    assert command("train", small.path, *TRAIN, "--set", "encoding=mine.py:Nearness").code == 0
+    start = ("train", small.path, "--from", "run", "--out", "next", "--device", "cpu")
+    refused = command(*start)
+    assert (refused.code, "name it with --set encoding=FILE.py:NAME" in refused.err) == (2, True), refused.err
+    done = command(*start, "--set", "encoding=mine.py:Nearness")
+    assert done.code == 0, done.err
+    assert json.loads((here / "next" / "config.json").read_text())["encoding"] == f"{here / 'mine.py'}:Nearness"
+
+
+def test_fit_starts_from_a_run_in_memory_with_its_encoding(small: PreparedDataset) -> None:
+    first = posrec.fit(small, "posrec", "cpu", SilentProgress(), encoding=Start, **QUICK)
+    second = posrec.fit(small, device="cpu", progress=SilentProgress(), start_from=first.run)
+    assert second.run.config["encoding"] == first.run.config["encoding"]
+    assert second.run.model.state_dict().keys() == first.run.model.state_dict().keys()
+
+
 @pytest.mark.parametrize(
     ("encoding", "message"),
     [

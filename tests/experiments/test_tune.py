@@ -18,6 +18,7 @@ from posrec.experiments.tune import Tuned, train_command, tune
 from posrec.models.registry import MODELS
 from posrec.models.search_space import SEARCH, Range
 from posrec.progress import SilentProgress
+from posrec.testing import write_dataset
 from posrec.training.settings import Settings
 
 FAST = {"d": 8, "batch_size": 64, "learning_rate": 0.02}
@@ -35,6 +36,13 @@ def test_every_model_has_a_space_with_its_own_settings_in_it() -> None:
         usual = {**vars(Settings(**spec.settings)), **vars(spec.config())}
         for name, values in spec.search_space.items():
             assert usual[name] in values, f"{model} {name}={usual[name]}"
+
+
+@pytest.mark.parametrize("model", ["coclick", "posrec-plus"])
+def test_a_single_session_can_not_be_split(model: str, tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "data", [["a", "b", "c"]], [["a", "b"]])
+    with pytest.raises(InputError, match="too few training sessions to validate on the latest tenth of them"):
+        tune(data, model, trials=1, device="cpu", progress=SilentProgress())
 
 
 def test_a_search_is_resumed_and_starts_with_the_usual_settings(shop: PreparedDataset, tmp_path: Path) -> None:

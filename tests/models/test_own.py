@@ -64,6 +64,15 @@ def test_a_run_can_be_resumed_from_another_working_directory(here: Path, monkeyp
     assert (other.code, "model was" in other.err) == (2, True)
 
 
+def test_a_run_starts_from_another(here: Path) -> None:
+    """The page's model has a weight that is a single number."""
+    named = ("train", "shop", "--model", "recency.py:RECENCY", *QUICK)
+    assert command(*named, "--out", "first").code == 0
+    done = command(*named, "--from", "first", "--out", "second")
+    assert done.code == 0, done.err
+    assert load_run("second", own_spec()).config["started_from"]["run"] == str(here / "first")
+
+
 @pytest.mark.process
 def test_a_model_can_be_named_by_its_module(here: Path) -> None:
     words = ("train", "shop", "--model", "recency:RECENCY", "--out", "run", *QUICK)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from posrec.data.dataset import PreparedDataset
-from posrec.errors import RunFailed, RunStopped
+from posrec.errors import InputError, RunFailed, RunStopped
 from posrec.fitting import fit_run
 from posrec.io import WEIGHTS, load_tensors
 from posrec.progress import Progress, SilentProgress
-from posrec.testing import same
+from posrec.testing import same, write_dataset
 
 QUICK = {"d": 16, "epochs": 6, "batch_size": 32, "learning_rate": 0.01, "max_length": 10, "dropout": 0.1, "patience": 1}
 
@@ -89,4 +89,24 @@ def test_a_choice_that_fails_at_once_frees_the_folder(
     monkeypatch.setattr("posrec.training.refit.train", fail)
     with pytest.raises(RunFailed):
         fit(small, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_from_a_run_both_parts_train_on_all_their_sessions(small: PreparedDataset, tmp_path: Path) -> None:
+    """The number of epochs that the first part chooses is one of epochs of the same kind."""
+    tenth = fit(small, tmp_path / "tenth", protocol="early-stop", epochs=1)  # it has not seen the validation part
+    out = tmp_path / "out"
+    fit_run(small, None, out, {"protocol": "refit", "epochs": 1}, "cpu", progress=SilentProgress(), start_from=tenth)
+    log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    (steps,) = [line["steps"] for line in log if "loss" in line and "part" not in line]
+    assert steps == -(-len(small.train) // QUICK["batch_size"])
+
+
+@pytest.mark.parametrize("protocol", ["early-stop", "refit"])
+@pytest.mark.parametrize("model", ["posrec", "posrec-plus"])
+def test_a_single_session_can_not_be_split(tmp_path: Path, protocol: str, model: str) -> None:
+    """It is the validation part, so that none is left to fit."""
+    data = write_dataset(tmp_path / "data", [["a", "b", "c"]], [["a", "b"]])
+    with pytest.raises(InputError, match=r"has no samples before its validation part, .*--protocol paper"):
+        fit_run(data, model, tmp_path / "run", {"protocol": protocol}, "cpu", progress=SilentProgress())
     assert not (tmp_path / "run").exists()

@@ -7,7 +7,7 @@ of events are targets (`posrec prepare --target-events`), the targets are listed
 """
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +227,12 @@ def load(folder: str | Path) -> PreparedDataset:
     if reader.checksums is None and fingerprint(path, manifest["validation_start"]) != manifest["fingerprint"]:
         raise InputError(f"{path} was changed after it was prepared: its fingerprint differs; prepare it again")
     return PreparedDataset(train, test, vocabulary, manifest, path, weights)
+
+
+@lru_cache(maxsize=1)
+def load_once(folder: Path) -> PreparedDataset:
+    """The same, kept until another is loaded: a process of a cluster has many tasks on the same dataset."""
+    return load(folder)
 
 
 def fits_together(sessions: SessionDataset) -> bool:

@@ -126,8 +126,7 @@ def group(partition: Partition, by_time: bool) -> Partition:
 def cut_at_inactivity(partition: Partition, gap: int) -> Partition:
     """Split users into sessions. A session keeps the first row of its user, since sessions follow users in order."""
     clicks = steps.cut_at_inactivity(partition.clicks, gap)
-    begins = (clicks["session"] != clicks["session"].shift()).fill_null(True)
-    users = partition.clicks["session"].filter(begins).to_numpy()
+    users = partition.clicks["session"].to_numpy()[steps.session_begins(clicks)]
     return Partition(clicks, {"first_row": partition.sessions["first_row"][users]})
 
 

@@ -100,10 +100,9 @@ def save_dataset(
     arrays: Mapping[str, npt.NDArray[Any]],
     vocabulary: Vocabulary,
     manifest: Mapping[str, Any],
-    overwrite: bool = False,
     recommendable_items: int | None = None,
 ) -> None:
     """Write a prepared dataset from whole arrays: those of ARRAYS and any of OPTIONAL_ARRAYS."""
-    with dataset_writer(folder, overwrite) as writer:
+    with dataset_writer(folder) as writer:
         writer.append(arrays)
         writer.finish(vocabulary, manifest, recommendable_items)

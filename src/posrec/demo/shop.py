@@ -27,7 +27,7 @@ from posrec.demo.catalogue import Catalogue
 from posrec.errors import InputError
 from posrec.io import changing, write_json, write_text
 from posrec.nn.batch import SessionBatch
-from posrec.progress import Progress, SilentProgress
+from posrec.progress import SilentProgress
 
 SEED = 2021
 SESSIONS, LONGEST = 40_000, 20
@@ -72,8 +72,8 @@ def return_weights(clicks: int) -> npt.NDArray[np.float64]:
     return weights
 
 
-def open_shop(seed: int = SEED) -> Shop:
-    random = np.random.default_rng(seed)
+def open_shop() -> Shop:
+    random = np.random.default_rng(SEED)
     catalogue = Catalogue()
     popularity = 1 / (np.arange(catalogue.items) + 20.0) ** 0.6
     random.shuffle(popularity)
@@ -88,9 +88,9 @@ def open_shop(seed: int = SEED) -> Shop:
     return Shop(catalogue, popularity / popularity.sum(), related, companions, weights / weights.sum())
 
 
-def simulate(shop: Shop, seed: int = SEED, sessions: int = SESSIONS) -> tuple[Numbers, Numbers]:
+def simulate(shop: Shop, sessions: int) -> tuple[Numbers, Numbers]:
     """items [sessions, longest] (-1 after a session's end) and the time of every click, in milliseconds."""
-    random = np.random.default_rng(seed + 1)
+    random = np.random.default_rng(SEED + 1)
     lengths = np.minimum(1 + random.geometric(0.26, sessions), LONGEST)
     popular = np.cumsum(shop.popularity)
 
@@ -161,7 +161,7 @@ def ceiling(shop: Shop, data: PreparedDataset) -> dict[str, Any]:
 
 def write_log(shop: Shop, folder: Path, sessions: int = SESSIONS) -> tuple[Path, Path]:
     """Write `clicks.csv`, as a shop's web server might log it, and `items.csv`."""
-    items, times = simulate(shop, sessions=sessions)
+    items, times = simulate(shop, sessions)
     session, click = np.nonzero(items >= 0)
     order = np.argsort(times[session, click], kind="stable")
     names = [name for name, _, _ in shop.catalogue.table]
@@ -176,7 +176,7 @@ def write_log(shop: Shop, folder: Path, sessions: int = SESSIONS) -> tuple[Path,
     return folder / "clicks.csv", folder / "items.csv"
 
 
-def make_demo(folder: str | Path, progress: Progress | None = None, sessions: int = SESSIONS) -> PreparedDataset:
+def make_demo(folder: str | Path, sessions: int = SESSIONS) -> PreparedDataset:
     """Write the demo shop's log into `folder`, prepare it in `folder/data`, and store the ceiling there."""
     from posrec.data.prepare import prepare
 
@@ -186,7 +186,7 @@ def make_demo(folder: str | Path, progress: Progress | None = None, sessions: in
     if folder.exists() and any(folder.iterdir()) and not (folder / "data" / CEILING).exists():
         raise InputError(f"{folder} exists and is not an earlier demo; name another folder with --out")
     clicks, items = write_log(shop, folder, sessions)
-    data = prepare(clicks, "csv", folder / "data", items=items, overwrite=True, progress=progress or SilentProgress())
+    data = prepare(clicks, "csv", folder / "data", items=items, overwrite=True, progress=SilentProgress())
     with changing(data.path, CEILING):
         write_json(data.path / CEILING, ceiling(shop, data))
     return data

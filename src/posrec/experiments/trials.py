@@ -7,14 +7,14 @@ trial and the trials that had finished when it began, and compares itself with t
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from posrec.config import split_settings
-from posrec.data.dataset import PreparedDataset, load
+from posrec.data.dataset import PreparedDataset, load_once
 from posrec.device import choose_device
 from posrec.errors import RunFailed, not_installed
 from posrec.fitting import network_builder
@@ -116,12 +116,6 @@ def run_trial(search: Search, folder: Path, proposal: tuple[int, dict[str, Any],
     except FAILURES:
         return Outcome("FAIL", None, reporting.by_epoch)
     return Outcome("COMPLETE", value, reporting.by_epoch)
-
-
-@lru_cache(maxsize=1)
-def load_once(folder: Path) -> PreparedDataset:
-    """A process of the cluster runs many trials on the same dataset."""
-    return load(folder)
 
 
 def pruner() -> Any:

@@ -111,7 +111,7 @@ def tune(
         The best settings, and all trials.
 
     Raises:
-        InputError: if the model has nothing to tune, or a setting is not valid.
+        InputError: if the model has nothing to tune, a setting is not valid, or there are too few sessions.
         RunFailed: if no trial succeeded.
 
     Example::
@@ -121,6 +121,10 @@ def tune(
     """
     optuna, progress = import_optuna(), progress or default_progress()
     spec = find_spec(model)
+    if not len(data.fitting) or not len(data.validation):
+        raise InputError(
+            f"{data.path} has too few training sessions to validate on the latest tenth of them; prepare a longer log"
+        )
     if cluster is None:
         choose_device(device)  # refuses a device that is not there before any work
     fixed = with_own_encoding(dict(fixed or {}))

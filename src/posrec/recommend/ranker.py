@@ -106,7 +106,7 @@ class Ranker:
 
     def rank_chunk(self, queries: Sequence[Query]) -> list[Ranking]:
         if not queries[0].session.numbers:
-            assert self.popularity is not None  # Recommender.query has checked it
+            assert self.popularity is not None  # Recommender.encode has checked it
             return self.best_of_scores(self.popularity.expand(len(queries), -1), queries)
         batch = SessionBatch.of([query.session.numbers for query in queries], self.max_length)
         if self.search is not None:

@@ -43,13 +43,13 @@ Masks = Sequence[Mask | None]
 Best = tuple[Floats, Columns]  # scores and columns, the best first
 
 
-def top(scores: Tensor, k: int, block: int = TOP_BLOCK) -> tuple[Tensor, Tensor]:
+def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """`scores.topk(k)` of scores [B, n]: values and columns, [B, k] each, the best first.
 
     On a CPU, torch's topk goes through every row, which takes longer than computing the row did. The k best are in the
-    k blocks of columns with the highest maxima, so those blocks are found first, and topk goes through them alone. For
-    a larger k smaller blocks are quicker.
+    k blocks of columns with the highest maxima, so those blocks are found first, and topk goes through them alone.
     """
+    block = TOP_BLOCK
     blocks = scores.shape[1] // block
     if scores.device.type != "cpu" or blocks < 2 * k:
         values, columns = scores.topk(k)
@@ -68,7 +68,7 @@ class ExactSearch:
 
     kind, recall = "exact", 1.0
 
-    def __init__(self, table: Floats, threads: int = 1) -> None:
+    def __init__(self, table: Floats) -> None:
         self.table = table
         self.in_full = 0  # sessions that had to be scored in full
         self.product: Any = None
@@ -80,7 +80,7 @@ class ExactSearch:
         self.error = float(np.linalg.norm(self.table - restored, axis=1).max())
         self.longest = float(np.linalg.norm(restored, axis=1).max())
         try:
-            self.product = rounded_product(np.pad(rounded, ((0, -len(rounded) % BLOCK), (0, 0))), threads)
+            self.product = rounded_product(np.pad(rounded, ((0, -len(rounded) % BLOCK), (0, 0))))
         except InputError:  # ONNX Runtime is not installed: every session is scored in full
             return
 
@@ -205,7 +205,7 @@ def unsigned(levels: Floats) -> npt.NDArray[np.uint8]:
     return (levels + ZERO_POINT).astype(np.uint8)
 
 
-def rounded_product(rounded: Floats, threads: int) -> Any:
+def rounded_product(rounded: Floats) -> Any:
     """A small ONNX graph: 8-bit sessions [B, d] -> scores [B, n]. All items share one step, so scores compare.
 
     Both are unsigned: on x86-64 ONNX Runtime multiplies signed sessions 10 to 20 times slower, and unsigned sessions
@@ -227,5 +227,5 @@ def rounded_product(rounded: Floats, threads: int) -> Any:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = 1
     return runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -14,6 +14,7 @@ from typing import Any
 from posrec.errors import InputError
 
 Click = str | int  # a raw item id; a whole number stands for its text
+NAMED = 5  # ids in an error message
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def read_ids(path: Path) -> list[str]:
         ) from None
 
 
-def some(ids: Sequence[str], most: int = 5) -> str:
+def some(ids: Sequence[str]) -> str:
     """The first ids and how many more there are, so that an error message stays short."""
-    named = ", ".join(one if len(one) <= 100 else f"{one[:100]}..." for one in ids[:most])
-    return named if len(ids) <= most else f"{named} and {len(ids) - most:,} more"
+    named = ", ".join(one if len(one) <= 100 else f"{one[:100]}..." for one in ids[:NAMED])
+    return named if len(ids) <= NAMED else f"{named} and {len(ids) - NAMED:,} more"

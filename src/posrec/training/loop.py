@@ -87,15 +87,17 @@ def train(
     With `stop_after`, training ends after so many epochs, and the learning rate is the same as if it went on. With
     `resumable=False` no checkpoints are saved. Each is three times as large as the weights, and useless if the run's
     folder is deleted after training. `start` sets the initial weights, after the model has counted. With protocol
-    `paper`, an epoch then has the samples that it has not seen and some of the others.
+    `paper`, an epoch then has the samples that it has not seen and some of the others. Protocol `refit` is here its
+    second part, on all training sessions.
     """
-    samples = data.train if settings.protocol == "paper" else data.fitting
+    stops_early = settings.protocol == "early-stop"
+    samples = data.fitting if stops_early else data.train
     model.count(samples.items, samples.offsets)
     new = None
     if start is not None:
         start.set_weights(model, samples)
         new = start.new_samples(samples) if settings.protocol == "paper" else None
-    trained_until = int(samples.times.max()) if samples.sessions else 0
+    trained_until = int(samples.times.max())
     world = world_of(model)
     is_first = world is None or world.is_first
     if world is not None and not is_first:
@@ -131,12 +133,12 @@ def train(
             seconds = train_epoch(runner, state, settings, checkpoint, progress, signals, log)
             name = f"epoch {state.epoch} of {stop_after or settings.epochs}"
             line = f"{name}: loss {state.losses[-1]:.3f}, {seconds:.1f} s"
-            if settings.protocol == "early-stop":
+            if stops_early:
                 found = keep_if_best(model, data, state, settings.choose_by, save, device, progress, log)
                 line += f", {settings.choose_by} {100 * found:.2f} on validation"
             progress.message(line)
             checkpoint()
-    if settings.protocol == "paper":
+    if not stops_early:
         save()
     return state
 

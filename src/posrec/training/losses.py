@@ -155,5 +155,5 @@ def choose_loss(
 
 
 def served_by_cpu(sessions: Tensor) -> bool:
-    """Whether to use the CPU code below, which is not for reduced precision."""
+    """Whether to use `cpu_softmax.py`, which is not for reduced precision."""
     return sessions.device.type == "cpu" and not torch.is_autocast_enabled("cpu")

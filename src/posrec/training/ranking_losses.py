@@ -20,7 +20,7 @@ from torch.nn.functional import logsigmoid
 from posrec.nn.table_rows import TableRows
 
 # scores of the target [B, 1], scores of the negatives [B, N], True for negatives that count [B, N] -> losses [B]
-Comparison = Callable[[Tensor, Tensor, Tensor], Tensor]
+Compare = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 LOWEST = -1e30  # lower than all scores, but finite: the softmax of a row without negatives must not be NaN
 
@@ -47,7 +47,7 @@ def top1_max(target: Tensor, others: Tensor, counts: Tensor) -> Tensor:
     return (weights * (torch.sigmoid(others - target) + torch.sigmoid(others.square()))).sum(1)
 
 
-def bpr_max(score_l2: float) -> Comparison:
+def bpr_max(score_l2: float) -> Compare:
     def compare(target: Tensor, others: Tensor, counts: Tensor) -> Tensor:
         log_weights = others.masked_fill(~counts, LOWEST).log_softmax(1)
         # log sum_j s_j sigmoid(r_i - r_j) by logsumexp: for a target with a very low score all products would be 0
@@ -63,7 +63,7 @@ def mean(values: Tensor, counts: Tensor) -> Tensor:
     return (values * counts).sum(1) / counts.sum(1).clamp(min=1)
 
 
-def comparisons(score_l2: float) -> dict[str, Comparison]:
+def comparisons(score_l2: float) -> dict[str, Compare]:
     return {"bpr": bpr, "top1": top1, "top1-max": top1_max, "bpr-max": bpr_max(score_l2)}
 
 
@@ -71,7 +71,7 @@ RANKING_LOSSES = tuple(comparisons(0.0))
 
 
 def ranking_loss(
-    compare: Comparison, items: int, clicks: Tensor, negatives: Negatives, rows: TableRows
+    compare: Compare, items: int, clicks: Tensor, negatives: Negatives, rows: TableRows
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """A loss of session vectors, item vectors and targets [B]; negatives are drawn by the training clicks `clicks`.
     `rows` are those of the item table that this process holds."""

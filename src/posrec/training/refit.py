@@ -51,8 +51,7 @@ def train_refit(
         shutil.rmtree(run / SELECTION, ignore_errors=True)
     progress.message(f"training on all sessions for {plural(epochs, 'epoch')}")
     torch.manual_seed(settings.seed)
-    whole = replace(settings, protocol="paper")
-    return train(build(), data, whole, run, device, progress, resume, track, resumable, epochs, start)
+    return train(build(), data, settings, run, device, progress, resume, track, resumable, epochs, start)
 
 
 def choose_epochs(

@@ -25,8 +25,8 @@ LEAST_STEPS = 5000  # Adam takes its second moments for those of so many steps, 
 class Continuation:
     """What a later training needs besides the weights."""
 
-    moments: Mapping[str, Tensor]  # the second moments of each weight, [rows] their means; of a vector all
-    trained_until: int  # when the latest training session began
+    moments: Mapping[str, Tensor]  # of each weight: [rows] the means of their rows; of a vector or a number all
+    trained_until: int  # when the session began that began last
 
     def about(self) -> dict[str, int]:
         """What the file holds besides the moments."""
@@ -65,9 +65,10 @@ def set_moments(model: SessionModel, optimizer: torch.optim.Optimizer, moments: 
     for name, parameter in model.named_parameters():
         if name not in moments:
             continue
-        rows = moments[name].to(parameter).view(-1, *[1] * (parameter.dim() - 1))
+        rows = moments[name].to(parameter)
+        rows = rows.view([*rows.shape, *[1] * (parameter.dim() - rows.dim())])
         optimizer.state[parameter] = {
             "step": torch.tensor(float(LEAST_STEPS), device=parameter.device),
             "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": rows.expand_as(parameter).clone(memory_format=torch.preserve_format).contiguous(),
+            "exp_avg_sq": rows.expand_as(parameter).contiguous().clone(),
         }

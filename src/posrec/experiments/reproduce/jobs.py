@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ import torch
 
 import posrec
 from posrec.config import split_settings
-from posrec.data.dataset import PreparedDataset, load
+from posrec.data.dataset import PreparedDataset, load_once
 from posrec.device import choose_device
 from posrec.errors import RunStopped
 from posrec.experiments.reproduce.saved_results import (
@@ -157,12 +157,6 @@ def run_on_cluster(
 
 def run_task(paths: Mapping[str, Path], folder: Path, device: str, job: Job) -> JobResult:
     return run_job(job, load_once(paths[job.dataset]), folder, device)
-
-
-@lru_cache(maxsize=1)
-def load_once(path: Path) -> PreparedDataset:
-    """A process of the cluster runs many jobs on the same dataset."""
-    return load(path)
 
 
 def valid_results(

@@ -14,7 +14,7 @@ import posrec
 from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.errors import InputError
 from posrec.fitting import fit_run
-from posrec.io import CONTINUATION, save_tensors
+from posrec.io import CONTINUATION, Continuation, save_tensors
 from posrec.models.base import SessionModel
 from posrec.models.registry import MODELS, ModelSpec
 from posrec.nn.batch import SessionBatch
@@ -24,7 +24,7 @@ from posrec.run import Run, finish_run, load_run
 from posrec.testing import write_dataset
 from posrec.training.epoch import EpochRunner, make_optimizer
 from posrec.training.settings import Settings
-from posrec.training.start import LEAST_STEPS, Continuation, continuation_of, set_moments
+from posrec.training.start import LEAST_STEPS, continuation_of, set_moments
 from posrec.warm_start import WarmStart, inherited_settings
 from tests.helpers import RecordingProgress
 

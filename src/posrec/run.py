@@ -32,6 +32,7 @@ from posrec.io import (
     CONTINUATION,
     RUN,
     WEIGHTS,
+    Continuation,
     FolderReader,
     changing,
     parse_array,
@@ -50,7 +51,6 @@ from posrec.models.lookup import find_encoding, find_spec
 from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS, ModelSpec
 from posrec.models.restore import WrongWeights, restore_model
-from posrec.training.start import Continuation
 
 METRICS, RANKS, POPULARITY = "metrics.json", "ranks.npy", "popularity.npy"
 # What checksums.json lists; the last two are written by training/log.py and training/refit.py.

@@ -211,7 +211,7 @@ def ranking(world: World, folder: Path) -> None:
 def train_run(world: World, folder: Path, name: str) -> None:
     """Train or resume the run NAME-PROCESSES."""
     out = folder / f"{name}-{world.size}"
-    resume, settings = out.exists(), {**TRAINED[name]}
+    resume, settings = name == "resumed", {**TRAINED[name]}
     model = settings.pop("model", name)
     fit_run(load(folder / "data"), model, out, settings, "cpu", resume, SilentProgress(), world=world)
 

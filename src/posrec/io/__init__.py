@@ -6,6 +6,7 @@ Everything is written under a hidden temporary name beside its final one, flushe
 """
 
 from posrec.io.checksums import CHECKSUMS, FolderReader, changing, write_checksums
+from posrec.io.continuation import CONTINUATION, Continuation
 from posrec.io.files import (
     os_error_in,
     parse_array,
@@ -20,7 +21,7 @@ from posrec.io.files import (
     write_text,
 )
 from posrec.io.folders import DATASET, RUN, refuse_existing, require_folder, whole_folder
-from posrec.io.tensors import CONTINUATION, STATE, WEIGHTS, load_tensors, save_tensors
+from posrec.io.tensors import STATE, WEIGHTS, load_tensors, save_tensors
 from posrec.io.unfinished import scratch_folder
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "RUN",
     "STATE",
     "WEIGHTS",
+    "Continuation",
     "FolderReader",
     "changing",
     "load_tensors",

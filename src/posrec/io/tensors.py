@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WEIGHTS, STATE = "model.safetensors", "state.safetensors"  # of a run: its weights, and its latest checkpoint
-CONTINUATION = "continuation.safetensors"  # what a training that starts from the run needs besides its weights
 
 
 def save_tensors(path: Path, tensors: "dict[str, Tensor]", about: dict[str, Any]) -> None:

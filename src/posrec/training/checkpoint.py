@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from posrec.io import STATE, WEIGHTS, load_tensors, save_tensors
+from posrec.io import STATE, WEIGHTS, Continuation, load_tensors, save_tensors
 from posrec.models.base import SessionModel
 from posrec.nn.sharding import world_of
 from posrec.training.sharded_checkpoint import (
@@ -17,7 +17,6 @@ from posrec.training.sharded_checkpoint import (
     save_sharded_state,
     save_sharded_weights,
 )
-from posrec.training.start import Continuation
 
 
 def save_weights(run: Path, model: SessionModel, kept: Continuation) -> None:

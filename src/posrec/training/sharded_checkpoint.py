@@ -13,12 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from posrec.errors import InputError
-from posrec.io import CONTINUATION, STATE, WEIGHTS
+from posrec.io import CONTINUATION, STATE, WEIGHTS, Continuation
 from posrec.io.tensor_stream import TensorReader, in_file_order, tensor_writer
 from posrec.models.base import SessionModel
 from posrec.nn.collectives import World
 from posrec.nn.sharding import ShardedRows, tensors_by_rows
-from posrec.training.start import Continuation
 
 BLOCK_BYTES = 1 << 26
 MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam: shaped like the weights

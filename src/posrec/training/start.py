@@ -8,32 +8,15 @@ weight: one number for each item.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from posrec.data.dataset import SessionDataset
-from posrec.io import CONTINUATION, save_tensors
+from posrec.io import Continuation
 from posrec.models.base import SessionModel
 
 LEAST_STEPS = 5000  # Adam takes its second moments for those of so many steps, which corrects them by less than 1 %
-
-
-@dataclass(frozen=True)
-class Continuation:
-    """What a later training needs besides the weights."""
-
-    moments: Mapping[str, Tensor]  # of each weight: [rows] the means of their rows; of a vector or a number all
-    trained_until: int  # when the session began that began last
-
-    def about(self) -> dict[str, int]:
-        """What the file holds besides the moments."""
-        return {"trained_until": self.trained_until}
-
-    def save(self, run: Path) -> None:
-        save_tensors(run / CONTINUATION, dict(self.moments), self.about())
 
 
 class Start(ABC):

@@ -78,7 +78,7 @@ def main() -> None:
     report = {
         "dataset": options.dataset.name,
         "model": options.model,
-        "command": f"python benchmarks/kernels.py {options.dataset.name} --model {options.model}",
+        "command": f"python benchmarks/kernels.py {options.dataset} --model {options.model}",
         "batch_size": settings.batch_size,
         "microseconds_a_step": round(1e6 * seconds, 1),
         "steps_an_epoch": order.steps,

@@ -76,7 +76,7 @@ def main() -> None:
         for line in lines:
             differences = [one for one in found if line.row.label == one.second]
             results.append({"dataset": name, "fingerprint": data.fingerprint, **as_json(line, differences)})
-    note = "Trainings on the GPU shared it, six at a time, so that their seconds are upper bounds."
+    note = "Trainings that ran side by side shared the device, so that seconds are upper bounds."
     write_json(
         arguments.out, {"command": "python benchmarks/posrec_plus.py", "note": note, **conditions(), "rows": results}
     )

@@ -43,7 +43,7 @@ def main() -> None:
         "dataset": options.dataset.name,
         "model": options.model,
         "settings": settings,
-        "command": f"python benchmarks/training_time.py {options.dataset.name} --model {options.model}{pairs}"
+        "command": f"python benchmarks/training_time.py {options.dataset} --model {options.model}{pairs}"
         + (f" --seeds {options.seeds}" if options.seeds > 1 else ""),
         "epoch_seconds": round(statistics.median(second for run in runs for second in run["epochs"]), 3),
         "training_seconds": [round(sum(run["epochs"]), 2) for run in runs],

@@ -54,7 +54,7 @@ def main() -> None:
     settings = parse_pairs(options.pairs)
     warm_settings = parse_pairs(options.warm_pairs)  # all others are those of the run that it starts from
     results: dict[str, Any] = {
-        "command": f"python benchmarks/warm_start.py {options.dataset.name} --days {options.days}"
+        "command": f"python benchmarks/warm_start.py {options.dataset} --days {options.days}"
         + (f" --sessions {options.sessions}" if options.sessions else "")
         + "".join(f" --set {pair}" for pair in options.pairs)
         + "".join(f" --warm-set {pair}" for pair in options.warm_pairs),

@@ -24,7 +24,7 @@ from posrec.run import Run, finish_run, load_run
 from posrec.testing import write_dataset
 from posrec.training.epoch import EpochRunner, make_optimizer
 from posrec.training.settings import Settings
-from posrec.training.start import LEAST_STEPS, continuation_of, set_moments
+from posrec.training.start import STEPS_BEFORE, continuation_of, set_moments
 from posrec.warm_start import WarmStart, inherited_settings
 from tests.helpers import RecordingProgress
 
@@ -69,7 +69,7 @@ def test_second_moments_are_kept_as_means_of_rows() -> None:
     assert other.state[model.bias]["exp_avg_sq"].tolist() == [4, 5]
     assert other.state[model.scale]["exp_avg_sq"].tolist() == 6
     assert not other.state[model.table]["exp_avg"].any()
-    assert 1 - 0.999**LEAST_STEPS > 0.99  # so the moments are hardly corrected
+    assert 1 - 0.999**STEPS_BEFORE > 0.99  # so the moments are hardly corrected
     model.table.grad = torch.full((2, 3), 2.0)
     other.step()  # m = 0.1 g and v = 0.999 * 2 + 0.001 * 4, up to the correction
     step = 0.001 * 0.2 / torch.tensor(0.999 * 2 + 0.001 * 4).sqrt()

@@ -107,9 +107,9 @@ class WarmStart(Start):
             if name in of_items and len(rows) >= self.run.model.items:
                 known = self.old_rows >= 0
                 whole[: self.items][known] = rows[self.old_rows[known]]
-                moments[name] = whole
-            elif len(rows) != len(parameter):
-                moments[name] = whole
+            elif len(rows) == len(parameter):
+                whole = rows
+            moments[name] = whole
         set_moments(model, optimizer, moments)
 
     def new_samples(self, samples: SessionDataset) -> Tensor | None:

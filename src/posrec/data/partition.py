@@ -126,7 +126,8 @@ def group(partition: Partition, by_time: bool) -> Partition:
 def cut_at_inactivity(partition: Partition, gap: int) -> Partition:
     """Split users into sessions. A session keeps the first row of its user, since sessions follow users in order."""
     clicks = steps.cut_at_inactivity(partition.clicks, gap)
-    users = partition.clicks["session"].to_numpy()[steps.session_begins(clicks)]
+    begins, _ = steps.session_rows(clicks)
+    users = partition.clicks["session"].to_numpy()[begins]
     return Partition(clicks, {"first_row": partition.sessions["first_row"][users]})
 
 

@@ -93,7 +93,7 @@ def keep_latest_clicks(clicks: pl.DataFrame, maximum: int) -> pl.DataFrame:
 
 
 def drop_short_sessions(clicks: pl.DataFrame, minimum: int) -> pl.DataFrame:
-    lengths = session_lengths(clicks)
+    _, lengths = session_rows(clicks)
     return clicks.filter(pl.Series(np.repeat(lengths >= minimum, lengths), dtype=pl.Boolean))
 
 
@@ -104,7 +104,7 @@ def keep_items(clicks: pl.DataFrame, kept: Mask) -> pl.DataFrame:
 
 def session_durations(clicks: pl.DataFrame) -> Times:
     """[sessions] milliseconds between the first and the last click of each session."""
-    times, begins = clicks["time"].to_numpy(), session_begins(clicks)
+    times, (begins, _) = clicks["time"].to_numpy(), session_rows(clicks)
     return np.maximum.reduceat(times, begins) - np.minimum.reduceat(times, begins) if len(begins) else times[:0]
 
 
@@ -114,8 +114,8 @@ def session_dates(clicks: pl.DataFrame, resolution: int) -> Times:
     Call it right after `group_sessions` or `cut_at_inactivity`, whose sessions are 0, 1, 2, ...: a later filter may
     drop the click that dates a session.
     """
-    ends = session_begins(clicks) + session_lengths(clicks) - 1
-    times: Times = clicks["time"].to_numpy()[ends]
+    begins, lengths = session_rows(clicks)
+    times: Times = clicks["time"].to_numpy()[begins + lengths - 1]
     return times // resolution * resolution
 
 
@@ -133,23 +133,20 @@ def sort_by_first_click(clicks: pl.DataFrame) -> pl.DataFrame:
 
 def session_table(clicks: pl.DataFrame) -> pl.DataFrame:
     """A row for each session: its number, its clicks (`len`), and the `time` of the first of them."""
-    times, begins = clicks["time"].to_numpy(), session_begins(clicks)
+    times, (begins, lengths) = clicks["time"].to_numpy(), session_rows(clicks)
     first = np.minimum.reduceat(times, begins) if len(begins) else times[:0]
     numbers = clicks["session"].to_numpy()[begins]
-    return pl.DataFrame({"session": numbers, "len": session_lengths(clicks), "time": first})
+    return pl.DataFrame({"session": numbers, "len": lengths, "time": first})
 
 
-def session_begins(clicks: pl.DataFrame) -> npt.NDArray[np.int64]:
-    """[sessions] the row of each session's first click. Sessions lie side by side, so that no group-by is needed."""
+def session_rows(clicks: pl.DataFrame) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """[sessions] the row of each session's first click, and the number of its clicks. Sessions lie side by side, so
+    that no group-by is needed."""
     session = clicks["session"].to_numpy()
-    begins = np.ones(len(session), dtype=np.bool_)
-    np.not_equal(session[1:], session[:-1], out=begins[1:])
-    return np.flatnonzero(begins)
-
-
-def session_lengths(clicks: pl.DataFrame) -> npt.NDArray[np.uint32]:
-    """[sessions] the clicks of each."""
-    return np.diff(session_begins(clicks), append=len(clicks)).astype(np.uint32)
+    is_first = np.ones(len(session), dtype=np.bool_)
+    np.not_equal(session[1:], session[:-1], out=is_first[1:])
+    begins = np.flatnonzero(is_first)
+    return begins, np.diff(begins, append=len(clicks)).astype(np.uint32)
 
 
 def order_sessions(clicks: pl.DataFrame, order: npt.NDArray[np.int64], lengths: npt.NDArray[np.uint32]) -> pl.DataFrame:
@@ -182,7 +179,7 @@ def keep_latest_samples(clicks: pl.DataFrame, wanted: int) -> pl.DataFrame:
     A session of n clicks gives n - 1 samples, listed longest prefix first. If the samples begin inside a session, its
     longer prefixes are dropped, which leaves the session without its last clicks.
     """
-    lengths = session_lengths(clicks).astype(np.int64)
+    lengths = session_rows(clicks)[1].astype(np.int64)
     samples = lengths - 1
     later = samples[::-1].cumsum()[::-1] - samples  # samples in the sessions after each
     kept = np.clip(wanted - later, 0, samples)

@@ -16,7 +16,7 @@ from posrec.data.dataset import SessionDataset
 from posrec.io import Continuation
 from posrec.models.base import SessionModel
 
-LEAST_STEPS = 5000  # Adam takes its second moments for those of so many steps, which corrects them by less than 1 %
+STEPS_BEFORE = 5000  # Adam takes its second moments for those of so many steps, which corrects them by less than 1 %
 
 
 class Start(ABC):
@@ -51,7 +51,7 @@ def set_moments(model: SessionModel, optimizer: torch.optim.Optimizer, moments: 
         rows = moments[name].to(parameter)
         rows = rows.view([*rows.shape, *[1] * (parameter.dim() - rows.dim())])
         optimizer.state[parameter] = {
-            "step": torch.tensor(float(LEAST_STEPS), device=parameter.device),
+            "step": torch.tensor(float(STEPS_BEFORE), device=parameter.device),
             "exp_avg": torch.zeros_like(parameter),
             "exp_avg_sq": rows.expand_as(parameter).contiguous().clone(),
         }

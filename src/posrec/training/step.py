@@ -8,7 +8,8 @@ their steps.
 
 import gc
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -140,12 +141,8 @@ class CapturedStepper(Stepper):
             torch.cuda.current_stream().wait_stream(aside)
             self.optimizer.zero_grad(set_to_none=True)
             graph = torch.cuda.CUDAGraph()
-            gc.disable()  # collecting the graphs of an earlier training would free device memory, which ends a capture
-            try:
-                with torch.cuda.graph(graph):
-                    losses = self.run_eagerly(ids, weights)
-            finally:
-                gc.enable()
+            with garbage_left(), torch.cuda.graph(graph):
+                losses = self.run_eagerly(ids, weights)
             self.graphs[steps] = (graph, ids, weights, losses)
         self.restore(state)
 
@@ -182,6 +179,19 @@ class CapturedStepper(Stepper):
         weights = list(self.model.parameters())
         moments = [value for parameter in weights for value in self.optimizer.state.get(parameter, {}).values()]
         return [*weights, *moments]
+
+
+@contextmanager
+def garbage_left() -> Iterator[None]:
+    """In the block, garbage is not collected: the graphs of an earlier training would free device memory, and that ends
+    a capture."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def scored_parameter(model: SessionModel) -> nn.Parameter | None:

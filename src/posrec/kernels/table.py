@@ -104,7 +104,7 @@ def join_parts(
     )
     expected = tl.sum(weight[:, None] * vectors, 0)  # [D] sum_i p_bi x_i
     target = tl.load(targets + row) - 1
-    x = tl.load(table + target * d + column, mask=column < d, other=0.0)
+    x = tl.load(table + target * d + column, mask=(column < d) & (target >= 0), other=0.0)
     h = tl.load(sessions + row * d + column, mask=column < d, other=0.0)
     tl.store(losses + row, log - tl.sum(x * h, 0))
     tl.store(logs + row, log)
@@ -185,7 +185,8 @@ class Softmax:
 
 
 def softmax(sessions: Tensor, table: Tensor, items: int, targets: Tensor, shares: Tensor, step: Tensor) -> Softmax:
-    """Cross entropy of `sessions [B, d]` over the table's first `items` rows; adds one to Adam's `step`."""
+    """Cross entropy of `sessions [B, d]` over the table's first `items` rows; adds one to Adam's `step`. The score of a
+    target of 0, which is not in the table, counts as 0."""
     batch, d = sessions.shape
     wide, rows = blocks(batch, d)
     parts = min(PARTS, triton.cdiv(items, ITEMS))

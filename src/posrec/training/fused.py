@@ -3,6 +3,9 @@
 The table holds nearly all the weights, and its gradient is dense: writing it in the softmax and reading it in the
 optimiser would be most of a step's work. Here only the encoder goes through autograd, and its weights are updated by
 one compiled kernel. The optimiser's state stays where torch.optim.Adam keeps it, so checkpoints are the same.
+
+Where several processes hold the table, each computes the softmax of all sessions over its own items, the results are
+joined (`join_processes`), and each updates its own items.
 """
 
 from collections.abc import Callable
@@ -11,21 +14,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posrec.kernels.table import adam, softmax
+from posrec.kernels.table import Softmax, adam, softmax
 from posrec.nn.batch import SessionBatch
+from posrec.nn.table_rows import TableRows
+from posrec.training.sharded_softmax import join_processes
 
 
 class FusedStep:
-    """`encode` computes the session vectors [B, d] of a batch; `table` is the parameter with the item vectors."""
+    """`encode` computes the session vectors [B, d] of a batch; `table` is the parameter with the item vectors, of which
+    this process has `rows`. `after_backward` may change the gradients of the other weights."""
 
     def __init__(
         self,
         encode: Callable[[SessionBatch], Tensor],
         table: nn.Parameter,
-        items: int,
+        rows: TableRows,
         optimizer: torch.optim.Optimizer,
+        after_backward: Callable[[], None],
     ) -> None:
-        self.encode, self.table, self.items, self.optimizer = encode, table, items, optimizer
+        self.encode, self.table, self.rows, self.optimizer = encode, table, rows, optimizer
+        self.after_backward = after_backward
         (self.options,) = optimizer.param_groups
         parameters: list[nn.Parameter] = self.options["params"]
         for parameter in parameters:
@@ -43,17 +51,21 @@ class FusedStep:
         self.optimizer.zero_grad(set_to_none=True)
         sessions = self.encode(batch)
         assert batch.targets is not None
-        state = self.optimizer.state[self.table]
+        state, rows, world = self.optimizer.state[self.table], self.rows, self.rows.world
         with torch.no_grad():
-            vectors = sessions.detach().contiguous()
-            result = softmax(vectors, self.table, self.items, batch.targets, shares, state["step"])
+            vectors, targets = sessions.detach().contiguous(), batch.targets
+            if world is not None:
+                vectors, targets, shares = (world.gathered(one) for one in (vectors, targets, shares))
+                targets = (rows.local(targets - 1) + 1) % (len(rows) + 1)  # 0 for a target of another process
+            result = softmax(vectors, self.table, rows.held, targets, shares, state["step"])
+            if world is not None and not world.is_alone:
+                own = (result.losses, result.logs, result.gradient)
+                result = Softmax(*join_processes(world, *own, self.table, targets, shares))
         torch.autograd.backward(sessions, result.gradient)
+        self.after_backward()
         with torch.no_grad():
             self.update_others()
-            adam(
-                self.table, self.table.grad, state, self.options, self.items, vectors, batch.targets, shares,
-                result.logs,
-            )  # fmt: skip
+            adam(self.table, self.table.grad, state, self.options, rows.held, vectors, targets, shares, result.logs)
         return result.losses
 
     def update_others(self) -> None:

@@ -173,12 +173,20 @@ class CapturedStepper(Stepper):
         plain = self.bf16 or exact or self.model.has_own_items
         if plain or self.softmax_items is None or table is None or table.shape[1] > WIDEST:
             return PlainStep(torch.compile(self.losses, dynamic=False), self.optimizer, self.part.add_up_gradients)
-        from posrec.training.fused import FusedStep
+        from posrec.training.fused import CompiledEncoder, Encoder, FusedStep, begin_adam
+        from posrec.training.posrec_encoder import PosRecEncoder, is_supported
 
-        encode = torch.compile(self.model.session_vectors, dynamic=False)
-        rows = self.part.rows if self.part.world is not None else None
-        rows = rows or TableRows(self.softmax_items)
-        return FusedStep(encode, table, rows, self.optimizer, self.part.add_up_gradients)
+        begin_adam(self.optimizer)
+        world, rows = self.part.world, TableRows(self.softmax_items)
+        if world is not None and self.part.rows is not None:
+            rows = self.part.rows
+        encoder: Encoder
+        if is_supported(self.model, self.max_length) and (world is None or world.is_alone):
+            encoder = PosRecEncoder(self.model, self.part.size, self.optimizer)
+        else:
+            add_up = self.part.add_up_gradients
+            encoder = CompiledEncoder(self.model.session_vectors, table, self.optimizer, add_up)
+        return FusedStep(encoder, table, rows, self.optimizer)
 
     def run(self, ids: Tensor, weights: Tensor) -> Tensor:
         """Replay the captured steps; `ids` are STEPS_AT_ONCE batches or one."""

@@ -198,7 +198,7 @@ def test_softmax_and_adam(batch: int, items: int, d: int, own: bool) -> None:
     assert torch.equal(ours[items:], before[items:])  # rows of no item stay
 
 
-@pytest.mark.parametrize(("d", "heads", "width"), [(100, 2, 4), (32, 1, 2), (128, 4, 1)])
+@pytest.mark.parametrize(("d", "heads", "width"), [(100, 2, 4), (32, 1, 2)])
 def test_encoder_of_posrec(d: int, heads: int, width: int) -> None:
     """Session vectors and all gradients are those of the model; products are rounded to ten bits, backward to eight."""
     from dataclasses import replace
@@ -216,7 +216,8 @@ def test_encoder_of_posrec(d: int, heads: int, width: int) -> None:
     batch = SessionBatch.of([*sessions, [4, 4, 4], [1, 2, 1, 2, 1]]).to("cuda")
     graph = model.build_graph(batch)
     batch = replace(batch, graph=graph, packing=pack(graph.nodes, 512), capacity=512)
-    optimizer = torch.optim.Adam(model.parameters(), lr=torch.tensor(0.01), capturable=True, weight_decay=0.001)
+    rate = torch.tensor(0.01, device="cuda")
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate, capturable=True, weight_decay=0.001)
     begin_adam(optimizer)
     encoder = PosRecEncoder(model, len(batch.lengths), optimizer)
     plain, ours = model.session_vectors(batch), encoder.encode(batch)
@@ -224,45 +225,39 @@ def test_encoder_of_posrec(d: int, heads: int, width: int) -> None:
     upstream = torch.randn_like(plain)
     parameters = [*encoder.weights, encoder.encoding]
     of_table, *expected = torch.autograd.grad(plain, [encoder.table, *parameters], upstream)
-    assert (encoder.backward(upstream) - of_table).norm() < 0.03 * of_table.norm()
-    begin = 0
-    for gradient in expected:
-        found = encoder.flat[begin : begin + gradient.numel()].view_as(gradient)
-        assert (found - gradient).norm() < 0.03 * gradient.norm()
-        begin += gradient.numel()
-    # Adam of all weights, with the same gradients
+    found, is_read = encoder.backward(upstream)
+    assert (found - of_table).norm() < 0.03 * of_table.norm()
+    assert torch.equal(is_read.nonzero()[:, 0] + 1, batch.items.unique()[1:])
     copies = [one.detach().clone().requires_grad_() for one in parameters]
+    encoder.update(optimizer.param_groups[0], torch.ones((), device="cuda"))
+    parts = encoder.flat.split([one.numel() for one in copies])
+    for gradient, part in zip(expected, parts, strict=True):
+        assert (part.view_as(gradient) - gradient).norm() < 0.03 * gradient.norm()
     other = torch.optim.Adam(copies, lr=0.01, weight_decay=0.001)
-    for copy, part in zip(copies, encoder.flat.split([one.numel() for one in copies]), strict=True):
+    for copy, part in zip(copies, parts, strict=True):
         copy.grad = part.view_as(copy).clone()
-    for number in (1, 2):
-        encoder.update(optimizer.param_groups[0], torch.tensor(float(number), device="cuda"))
-        other.step()
+    other.step()
     for one, copy in zip(parameters, copies, strict=True):
         assert torch.allclose(one, copy, rtol=1e-4, atol=1e-5)
-        assert optimizer.state[one]["step"] == 2
+        assert optimizer.state[one]["step"] == 1
 
 
 @pytest.mark.parametrize("batch", [5, 300])
-def test_adam_of_the_items_in_two_parts(batch: int) -> None:
-    """Those that the batch asks for, and the others, are together the update of all."""
-    from posrec.kernels.table import Asked, Part, adam, softmax
+def test_adam_of_items_of_which_some_have_a_gradient_of_the_encoder(batch: int) -> None:
+    from posrec.kernels.table import adam, softmax
 
     items, d = 700, 100
-    asked = torch.randint(0, items + 3, (batch, 4), device="cuda")
-    places = Asked.of(asked, items)
+    has_own = (torch.rand(704, device="cuda") < 0.1).to(torch.int8)
     table, sessions = random(704, d).detach(), random(batch, d).detach()
     targets, shares = torch.randint(1, items + 1, (batch,), device="cuda"), torch.rand(batch, device="cuda") / batch
-    own = torch.zeros_like(table)
-    own[torch.where(asked <= items, asked, 0).flatten().unique()[1:] - 1] = torch.randn(d, device="cuda")
+    own = torch.randn(704, d, device="cuda") * has_own[:, None]
     options = {"lr": torch.tensor(0.01, device="cuda"), "weight_decay": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8}
     found = []
-    for parts in ((Part.ALL,), (Part.NOT_ASKED, Part.ASKED)):
+    for which in (None, has_own):
         now, gradient, step = table.clone(), own.clone(), torch.zeros((), device="cuda")
         state = {"step": step, "exp_avg": torch.ones_like(table), "exp_avg_sq": torch.ones_like(table)}
         outcome = softmax(sessions, now, items, targets, shares, step)
-        for part in parts:
-            adam(now, gradient, state, options, items, sessions, targets, shares, outcome.logs, part, places)
+        adam(now, gradient, state, options, items, sessions, targets, shares, outcome.logs, which)
         found.append(torch.stack([now, state["exp_avg"], state["exp_avg_sq"]]))
     assert torch.allclose(*found, rtol=1e-5, atol=1e-6)
     assert not torch.allclose(found[0][0], table)

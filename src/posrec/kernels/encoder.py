@@ -18,170 +18,83 @@ every dy, and `weights.py` computes all sums. Both store blocks of d columns sid
     [2 B, ..]      the first, and the F blocks of the hidden layer
 
 Products of the forward pass are computed from factors in half precision, which has the ten bits of TF32; those of the
-backward pass from bfloat16, because gradients need its range. Sums are in single precision.
+backward pass from bfloat16, because gradients need its range. Sums are in single precision. The weights are packed
+before each step (`weights.py`): blocks of [d, d], in the precision in which they are read, filled up to [D, D]. Their
+order is: five of the nodes, three pairs of the messages, queries, keys and values, the attention's output, F of the
+feed-forward's first layer and F of its second.
 """
 
 import triton
 import triton.language as tl
 
-ENDS = tl.constexpr(16)  # rows of a block for the two ends: the fewest that the matrix units multiply
+from posrec.kernels.session import (
+    ENDS,
+    as_ends,
+    attention_of_head,
+    load_block,
+    load_edges,
+    load_vector,
+    load_weight,
+    normalized,
+    of_normalized,
+    positions_of,
+    product,
+    row_at,
+    session_of,
+    sigmoid,
+    store_block,
+    tanh,
+)
+
 POSITIONS = 32  # the most positions that an encoding may have
 ROW_BLOCKS, END_BLOCKS = 11, 6
 ROW_GRADIENTS, END_GRADIENTS = 10, 7
 
 
 @triton.jit
-def load_block(matrix, row, there, stride, block, d: tl.constexpr, D: tl.constexpr):
-    """Block `block` of d columns of some rows, filled up with zeros to D."""
-    column = tl.arange(0, D)
-    mask = there[:, None] & (column[None, :] < d)
-    return tl.load(matrix + row[:, None] * stride + block * d + column[None, :], mask=mask, other=0.0)
-
-
-@triton.jit
-def store_block(matrix, row, there, stride, block, values, d: tl.constexpr, D: tl.constexpr):
-    column = tl.arange(0, D)
-    mask = there[:, None] & (column[None, :] < d)
-    tl.store(matrix + row[:, None] * stride + block * d + column[None, :], values, mask=mask)
-
-
-@triton.jit
-def load_weight(weight, stride, row, column, d: tl.constexpr, D: tl.constexpr):
-    """The block [d, d] in row and column `row` and `column` of blocks, as [D, D]."""
-    place = tl.arange(0, D)
-    return load_block(weight + row * d * stride, place, place < d, stride, column, d, D)
-
-
-@triton.jit
-def load_vector(vector, block, d: tl.constexpr, D: tl.constexpr):
-    """[1, D]"""
-    column = tl.arange(0, D)
-    return tl.load(vector + block * d + column, mask=column < d, other=0.0)[None, :]
-
-
-@triton.jit
-def forward(x, weight):
-    """x W^T"""
-    return tl.dot(x.to(tl.float16), tl.trans(weight.to(tl.float16)))
-
-
-@triton.jit
-def backward(gradient, weight):
-    """dy W"""
-    return tl.dot(gradient.to(tl.bfloat16), weight.to(tl.bfloat16))
-
-
-@triton.jit
-def sigmoid(x):
-    return 1 / (1 + tl.exp(-x))
-
-
-@triton.jit
-def tanh(x):
-    return 2 * sigmoid(2 * x) - 1
-
-
-@triton.jit
-def row_at(block, place, at):
-    """Row `at` of a block, [D]."""
-    return tl.sum(tl.where(place[:, None] == at, block, 0.0), 0)
-
-
-@triton.jit
-def as_ends(last, first):
-    """Two vectors [D] as the rows of a block [ENDS, D]."""
-    end = tl.arange(0, ENDS)[:, None]
-    return tl.where(end == 0, last[None, :], tl.where(end == 1, first[None, :], 0.0))
-
-
-@triton.jit
-def normalized(x, d: tl.constexpr, D: tl.constexpr):
-    """A layer norm's result before gain and shift, and 1 / standard deviation."""
-    inside = tl.arange(0, D)[None, :] < d
-    centred = tl.where(inside, x - (tl.sum(x, 1) / d)[:, None], 0.0)
-    inverse = 1 / tl.sqrt(tl.sum(centred * centred, 1) / d + 1e-5)
-    return centred * inverse[:, None], inverse
-
-
-@triton.jit
-def of_normalized(gradient, hat, inverse, d: tl.constexpr, D: tl.constexpr):
-    """The gradient of a layer norm's input."""
-    inside = tl.arange(0, D)[None, :] < d
-    mean, along = tl.sum(gradient, 1) / d, tl.sum(gradient * hat, 1) / d
-    return tl.where(inside, (gradient - mean[:, None] - hat * along[:, None]) * inverse[:, None], 0.0)
-
-
-@triton.jit
-def attention_of_head(queries, keys, head, there, scale, d: tl.constexpr, D: tl.constexpr, HEADS: tl.constexpr):
-    """The queries in the columns of one head, whether a column is one of them, and the attention weights."""
-    column = tl.arange(0, D)[None, :]
-    in_head = (column >= head * (d // HEADS)) & (column < (head + 1) * (d // HEADS))
-    queries = tl.where(in_head, queries, 0.0)
-    logits = tl.where(there[None, :], forward(queries, keys) * scale, -float("inf"))
-    weights = tl.exp(logits - tl.max(logits, 1)[:, None])
-    return queries, in_head, weights / tl.sum(weights, 1)[:, None]
-
-
-@triton.jit
-def load_edges(edges, session, direction, slot, there, width):
-    """The message weights of one direction, [L, L]; row: receiver."""
-    both = there[:, None] & there[None, :]
-    where = ((session * 2 + direction) * width + slot[:, None]) * width + slot[None, :]
-    return tl.load(edges + where, mask=both, other=0.0)
-
-
-@triton.jit
-def session_of(items, lengths, alias, begins, slot_of_row, width, L: tl.constexpr):
-    """The session of this program: its rows, their slots and items, and the row of its last click."""
-    session, place = tl.program_id(0), tl.arange(0, L)
-    begin = tl.load(begins + session)
-    there = place < tl.load(begins + session + 1) - begin
-    slot = tl.load(slot_of_row + begin + place, mask=there, other=0) - session * width
-    item = tl.load(items + session * width + slot, mask=there, other=0)
-    last_slot = tl.load(alias + session * width + tl.load(lengths + session) - 1)
-    last = tl.sum(tl.where(there & (slot == last_slot), place, 0), 0)
-    return session, place, begin + place, there, slot, item, last
-
-
-@triton.jit
-def positions_of(lengths, latest, session, slot, there, width, positions):
-    """Of each node: that of its first click from the session's beginning, and that of its latest from the end."""
-    from_end = tl.load(lengths + session) - 1 - tl.load(latest + session * width + slot, mask=there, other=0)
-    return tl.minimum(slot, positions - 1), tl.minimum(tl.maximum(from_end, 0), positions - 1)
-
-
-@triton.jit
 def encode_kernel(
-    table, encoding, items, lengths, alias, latest, edges, begins, slot_of_row, node, node_bias, message, message_bias,
-    projection, projection_bias, out, out_bias, gain1, shift1, widen, widen_bias, narrow, narrow_bias, gain2, shift2,
-    rows, ends, deviations, sessions, width, positions, scale, lambda0, lambda1, lambda2, d: tl.constexpr,
-    D: tl.constexpr, L: tl.constexpr, HEADS: tl.constexpr, F: tl.constexpr, POSITIONS: tl.constexpr,
-    ROW: tl.constexpr, END: tl.constexpr,
+    table, is_read, encoding, items, lengths, alias, latest, edges, begins, slot_of_row, weights, node_bias,
+    message_bias, projection_bias, out_bias, gain1, shift1, widen_bias, narrow_bias, gain2, shift2, rows, ends, deviations, sessions,
+    width, positions, scale, lambda0, lambda1, lambda2, d: tl.constexpr, D: tl.constexpr, L: tl.constexpr,
+    HEADS: tl.constexpr, F: tl.constexpr, POSITIONS: tl.constexpr, ROW: tl.constexpr, END: tl.constexpr,
 ):  # fmt: skip
+    # The next block of weights is loaded while the product with this one is computed.
+    weight, ahead = load_weight(weights, 0, D), load_weight(weights, 1, D)
     session, place, row, there, slot, item, last = session_of(items, lengths, alias, begins, slot_of_row, width, L)
     column = tl.arange(0, D)
     x = load_block(table, item - 1, there & (item > 0), d, 0, d, D)
     store_block(rows, row, there, ROW, 0, x, d, D)
+    tl.store(is_read + item - 1, tl.full([L], 1, tl.int8), mask=there & (item > 0))
     # Eq. (7)
-    sent = forward(x, load_weight(node, d, 0, 0, d, D)) + load_vector(node_bias, 0, d, D)
-    incoming = tl.dot(load_edges(edges, session, 0, slot, there, width).to(tl.float16), sent.to(tl.float16))
+    sent = product(x, weight) + load_vector(node_bias, 0, d, D)
+    incoming = product(load_edges(edges, session, 0, slot, there, width), sent.to(tl.float16))
     store_block(rows, row, there, ROW, 1, incoming, d, D)
-    sent = forward(x, load_weight(node, d, 1, 0, d, D)) + load_vector(node_bias, 1, d, D)
-    outgoing = tl.dot(load_edges(edges, session, 1, slot, there, width).to(tl.float16), sent.to(tl.float16))
+    weight, ahead = ahead, load_weight(weights, 2, D)
+    sent = product(x, weight) + load_vector(node_bias, 1, d, D)
+    outgoing = product(load_edges(edges, session, 1, slot, there, width), sent.to(tl.float16))
     store_block(rows, row, there, ROW, 2, outgoing, d, D)
-    # Eq. (8)
-    reset = forward(x, load_weight(node, d, 2, 0, d, D)) + load_vector(node_bias, 2, d, D)
-    reset += forward(incoming, load_weight(message, 2 * d, 0, 0, d, D)) + load_vector(message_bias, 0, d, D)
-    reset = sigmoid(reset + forward(outgoing, load_weight(message, 2 * d, 0, 1, d, D)))
-    store_block(rows, row, there, ROW, 4, reset, d, D)
-    update = forward(x, load_weight(node, d, 3, 0, d, D)) + load_vector(node_bias, 3, d, D)
-    update += forward(incoming, load_weight(message, 2 * d, 1, 0, d, D)) + load_vector(message_bias, 1, d, D)
-    update = sigmoid(update + forward(outgoing, load_weight(message, 2 * d, 1, 1, d, D)))
-    store_block(rows, row, there, ROW, 5, update, d, D)
-    of_node = forward(x, load_weight(node, d, 4, 0, d, D)) + load_vector(node_bias, 4, d, D)
+    # Eq. (8): what the gates read from x, and from the messages
+    weight, ahead = ahead, load_weight(weights, 3, D)
+    reset = product(x, weight) + load_vector(node_bias, 2, d, D) + load_vector(message_bias, 0, d, D)
+    weight, ahead = ahead, load_weight(weights, 4, D)
+    update = product(x, weight) + load_vector(node_bias, 3, d, D) + load_vector(message_bias, 1, d, D)
+    weight, ahead = ahead, load_weight(weights, 5, D)
+    of_node = product(x, weight) + load_vector(node_bias, 4, d, D)
     store_block(rows, row, there, ROW, 7, of_node, d, D)
-    new = forward(incoming, load_weight(message, 2 * d, 2, 0, d, D)) + load_vector(message_bias, 2, d, D)
-    new = tanh(new + forward(outgoing, load_weight(message, 2 * d, 2, 1, d, D)) + reset * of_node)
+    weight, ahead = ahead, load_weight(weights, 6, D)
+    reset += product(incoming, weight)
+    weight, ahead = ahead, load_weight(weights, 7, D)
+    reset = sigmoid(reset + product(outgoing, weight))
+    store_block(rows, row, there, ROW, 4, reset, d, D)
+    weight, ahead = ahead, load_weight(weights, 8, D)
+    update += product(incoming, weight)
+    weight, ahead = ahead, load_weight(weights, 9, D)
+    update = sigmoid(update + product(outgoing, weight))
+    store_block(rows, row, there, ROW, 5, update, d, D)
+    weight, ahead = ahead, load_weight(weights, 10, D)
+    new = product(incoming, weight) + load_vector(message_bias, 2, d, D)
+    weight, ahead = ahead, load_weight(weights, 12, D)
+    new = tanh(new + product(outgoing, weight) + reset * of_node)
     store_block(rows, row, there, ROW, 6, new, d, D)
     updated = new + update * (x - new)
     # Eq. (6), and the Transformer, Eq. (9)
@@ -190,21 +103,25 @@ def encode_kernel(
     inside = there[:, None] & (column[None, :] < d)
     z = updated + tl.load(encoding + position * d + column[None, :], mask=inside, other=0.0)
     store_block(rows, row, there, ROW, 3, z, d, D)
-    keys = forward(z, load_weight(projection, d, 1, 0, d, D)) + load_vector(projection_bias, 1, d, D)
+    weight, ahead = ahead, load_weight(weights, 13, D)
+    keys = product(z, weight) + load_vector(projection_bias, 1, d, D)
     store_block(rows, row, there, ROW, 8, keys, d, D)
-    values = forward(z, load_weight(projection, d, 2, 0, d, D)) + load_vector(projection_bias, 2, d, D)
+    weight, ahead = ahead, load_weight(weights, 11, D)
+    values = product(z, weight) + load_vector(projection_bias, 2, d, D)
     store_block(rows, row, there, ROW, 9, values, d, D)
     end, is_end = session * 2 + tl.arange(0, ENDS), tl.arange(0, ENDS) < 2
     z = as_ends(row_at(z, place, last), row_at(z, place, 0))
     store_block(ends, end, is_end, END, 0, z, d, D)
-    queries = forward(z, load_weight(projection, d, 0, 0, d, D)) + load_vector(projection_bias, 0, d, D)
+    weight, ahead = ahead, load_weight(weights, 14, D)
+    queries = product(z, weight) + load_vector(projection_bias, 0, d, D)
     store_block(ends, end, is_end, END, 3, queries, d, D)
     attended = tl.zeros([ENDS, D], tl.float32)
     for head in tl.static_range(HEADS):
-        _, in_head, weights = attention_of_head(queries, keys, head, there, scale, d, D, HEADS)
-        attended += tl.where(in_head, tl.dot(weights.to(tl.float16), values.to(tl.float16)), 0.0)
+        _, in_head, shares = attention_of_head(queries, keys, head, there, scale, d, D, HEADS)
+        attended += tl.where(in_head, product(shares, values.to(tl.float16)), 0.0)
     store_block(ends, end, is_end, END, 1, attended, d, D)
-    attended = forward(attended, load_weight(out, d, 0, 0, d, D)) + load_vector(out_bias, 0, d, D)
+    weight, ahead = ahead, load_weight(weights, 15, D)
+    attended = product(attended, weight) + load_vector(out_bias, 0, d, D)
     hat, inverse = normalized(z + attended, d, D)
     store_block(ends, end, is_end, END, 4, hat, d, D)
     tl.store(deviations + end * 2, inverse, mask=is_end)
@@ -212,10 +129,11 @@ def encode_kernel(
     store_block(ends, end, is_end, END, 2, y, d, D)
     fed = y + load_vector(narrow_bias, 0, d, D)
     for part in tl.static_range(F):
-        hidden = forward(y, load_weight(widen, d, part, 0, d, D)) + load_vector(widen_bias, part, d, D)
-        hidden = tl.maximum(hidden, 0.0)
+        weight, ahead = ahead, load_weight(weights, 15 + F + part, D)
+        hidden = tl.maximum(product(y, weight) + load_vector(widen_bias, part, d, D), 0.0)
         store_block(ends, end, is_end, END, 6 + part, hidden, d, D)
-        fed += forward(hidden, load_weight(narrow, F * d, 0, part, d, D))
+        weight, ahead = ahead, load_weight(weights, 15 + (part + 1) % F, D)
+        fed += product(hidden, weight)
     hat, inverse = normalized(fed, d, D)
     store_block(ends, end, is_end, END, 5, hat, d, D)
     tl.store(deviations + end * 2 + 1, inverse, mask=is_end)
@@ -228,12 +146,12 @@ def encode_kernel(
 
 @triton.jit
 def encode_backward_kernel(
-    of_sessions, of_table, items, lengths, alias, latest, edges, begins, slot_of_row, node, message, projection, out,
-    gain1, widen, narrow, gain2, rows, ends, deviations, row_gradients, end_gradients, width, positions, scale,
-    lambda0, lambda1, lambda2, d: tl.constexpr, D: tl.constexpr, L: tl.constexpr, HEADS: tl.constexpr,
-    F: tl.constexpr, POSITIONS: tl.constexpr, ROW: tl.constexpr, END: tl.constexpr, OF_ROW: tl.constexpr,
-    OF_END: tl.constexpr,
+    of_sessions, of_table, items, lengths, alias, latest, edges, begins, slot_of_row, weights, gain1, gain2, rows, ends,
+    deviations, row_gradients, end_gradients, width, positions, scale, lambda0, lambda1, lambda2, d: tl.constexpr,
+    D: tl.constexpr, L: tl.constexpr, HEADS: tl.constexpr, F: tl.constexpr, POSITIONS: tl.constexpr,
+    ROW: tl.constexpr, END: tl.constexpr, OF_ROW: tl.constexpr, OF_END: tl.constexpr,
 ):  # fmt: skip
+    weight, ahead = load_weight(weights, 15 + F, D), load_weight(weights, 15, D)
     session, place, row, there, slot, item, last = session_of(items, lengths, alias, begins, slot_of_row, width, L)
     column = tl.arange(0, D)
     end, is_end = session * 2 + tl.arange(0, ENDS), tl.arange(0, ENDS) < 2
@@ -248,9 +166,11 @@ def encode_backward_kernel(
     of_y = of_fed
     for part in tl.static_range(F):
         hidden = load_block(ends, end, is_end, END, 6 + part, d, D)
-        of_hidden = tl.where(hidden > 0, backward(of_fed, load_weight(narrow, F * d, 0, part, d, D)), 0.0)
+        of_hidden = tl.where(hidden > 0, product(of_fed, weight), 0.0)
+        weight, ahead = ahead, load_weight(weights, 15 + F + part + 1 if part + 1 < F else 14, D)
         store_block(end_gradients, end, is_end, OF_END, 7 + part, of_hidden, d, D)
-        of_y += backward(of_hidden, load_weight(widen, d, part, 0, d, D))
+        of_y += product(of_hidden, weight)
+        weight, ahead = ahead, load_weight(weights, 15 + part + 1 if part + 1 < F else 11, D)
     # The first norm and the attention
     hat = load_block(ends, end, is_end, END, 4, d, D)
     store_block(end_gradients, end, is_end, OF_END, 5, of_y * hat, d, D)
@@ -258,25 +178,28 @@ def encode_backward_kernel(
     inverse = tl.load(deviations + end * 2, mask=is_end, other=0.0)
     of_ends = of_normalized(of_y * load_vector(gain1, 0, d, D), hat, inverse, d, D)
     store_block(end_gradients, end, is_end, OF_END, 1, of_ends, d, D)
-    of_attended = backward(of_ends, load_weight(out, d, 0, 0, d, D))
+    of_attended = product(of_ends, weight)
+    weight, ahead = ahead, load_weight(weights, 12, D)
     queries = load_block(ends, end, is_end, END, 3, d, D)
     keys, values = load_block(rows, row, there, ROW, 8, d, D), load_block(rows, row, there, ROW, 9, d, D)
     of_queries = tl.zeros([ENDS, D], tl.float32)
     of_keys, of_values = tl.zeros([L, D], tl.float32), tl.zeros([L, D], tl.float32)
     for head in tl.static_range(HEADS):
-        own, in_head, weights = attention_of_head(queries, keys, head, there, scale, d, D, HEADS)
-        of_head = tl.where(in_head, of_attended, 0.0)
-        of_weights = backward(of_head, tl.trans(values))
-        of_logits = weights * (of_weights - tl.sum(of_weights * weights, 1)[:, None]) * scale
-        of_queries += tl.where(in_head, backward(of_logits, keys), 0.0)
-        of_keys += backward(tl.trans(of_logits), own)
-        of_values += backward(tl.trans(weights), of_head)
+        own, in_head, shares = attention_of_head(queries, keys, head, there, scale, d, D, HEADS)
+        of_head = tl.where(in_head, of_attended, 0.0).to(tl.bfloat16)
+        of_shares = product(of_head, tl.trans(values.to(tl.bfloat16)))
+        of_logits = shares * (of_shares - tl.sum(of_shares * shares, 1)[:, None]) * scale
+        of_queries += tl.where(in_head, product(of_logits, keys.to(tl.bfloat16)), 0.0)
+        of_keys += product(tl.trans(of_logits), own.to(tl.bfloat16))
+        of_values += product(tl.trans(shares), of_head)
     store_block(end_gradients, end, is_end, OF_END, 0, of_queries, d, D)
     store_block(row_gradients, row, there, OF_ROW, 8, of_keys, d, D)
     store_block(row_gradients, row, there, OF_ROW, 9, of_values, d, D)
-    of_ends += backward(of_queries, load_weight(projection, d, 0, 0, d, D))
-    of_z = backward(of_keys, load_weight(projection, d, 1, 0, d, D))
-    of_z += backward(of_values, load_weight(projection, d, 2, 0, d, D))
+    of_ends += product(of_queries, weight)
+    weight, ahead = ahead, load_weight(weights, 13, D)
+    of_z = product(of_keys, weight)
+    weight, ahead = ahead, load_weight(weights, 2, D)
+    of_z += product(of_values, weight)
     both = tl.arange(0, ENDS)
     of_z += tl.where(place[:, None] == last, row_at(of_ends, both, 0)[None, :], 0.0)
     of_z += tl.where(place[:, None] == 0, row_at(of_ends, both, 1)[None, :], 0.0)
@@ -300,16 +223,25 @@ def encode_backward_kernel(
     store_block(row_gradients, row, there, OF_ROW, 5, of_reset, d, D)
     store_block(row_gradients, row, there, OF_ROW, 6, of_update, d, D)
     store_block(row_gradients, row, there, OF_ROW, 7, of_new, d, D)
-    of_x += backward(of_reset, load_weight(node, d, 2, 0, d, D))
-    of_x += backward(of_update, load_weight(node, d, 3, 0, d, D))
-    of_x += backward(of_new * reset, load_weight(node, d, 4, 0, d, D))
+    weight, ahead = ahead, load_weight(weights, 3, D)
+    of_x += product(of_reset, weight)
+    weight, ahead = ahead, load_weight(weights, 4, D)
+    of_x += product(of_update, weight)
+    weight, ahead = ahead, load_weight(weights, 5, D)
+    of_x += product(of_new * reset, weight)
+    of_reset, of_update, of_new = of_reset.to(tl.bfloat16), of_update.to(tl.bfloat16), of_new.to(tl.bfloat16)
     # Eq. (7), incoming and outgoing
     for direction in tl.static_range(2):
-        received = backward(of_reset, load_weight(message, 2 * d, 0, direction, d, D))
-        received += backward(of_update, load_weight(message, 2 * d, 1, direction, d, D))
-        received += backward(of_new, load_weight(message, 2 * d, 2, direction, d, D))
-        of_sent = backward(tl.trans(load_edges(edges, session, direction, slot, there, width)), received)
+        weight, ahead = ahead, load_weight(weights, 7 + direction, D)
+        received = product(of_reset, weight)
+        weight, ahead = ahead, load_weight(weights, 9 + direction, D)
+        received += product(of_update, weight)
+        weight, ahead = ahead, load_weight(weights, direction, D)
+        received += product(of_new, weight)
+        turned = tl.trans(load_edges(edges, session, direction, slot, there, width))
+        of_sent = product(turned, received.to(tl.bfloat16))
         store_block(row_gradients, row, there, OF_ROW, direction, of_sent, d, D)
-        of_x += backward(of_sent, load_weight(node, d, direction, 0, d, D))
+        weight, ahead = ahead, load_weight(weights, 6, D)
+        of_x += product(of_sent, weight)
     mask = there[:, None] & (item[:, None] > 0) & (column[None, :] < d)
     tl.atomic_add(of_table + (item[:, None] - 1) * d + column[None, :], of_x, mask=mask)

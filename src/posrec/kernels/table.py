@@ -14,7 +14,6 @@ scores again, block by block, and applies Adam directly: the gradient of the sof
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 import torch
@@ -46,14 +45,6 @@ def load_block(matrix, row, rows, d: tl.constexpr, D: tl.constexpr):
     column = tl.arange(0, D)
     there = (row[:, None] < rows) & (column[None, :] < d)
     return tl.load(matrix + row[:, None].to(tl.int64) * d + column[None, :], mask=there, other=0.0)
-
-
-@triton.jit
-def load_some(matrix, row, there, d: tl.constexpr, D: tl.constexpr):
-    """Some rows of a [.., d] matrix as [.., D], filled up with zeros."""
-    column = tl.arange(0, D)
-    inside = there[:, None] & (column[None, :] < d)
-    return tl.load(matrix + row[:, None] * d + column[None, :], mask=inside, other=0.0)
 
 
 @triton.jit
@@ -129,25 +120,10 @@ def gradient_of_items(x, item, h, log, share, target, SCALE: tl.constexpr, HALF:
 
 
 @triton.jit
-def pick_items(start, places, asked, count, items, PART: tl.constexpr, ITEMS: tl.constexpr):
-    """The items of a block, and which of them to update (see `Part`)."""
-    number = start + tl.arange(0, ITEMS)
-    if PART == 2:
-        item = tl.load(asked + number, mask=number < count, other=0) - 1
-        is_first = tl.load(places + item + 1, mask=item >= 0, other=-1) == number
-        return item, is_first & (item >= 0)
-    else:
-        there = number < items
-        if PART == 1:
-            there = there & (tl.load(places + number + 1, mask=there, other=0) < 0)
-        return number.to(tl.int64), there
-
-
-@triton.jit
 def update_table(
-    table, own_gradient, first, second, sessions, logs, shares, targets, rate, step, l2, beta1, beta2, epsilon,
-    batch, items, places, asked, count, d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
-    ONE: tl.constexpr, OWN: tl.constexpr, PART: tl.constexpr, SCALE: tl.constexpr, HALF: tl.constexpr,
+    table, own_gradient, has_own, first, second, sessions, logs, shares, targets, rate, step, l2, beta1, beta2,
+    epsilon, batch, items, d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
+    ONE: tl.constexpr, OWN: tl.constexpr, SPARSE: tl.constexpr, SCALE: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the items, and their Adam update (Kingma and Ba, 2015; l2 is added to the gradient).
 
@@ -165,19 +141,20 @@ def update_table(
         h = h.to(tl.float16)
     stride = tl.num_programs(0) * ITEMS
     first_item = tl.program_id(0) * ITEMS
-    end = count if PART == 2 else items
-    next_item, next_there = pick_items(first_item, places, asked, count, items, PART, ITEMS)
-    next_x = load_some(table, next_item, next_there, d, D)
-    for start in range(first_item, end, stride):
-        item, x = next_item, next_x  # [ITEMS], [ITEMS, D]
-        there = next_there[:, None] & (column[None, :] < d)
-        where = item[:, None] * d + column[None, :]
+    next_x = load_block(table, first_item + tl.arange(0, ITEMS), items, d, D)
+    for start in range(first_item, items, stride):
+        item = start + tl.arange(0, ITEMS)
+        there = (item[:, None] < items) & (column[None, :] < d)
+        where = item[:, None].to(tl.int64) * d + column[None, :]
+        x = next_x  # [ITEMS, D]
         # All loads, those of the next block too, are issued before the computation that does not need them.
         m = tl.load(first + where, mask=there, other=0.0)
         v = tl.load(second + where, mask=there, other=0.0)
-        own = tl.load(own_gradient + where, mask=there & OWN, other=0.0)
-        next_item, next_there = pick_items(start + stride, places, asked, count, items, PART, ITEMS)
-        next_x = load_some(table, next_item, next_there, d, D)
+        with_own = there & OWN
+        if SPARSE:
+            with_own = there & (tl.load(has_own + item, mask=item < items, other=0) != 0)[:, None]
+        own = tl.load(own_gradient + where, mask=with_own, other=0.0)
+        next_x = load_block(table, item + stride, items, d, D)
         gradient = own + l2 * x + gradient_of_items(x, item, h, log, share, target, SCALE, HALF)
         if not ONE:
             for more in range(ROWS, batch, ROWS):
@@ -193,8 +170,8 @@ def update_table(
         tl.store(first + where, m, mask=there)
         tl.store(second + where, v, mask=there)
         tl.store(table + where, x, mask=there)
-        if PART == 2:
-            tl.store(own_gradient + where, tl.zeros_like(own), mask=there)
+        if SPARSE:
+            tl.store(own_gradient + where, tl.zeros_like(own), mask=with_own)
 
 
 def blocks(batch: int, d: int) -> tuple[int, int]:
@@ -232,47 +209,22 @@ def softmax(sessions: Tensor, table: Tensor, items: int, targets: Tensor, shares
     return Softmax(losses, logs, gradient)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The items that the sessions of a batch ask for: only these have a gradient from the encoder."""
-
-    items: Tensor  # [E] numbers 1..items; 0 is none
-    places: Tensor  # [items + 1] of each item one place in `items`, -1 if it is not there
-
-    @classmethod
-    def of(cls, batch_items: Tensor, items: int) -> "Asked":
-        """From the items of the sessions, [B, L]."""
-        asked = batch_items.flatten()
-        asked = torch.where(asked <= items, asked, 0)
-        places = torch.full((items + 1,), -1, dtype=torch.int32, device=asked.device)
-        entry = torch.arange(len(asked), dtype=torch.int32, device=asked.device)
-        return cls(asked, places.scatter_reduce_(0, asked, entry, "amax"))
-
-
-class Part(IntEnum):
-    """Which items an update is for."""
-
-    ALL = 0
-    NOT_ASKED = 1  # their gradient does not depend on the encoder's backward pass
-    ASKED = 2  # sets the encoder's gradient of these items to zero afterwards
-
-
 def adam(
     table: Tensor, own_gradient: Tensor | None, state: dict[str, Tensor], options: dict[str, Any], items: int,
-    sessions: Tensor, targets: Tensor, shares: Tensor, logs: Tensor, part: Part = Part.ALL, asked: Asked | None = None,
-    updaters: int = UPDATERS,
+    sessions: Tensor, targets: Tensor, shares: Tensor, logs: Tensor, has_own: Tensor | None = None,
 ) -> None:  # fmt: skip
-    """One update of the table; `state` and `options` are torch.optim.Adam's, `own_gradient` is the encoder's share."""
+    """One update of the table; `state` and `options` are torch.optim.Adam's, `own_gradient` is the encoder's share.
+
+    With `has_own` [items], only rows whose number is not 0 have such a share. It is set to zero after it is read, so
+    that the next step need not clear the whole of it.
+    """
     batch, d = sessions.shape
     beta1, beta2 = options["betas"]
     wide, rows = blocks(batch, d)
-    count = 0 if asked is None else len(asked.items)
-    lists = (targets, targets) if asked is None else (asked.places, asked.items)
-    programs = min(updaters, triton.cdiv(count if part == Part.ASKED else items, UPDATED))
-    has_own = own_gradient is not None and part != Part.NOT_ASKED
+    programs = min(UPDATERS, triton.cdiv(items, UPDATED))
     update_table[(programs,)](
-        table, own_gradient if has_own else table, state["exp_avg"], state["exp_avg_sq"], sessions, logs,
-        shares, targets, options["lr"], state["step"], options["weight_decay"], beta1, beta2, options["eps"], batch,
-        items, *lists, count, d, wide, rows, UPDATED, batch <= rows, has_own, int(part), SCALE,
-        precision() != "ieee", num_warps=8, num_stages=1,
+        table, table if own_gradient is None else own_gradient, table if has_own is None else has_own,
+        state["exp_avg"], state["exp_avg_sq"], sessions, logs, shares, targets, options["lr"], state["step"],
+        options["weight_decay"], beta1, beta2, options["eps"], batch, items, d, wide, rows, UPDATED, batch <= rows,
+        own_gradient is not None, has_own is not None, SCALE, precision() != "ieee", num_warps=8, num_stages=1,
     )  # fmt: skip

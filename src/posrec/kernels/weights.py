@@ -1,8 +1,9 @@
-"""Gradients of many weights that are sums over rows, dW = dy^T x and db = the sum of dy's rows, in one kernel; and Adam
-for many small tensors in another.
+"""What a step does with many small weights, each in one kernel: their gradients, their Adam, and copies that are packed
+for `encoder.py`.
 
-Each product alone is too small to occupy a GPU. So every program computes one tile of one of them, `Product`; which one
-is a row of a table of numbers that is made once.
+The gradients are sums over rows, dW = dy^T x and db = the sum of dy's rows. Each product alone is too small to occupy a
+GPU. So every program computes one tile of one of them, `Product`; which one is a row of a table of numbers that is made
+once. The other two kernels find their tensors likewise.
 """
 
 from dataclasses import dataclass
@@ -131,4 +132,38 @@ class ManyAdam:
         beta1, beta2 = options["betas"]
         adam_kernel[(len(self.blocks),)](
             self.blocks, self.flat, options["lr"], step, options["weight_decay"], beta1, beta2, options["eps"], BLOCK
+        )
+
+
+@triton.jit
+def pack_kernel(blocks, forward, backward, d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr):
+    """Some rows of a block [d, d] of a weight, in half precision and transposed, and in bfloat16 as they are."""
+    number = tl.program_id(0)
+    block = tl.load(blocks + number * 2).to(tl.pointer_type(tl.float32))
+    stride = tl.load(blocks + number * 2 + 1)
+    row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS)[:, None], tl.arange(0, D)[None, :]
+    values = tl.load(block + row * stride + column, mask=(row < d) & (column < d), other=0.0)
+    tl.store(forward + (number * D + column) * D + row, values.to(tl.float16))
+    tl.store(backward + (number * D + row) * D + column, values.to(tl.bfloat16))
+
+
+class PackedWeights:
+    """The blocks [d, d] of weights, filled up to [wide, wide]; those for the forward pass are transposed."""
+
+    def __init__(self, weights: list[Tensor], d: int, wide: int) -> None:
+        self.d, self.wide = d, wide
+        blocks = [
+            [weight.data_ptr() + weight.element_size() * (row * weight.shape[1] + column), weight.shape[1]]
+            for weight in weights
+            for row in range(0, weight.shape[0], d)
+            for column in range(0, weight.shape[1], d)
+        ]
+        self.blocks = torch.tensor(blocks, dtype=torch.int64, device=weights[0].device)
+        self.forward = torch.empty(len(blocks), wide, wide, dtype=torch.float16, device=self.blocks.device)
+        self.backward = torch.empty_like(self.forward, dtype=torch.bfloat16)
+
+    def update(self) -> None:
+        """Copy the weights as they are now."""
+        pack_kernel[(len(self.blocks), self.wide // 16)](
+            self.blocks, self.forward, self.backward, self.d, self.wide, 16
         )

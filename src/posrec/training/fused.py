@@ -4,8 +4,7 @@ The table holds nearly all the weights, and its gradient is dense: writing it in
 optimiser would be most of a step's work. Here only the encoder computes gradients that are written. The optimiser's
 state stays where torch.optim.Adam keeps it, so checkpoints are the same.
 
-An encoder of ours reads only the items of the batch's sessions, so the gradient of all other items is known before its
-backward pass. They are updated beside it, on another stream; those of the batch after it.
+The updates of the table and of the other weights are independent, and run at the same time, on two streams.
 
 Where several processes hold the table, each computes the softmax of all sessions over its own items, the results are
 joined (`join_processes`), and each updates its own items.
@@ -17,27 +16,24 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from posrec.kernels.table import Asked, Part, Softmax, adam, softmax
+from posrec.kernels.table import Softmax, adam, softmax
 from posrec.nn.batch import SessionBatch
 from posrec.nn.table_rows import TableRows
 from posrec.training.sharded_softmax import join_processes
-
-BESIDE = 96  # programs that update items beside the backward pass, which needs some of the multiprocessors
 
 
 class Encoder(Protocol):
     """Computes session vectors, their gradients, and the update of all weights but the item table."""
 
-    reads_batch_only: bool  # whether it reads no other rows of the table than those of the batch's items
-
     def encode(self, batch: SessionBatch) -> Tensor:
         """[B, d], without a gradient of its own."""
 
-    def backward(self, gradient: Tensor) -> Tensor | None:
-        """From the gradient of the session vectors the item table's, if the encoder reads the table."""
+    def backward(self, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """From the gradient of the session vectors the item table's, and which of its rows have one (see
+        `kernels.table.adam`)."""
 
     def update(self, options: dict[str, Any], step: Tensor) -> None:
-        """Adam of the other weights; `step` is the number of steps, with this one."""
+        """Gradients and Adam of the other weights; `step` is the number of steps, with this one."""
 
 
 class FusedStep:
@@ -56,9 +52,6 @@ class FusedStep:
         """Run one step; returns the loss of each sample, [B]."""
         rows, world, state, here = self.rows, self.rows.world, self.state, torch.cuda.current_stream()
         assert batch.targets is not None
-        self.beside.wait_stream(here)
-        with torch.cuda.stream(self.beside):
-            asked = Asked.of(batch.items, rows.items) if self.encoder.reads_batch_only else None
         vectors, targets = self.encoder.encode(batch), batch.targets
         if world is not None:
             vectors, targets, shares = (world.gathered(one) for one in (vectors, targets, shares))
@@ -67,22 +60,18 @@ class FusedStep:
         if world is not None and not world.is_alone:
             own = (result.losses, result.logs, result.gradient)
             result = Softmax(*join_processes(world, *own, self.table, targets, shares))
-        known = (state, self.options, rows.held, vectors, targets, shares, result.logs)
+        of_table, has_own = self.encoder.backward(result.gradient)
         self.beside.wait_stream(here)
         with torch.cuda.stream(self.beside):
-            if asked is not None:
-                adam(self.table, None, *known, Part.NOT_ASKED, asked, BESIDE)
-        of_table = self.encoder.backward(result.gradient)
-        self.encoder.update(self.options, state["step"])
+            self.encoder.update(self.options, state["step"])
+        known = (vectors, targets, shares, result.logs)
+        adam(self.table, of_table, state, self.options, rows.held, *known, has_own)
         here.wait_stream(self.beside)
-        adam(self.table, of_table, *known, Part.ALL if asked is None else Part.ASKED, asked)
         return result.losses
 
 
 class CompiledEncoder:
     """The encoder of any model: `torch.compile`, and autograd for its gradients."""
-
-    reads_batch_only = False  # of a model of the user's own we can't know it
 
     def __init__(
         self,
@@ -103,11 +92,11 @@ class CompiledEncoder:
             self.sessions = self.session_vectors(batch)
         return self.sessions.detach().contiguous()
 
-    def backward(self, gradient: Tensor) -> Tensor | None:
+    def backward(self, gradient: Tensor) -> tuple[Tensor | None, None]:
         torch.autograd.backward(self.sessions, gradient)
         del self.sessions
         self.after_backward()
-        return self.table.grad
+        return self.table.grad, None
 
     def update(self, options: dict[str, Any], step: Tensor) -> None:
         trained = [parameter for parameter in self.others if parameter.grad is not None]

@@ -17,7 +17,7 @@ from posrec.kernels.encoder import (
     encode_backward_kernel,
     encode_kernel,
 )
-from posrec.kernels.weights import ManyAdam, Product, gradients, tiles
+from posrec.kernels.weights import ManyAdam, PackedWeights, Product, gradients, tiles
 from posrec.models.base import SessionModel
 from posrec.models.posrec import PosRec
 from posrec.nn.batch import SessionBatch
@@ -47,24 +47,26 @@ class Kept:
 
 
 class PosRecEncoder:
-    """Encoder of a `FusedStep`, for batches of `count` sessions. The gradients of the weights are in `flat`, one after the
-    other."""
-
-    reads_batch_only = True
+    """The encoder of a `FusedStep`, for batches of `count` sessions. The gradients of its weights are in `flat`."""
 
     def __init__(self, model: PosRec, count: int, optimizer: torch.optim.Optimizer) -> None:
         self.model, config = model, model.config
         self.d, self.heads, self.parts = config.d, config.heads, config.feed_forward
         self.wide, self.scale = max(16, triton.next_power_of_2(config.d)), (config.d // config.heads) ** -0.5
         self.weights = list_weights(model)
+        layer = cast(TransformerLayer, model.transformer[0])
+        self.gains = (layer.after_attention.weight, layer.after_feed_forward.weight)
         self.table, self.encoding = model.embedding.weight, cast(LDPE, model.encoding).table
         device = self.table.device
         self.of_table = torch.zeros_like(self.table)  # zeros between two steps
+        self.is_read = torch.zeros(len(self.table), dtype=torch.int8, device=device)  # whether the batch has the item
         trained = [*self.weights, self.encoding]
         self.ends = torch.tensor([2 * count], device=device)
         self.flat = torch.zeros(sum(one.numel() for one in trained), device=device)
         self.tiles = tiles(self.products(), device)
         self.adam = ManyAdam(trained, self.flat, optimizer)
+        self.vectors = [one for one in self.weights if one.dim() == 1]
+        self.packed = PackedWeights([one for one in self.weights if one.dim() == 2], self.d, self.wide)
 
     def products(self) -> list[Product]:
         """What `flat` consists of, in the order of `list_weights`, and the encoding's table."""
@@ -100,30 +102,32 @@ class PosRecEncoder:
             batch, new(rows, ROW_BLOCKS * d), new(2 * count, (END_BLOCKS + self.parts) * d), new(2 * count, 2)
         )
         sessions = new(count, d)
+        self.packed.update()
+        self.is_read.zero_()
         encode_kernel[(count,)](
-            self.table, self.encoding, *self.sessions_of(batch), *self.weights, self.kept.rows, self.kept.ends,
-            self.kept.deviations, sessions, *self.numbers(batch), **self.sizes(batch), num_warps=WARPS,
+            self.table, self.is_read, self.encoding, *self.sessions_of(batch), self.packed.forward, *self.vectors,
+            self.kept.rows, self.kept.ends, self.kept.deviations, sessions, *self.numbers(batch), **self.sizes(batch),
+            num_warps=WARPS,
         )  # fmt: skip
         return sessions
 
-    def backward(self, gradient: Tensor) -> Tensor:
-        batch, rows, ends, deviations = self.kept.batch, self.kept.rows, self.kept.ends, self.kept.deviations
-        d, count = self.d, len(batch.lengths)
-        row_gradients = rows.new_empty(len(rows), ROW_GRADIENTS * d + 2 * POSITIONS)
-        end_gradients = rows.new_empty(len(ends), (END_GRADIENTS + self.parts) * d)
-        node, _, message, _, projection, _, out, _, gain1, _, widen, _, narrow, _, gain2, _ = self.weights
-        encode_backward_kernel[(count,)](
-            gradient, self.of_table, *self.sessions_of(batch), node, message, projection, out, gain1, widen, narrow,
-            gain2, rows, ends, deviations, row_gradients, end_gradients, *self.numbers(batch), **self.sizes(batch),
-            OF_ROW=row_gradients.stride(0), OF_END=end_gradients.stride(0), num_warps=WARPS,
+    def backward(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        kept, d = self.kept, self.d
+        row_gradients = kept.rows.new_empty(len(kept.rows), ROW_GRADIENTS * d + 2 * POSITIONS)
+        end_gradients = kept.rows.new_empty(len(kept.ends), (END_GRADIENTS + self.parts) * d)
+        encode_backward_kernel[(len(gradient),)](
+            gradient, self.of_table, *self.sessions_of(kept.batch), self.packed.backward, *self.gains, kept.rows,
+            kept.ends, kept.deviations, row_gradients, end_gradients, *self.numbers(kept.batch),
+            **self.sizes(kept.batch), OF_ROW=row_gradients.stride(0), OF_END=end_gradients.stride(0), num_warps=WARPS,
         )  # fmt: skip
-        _, packing = self.model.graph_and_packing(batch)
-        counts = (packing.begins[-1:], self.ends)
-        gradients(self.tiles, (row_gradients, end_gradients), (rows, ends), counts, self.flat)
-        del self.kept
-        return self.of_table
+        self.gradients = (row_gradients, end_gradients)
+        return self.of_table, self.is_read
 
     def update(self, options: dict[str, Any], step: Tensor) -> None:
+        kept = self.kept
+        _, packing = self.model.graph_and_packing(kept.batch)
+        counts = (packing.begins[-1:], self.ends)
+        gradients(self.tiles, self.gradients, (kept.rows, kept.ends), counts, self.flat)
         self.adam.update(options, step)
 
     def sessions_of(self, batch: SessionBatch) -> tuple[Tensor, ...]:

@@ -205,13 +205,12 @@ def test_encoder_of_posrec(d: int, heads: int, width: int) -> None:
 
     from posrec.models.posrec import PosRec, PosRecConfig
     from posrec.nn.batch import SessionBatch
+    from posrec.nn.fused_encoder import FusedEncoder
     from posrec.nn.packing import pack
     from posrec.training.fused import begin_adam
-    from posrec.training.posrec_encoder import PosRecEncoder, is_supported
 
     config = PosRecConfig(d=d, heads=heads, feed_forward=width, lambda0=0.7, lambda1=0.9, lambda2=1.1)
     model = PosRec(60, config).cuda()
-    assert is_supported(model, config.max_length)
     sessions = [torch.randint(1, 61, (1 + number % 20,)).tolist() for number in range(40)]
     batch = SessionBatch.of([*sessions, [4, 4, 4], [1, 2, 1, 2, 1]]).to("cuda")
     graph = model.build_graph(batch)
@@ -219,7 +218,8 @@ def test_encoder_of_posrec(d: int, heads: int, width: int) -> None:
     rate = torch.tensor(0.01, device="cuda")
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, capturable=True, weight_decay=0.001)
     begin_adam(optimizer)
-    encoder = PosRecEncoder(model, len(batch.lengths), optimizer)
+    encoder = model.step_encoder(len(batch.lengths), config.max_length, optimizer)
+    assert isinstance(encoder, FusedEncoder)
     plain, ours = model.session_vectors(batch), encoder.encode(batch)
     assert torch.allclose(ours, plain, rtol=1e-2, atol=1e-2)
     upstream = torch.randn_like(plain)

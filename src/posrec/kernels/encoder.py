@@ -54,9 +54,10 @@ ROW_GRADIENTS, END_GRADIENTS = 10, 7
 @triton.jit
 def encode_kernel(
     table, is_read, encoding, items, lengths, alias, latest, edges, begins, slot_of_row, weights, node_bias,
-    message_bias, projection_bias, out_bias, gain1, shift1, widen_bias, narrow_bias, gain2, shift2, rows, ends, deviations, sessions,
-    width, positions, scale, lambda0, lambda1, lambda2, d: tl.constexpr, D: tl.constexpr, L: tl.constexpr,
-    HEADS: tl.constexpr, F: tl.constexpr, POSITIONS: tl.constexpr, ROW: tl.constexpr, END: tl.constexpr,
+    message_bias, projection_bias, out_bias, gain1, shift1, widen_bias, narrow_bias, gain2, shift2, rows, ends,
+    deviations, sessions, width, positions, scale, lambda0, lambda1, lambda2, d: tl.constexpr, D: tl.constexpr,
+    L: tl.constexpr, HEADS: tl.constexpr, F: tl.constexpr, POSITIONS: tl.constexpr, ROW: tl.constexpr,
+    END: tl.constexpr,
 ):  # fmt: skip
     # The next block of weights is loaded while the product with this one is computed.
     weight, ahead = load_weight(weights, 0, D), load_weight(weights, 1, D)

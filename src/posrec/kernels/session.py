@@ -1,7 +1,7 @@
 """What the two kernels of `encoder.py` have in common: the session of a program, and operations on its rows.
 
-A block of rows is [L, D] or, for the two ends of a session, [ENDS, D]. Columns from d on, and rows that the session does
-not have, are zeros where they are loaded and are not stored.
+A block of rows is [L, D] or, for the two ends of a session, [ENDS, D]. Columns from d on, and rows that the session
+does not have, are zeros where they are loaded and are not stored.
 """
 
 import triton

@@ -17,12 +17,12 @@ Where several processes hold the items (`training/sharded_softmax.py`), each com
 items and the sessions of all; the sums over all items and over the gradients of a session go over all processes.
 """
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-
-from posrec.nn.collectives import World
 
 BLOCK = 2048  # scores that a program reads at once
 LARGEST = 32768.0  # in G after scaling
@@ -111,7 +111,7 @@ class CrossEntropy(torch.autograd.Function):
         items: int,
         columns: Tensor | None,
         amounts: Tensor | None,
-        world: World | None,
+        world: Any,
     ) -> Tensor:
         inside, sessions, table = None, sessions.half(), table.half()
         if world is not None:
@@ -134,7 +134,7 @@ class CrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:
         sessions, table, targets, scores, logs, columns, inside = ctx.saved_tensors
-        world: World | None = ctx.world
+        world: Any = ctx.world
         if world is not None:
             gradient = world.gathered(gradient)
         scale = LARGEST / gradient.abs().max().clamp(min=1e-20)
@@ -154,11 +154,12 @@ class CrossEntropy(torch.autograd.Function):
 
 def cross_entropy(
     sessions: Tensor, table: Tensor, targets: Tensor, items: int, columns: Tensor | None = None,
-    amounts: Tensor | None = None, world: World | None = None,
+    amounts: Tensor | None = None, world: Any = None,
 ) -> Tensor:  # fmt: skip
     """sessions [B, d], table [n, d] whose first `items` rows are items, their rows `targets` [B] -> losses [B].
 
-    With `world`, `table` has the rows of this process; targets and columns are counted from the first of them.
+    With `world`, the processes that hold the items (`nn/collectives.py`), `table` has the rows of this process; targets
+    and columns are counted from the first of them.
     """
     losses: Tensor = CrossEntropy.apply(sessions, table, targets, items, columns, amounts, world)
     return losses

@@ -11,36 +11,23 @@ joined (`join_processes`), and each updates its own items.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from posrec.kernels.table import Softmax, adam, softmax
+from posrec.models.base import StepEncoder
 from posrec.nn.batch import SessionBatch
 from posrec.nn.table_rows import TableRows
 from posrec.training.sharded_softmax import join_processes
-
-
-class Encoder(Protocol):
-    """Computes session vectors, their gradients, and the update of all weights but the item table."""
-
-    def encode(self, batch: SessionBatch) -> Tensor:
-        """[B, d], without a gradient of its own."""
-
-    def backward(self, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """From the gradient of the session vectors the item table's, and which of its rows have one (see
-        `kernels.table.adam`)."""
-
-    def update(self, options: dict[str, Any], step: Tensor) -> None:
-        """Gradients and Adam of the other weights; `step` is the number of steps, with this one."""
 
 
 class FusedStep:
     """`table` is the parameter with the item vectors, of which this process has `rows`."""
 
     def __init__(
-        self, encoder: Encoder, table: nn.Parameter, rows: TableRows, optimizer: torch.optim.Optimizer
+        self, encoder: StepEncoder, table: nn.Parameter, rows: TableRows, optimizer: torch.optim.Optimizer
     ) -> None:
         self.encoder, self.table, self.rows = encoder, table, rows
         (self.options,) = optimizer.param_groups

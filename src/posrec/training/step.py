@@ -173,17 +173,15 @@ class CapturedStepper(Stepper):
         plain = self.bf16 or exact or self.model.has_own_items
         if plain or self.softmax_items is None or table is None or table.shape[1] > WIDEST:
             return PlainStep(torch.compile(self.losses, dynamic=False), self.optimizer, self.part.add_up_gradients)
-        from posrec.training.fused import CompiledEncoder, Encoder, FusedStep, begin_adam
-        from posrec.training.posrec_encoder import PosRecEncoder, is_supported
+        from posrec.training.fused import CompiledEncoder, FusedStep, begin_adam
 
         begin_adam(self.optimizer)
-        world, rows = self.part.world, TableRows(self.softmax_items)
+        world, rows, encoder = self.part.world, TableRows(self.softmax_items), None
+        if world is None or world.is_alone:
+            encoder = self.model.step_encoder(self.part.size, self.max_length, self.optimizer)
         if world is not None and self.part.rows is not None:
             rows = self.part.rows
-        encoder: Encoder
-        if is_supported(self.model, self.max_length) and (world is None or world.is_alone):
-            encoder = PosRecEncoder(self.model, self.part.size, self.optimizer)
-        else:
+        if encoder is None:
             add_up = self.part.add_up_gradients
             encoder = CompiledEncoder(self.model.session_vectors, table, self.optimizer, add_up)
         return FusedStep(encoder, table, rows, self.optimizer)

@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from posrec.kernels import block_of
+
 ENTRIES = 8  # rows of E that a program loads at once
 
 
@@ -42,7 +44,7 @@ def smooth(
     added_to = table if added_to is None else added_to.contiguous()
     smoothed = torch.empty_like(added_to)
     rows, d = added_to.shape
-    wide = max(16, triton.next_power_of_2(d))
+    wide = block_of(d)
     # With one warp for each 128 columns a thread sums its own columns, and no sum crosses threads.
     smooth_kernel[(rows,)](
         table, added_to, offsets, columns, values, smoothed, weight, d, wide, ENTRIES, num_warps=max(1, wide // 128)

@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from posrec.kernels import precision
+from posrec.kernels import block_of, precision
 
 ROWS = 128  # sessions of a batch in one block; half as many if vectors are wider than 128
 PARTS = 128  # of the items; about one for each multiprocessor of a large GPU
@@ -176,8 +176,8 @@ def update_table(
 
 def blocks(batch: int, d: int) -> tuple[int, int]:
     """Block sizes, powers of two: columns for d dimensions, and rows that fit into a multiprocessor's memory."""
-    wide = max(16, triton.next_power_of_2(d))
-    return wide, min(ROWS if wide <= 128 else ROWS // 2, max(16, triton.next_power_of_2(batch)))
+    wide = block_of(d)
+    return wide, min(ROWS if wide <= 128 else ROWS // 2, block_of(batch))
 
 
 @dataclass(frozen=True)

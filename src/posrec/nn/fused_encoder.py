@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor, nn
 
+from posrec.kernels import block_of
 from posrec.kernels.encoder import (
     END_BLOCKS,
     END_GRADIENTS,
@@ -51,7 +51,7 @@ class FusedEncoder:
         self.table, self.encoding, self.lambdas = table, encoding, lambdas
         d, device = table.shape[1], table.device
         self.d, self.heads, self.parts = d, layer.heads, layer.widen.out_features // d
-        self.wide, self.scale = max(16, triton.next_power_of_2(d)), (d // layer.heads) ** -0.5
+        self.wide, self.scale = block_of(d), (d // layer.heads) ** -0.5
         norms = (layer.after_attention, layer.after_feed_forward)
         modules: list[nn.Linear | nn.LayerNorm] = [
             graph.from_node, graph.from_message, layer.queries_keys_values, layer.out, norms[0], layer.widen,
@@ -132,7 +132,7 @@ class FusedEncoder:
 
     def sizes(self, batch: SessionBatch) -> dict[str, int]:
         return {
-            "d": self.d, "D": self.wide, "L": max(16, triton.next_power_of_2(batch.items.shape[1])),
+            "d": self.d, "D": self.wide, "L": block_of(batch.items.shape[1]),
             "HEADS": self.heads, "F": self.parts, "POSITIONS": POSITIONS, "ROW": ROW_BLOCKS * self.d,
             "END": (END_BLOCKS + self.parts) * self.d,
         }  # fmt: skip

@@ -178,6 +178,13 @@ def test_preparing_imports_no_torch(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "manifest.json").exists()
 
 
+@pytest.mark.process
+def test_training_on_a_cpu_imports_no_compiler() -> None:
+    """It takes two seconds, and only steps on a GPU are compiled."""
+    code = "import sys, posrec.fitting; print([name for name in ('torch', 'torch._dynamo') if name in sys.modules])"
+    assert own_process(code=code).stdout.strip() == "['torch']"
+
+
 BARE = """
 import sys
 for name in ("polars", "matplotlib", "zstandard", "litestar", "uvicorn"):

@@ -22,10 +22,6 @@ def precision() -> str:
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-if torch.cuda.is_available():  # the compiler takes 1.3 s to import, and without a GPU nothing is compiled
-    precision = torch.compiler.assume_constant_result(precision)
-
-
 def block_of(size: int) -> int:
     """The size of a block with room for so many rows or columns: a power of two that the matrix units multiply."""
     return max(SHORT, 1 << (size - 1).bit_length())

@@ -58,16 +58,16 @@ class FusedStep:
 
 
 class CompiledEncoder:
-    """The encoder of any model: `torch.compile`, and autograd for its gradients."""
+    """The encoder of any model: its compiled `session_vectors`, and autograd for their gradients."""
 
     def __init__(
         self,
-        encode: Callable[[SessionBatch], Tensor],
+        session_vectors: Callable[[SessionBatch], Tensor],
         table: nn.Parameter,
         optimizer: torch.optim.Optimizer,
         after_backward: Callable[[], None],
     ) -> None:
-        self.session_vectors, self.table, self.optimizer = torch.compile(encode, dynamic=False), table, optimizer
+        self.session_vectors, self.table, self.optimizer = session_vectors, table, optimizer
         self.after_backward = after_backward
         (options,) = optimizer.param_groups
         self.others = [parameter for parameter in options["params"] if parameter is not table]

@@ -43,15 +43,6 @@ def sharded_cross_entropy(
             columns, amounts = columns - rows.start, amounts.float()
         local = targets - 1 - rows.start
         return fused_cross_entropy(sessions, table, local, rows.held, columns, amounts, rows.world)
-    losses: Tensor = by_plain_products(rows, items, chunk, sessions, table, targets, columns, amounts)
-    return losses
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def by_plain_products(
-    rows: ShardedRows, items: int, chunk: int | None, sessions: Tensor, table: Tensor, targets: Tensor,
-    columns: Tensor | None, amounts: Tensor | None,
-) -> Tensor:  # fmt: skip
     with torch.autocast(sessions.device.type, enabled=False):
         raised = (columns, None if amounts is None else amounts.float())
         held = max(0, min(items, rows.end) - rows.start)

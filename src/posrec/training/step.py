@@ -13,10 +13,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from posrec import kernels
 from posrec.data.dataset import SessionDataset, collate
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
@@ -25,6 +27,8 @@ from posrec.nn.table_rows import TableRows
 from posrec.training.losses import Loss, losses_of
 from posrec.training.sharded_step import PartOfBatch
 
+P = ParamSpec("P")
+R = TypeVar("R")
 STEPS_AT_ONCE = 32
 WIDEST = 256  # the largest d that the fused kernels support
 ROWS_APART = 256  # capacities are multiples of this, so that few different ones have to be compiled
@@ -146,7 +150,6 @@ class CapturedStepper(Stepper):
 
     def capture_steps(self, capacity: int) -> None:
         self.capacity = capacity
-        torch.compiler.reset()  # code compiled for other models or capacities counts towards torch's limit
         self.step = self.compiled_step()
         self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor]] = {}
         state = self.snapshot()
@@ -168,22 +171,24 @@ class CapturedStepper(Stepper):
 
     def compiled_step(self) -> Callable[[SessionBatch, Tensor], Tensor]:
         """The fused step if the loss is a softmax over all items and products may be rounded; else a compiled one."""
-        table = scored_parameter(self.model)
+        table, world, add_up = scored_parameter(self.model), self.part.world, self.part.add_up_gradients
         exact = torch.get_float32_matmul_precision() == "highest"
         plain = self.bf16 or exact or self.model.has_own_items
         if plain or self.softmax_items is None or table is None or table.shape[1] > WIDEST:
-            return PlainStep(torch.compile(self.losses, dynamic=False), self.optimizer, self.part.add_up_gradients)
+            if world is not None:
+                # Its products are in context managers that can't be traced.
+                self.loss = torch.compiler.disable(self.loss)  # type: ignore[no-untyped-call]
+            return PlainStep(compiled(self.losses), self.optimizer, add_up)
         from posrec.training.fused import CompiledEncoder, FusedStep, begin_adam
 
         begin_adam(self.optimizer)
-        world, rows, encoder = self.part.world, TableRows(self.softmax_items), None
+        rows, encoder = TableRows(self.softmax_items), None
         if world is None or world.is_alone:
             encoder = self.model.step_encoder(self.part.size, self.max_length, self.optimizer)
         if world is not None and self.part.rows is not None:
             rows = self.part.rows
         if encoder is None:
-            add_up = self.part.add_up_gradients
-            encoder = CompiledEncoder(self.model.session_vectors, table, self.optimizer, add_up)
+            encoder = CompiledEncoder(compiled(self.model.session_vectors), table, self.optimizer, add_up)
         return FusedStep(encoder, table, rows, self.optimizer)
 
     def run(self, ids: Tensor, weights: Tensor) -> Tensor:
@@ -207,6 +212,14 @@ class CapturedStepper(Stepper):
         weights = list(self.model.parameters())
         moments = [value for parameter in weights for value in self.optimizer.state.get(parameter, {}).values()]
         return [*weights, *moments]
+
+
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile for fixed shapes. Importing the compiler takes seconds, so nothing else touches it."""
+    # It reads a global setting, which can't be traced.
+    torch.compiler.assume_constant_result(kernels.precision)  # type: ignore[no-untyped-call]
+    torch.compiler.reset()  # what was compiled for other models or capacities counts towards torch's limit
+    return torch.compile(function, dynamic=False)
 
 
 @contextmanager

@@ -86,9 +86,6 @@ class CoClickGraph(nn.Module):
 
     def __init__(self, weight: float, neighbours: int, window: int) -> None:
         super().__init__()
-        for name, value in (("neighbours", neighbours), ("window", window)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
         self.weight, self.neighbours, self.window = weight, neighbours, window
         self.edges, self.smooth = 0, smooth
         for name in ("offsets", "columns", "transposed_offsets", "transposed_columns"):

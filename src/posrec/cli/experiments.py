@@ -172,12 +172,12 @@ def tune(
     fixed = parse_pairs(settings or [])
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
         found = tune(load(dataset), model, trials, out, fixed, epochs, device, seed, progress, cluster)
-    usual = (
-        f"{100 * found.usual:.2f} with the usual settings" if found.usual is not None else "the usual were not tried"
-    )
+    by_default = "the defaults were not tried"
+    if found.usual is not None:
+        by_default = f"{100 * found.usual:.2f} with the default settings"
     console.print(
         f"{plural(found.trials, 'trial')}, {found.pruned} stopped early, {found.failed} failed. Best {found.metric} on "
-        f"validation: {100 * found.value:.2f} ({usual}). Train with it:",
+        f"validation: {100 * found.value:.2f} ({by_default}). Train with it:",
         highlight=False,
     )
     typer.echo(train_command(dataset, model, found, fixed, epochs))

@@ -121,7 +121,7 @@ def test_times_of_trainings() -> None:
 
 def test_nights() -> None:
     models = json.loads((RESULTS / "warm_start.json").read_text(encoding="utf-8"))["models"]
-    shown = table(ROOT / "docs" / "nightly.md", "What it costs and what it reaches")
+    shown = table(ROOT / "docs" / "performance.md", "Nightly retraining")
     means = [models[model]["mean"] for model in ("posrec", "posrec-plus")]
     for name, kind in (
         ("from scratch every night", "scratch"),
@@ -130,7 +130,7 @@ def test_nights() -> None:
     ):
         assert shown[name] == [f"{mean[f'{kind} {metric}']:.2f}" for mean in means for metric in AT_TWENTY]
     shares = [f"{100 * mean['share of steps']:.1f} %" for mean in means]
-    assert shown["steps of a night, in those from scratch"] == shares
+    assert shown["steps of a night, as a share of those from scratch"] == shares
     warm, scratch = (f"{means[1][f'{kind} recall@20']:.2f}" for kind in ("warm", "scratch"))
     figures = f"{shares[1]} of the steps from scratch, R@20 {warm} instead of {scratch}"
     assert figures in (ROOT / "README.md").read_text(encoding="utf-8")

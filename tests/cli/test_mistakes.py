@@ -69,3 +69,13 @@ def test_an_earlier_comparison_is_kept(folder: Path, monkeypatch: pytest.MonkeyP
     again = command("compare", "shop", "--models", "pop,spop")
     assert (again.code, again.out) == (2, "")
     assert "comparison has a run of pop from an earlier comparison; name another folder with --out" in again.err
+
+
+def test_a_setting_that_one_model_does_not_have_is_refused_before_any_is_trained(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    done = command("compare", "shop", "--models", "pop,posrec,narm", "--set", "lambda2=0.5", "--out", "unfinished")
+    assert (done.code, done.out) == (2, "")
+    assert "error: narm: there is no setting 'lambda2'" in done.err
+    assert not (folder / "unfinished").exists()

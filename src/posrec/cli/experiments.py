@@ -75,7 +75,10 @@ def encodings(
 
 def compare(
     dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
-    models: Annotated[str, typer.Option(help="At least two, separated by commas; see posrec models.")],
+    models: Annotated[
+        str,
+        typer.Option(help="At least two, with commas between them: see posrec models; or your own, my_model.py:SPEC."),
+    ],
     out: Annotated[Path, typer.Option(help="The folder for the runs and the report.")] = Path("comparison"),
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, for every trained model.")] = None,
     device: Device = "auto",

@@ -40,7 +40,7 @@ def counts_line(manifest: dict[str, Any]) -> str:
 
 
 def sessions_table(data: "PreparedDataset", sessions: Sequence[int]) -> Table:
-    """Some test sessions as a shopper lived them, one column each."""
+    """Some test sessions, click by click, one column each."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for number in sessions:
         table.add_column(f"session {number}", no_wrap=True)

@@ -1,6 +1,6 @@
 """A setting outside its range is an error that names it, whatever the model."""
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import pytest
 
@@ -44,3 +44,12 @@ def test_a_share_is_between_0_and_1() -> None:
     spec = MODELS["gcsan"]
     with pytest.raises(InputError, match=r"^weight must be between 0 and 1, not 1\.5$"):
         spec.build(5, replace(spec.config(), weight=1.5))
+
+
+def test_a_config_without_max_length_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Short:
+        d: int = 8
+
+    with pytest.raises(InputError, match="^Short must have a field max_length: how many clicks the model reads$"):
+        replace(MODELS["bprmf"], config=Short).build(5, Short())

@@ -33,6 +33,8 @@ def require(config: Any, allowed: str, *names: str) -> None:
 
 def require_of_all(config: Any) -> None:
     """What is required of every model's settings: clicks to read, and numbers that are finite."""
+    if not hasattr(config, "max_length"):
+        raise ValueError(f"{type(config).__name__} must have a field max_length: how many clicks the model reads")
     require(config, AT_LEAST_1, "max_length")
     for field in fields(config):
         value = getattr(config, field.name)

@@ -51,5 +51,5 @@ def test_a_config_without_max_length_is_refused() -> None:
     class Short:
         d: int = 8
 
-    with pytest.raises(InputError, match="^Short must have a field max_length: how many clicks the model reads$"):
+    with pytest.raises(InputError, match=r"^Short must have a field max_length: how many clicks the model reads$"):
         replace(MODELS["bprmf"], config=Short).build(5, Short())

@@ -178,6 +178,21 @@ def test_the_table_of_models(rows: dict[tuple[str, str], dict[str, Any]], second
         assert shown[named(label)] == expected, label
 
 
+def test_the_speed_of_counting_models() -> None:
+    found = json.loads((RESULTS / "neighbours.json").read_text(encoding="utf-8"))
+    page = ROOT / "docs" / "models.md"
+    expected = {
+        name: [
+            f"{one['count']['seconds']:.2f}", f"{one['evaluate']['seconds']:.1f}",
+            f"{one['evaluate']['cpu_seconds']:.1f}", f"{one['one_session']['median_ms']:.2f}",
+            f"{one['one_session']['p95_ms']:.2f}",
+        ]
+        for name, one in found["models"].items()
+    }  # fmt: skip
+    assert table(page, "Speed of the counting models") == expected
+    assert f"take {found['floor']['seconds']:.1f} s of each" in page.read_text(encoding="utf-8")
+
+
 def test_the_figures_behind_the_choice_of_a_model(rows: dict[tuple[str, str], dict[str, Any]]) -> None:
     counting = json.loads((RESULTS / "counting.json").read_text(encoding="utf-8"))["rows"]
     found = {

@@ -24,6 +24,10 @@ from report import replace_row
 
 # The first name that a kernel's own name contains is its kind.
 KINDS = {
+    "encode_kernel": "encoder, forward",
+    "encode_backward_kernel": "encoder, backward",
+    "gradients_kernel": "gradients of the other weights",
+    "adam_kernel": "Adam of the other weights",
     "update_table": "gradient of the item table and its Adam",
     "parts_of_softmax": "softmax over all items and its gradient",
     "join_parts": "softmax over all items and its gradient",

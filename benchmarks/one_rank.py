@@ -2,8 +2,9 @@
 
     python benchmarks/one_rank.py --device cuda              # results/one_rank.json
 
-The sharded path of a single process holds the whole table and sends everything to itself, so what it costs more is the
-price of the path itself. Items are drawn uniformly, sessions have ten clicks. On a CPU, time is that of the processor.
+A single process holds the whole table and has nothing to send, so what it takes longer is the price of the path itself.
+"through NCCL" makes it send everything to itself, as one of several would. Items are drawn uniformly, sessions have ten
+clicks. On a CPU, time is that of the processor.
 """
 
 import argparse
@@ -22,12 +23,21 @@ from posrec.fitting import build_model
 from posrec.io import write_json
 from posrec.models.base import SessionModel
 from posrec.models.lookup import find_spec
+from posrec.nn.collectives import World
 from posrec.training.epoch import EpochRunner, make_optimizer, matmul_precision, set_learning_rate
 from posrec.training.settings import Settings
 from ranks import measure, peak_mb
 
-CASES = [("posrec", 43_000, 100), ("posrec", 1_000_000, 1024), ("posrec-plus", 1_000_000, 1024)]
-WARM_UP, TIMED = 64, 128  # steps
+CASES = [
+    (model, items, batch) for items in (43_000, 1_000_000) for model, batch in (("posrec", 100), ("posrec-plus", 1024))
+]
+WARM_UP, TIMED = 64, 320  # steps
+
+
+class Talking(World):
+    """A process alone that communicates all the same."""
+
+    is_alone = False
 
 
 def main() -> None:
@@ -36,31 +46,34 @@ def main() -> None:
     parser.add_argument("--cases", type=int, nargs="*", default=list(range(len(CASES))))
     parser.add_argument("--out", type=Path, default=Path("results/one_rank.json"))
     parser.add_argument("--case", help=argparse.SUPPRESS)
+    parser.add_argument("--talking", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
         model, items, batch = json.loads(options.case)
-        print(json.dumps(steps_of(model, items, batch, options.device)))
+        print(json.dumps(steps_of(model, items, batch, options.device, Talking if options.talking else World)))
         return
     rows = []
     for model, items, batch in (CASES[number] for number in options.cases):
         case = json.dumps([model, items, batch])
         line = ("--device", options.device, "--case", case)
-        (sharded,) = measure(__file__, 1, *line)
+        (sharded,), (talking,) = measure(__file__, 1, *line), measure(__file__, 1, *line, "--talking")
         plain = steps_of(model, items, batch, options.device)
-        rows.append({"model": model, "items": items, "batch_size": batch, "plain": plain, "one rank": sharded,
-                     "times": round(sharded["step_ms"] / plain["step_ms"], 2)})  # fmt: skip
+        row = {"model": model, "items": items, "batch_size": batch, "plain": plain}
+        for name, found in (("one rank", sharded), ("through NCCL", talking)):
+            row |= {name: found, f"times, {name}": round(found["step_ms"] / plain["step_ms"], 3)}
+        rows.append(row)
         print(json.dumps(rows[-1]), flush=True)
         write_json(options.out, {"command": "python benchmarks/one_rank.py", **conditions(), "rows": rows})
 
 
-def steps_of(name: str, items: int, batch: int, device_name: str) -> dict[str, Any]:
+def steps_of(name: str, items: int, batch: int, device_name: str, kind: type[World] = World) -> dict[str, Any]:
     device, spec = torch.device(device_name), find_spec(name)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()  # of the case before
     config, settings = split_settings({"batch_size": batch}, spec.config(), Settings(**spec.settings))
     samples = make_sessions({"items": items, "length": 10, "sessions": batch * (WARM_UP + TIMED) // 10})
     with joined(device_name) as world, matmul_precision(settings, device, items):
-        model = build_model(spec, items, config, world)
+        model = build_model(spec, items, config, world and kind(world.rank, world.size))
         assert isinstance(model, SessionModel)
         model.count(samples.items, samples.offsets)
         model.to(device).train()

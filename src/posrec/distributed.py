@@ -4,6 +4,7 @@
 the dataset and holds a part of the item table (`nn/sharding.py`); the first one writes the run (docs/distributed.md).
 """
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,6 +60,7 @@ def joined(device: str) -> Iterator[World | None]:
             "The last checkpoint is kept: continue with the same command and --resume"
         ) from None
     finally:
+        gc.collect()  # NCCL waits for captured steps that use it
         distributed.destroy_process_group()
 
 

@@ -196,3 +196,69 @@ def test_softmax_and_adam(batch: int, items: int, d: int, own: bool) -> None:
     assert torch.allclose(state["exp_avg"][:items], plain.state[table]["exp_avg"][:items], atol=1e-6)
     assert torch.allclose(ours[:items], table[:items], atol=1e-4)
     assert torch.equal(ours[items:], before[items:])  # rows of no item stay
+
+
+@pytest.mark.parametrize(("d", "heads", "width"), [(100, 2, 4), (32, 1, 2)])
+def test_encoder_of_posrec(d: int, heads: int, width: int) -> None:
+    """Session vectors and all gradients are those of the model; products are rounded to ten bits, backward to eight."""
+    from dataclasses import replace
+
+    from posrec.models.posrec import PosRec, PosRecConfig
+    from posrec.nn.batch import SessionBatch
+    from posrec.nn.fused_encoder import FusedEncoder
+    from posrec.nn.packing import pack
+    from posrec.training.fused import begin_adam
+
+    config = PosRecConfig(d=d, heads=heads, feed_forward=width, lambda0=0.7, lambda1=0.9, lambda2=1.1)
+    model = PosRec(60, config).cuda()
+    sessions = [torch.randint(1, 61, (1 + number % 20,)).tolist() for number in range(40)]
+    batch = SessionBatch.of([*sessions, [4, 4, 4], [1, 2, 1, 2, 1]]).to("cuda")
+    graph = model.build_graph(batch)
+    batch = replace(batch, graph=graph, packing=pack(graph.nodes, 512), capacity=512)
+    rate = torch.tensor(0.01, device="cuda")
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate, capturable=True, weight_decay=0.001)
+    begin_adam(optimizer)
+    encoder = model.step_encoder(len(batch.lengths), config.max_length, optimizer)
+    assert isinstance(encoder, FusedEncoder)
+    plain, ours = model.session_vectors(batch), encoder.encode(batch)
+    assert torch.allclose(ours, plain, rtol=1e-2, atol=1e-2)
+    upstream = torch.randn_like(plain)
+    parameters = [*encoder.weights, encoder.encoding]
+    of_table, *expected = torch.autograd.grad(plain, [encoder.table, *parameters], upstream)
+    found, is_read = encoder.backward(upstream)
+    assert (found - of_table).norm() < 0.03 * of_table.norm()
+    assert torch.equal(is_read.nonzero()[:, 0] + 1, batch.items.unique()[1:])
+    copies = [one.detach().clone().requires_grad_() for one in parameters]
+    encoder.update(optimizer.param_groups[0], torch.ones((), device="cuda"))
+    parts = encoder.flat.split([one.numel() for one in copies])
+    for gradient, part in zip(expected, parts, strict=True):
+        assert (part.view_as(gradient) - gradient).norm() < 0.03 * gradient.norm()
+    other = torch.optim.Adam(copies, lr=0.01, weight_decay=0.001)
+    for copy, part in zip(copies, parts, strict=True):
+        copy.grad = part.view_as(copy).clone()
+    other.step()
+    for one, copy in zip(parameters, copies, strict=True):
+        assert torch.allclose(one, copy, rtol=1e-4, atol=1e-5)
+        assert optimizer.state[one]["step"] == 1
+
+
+@pytest.mark.parametrize("batch", [5, 300])
+def test_adam_of_items_of_which_some_have_a_gradient_of_the_encoder(batch: int) -> None:
+    from posrec.kernels.table import adam, softmax
+
+    items, d = 700, 100
+    has_own = (torch.rand(704, device="cuda") < 0.1).to(torch.int8)
+    table, sessions = random(704, d).detach(), random(batch, d).detach()
+    targets, shares = torch.randint(1, items + 1, (batch,), device="cuda"), torch.rand(batch, device="cuda") / batch
+    own = torch.randn(704, d, device="cuda") * has_own[:, None]
+    options = {"lr": torch.tensor(0.01, device="cuda"), "weight_decay": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8}
+    found = []
+    for which in (None, has_own):
+        now, gradient, step = table.clone(), own.clone(), torch.zeros((), device="cuda")
+        state = {"step": step, "exp_avg": torch.ones_like(table), "exp_avg_sq": torch.ones_like(table)}
+        outcome = softmax(sessions, now, items, targets, shares, step)
+        adam(now, gradient, state, options, items, sessions, targets, shares, outcome.logs, which)
+        found.append(torch.stack([now, state["exp_avg"], state["exp_avg_sq"]]))
+    assert torch.allclose(*found, rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(found[0][0], table)
+    assert not gradient[:items].any()

@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.nn.attributes import Attributes, AttributeVectors
 from posrec.nn.coclicks import CoClickGraph
 from posrec.nn.collectives import World
-from posrec.nn.item_table import ItemTable
+from posrec.nn.item_table import ItemTable, rows_of
 from posrec.nn.own_items import OwnItems
 from posrec.nn.sharding import ShardedRows, sharded_over
 from posrec.nn.table_rows import TableRows
@@ -36,6 +37,8 @@ from posrec.nn.trends import Trends
 from posrec.progress import SilentProgress
 from posrec.training.losses import choose_loss, losses_of
 from posrec.training.ranking_losses import Negatives
+from posrec.training.sharded_softmax import join_processes
+from posrec.training.step import Stepper
 
 ITEMS, D, BATCH = 45, 6, 12  # the table has 48 rows
 
@@ -87,6 +90,56 @@ def look_ups(world: World, folder: Path) -> None:
         close(table.weight.grad, alone.weight.grad[table.rows.start : table.rows.end])
         table.zero_grad()
         alone.zero_grad()
+    # As captured GPU steps look up: the same number of items in each process.
+    parts, factors = torch.randint(-2, ITEMS + 4, (world.size, 2, 7)), torch.randn(world.size, 2, 7, D)
+    table.rows.has_fixed_shapes = True
+    vectors, _ = table.look_up_and_table(parts[world.rank])
+    close(vectors, alone.look_up(parts[world.rank]))
+    (alone.look_up(parts) * factors).sum().backward()
+    (vectors * factors[world.rank]).sum().backward()
+    close(table.weight.grad, alone.weight.grad[table.rows.start : table.rows.end])
+
+
+def joined_softmax(world: World, folder: Path) -> None:
+    """The softmax that each process computes over its own items, joined, against the one over all items."""
+    torch.manual_seed(9)
+    table, sessions, targets = torch.randn(48, D), torch.randn(BATCH, D), torch.randint(1, ITEMS + 1, (BATCH,))
+    shares, rows = torch.rand(BATCH), ShardedRows(ITEMS, world)
+
+    def softmax(first: int, end: int) -> tuple[Tensor, Tensor, Tensor]:
+        scores, is_here = sessions @ table[first:end].T, ((targets > first) & (targets <= end)).float()
+        of_target = table[targets - 1] * is_here[:, None]
+        gradient = shares[:, None] * (scores.softmax(1) @ table[first:end] - of_target)
+        return scores.logsumexp(1) - (sessions * of_target).sum(1), scores.logsumexp(1), gradient
+
+    local = torch.where(rows.local(targets - 1) < len(rows), rows.local(targets - 1) + 1, 0)
+    own = softmax(rows.start, rows.start + rows.held)
+    found = join_processes(world, *own, table[rows.start : rows.end], local, shares)
+    expected = softmax(0, ITEMS)
+    close(found[0], part_of(world, expected[0]))
+    close(found[1], expected[1])
+    close(found[2], part_of(world, expected[2]))
+
+
+def fixed_shapes(world: World, folder: Path) -> None:
+    """Steps as they are captured on a GPU, with batches that parts of equal size do not divide; here run eagerly."""
+    data, losses = load(folder / "data"), []
+    for is_sharded in (False, True):
+        for kind, config in WITHOUT_DROPOUT:
+            torch.manual_seed(4)
+            with sharded_over(world) if is_sharded else nullcontext():
+                model = kind(data.train_items, config)
+            model.count(data.train.items, data.train.offsets)
+            loss = choose_loss("full", data.train_items, data.train.items, rows=rows_of(model))
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+            stepper = Stepper(model.train(), optimizer, data.train, loss, 7, 6)
+            ids, weights = torch.arange(28), torch.rand(28, generator=torch.Generator().manual_seed(1))
+            stepper.capacity = 64
+            with stepper.part.with_fixed_shapes():
+                losses.append(stepper.run(ids, weights))
+    kinds = len(WITHOUT_DROPOUT)
+    for alone, together in zip(losses[:kinds], losses[kinds:], strict=True):
+        close(world.summed(together), alone)
 
 
 def own_items(batch: int) -> OwnItems:
@@ -216,6 +269,10 @@ def train_run(world: World, folder: Path, name: str) -> None:
     fit_run(load(folder / "data"), model, out, settings, "cpu", resume, SilentProgress(), world=world)
 
 
+WITHOUT_DROPOUT: list[tuple[Any, Any]] = [
+    (PosRec, PosRecConfig(d=D)),
+    (PosRecPlus, PosRecPlusConfig(d=D, dropout=0, item_dropout=0, repeat_dropout=0, repeat_width=8)),
+]
 QUICK: dict[str, Any] = {"d": 8, "epochs": 2, "batch_size": 33, "learning_rate": 0.01, "max_length": 6}
 TRAINED: dict[str, dict[str, Any]] = {  # without dropout, which differs from process to process
     "posrec": {**QUICK, "recency": 1.0},
@@ -230,6 +287,8 @@ TRAINED: dict[str, dict[str, Any]] = {  # without dropout, which differs from pr
 JOBS: dict[str, Callable[[World, Path], None]] = {
     "initial_weights": initial_weights,
     "look_ups": look_ups,
+    "joined_softmax": joined_softmax,
+    "fixed_shapes": fixed_shapes,
     "losses": losses,
     "small_chunks": small_chunks,
     "smoothing": smoothing,

@@ -26,6 +26,11 @@ if torch.cuda.is_available():  # the compiler takes 1.3 s to import, and without
     precision = torch.compiler.assume_constant_result(precision)
 
 
+def block_of(size: int) -> int:
+    """The size of a block with room for so many rows or columns: a power of two that the matrix units multiply."""
+    return max(SHORT, 1 << (size - 1).bit_length())
+
+
 def launches(sessions: int, longest: int) -> list[tuple[int, int, int, int]]:
     """How to launch a kernel that computes a session in one block of rows: for each launch `(above, block, largest
     block of all launches, warps)`, for the sessions of more than `above` and at most `block` rows.
@@ -38,7 +43,7 @@ def launches(sessions: int, longest: int) -> list[tuple[int, int, int, int]]:
     >>> launches(100, 50)
     [(0, 64, 64, 4)]
     """
-    block = max(SHORT, 1 << (longest - 1).bit_length())
+    block = block_of(longest)
     if sessions < MANY_SESSIONS or block == SHORT:
         return [(0, block, block, 4)]
     return [(0, SHORT, block, 2), (SHORT, block, block, 4)]

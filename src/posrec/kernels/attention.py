@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from posrec.kernels import launches, precision
+from posrec.kernels import block_of, launches, precision
 
 
 @triton.jit
@@ -119,7 +119,7 @@ def attention_backward_kernel(
 def sizes(rows: Tensor, heads: int) -> tuple[int, int, int]:
     """d, the width of a head, and the block size for that width."""
     d = rows.shape[1] // 3
-    return d, d // heads, max(16, triton.next_power_of_2(d // heads))
+    return d, d // heads, block_of(d // heads)
 
 
 @torch.library.custom_op("posrec::attention", mutates_args=())

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from posrec.kernels import launches, precision
+from posrec.kernels import block_of, launches, precision
 
 
 @triton.jit
@@ -53,7 +53,7 @@ def messages(sent: Tensor, weights: Tensor, begins: Tensor, slot_of_row: Tensor,
     weights = weights.contiguous()
     received = sent.new_empty(sent.shape)
     sessions, longest, d = len(weights), weights.shape[-1], sent.shape[1] // 2
-    wide = max(16, triton.next_power_of_2(d))
+    wide = block_of(d)
     for above, block, _, warps in launches(sessions, longest):
         messages_kernel[(sessions + 1, 2)](
             sent, weights, begins, slot_of_row, received, sessions, len(sent), longest, sent.stride(0), d, wide, above,

@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from posrec.kernels import precision
+from posrec.kernels import block_of, precision
 
 ROWS = 128  # sessions of a batch in one block; half as many if vectors are wider than 128
 PARTS = 128  # of the items; about one for each multiprocessor of a large GPU
@@ -104,7 +104,7 @@ def join_parts(
     )
     expected = tl.sum(weight[:, None] * vectors, 0)  # [D] sum_i p_bi x_i
     target = tl.load(targets + row) - 1
-    x = tl.load(table + target * d + column, mask=column < d, other=0.0)
+    x = tl.load(table + target * d + column, mask=(column < d) & (target >= 0), other=0.0)
     h = tl.load(sessions + row * d + column, mask=column < d, other=0.0)
     tl.store(losses + row, log - tl.sum(x * h, 0))
     tl.store(logs + row, log)
@@ -121,9 +121,9 @@ def gradient_of_items(x, item, h, log, share, target, SCALE: tl.constexpr, HALF:
 
 @triton.jit
 def update_table(
-    table, own_gradient, first, second, sessions, logs, shares, targets, rate, step, l2, beta1, beta2, epsilon,
-    batch, items, d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, ONE: tl.constexpr,
-    OWN: tl.constexpr, SCALE: tl.constexpr, HALF: tl.constexpr,
+    table, own_gradient, has_own, first, second, sessions, logs, shares, targets, rate, step, l2, beta1, beta2,
+    epsilon, batch, items, d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
+    ONE: tl.constexpr, OWN: tl.constexpr, SPARSE: tl.constexpr, SCALE: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the items, and their Adam update (Kingma and Ba, 2015; l2 is added to the gradient).
 
@@ -150,7 +150,10 @@ def update_table(
         # All loads, those of the next block too, are issued before the computation that does not need them.
         m = tl.load(first + where, mask=there, other=0.0)
         v = tl.load(second + where, mask=there, other=0.0)
-        own = tl.load(own_gradient + where, mask=there & OWN, other=0.0)
+        with_own = there & OWN
+        if SPARSE:
+            with_own = there & (tl.load(has_own + item, mask=item < items, other=0) != 0)[:, None]
+        own = tl.load(own_gradient + where, mask=with_own, other=0.0)
         next_x = load_block(table, item + stride, items, d, D)
         gradient = own + l2 * x + gradient_of_items(x, item, h, log, share, target, SCALE, HALF)
         if not ONE:
@@ -167,12 +170,14 @@ def update_table(
         tl.store(first + where, m, mask=there)
         tl.store(second + where, v, mask=there)
         tl.store(table + where, x, mask=there)
+        if SPARSE:
+            tl.store(own_gradient + where, tl.zeros_like(own), mask=with_own)
 
 
 def blocks(batch: int, d: int) -> tuple[int, int]:
     """Block sizes, powers of two: columns for d dimensions, and rows that fit into a multiprocessor's memory."""
-    wide = max(16, triton.next_power_of_2(d))
-    return wide, min(ROWS if wide <= 128 else ROWS // 2, max(16, triton.next_power_of_2(batch)))
+    wide = block_of(d)
+    return wide, min(ROWS if wide <= 128 else ROWS // 2, block_of(batch))
 
 
 @dataclass(frozen=True)
@@ -185,7 +190,8 @@ class Softmax:
 
 
 def softmax(sessions: Tensor, table: Tensor, items: int, targets: Tensor, shares: Tensor, step: Tensor) -> Softmax:
-    """Cross entropy of `sessions [B, d]` over the table's first `items` rows; adds one to Adam's `step`."""
+    """Cross entropy of `sessions [B, d]` over the table's first `items` rows; adds one to Adam's `step`. The score of a
+    target of 0, which is not in the table, counts as 0."""
     batch, d = sessions.shape
     wide, rows = blocks(batch, d)
     parts = min(PARTS, triton.cdiv(items, ITEMS))
@@ -205,16 +211,20 @@ def softmax(sessions: Tensor, table: Tensor, items: int, targets: Tensor, shares
 
 def adam(
     table: Tensor, own_gradient: Tensor | None, state: dict[str, Tensor], options: dict[str, Any], items: int,
-    sessions: Tensor, targets: Tensor, shares: Tensor, logs: Tensor,
+    sessions: Tensor, targets: Tensor, shares: Tensor, logs: Tensor, has_own: Tensor | None = None,
 ) -> None:  # fmt: skip
-    """One update of the table; `state` and `options` are torch.optim.Adam's, `own_gradient` is the encoder's share."""
+    """One update of the table; `state` and `options` are torch.optim.Adam's, `own_gradient` is the encoder's share.
+
+    With `has_own` [items], only rows whose number is not 0 have such a share. It is set to zero after it is read, so
+    that the next step need not clear the whole of it.
+    """
     batch, d = sessions.shape
     beta1, beta2 = options["betas"]
     wide, rows = blocks(batch, d)
     programs = min(UPDATERS, triton.cdiv(items, UPDATED))
     update_table[(programs,)](
-        table, table if own_gradient is None else own_gradient, state["exp_avg"], state["exp_avg_sq"], sessions, logs,
-        shares, targets, options["lr"], state["step"], options["weight_decay"], beta1, beta2, options["eps"], batch,
-        items, d, wide, rows, UPDATED, batch <= rows, own_gradient is not None, SCALE, precision() != "ieee",
-        num_warps=8, num_stages=1,
+        table, table if own_gradient is None else own_gradient, table if has_own is None else has_own,
+        state["exp_avg"], state["exp_avg_sq"], sessions, logs, shares, targets, options["lr"], state["step"],
+        options["weight_decay"], beta1, beta2, options["eps"], batch, items, d, wide, rows, UPDATED, batch <= rows,
+        own_gradient is not None, has_own is not None, SCALE, precision() != "ieee", num_warps=8, num_stages=1,
     )  # fmt: skip

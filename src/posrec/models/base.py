@@ -10,9 +10,10 @@ the model. The model reads the latest `config.max_length` clicks of a session.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from posrec.encodings.own import OwnEncoding
 from posrec.nn.attributes import Attributes
@@ -74,6 +75,21 @@ class Encoded(NamedTuple):
     own: OwnItems | None = None
 
 
+class StepEncoder(Protocol):
+    """Kernels of a model's own for training steps on a GPU: session vectors, their gradients, and the update of all
+    weights but the item table."""
+
+    def encode(self, batch: SessionBatch) -> Tensor:
+        """[B, d], without a gradient of its own."""
+
+    def backward(self, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """From the gradient of the session vectors the item table's, and which of its rows have one (see
+        `kernels.table.adam`)."""
+
+    def update(self, options: dict[str, Any], step: Tensor) -> None:
+        """Gradients and Adam of the other weights; `step` is the number of steps, with this one."""
+
+
 class SessionModel(Model):
     """The base class of models that are trained. A subclass implements `session_vectors`, or `vectors` instead.
 
@@ -130,6 +146,11 @@ class SessionModel(Model):
         sessions, table, own = self.encode(batch)
         assert own is not None
         return own.log_chances_of_all(sessions @ table[: self.items].T)
+
+    def step_encoder(self, sessions: int, longest: int, optimizer: Optimizer) -> StepEncoder | None:
+        """The kernels that encode batches of `sessions` sessions of at most `longest` clicks in training, if the model
+        has any; otherwise `session_vectors` is compiled."""
+        return None
 
     def modules_to_initialize(self) -> Iterator[nn.Module]:
         """The modules whose weights the model draws: all but layer norms, which start as the identity, and an encoding

@@ -4,6 +4,10 @@ Process r of N holds the rows start_r..end_r-1 of every item table. Look-ups ask
 the gradients take the same way back. So a table, its gradient and the optimiser's state take 1/N of the memory in each
 process. The initial weights are those of a single process with the same seed: all rows are drawn, some at a time, and
 those of other processes are dropped.
+
+A look-up sends each row once, so how much is sent depends on the clicks. Shapes of a captured GPU step must not: there
+every process looks up what it holds of all that is asked for, and the results are added up (`Summed`). That sends as
+many times the bytes as there are processes.
 """
 
 import math
@@ -16,8 +20,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from posrec import kernels
 from posrec.nn.collectives import World
 from posrec.nn.table_rows import MULTIPLE, TableRows, add_rows, fresh, tables_of
+
+if torch.cuda.is_available():
+    from posrec.kernels.smoothing import smooth as fused_smooth
 
 DRAWN_AT_ONCE = 8192  # rows
 
@@ -34,6 +42,7 @@ class ShardedRows(TableRows):
             raise ValueError(f"{items} items are too few for {world.size} processes; start at most {blocks}")
         self.world, self.draws = world, draws
         self.batch_size: int | None = None  # samples after these only make the processes' parts of a batch equal
+        self.has_fixed_shapes = False  # whether look-ups must not wait for a value, and have the same size everywhere
         self.starts = [MULTIPLE * (rank * blocks // world.size) for rank in range(world.size + 1)]
         self.start, self.end = self.starts[world.rank : world.rank + 2]
 
@@ -62,14 +71,18 @@ class ShardedRows(TableRows):
                 table[low - self.start : high - self.start] = block[low - first : high - first]
 
     def at(self, table: Tensor, rows: Tensor) -> Tensor:
-        found: Tensor = ShardedTied.apply(table.flatten(1), self, rows.flatten())[0]  # type: ignore[no-untyped-call]
+        kind = Summed if self.has_fixed_shapes else Exchanged
+        found: Tensor = kind.apply(table.flatten(1), self, rows.flatten())[0]  # type: ignore[no-untyped-call]
         return found.view(*rows.shape, *table.shape[1:])
 
     def look_up_and_table(self, table: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
         numbers = items.flatten()
+        if self.has_fixed_shapes:
+            found, table = Summed.apply(table, self, numbers - 1)  # type: ignore[no-untyped-call]
+            return found.view(*items.shape, table.shape[1]), table
         # Padding and unknown items are not asked for: all of them would be asked of one process.
         known = ((numbers >= 1) & (numbers <= self.items)).nonzero()[:, 0]
-        found, table = ShardedTied.apply(table, self, numbers[known] - 1)  # type: ignore[no-untyped-call]
+        found, table = Exchanged.apply(table, self, numbers[known] - 1)  # type: ignore[no-untyped-call]
         vectors = found.new_zeros(len(numbers), table.shape[1]).index_copy(0, known, found)
         return vectors.view(*items.shape, table.shape[1]), table
 
@@ -84,7 +97,7 @@ class ShardedRows(TableRows):
         return in_block[order], local[order], value[here][order], self.world.size * len(self)
 
     def same_for_all(self, drawn: Tensor) -> Tensor:
-        return self.world.spread(drawn.contiguous())
+        return self.world.copied_from(0, drawn.contiguous())
 
     def of_all(self, targets: Tensor) -> Tensor:
         return self.world.gathered(targets)[: self.batch_size]
@@ -92,24 +105,60 @@ class ShardedRows(TableRows):
     def smooth(self, table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
         """E + w A E of this process's rows, for A as `by_source` lists it. The parts of E come one after the other, so
         that no process holds more than two of them."""
-        result, rows = table.clone(), len(self)
-        bounds = offsets[:: rows or 1].tolist()
-        for source in range(self.world.size):
+        result, rows, world = table, len(self), self.world
+        for source in range(world.size):
             size = self.starts[source + 1] - self.starts[source]
-            part = table.contiguous() if source == self.world.rank else table.new_empty(size, table.shape[1])
-            self.world.spread(part, source)
-            begin, end = bounds[source : source + 2]
-            if begin < end:
-                near = functional.embedding_bag(
-                    columns[begin:end], part, offsets[source * rows : (source + 1) * rows + 1] - begin, mode="sum",
-                    per_sample_weights=values[begin:end].to(table.dtype), include_last_offset=True,
-                )  # fmt: skip
-                result.add_(near, alpha=weight)
+            part = world.copied_from(source, table if source == world.rank else table.new_empty(size, table.shape[1]))
+            result = add_smoothed(
+                result, part, weight, offsets[source * rows : (source + 1) * rows + 1], columns, values
+            )
         return result
 
 
-class ShardedTied(torch.autograd.Function):
-    """The rows `rows [T]` of the whole table, [T, d], and the part of the table that this process holds."""
+def add_smoothed(
+    result: Tensor, part: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor
+) -> Tensor:
+    """`result` + w A E for a part of E, where row i of A has the entries offsets[i] .. offsets[i + 1] - 1."""
+    if kernels.serve(part):
+        fused: Tensor = fused_smooth(part, weight, offsets, columns, values, result)
+        return fused
+    begin, end = int(offsets[0]), int(offsets[-1])
+    near = functional.embedding_bag(
+        columns[begin:end], part, offsets - begin, mode="sum", per_sample_weights=values[begin:end].to(part.dtype),
+        include_last_offset=True,
+    )  # fmt: skip
+    return torch.add(result, near, alpha=weight)
+
+
+class Summed(torch.autograd.Function):
+    """The rows `rows [T]` of the whole table, [T, d], zeros for those that it does not have; and the part of the table
+    that this process holds."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, shard: ShardedRows, rows: Tensor) -> tuple[Tensor, Tensor]:
+        asked = shard.world.gathered(rows)
+        held = (asked >= shard.start) & (asked < min(shard.end, shard.items))
+        local = (asked - shard.start).clamp(0, len(table) - 1)
+        ctx.save_for_backward(held, local)
+        ctx.set_materialize_grads(False)
+        ctx.world, ctx.shape = shard.world, table.shape
+        found = torch.where(held[:, None], table[local], 0)
+        return shard.world.sums_of_parts(found), table.view_as(table)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None, None]:
+        held, local = ctx.saved_tensors
+        of_rows, of_table = gradients
+        if of_rows is None:
+            return of_table, None, None
+        of_all = torch.where(held[:, None], ctx.world.gathered(of_rows), 0)
+        if of_table is None:
+            of_table = fresh(of_rows.new_zeros(ctx.shape))
+        return add_rows(of_table, local, of_all), None, None
+
+
+class Exchanged(torch.autograd.Function):
+    """The same for rows that the table has, each asked of the process that holds it."""
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, shard: ShardedRows, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from posrec.nn.sharding import world_of
 from posrec.training.losses import choose_loss, over_all_items
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives
 from posrec.training.settings import Settings
-from posrec.training.sharded_step import READ_STEPS, ShardedStepper
+from posrec.training.sharded_step import READ_STEPS
 from posrec.training.step import CapturedStepper, Stepper
 
 Floats = npt.NDArray[np.float32]
@@ -63,8 +63,6 @@ class EpochRunner:
         loss = choose_loss(settings.loss, items, samples.items, negatives, settings.score_l2, rows_of(model))
         self.world = world_of(model)
         stepper = CapturedStepper if device.type == "cuda" else Stepper
-        if self.world is not None:
-            stepper = ShardedStepper
         self.weights = torch.ones(len(samples)) if weights is None else weights  # of the samples
         self.new = new if new is not None and new.any() and not new.all() else None
         self.max_length = min(max_length, max(1, samples.longest - 1))

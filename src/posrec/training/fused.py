@@ -1,8 +1,13 @@
 """A training step on a GPU that computes softmax and Adam of the item table by fused kernels, `kernels/table.py`.
 
 The table holds nearly all the weights, and its gradient is dense: writing it in the softmax and reading it in the
-optimiser would be most of a step's work. Here only the encoder goes through autograd, and its weights are updated by
-one compiled kernel. The optimiser's state stays where torch.optim.Adam keeps it, so checkpoints are the same.
+optimiser would be most of a step's work. Here only the encoder computes gradients that are written. The optimiser's
+state stays where torch.optim.Adam keeps it, so checkpoints are the same.
+
+The updates of the table and of the other weights are independent, and run at the same time, on two streams.
+
+Where several processes hold the table, each computes the softmax of all sessions over its own items, the results are
+joined (`join_processes`), and each updates its own items.
 """
 
 from collections.abc import Callable
@@ -11,52 +16,76 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posrec.kernels.table import adam, softmax
+from posrec.kernels.table import Softmax, adam, softmax
+from posrec.models.base import StepEncoder
 from posrec.nn.batch import SessionBatch
+from posrec.nn.table_rows import TableRows
+from posrec.training.sharded_softmax import join_processes
 
 
 class FusedStep:
-    """`encode` computes the session vectors [B, d] of a batch; `table` is the parameter with the item vectors."""
+    """`table` is the parameter with the item vectors, of which this process has `rows`."""
+
+    def __init__(
+        self, encoder: StepEncoder, table: nn.Parameter, rows: TableRows, optimizer: torch.optim.Optimizer
+    ) -> None:
+        self.encoder, self.table, self.rows = encoder, table, rows
+        (self.options,) = optimizer.param_groups
+        self.state = optimizer.state[table]
+        self.beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+    @torch.no_grad()
+    def __call__(self, batch: SessionBatch, shares: Tensor) -> Tensor:
+        """Run one step; returns the loss of each sample, [B]."""
+        rows, world, state, here = self.rows, self.rows.world, self.state, torch.cuda.current_stream()
+        assert batch.targets is not None
+        vectors, targets = self.encoder.encode(batch), batch.targets
+        if world is not None:
+            vectors, targets, shares = (world.gathered(one) for one in (vectors, targets, shares))
+            targets = (rows.local(targets - 1) + 1) % (len(rows) + 1)  # 0 for a target of another process
+        result = softmax(vectors, self.table, rows.held, targets, shares, state["step"])
+        if world is not None and not world.is_alone:
+            own = (result.losses, result.logs, result.gradient)
+            result = Softmax(*join_processes(world, *own, self.table, targets, shares))
+        of_table, has_own = self.encoder.backward(result.gradient)
+        self.beside.wait_stream(here)
+        with torch.cuda.stream(self.beside):
+            self.encoder.update(self.options, state["step"])
+        known = (vectors, targets, shares, result.logs)
+        adam(self.table, of_table, state, self.options, rows.held, *known, has_own)
+        here.wait_stream(self.beside)
+        return result.losses
+
+
+class CompiledEncoder:
+    """The encoder of any model: `torch.compile`, and autograd for its gradients."""
 
     def __init__(
         self,
         encode: Callable[[SessionBatch], Tensor],
         table: nn.Parameter,
-        items: int,
         optimizer: torch.optim.Optimizer,
+        after_backward: Callable[[], None],
     ) -> None:
-        self.encode, self.table, self.items, self.optimizer = encode, table, items, optimizer
-        (self.options,) = optimizer.param_groups
-        parameters: list[nn.Parameter] = self.options["params"]
-        for parameter in parameters:
-            if not optimizer.state[parameter]:
-                optimizer.state[parameter] = {
-                    "step": torch.zeros((), device=table.device),
-                    "exp_avg": torch.zeros_like(parameter),
-                    "exp_avg_sq": torch.zeros_like(parameter),
-                }
-        self.others = [parameter for parameter in parameters if parameter is not table]
+        self.session_vectors, self.table, self.optimizer = torch.compile(encode, dynamic=False), table, optimizer
+        self.after_backward = after_backward
+        (options,) = optimizer.param_groups
+        self.others = [parameter for parameter in options["params"] if parameter is not table]
         self.adam_of_many = torch.compile(adam_of_many, dynamic=False)
 
-    def __call__(self, batch: SessionBatch, shares: Tensor) -> Tensor:
-        """Run one step; returns the loss of each sample, [B]."""
+    def encode(self, batch: SessionBatch) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
-        sessions = self.encode(batch)
-        assert batch.targets is not None
-        state = self.optimizer.state[self.table]
-        with torch.no_grad():
-            vectors = sessions.detach().contiguous()
-            result = softmax(vectors, self.table, self.items, batch.targets, shares, state["step"])
-        torch.autograd.backward(sessions, result.gradient)
-        with torch.no_grad():
-            self.update_others()
-            adam(
-                self.table, self.table.grad, state, self.options, self.items, vectors, batch.targets, shares,
-                result.logs,
-            )  # fmt: skip
-        return result.losses
+        with torch.enable_grad():
+            self.sessions = self.session_vectors(batch)
+        return self.sessions.detach().contiguous()
 
-    def update_others(self) -> None:
+    def backward(self, gradient: Tensor) -> tuple[Tensor | None, None]:
+        torch.autograd.backward(self.sessions, gradient)
+        del self.sessions
+        self.after_backward()
+        return self.table.grad, None
+
+    def update(self, options: dict[str, Any], step: Tensor) -> None:
         trained = [parameter for parameter in self.others if parameter.grad is not None]
         if not trained:
             return
@@ -65,11 +94,22 @@ class FusedStep:
             [self.optimizer.state[parameter][name] for parameter in trained]
             for name in ("exp_avg", "exp_avg_sq", "step")
         )
-        options, (beta1, beta2) = self.options, self.options["betas"]
+        beta1, beta2 = options["betas"]
         self.adam_of_many(
             trained, gradients, first, second, steps,
             options["lr"], options["weight_decay"], beta1, beta2, options["eps"],
         )  # fmt: skip
+
+
+def begin_adam(optimizer: torch.optim.Optimizer) -> None:
+    """Create the state of torch.optim.Adam where there is none yet, as its first step does."""
+    for parameter in optimizer.param_groups[0]["params"]:
+        if not optimizer.state[parameter]:
+            optimizer.state[parameter] = {
+                "step": torch.zeros((), device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
 
 
 def adam_of_many(

@@ -9,8 +9,8 @@ target gives its score:
 In the backward pass the gradient of a process's items is complete without communication, since it has all session
 vectors. The gradients of the session vectors are sums over processes; each receives its own part of the sums.
 
-Scores are computed at once, or in chunks of items as in `cpu_softmax.py`, so that memory stays bounded. `columns` and
-`amounts` raise or lower some scores of a session: the session's own items.
+Scores are computed at once, on a GPU by `kernels/softmax.py`, or in chunks of items as in `cpu_softmax.py`, so that
+memory stays bounded. `columns` and `amounts` raise or lower some scores of a session: the session's own items.
 """
 
 from typing import Any
@@ -18,11 +18,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from posrec import kernels
+from posrec.nn.collectives import World
 from posrec.nn.matmul import table_products
 from posrec.nn.own_items import OwnItems
 from posrec.nn.sharding import ShardedRows
 from posrec.nn.table_rows import fresh
 from posrec.training.cpu_softmax import raised_of, scores_of
+
+if torch.cuda.is_available():
+    from posrec.kernels.softmax import cross_entropy as fused_cross_entropy
 
 
 def sharded_cross_entropy(
@@ -33,6 +38,20 @@ def sharded_cross_entropy(
     if len(table) != len(rows):
         raise ValueError(f"the model returned {len(table)} item vectors, and this process holds {len(rows)} rows")
     columns, amounts = raised_of(own)
+    if chunk is None and kernels.serve(sessions) and kernels.precision() != "ieee":
+        if columns is not None and amounts is not None:
+            columns, amounts = columns - rows.start, amounts.float()
+        local = targets - 1 - rows.start
+        return fused_cross_entropy(sessions, table, local, rows.held, columns, amounts, rows.world)
+    losses: Tensor = by_plain_products(rows, items, chunk, sessions, table, targets, columns, amounts)
+    return losses
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def by_plain_products(
+    rows: ShardedRows, items: int, chunk: int | None, sessions: Tensor, table: Tensor, targets: Tensor,
+    columns: Tensor | None, amounts: Tensor | None,
+) -> Tensor:  # fmt: skip
     with torch.autocast(sessions.device.type, enabled=False):
         raised = (columns, None if amounts is None else amounts.float())
         held = max(0, min(items, rows.end) - rows.start)
@@ -102,3 +121,27 @@ class ShardedCrossEntropy(torch.autograd.Function):
         d = sessions.shape[1]
         sums = world.sums_of_parts(of_sessions if columns is None else torch.cat([of_sessions, of_amounts], 1))
         return None, None, None, sums[:, :d], fresh(of_table), None, None, None if columns is None else sums[:, d:]
+
+
+def join_processes(
+    world: World, losses: Tensor, logs: Tensor, gradient: Tensor, table: Tensor, targets: Tensor, shares: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The softmax over the items of all processes, from that of each over its own items r. With w_b = `shares`:
+
+        log_b      = log sum_r exp(log_br)
+        dloss/dh_b = w_b (sum_r exp(log_br - log_b) sum_{i in r} p_bir x_i - x_target)
+
+    Args:
+        losses, logs: [B] log_br - h_b x_target, and log_br; a target of another process has a score of 0.
+        gradient: [B, d] w_b (sum_{i in r} p_bir x_i - x_target).
+        targets: [B] rows of `table`, counted from 1; 0 for one of another process.
+
+    Returns:
+        Losses [b], log-sums [B] and gradients [b, d] of all items; losses and gradients of this process's samples.
+    """
+    everyone = world.gathered(torch.stack([logs, logs - losses])[None])  # [processes, 2, B]
+    of_all = everyone[:, 0].logsumexp(0)
+    shrink = (logs - of_all).exp()[:, None]
+    of_target = torch.where(targets > 0, shares, 0)[:, None] * table[(targets - 1).clamp(min=0)]
+    summed = world.sums_of_parts(shrink * gradient + (shrink - 1) * of_target)
+    return (of_all - everyone[:, 1].sum(0)).view(world.size, -1)[world.rank], of_all, summed

@@ -4,6 +4,8 @@ Replaying a captured graph runs no Python, so a step on a GPU takes as long as i
 small: `torch.compile` fuses the model's small operations, and what does not depend on the weights (gathering the
 samples, building the session graphs) is done for STEPS_AT_ONCE batches together, inside the same captured graph as
 their steps.
+
+Where several processes train together, a step is that of this process's part of the batch (`sharded_step.py`).
 """
 
 import gc
@@ -19,7 +21,9 @@ from posrec.data.dataset import SessionDataset, collate
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.packing import Packing, pack_many
+from posrec.nn.table_rows import TableRows
 from posrec.training.losses import Loss, losses_of
+from posrec.training.sharded_step import PartOfBatch
 
 STEPS_AT_ONCE = 32
 WIDEST = 256  # the largest d that the fused kernels support
@@ -47,8 +51,11 @@ class Stepper:
         self.batch_size, self.max_length, self.bf16 = batch_size, max_length, bf16
         self.softmax_items = softmax_items  # the number of items where the loss is a softmax over all of them
         self.device = samples.items.device
+        self.part = PartOfBatch(model, batch_size)
         self.capacity: int | None = None
-        self.step: Callable[[SessionBatch, Tensor], Tensor] = PlainStep(self.losses, optimizer)
+        self.step: Callable[[SessionBatch, Tensor], Tensor] = PlainStep(
+            self.losses, optimizer, self.part.add_up_gradients
+        )
 
     def prepare(self, lengths: Tensor) -> None:
         """Called before each epoch with the clicks of its samples, `lengths [steps x batch_size]`, in their order.
@@ -57,15 +64,21 @@ class Stepper:
         """
 
     def run(self, ids: Tensor, weights: Tensor) -> Tensor:
-        """Run one step for each `batch_size` of `ids`; returns the loss of each step."""
+        """Run one step for each `batch_size` of `ids`; returns the loss of each step. Of several processes each returns
+        the part of its own samples, and the parts add up to the loss."""
         return self.run_eagerly(ids, weights)
 
-    def batches(self, ids: Tensor) -> SessionBatch:
+    def batches(self, ids: Tensor, width: int) -> SessionBatch:
         """The samples of several batches as one, with their session graphs if the model reads graphs."""
-        batch = replace(collate(self.samples, ids, self.max_length), when=self.samples.moments(ids))
-        if self.device.type == "cpu":
-            batch = batch.trimmed()
+        batch = replace(collate(self.samples, ids, width), when=self.samples.moments(ids))
         return replace(batch, graph=self.model.build_graph(batch), capacity=self.capacity)
+
+    def width_of(self, ids: Tensor) -> int:
+        """How many clicks to reserve for a session: those of the longest one, or where that can't be known without
+        waiting for the device, of any."""
+        if self.device.type != "cpu":
+            return self.max_length
+        return min(self.max_length, int(self.samples.clicks_before(ids).max()))
 
     def losses(self, batch: SessionBatch) -> Tensor:
         """The loss of each sample, [B]."""
@@ -74,9 +87,10 @@ class Stepper:
             return losses_of(self.loss, self.model.encode(batch), batch.targets)
 
     def run_eagerly(self, ids: Tensor, weights: Tensor) -> Tensor:
-        everything, size = self.batches(ids), self.batch_size
-        weights = weights.view(-1, size)
-        shares = weights / weights.sum(1, keepdim=True)
+        shares = weights.view(-1, self.batch_size)
+        shares = self.part.of(shares / shares.sum(1, keepdim=True))
+        own_ids, size = self.part.of(ids.view(-1, self.batch_size)), self.part.size
+        everything = self.batches(own_ids.flatten(), self.width_of(ids))
         losses = [
             self.step(replace(everything.rows(number * size, (number + 1) * size), packing=packing), shares[number])
             for number, packing in enumerate(self.packings(everything, len(shares)))
@@ -88,7 +102,7 @@ class Stepper:
         if self.capacity is None:
             return [None] * steps
         filled = batch.mask if batch.graph is None else batch.graph.nodes
-        return pack_many(filled, self.capacity, self.batch_size)
+        return pack_many(filled, self.capacity, self.part.size)
 
 
 class PlainStep:
@@ -99,7 +113,7 @@ class PlainStep:
         self,
         losses: Callable[[SessionBatch], Tensor],
         optimizer: torch.optim.Optimizer,
-        after_backward: Callable[[], None] = lambda: None,
+        after_backward: Callable[[], None],
     ) -> None:
         self.losses, self.optimizer, self.after_backward = losses, optimizer, after_backward
 
@@ -120,12 +134,17 @@ class CapturedStepper(Stepper):
 
     def prepare(self, lengths: Tensor) -> None:
         """Capture anew if a batch of the epoch has more clicks than the captured steps have room for."""
-        clicks = most_clicks(lengths, self.batch_size)
+        lengths = self.part.filled(lengths.view(-1, self.batch_size), self.max_length)
+        clicks = most_clicks(lengths, self.part.size)
         if clicks > (self.capacity or 0):
             self.capture(capacity_for(clicks))
 
     def capture(self, capacity: int) -> None:
         """Compile and capture steps for batches of at most `capacity` clicks; the weights stay as they are."""
+        with self.part.with_fixed_shapes():
+            self.capture_steps(capacity)
+
+    def capture_steps(self, capacity: int) -> None:
         self.capacity = capacity
         torch.compiler.reset()  # code compiled for other models or capacities counts towards torch's limit
         self.step = self.compiled_step()
@@ -141,7 +160,8 @@ class CapturedStepper(Stepper):
             torch.cuda.current_stream().wait_stream(aside)
             self.optimizer.zero_grad(set_to_none=True)
             graph = torch.cuda.CUDAGraph()
-            with garbage_left(), torch.cuda.graph(graph):
+            # Only this thread's calls count as part of the capture: NCCL has a thread of its own.
+            with garbage_left(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 losses = self.run_eagerly(ids, weights)
             self.graphs[steps] = (graph, ids, weights, losses)
         self.restore(state)
@@ -152,11 +172,19 @@ class CapturedStepper(Stepper):
         exact = torch.get_float32_matmul_precision() == "highest"
         plain = self.bf16 or exact or self.model.has_own_items
         if plain or self.softmax_items is None or table is None or table.shape[1] > WIDEST:
-            return PlainStep(torch.compile(self.losses, dynamic=False), self.optimizer)
-        from posrec.training.fused import FusedStep
+            return PlainStep(torch.compile(self.losses, dynamic=False), self.optimizer, self.part.add_up_gradients)
+        from posrec.training.fused import CompiledEncoder, FusedStep, begin_adam
 
-        encode = torch.compile(self.model.session_vectors, dynamic=False)
-        return FusedStep(encode, table, self.softmax_items, self.optimizer)
+        begin_adam(self.optimizer)
+        world, rows, encoder = self.part.world, TableRows(self.softmax_items), None
+        if world is None or world.is_alone:
+            encoder = self.model.step_encoder(self.part.size, self.max_length, self.optimizer)
+        if world is not None and self.part.rows is not None:
+            rows = self.part.rows
+        if encoder is None:
+            add_up = self.part.add_up_gradients
+            encoder = CompiledEncoder(self.model.session_vectors, table, self.optimizer, add_up)
+        return FusedStep(encoder, table, rows, self.optimizer)
 
     def run(self, ids: Tensor, weights: Tensor) -> Tensor:
         """Replay the captured steps; `ids` are STEPS_AT_ONCE batches or one."""
@@ -202,7 +230,7 @@ def scored_parameter(model: SessionModel) -> nn.Parameter | None:
 
 def most_clicks(lengths: Tensor, batch_size: int) -> int:
     """The most clicks in any batch of `lengths [batches x batch_size]`."""
-    return int(lengths.view(-1, batch_size).sum(1).max())
+    return int(lengths.reshape(-1, batch_size).sum(1).max())
 
 
 def capacity_for(clicks: int) -> int:

@@ -119,7 +119,7 @@ class CoClickGraph(nn.Module):
         return smoothed
 
     def unsmoothed(self, smoothed: Tensor) -> Tensor:
-        """The E whose `smoothed` is X, by iterating E = X - w A E; each round divides the error by w or more.
+        """The E whose `smoothed` is X, by iterating E = X - w A E; each round multiplies the error by w or less.
 
         From a weight of 1 on that need not converge. Then E = X / (1 + w), which is exact where an item and its
         neighbours have the same vector.

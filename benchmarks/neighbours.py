@@ -26,7 +26,7 @@ from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from report import write_report
 
-COUNTING = ("spop", "itemknn", "vsknn", "stan")
+COUNTING = ("spop", "itemknn", "vsknn", "stan", "coclick")
 BEST = 20
 WARM_UP = 10
 

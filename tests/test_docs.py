@@ -109,7 +109,8 @@ def test_every_example_in_a_docstring_is_true() -> None:
 EXAMPLES = {"my_model.py", "my_encoding.py", "recency.py", "FILE.py", "report.md", "main.py"}
 GENERATED = {f"reference/{name}.md" for name in ("commands", "python", "settings")}  # by docs/site/reference.py
 PAGES_AT_THE_ROOT = [path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"]  # which may name old files
-TEXTS = [*PAGES_AT_THE_ROOT, *(ROOT / "docs").glob("*.md"), *SOURCE.rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
+WRITTEN = [*PAGES_AT_THE_ROOT, *(ROOT / "docs").glob("*.md"), ROOT / "examples" / "README.md"]
+TEXTS = [*WRITTEN, *SOURCE.rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
 
 
 def missing_files(text: str, folder: Path) -> list[str]:

@@ -121,7 +121,7 @@ def test_times_of_trainings() -> None:
 
 def test_nights() -> None:
     models = json.loads((RESULTS / "warm_start.json").read_text(encoding="utf-8"))["models"]
-    shown = table(ROOT / "docs" / "nightly.md", "What it costs and what it reaches")
+    shown = table(ROOT / "docs" / "performance.md", "Nightly retraining")
     means = [models[model]["mean"] for model in ("posrec", "posrec-plus")]
     for name, kind in (
         ("from scratch every night", "scratch"),
@@ -130,7 +130,7 @@ def test_nights() -> None:
     ):
         assert shown[name] == [f"{mean[f'{kind} {metric}']:.2f}" for mean in means for metric in AT_TWENTY]
     shares = [f"{100 * mean['share of steps']:.1f} %" for mean in means]
-    assert shown["steps of a night, in those from scratch"] == shares
+    assert shown["steps of a night, as a share of those from scratch"] == shares
     warm, scratch = (f"{means[1][f'{kind} recall@20']:.2f}" for kind in ("warm", "scratch"))
     figures = f"{shares[1]} of the steps from scratch, R@20 {warm} instead of {scratch}"
     assert figures in (ROOT / "README.md").read_text(encoding="utf-8")
@@ -176,6 +176,21 @@ def test_the_table_of_models(rows: dict[tuple[str, str], dict[str, Any]], second
         model = label.lower().replace("-", "")
         expected += [seconds["diginetica", model]] if ("diginetica", model) in seconds else []
         assert shown[named(label)] == expected, label
+
+
+def test_the_speed_of_counting_models() -> None:
+    found = json.loads((RESULTS / "neighbours.json").read_text(encoding="utf-8"))
+    page = ROOT / "docs" / "models.md"
+    expected = {
+        name: [
+            f"{one['count']['seconds']:.2f}", f"{one['evaluate']['seconds']:.1f}",
+            f"{one['evaluate']['cpu_seconds']:.1f}", f"{one['one_session']['median_ms']:.2f}",
+            f"{one['one_session']['p95_ms']:.2f}",
+        ]
+        for name, one in found["models"].items()
+    }  # fmt: skip
+    assert table(page, "Speed of the counting models") == expected
+    assert f"take {found['floor']['seconds']:.1f} s of each" in page.read_text(encoding="utf-8")
 
 
 def test_the_figures_behind_the_choice_of_a_model(rows: dict[tuple[str, str], dict[str, Any]]) -> None:

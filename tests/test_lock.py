@@ -55,3 +55,9 @@ def test_the_image_installs_from_it() -> None:
     commands = (ROOT / "docs" / "Dockerfile").read_text()
     assert "--require-hashes --no-deps -r /src/requirements.lock" in commands
     assert "torch==" in commands
+
+
+def test_the_readme_installs_the_torch_of_the_constraints() -> None:
+    """Another version would be replaced by the next command, with its build for GPUs."""
+    (named,) = re.findall(r"pip install (torch==\S+) --index-url", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert named in (ROOT / "constraints.txt").read_text().split()

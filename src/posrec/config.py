@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 from typing import Any, get_args, get_type_hints
 
-from posrec.errors import InputError
+from posrec.errors import InputError, did_you_mean
 
 DEFAULT_MODEL = "posrec-plus"  # what `posrec train` and `posrec.fit` train unless a model is named
 
@@ -30,7 +30,8 @@ def split_settings(settings: dict[str, str | Any], *defaults: Any) -> list[Any]:
     known = {field.name for config in defaults for field in fields(config)}
     for key in settings:
         if key not in known:
-            raise InputError(f"there is no setting {key!r}; choose one of {', '.join(sorted(known))}")
+            meant = did_you_mean(key, known)
+            raise InputError(f"there is no setting {key!r}{meant}; choose one of {', '.join(sorted(known))}")
     return [
         replace(config, **{
             field.name: parse(field.name, settings[field.name], get_type_hints(type(config))[field.name])

@@ -1,5 +1,8 @@
 """Errors that are shown to the user in a line or two: what is wrong, where, and what to do."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class InputError(ValueError):
     """Something that the user can fix is wrong: a file, a column, an option. The command line exits with 2."""
@@ -16,6 +19,16 @@ class NotInstalled(InputError):
 def not_installed(what: str, extra: str) -> NotInstalled:
     """The error for `what`, which needs the packages of `extra`."""
     return NotInstalled(f"{what} needs packages that are not installed: pip install 'posrec[{extra}]'")
+
+
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """For an error about a misspelt name: the name that is most like it, or nothing.
+
+    >>> did_you_mean("posrec-pluss", ["posrec", "posrec-plus"])
+    " (did you mean 'posrec-plus'?)"
+    """
+    close = get_close_matches(word, names, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 class RunFailed(RuntimeError):

@@ -78,6 +78,8 @@ def fit(
     >>> len(recommender.recommend(["1", "2"], k=3))
     3
     """
+    if not isinstance(data, PreparedDataset):  # often the dataset's folder
+        raise InputError(f"data must be what posrec.load or posrec.prepare returns, not {type(data).__name__}")
     with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
         run, outcome = fit_run(data, model, Path(folder) / "run", settings, device, progress=progress, resumable=False,
                                start_from=start_from, keep_items=keep_items)  # fmt: skip

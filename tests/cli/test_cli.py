@@ -179,6 +179,13 @@ def test_every_help_text_has_an_example_and_shows_the_extras_it_names(
         assert extra in shown.out
 
 
+@pytest.mark.parametrize("words", [("--help",), ("train", "--help")], ids=" ".join)
+def test_flags_are_shown_without_a_type_since_they_take_no_value(words: tuple[str, ...]) -> None:
+    shown = command(*words).out.casefold()
+    assert "--help" in shown
+    assert "bool" not in shown
+
+
 def test_extras_are_named_in_help_texts() -> None:
     """So that the test above has something to check."""
     assert "posrec[track]" in command("train", "--help").out

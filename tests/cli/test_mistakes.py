@@ -24,9 +24,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("line", "message"),
     [
         ("stats missing", "missing is not a prepared dataset: it does not exist; check the path, or make one with"),
-        ("stats run", "run is not a prepared dataset (it has no manifest.json); make one with posrec prepare"),
+        ("stats run", "run is a run folder, not a prepared dataset; name a folder that posrec prepare has written"),
+        ("train clicks.csv --out new", "clicks.csv is a file, not a prepared dataset; make one with posrec prepare"),
+        (
+            "train shop --out new --model posrec-pluss",
+            "'posrec-pluss' is not known (did you mean 'posrec-plus'?); choose",
+        ),
+        ("train shop --out new --set epoch=2", "there is no setting 'epoch' (did you mean 'epochs'?); choose one of"),
+        ("train shop --out new --model narm --set d=0", "d must be at least 1, not 0"),
         ("recommend missing a", "missing is not a run folder: it does not exist; check the path, or make one with"),
-        ("recommend shop a", "shop is not a run folder (it has no config.json); make one with posrec train"),
+        (
+            "recommend shop a",
+            "shop is a prepared dataset, not a run folder; name a folder that posrec train has written",
+        ),
         ("recommend run a --allow missing", "missing can't be read (No such file or directory); it must be a file"),
         ("recommend run a --deny shop", "shop can't be read (Is a directory); it must be a file with one item id"),
         ("train shop --out new --model own.py:NUMBER", "'NUMBER' is of type int there; it must be a posrec.ModelSpec"),
@@ -59,3 +69,13 @@ def test_an_earlier_comparison_is_kept(folder: Path, monkeypatch: pytest.MonkeyP
     again = command("compare", "shop", "--models", "pop,spop")
     assert (again.code, again.out) == (2, "")
     assert "comparison has a run of pop from an earlier comparison; name another folder with --out" in again.err
+
+
+def test_a_setting_that_one_model_does_not_have_is_refused_before_any_is_trained(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    done = command("compare", "shop", "--models", "pop,posrec,narm", "--set", "lambda2=0.5", "--out", "unfinished")
+    assert (done.code, done.out) == (2, "")
+    assert "error: narm: there is no setting 'lambda2'" in done.err
+    assert not (folder / "unfinished").exists()

@@ -101,7 +101,8 @@ def test_opening_a_run_never_runs_the_code_in_its_config(here: Path) -> None:
         ("mine.py:MINE", "def", r"can't be loaded: SyntaxError"),
         ("mine.py:MINE", "", "'MINE' is missing there; it must be a posrec.ModelSpec"),
         ("mine.py:MINE", "class MINE: pass", "'MINE' is a class there"),
-        ("no.such.module:MINE", None, "ModuleNotFoundError"),
+        ("no.such.module:MINE", None, "there is no module no; write FILE.py:NAME, or a module that Python can import"),
+        ("mine.py:MINE", "import no.such.module", "ModuleNotFoundError: No module named 'no'"),
         ("mine.py", "", "model 'mine.py' is not known; choose one of .* my_model.py:MY_SPEC"),
     ],
 )

@@ -140,7 +140,7 @@ def test_likely_sessions_follow_the_clicks(trained: Path) -> None:
     (["--set", "recall=2"], "recall=2.0 must be above 0"),
     (["--set", "probes=-1"], "both must be 0 or more"),
     (["--set", "lists=31"], "must be at most 30, the number of items"),
-    (["--set", "nlist=3"], "there is no setting 'nlist'; choose one of index, lists, probes, recall"),
+    (["--set", "nlist=3"], "there is no setting 'nlist' (did you mean 'lists'?); choose one of index, lists"),
 ])  # fmt: skip
 def test_wrong_settings_are_input_errors(trained: Path, tmp_path: Path, options: list[str], said: str) -> None:
     done = command("export", trained, "--index", tmp_path / "x.faiss", *options)

@@ -130,7 +130,7 @@ def test_what_is_not_replaced(trained: Path, tmp_path: Path, source: Path) -> No
 
 def test_the_rate_is_of_what_this_call_scored() -> None:
     totals = Totals(sessions=5000, seconds=2.0, cores=2, earlier=1000)
-    assert totals.rate_note() == "2,000 per second, 1,000 per second and core"
+    assert totals.rate_note() == "2,000 per second, 1,000 per second on each core"
     assert replace(totals, cores=0).rate_note() == "2,000 per second"
 
 
@@ -138,7 +138,7 @@ def test_the_command_writes_parts(trained: Path, tmp_path: Path, source: Path) -
     done = command("score", trained, source, tmp_path / "out.parquet", "--parts", "-k", 3)
     assert done.code == 0, done.err
     assert "101 sessions in" in done.out
-    assert "per second and core" in done.out
+    assert "per second on each core" in done.out
     assert pl.read_parquet(tmp_path / "out.parquet").height == 101
     for options, words in (
         (["--engine", "spark"], "--engine spark is not known; choose local or ray"),

@@ -13,6 +13,7 @@ import torch
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunFailed
 from posrec.evaluation.metrics import rank_metrics
+from posrec.fitting import fit as fit_in_memory
 from posrec.fitting import fit_run
 from posrec.io import RUN, STATE, WEIGHTS, load_tensors
 from posrec.progress import SilentProgress
@@ -242,3 +243,8 @@ def test_wrong_settings_are_refused(small: PreparedDataset, tmp_path: Path, sett
     with pytest.raises(InputError, match=message):
         fit_run(small, "posrec", tmp_path / "run", settings, "cpu", progress=SilentProgress())
     assert not (tmp_path / "run" / WEIGHTS).exists()
+
+
+def test_a_folder_in_place_of_a_dataset_is_refused(small: PreparedDataset) -> None:
+    with pytest.raises(InputError, match=r"must be what posrec\.load or posrec\.prepare returns, not str$"):
+        fit_in_memory(str(small.path))  # type: ignore[arg-type]

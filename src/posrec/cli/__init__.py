@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 import posrec
 from posrec.cli import data, doctor, experiments, report, runs
@@ -22,7 +22,22 @@ from posrec.cli.printing import error_console
 from posrec.errors import DoesNotFit, InputError, RunFailed, RunStopped
 from posrec.progress import printable
 
+
+def flags_without_type(parameters: list[Any]) -> list[Any]:
+    """The parameters, flags with no type beside them: Typer 0.29 shows `--json <bool>`, as if it took a value."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
+
+
+class Commands(TyperGroup):
+    def get_params(self, *arguments: Any) -> list[Any]:
+        return flags_without_type(super().get_params(*arguments))
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -60,6 +75,9 @@ class LiteralHelp(TyperCommand):
         self.help = self.help and escape(self.help)
         for parameter in self.params:
             parameter.help = parameter.help and escape(parameter.help)  # type: ignore[attr-defined]
+
+    def get_params(self, *arguments: Any) -> list[Any]:
+        return flags_without_type(super().get_params(*arguments))
 
 
 def stops_on_interrupt(command: Callable[..., None]) -> Callable[..., None]:

@@ -48,8 +48,12 @@ def prepare(
         str | None,
         typer.Option(help="The column of the user id, for a log without sessions: see --gap."),
     ] = None,
-    item_column: Annotated[str | None, typer.Option(help="Likewise for the item id.")] = None,
-    time_column: Annotated[str | None, typer.Option(help="Likewise for the time.")] = None,
+    item_column: Annotated[
+        str | None, typer.Option(help="The column of the item id. Guessed, and reported, if not given.")
+    ] = None,
+    time_column: Annotated[
+        str | None, typer.Option(help="The column of the time. Guessed, and reported, if not given.")
+    ] = None,
     time_unit: Annotated[
         str | None,
         typer.Option(help="The unit of times that are numbers: s, ms, us or ns. Guessed, and reported, if not given."),

@@ -75,7 +75,10 @@ def encodings(
 
 def compare(
     dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
-    models: Annotated[str, typer.Option(help="At least two, separated by commas; see posrec models.")],
+    models: Annotated[
+        str,
+        typer.Option(help="At least two, with commas between them: see posrec models; or your own, my_model.py:SPEC."),
+    ],
     out: Annotated[Path, typer.Option(help="The folder for the runs and the report.")] = Path("comparison"),
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, for every trained model.")] = None,
     device: Device = "auto",
@@ -172,12 +175,12 @@ def tune(
     fixed = parse_pairs(settings or [])
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
         found = tune(load(dataset), model, trials, out, fixed, epochs, device, seed, progress, cluster)
-    usual = (
-        f"{100 * found.usual:.2f} with the usual settings" if found.usual is not None else "the usual were not tried"
-    )
+    by_default = "the defaults were not tried"
+    if found.usual is not None:
+        by_default = f"{100 * found.usual:.2f} with the default settings"
     console.print(
         f"{plural(found.trials, 'trial')}, {found.pruned} stopped early, {found.failed} failed. Best {found.metric} on "
-        f"validation: {100 * found.value:.2f} ({usual}). Train with it:",
+        f"validation: {100 * found.value:.2f} ({by_default}). Train with it:",
         highlight=False,
     )
     typer.echo(train_command(dataset, model, found, fixed, epochs))

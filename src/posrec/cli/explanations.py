@@ -71,7 +71,7 @@ def notes(answer: Recommendations) -> Iterator[str]:
     if answer.unknown:
         yield printable(f"Skipped, since the model does not know them: {', '.join(answer.unknown)}.")
     if not len(answer):
-        yield "No item is left to recommend."
+        yield "No item is left to recommend. Check --filter, --allow and --deny; upper and lower case differ."
     elif answer.unknown and answer.popular:
         yield "The model knows none of the clicked items, so these are the most clicked items."
     elif answer.popular:

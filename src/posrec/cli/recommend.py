@@ -63,7 +63,7 @@ def recommend(
     """Recommend the next items for a session.
 
     Example: posrec recommend runs/first sku-1 sku-7 -k 5 --explain
-    posrec recommend runs/first sku-1 --filter category=tents,mats --filter 'price<=200' --fields category,price
+    posrec recommend runs/first sku-1 --filter category=Tents,Sandals --filter 'price<=200' --fields category,price
     """
     from posrec.cli.explanations import drawn, notes, recommendations_table
     from posrec.recommend.recommender import Recommender

@@ -26,7 +26,7 @@ def account_table(steps: list[dict[str, Any]]) -> Table:
     table.add_row(steps[0]["step"], *(f"{steps[0][name]:,}" for name in names))
     for step in steps[1:]:
         removed = [step[f"removed_{name}"] for name in names]
-        table.add_row(f"  {step['step']}", *(f"{-count:+,}" if count else "" for count in removed), style="dim")
+        table.add_row(f"  {step['step']}", *(f"{-count:+,}" if count else "0" for count in removed), style="dim")
     table.add_row("left", *(f"{steps[-1][name]:,}" for name in names), style="bold")
     return table
 
@@ -40,7 +40,7 @@ def counts_line(manifest: dict[str, Any]) -> str:
 
 
 def sessions_table(data: "PreparedDataset", sessions: Sequence[int]) -> Table:
-    """Some test sessions as a shopper lived them, one column each."""
+    """Some test sessions, click by click, one column each."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for number in sessions:
         table.add_column(f"session {number}", no_wrap=True)
@@ -104,8 +104,10 @@ def models_table(catalog: Mapping[str, "ModelSpec"]) -> Table:
 
 
 LEGEND = (
-    "R@K recall: the next click is among the first K.  M@K: the mean of 1 / rank, 0 past K.\n"
-    "cov: items that are in any list.  pop: mean popularity of the lists, the most clicked item being 100."
+    "R@K: recall, the share of clicks among the first K items\n"
+    "M@K: mean of 1 / rank, with 0 for a rank past K\n"
+    "cov: share of all items that are in any list\n"
+    "pop: mean popularity in the lists, 100: most clicked item"
 )
 
 

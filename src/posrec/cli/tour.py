@@ -14,7 +14,7 @@ from posrec.experiments.compare import compare
 from posrec.progress import Progress
 
 MODELS = ["pop", "stan", "posrec", "posrec-plus"]
-# Smaller than the usual models and in larger steps, so that two CPU cores are done in under three minutes.
+# Smaller models than the defaults and larger steps, so that two CPU cores are done in under three minutes.
 SETTINGS = {"d": 64, "batch_size": 256, "learning_rate": 0.005, "epochs": 4, "protocol": "paper"}
 # The shop has hundreds of clicks for each item, so there is little to learn by heart.
 OWN_SETTINGS = {"posrec-plus": {"item_dropout": 0.1, "repeat_dropout": 0.2}}
@@ -65,7 +65,7 @@ def show_next(out: Path, console: Console, trained: bool) -> None:
         "",
     ]
     by_hand = [
-        "The same by hand, as with your own log; the usual settings take some minutes more:",
+        "The same by hand, as with your own log; the default settings take some minutes more:",
         f"  posrec prepare {out}/clicks.csv --format csv --items {out}/items.csv --out {out}/again",
         f"  posrec stats {out}/again",
         f"  posrec train {out}/again --out runs/first",

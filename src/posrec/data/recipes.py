@@ -12,6 +12,7 @@ from posrec.data import partition, steps
 from posrec.data.partitions import Counts, PartitionedClicks
 from posrec.data.sorting import sort_sessions
 from posrec.errors import InputError
+from posrec.wording import plural
 
 SECOND = 1000
 LONGEST_DAYS = 1_000_000
@@ -92,8 +93,9 @@ class StepLog:
             part = "to train on" if not parts[0].clicks else "to test on"
             return f"{part} after the step '{step}'; choose another --test-days or a longer log"
         before = self.steps[-2] if len(self.steps) > 1 else self.steps[-1]
+        clicks, sessions = plural(before.clicks, "click"), plural(before.sessions, "session")
         return (
-            f"after the step '{step}' ({before.clicks:,} clicks in {before.sessions:,} sessions before it); "
+            f"after the step '{step}' ({clicks} in {sessions} before it); "
             "lower --min-support or --min-length, or check that the session column is the right one"
         )
 

@@ -96,7 +96,10 @@ def delimited(path: File, lines: list[str]) -> Conclusion:
         return Conclusion("csv", "a header with a space between the fields", " ")
     if path.suffix.lower() not in (".csv", ".tsv") and all(is_id(word) for line in words for word in line):
         return Conclusion("sessions", "lines of item ids separated by spaces")
-    raise InputError(f"{path}: its first line, {lines[0][:80]!r}, is neither a header nor a line of item ids; {ADVICE}")
+    raise InputError(
+        f"{path}: its first line, {lines[0][:80]!r}, is neither a header nor a line of item ids; add a header such as "
+        f"session,item,time, or {ADVICE}"
+    )
 
 
 ADVICE = "pass --format"

@@ -7,7 +7,7 @@ from posrec.data.dataset import SessionDataset, collate
 from posrec.evaluation.metrics import mrr, recall
 
 LENGTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, None))
-FIRST_REPEATS = ((None, None), (2, 2), (3, 3), (4, 5), (6, 10), (11, None))
+FIRST_REPEATS = ((2, 2), (3, 3), (4, 5), (6, 10), (11, None))
 
 
 def by_length(ranks: Tensor, lengths: Tensor) -> dict[str, dict[str, float]]:
@@ -18,7 +18,7 @@ def by_length(ranks: Tensor, lengths: Tensor) -> dict[str, dict[str, float]]:
 def by_first_repeat(ranks: Tensor, positions: Tensor) -> dict[str, dict[str, float]]:
     """R@20 and M@20 by the position, from 1, of the first click on an item clicked before; 0: no repeat."""
     groups = {"none": positions == 0}
-    groups |= {range_name(*bounds): within(positions, *bounds) for bounds in FIRST_REPEATS[1:]}
+    groups |= {range_name(*bounds): within(positions, *bounds) for bounds in FIRST_REPEATS}
     return metrics_by_group(ranks, groups)
 
 
@@ -42,10 +42,10 @@ def metrics_by_group(ranks: Tensor, groups: dict[str, Tensor]) -> dict[str, dict
     }
 
 
-def within(values: Tensor, low: int | None, high: int | None) -> Tensor:
-    inside = values >= (low or 0)
+def within(values: Tensor, low: int, high: int | None) -> Tensor:
+    inside = values >= low
     return inside if high is None else inside & (values <= high)
 
 
-def range_name(low: int | None, high: int | None) -> str:
+def range_name(low: int, high: int | None) -> str:
     return f"{low}+" if high is None else str(low) if low == high else f"{low}-{high}"

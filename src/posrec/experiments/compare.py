@@ -8,6 +8,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from posrec.config import split_settings
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
 from posrec.evaluation.breakdown import by_first_repeat, by_length, first_repeats
@@ -16,9 +17,10 @@ from posrec.evaluation.significance import Comparison, compare_paired, gains, ho
 from posrec.experiments.rendering import new_figure, render, svg
 from posrec.fitting import fit_run
 from posrec.io import RUN, write_json, write_text
-from posrec.models.lookup import find_spec, short_name
+from posrec.models.lookup import find_spec, short_name, with_own_encoding
 from posrec.models.registry import ModelSpec
 from posrec.progress import Progress, default_progress
+from posrec.training.settings import Settings
 
 if TYPE_CHECKING:
     import polars as pl
@@ -138,6 +140,10 @@ def compare(
         raise InputError(f"--models {','.join(names)}: name at least two different models, separated by commas")
     data.require_test_part()
     specs = [find_spec(model) for model in models]
+    of_model = {name: {**(settings or {}), **(own_settings or {}).get(name, {})} if spec.is_trained else {}
+                for name, spec in zip(names, specs, strict=True)}  # fmt: skip
+    for name, spec in zip(names, specs, strict=True):
+        refuse_bad_settings(name, spec, of_model[name])  # before any model is trained
     progress = progress or default_progress()
     evaluations: dict[str, Evaluation] = {}
     with nullcontext(out) if out is not None else tempfile.TemporaryDirectory(prefix="posrec-") as opened:
@@ -147,18 +153,24 @@ def compare(
                 raise InputError(
                     f"{folder} has a run of {name} from an earlier comparison; name another folder with --out"
                 )
-        for name, model, spec in zip(names, models, specs, strict=True):
+        for name, model in zip(names, models, strict=True):
             progress.message(f"{name}:")
-            own = {} if not spec.is_trained else {**(settings or {}), **(own_settings or {}).get(name, {})}
             resumable = out is not None
             evaluations[name] = fit_run(
-                data, model, folder / name, own, device, progress=progress, resumable=resumable
+                data, model, folder / name, of_model[name], device, progress=progress, resumable=resumable
             )[1]
         result = compare_rankings(evaluations, data)
         if out is not None:
             write_json(folder / "comparison.json", {"dataset": data.fingerprint, **asdict(result)})
             write_text(folder / "report.html", html_report(result, data))
     return result
+
+
+def refuse_bad_settings(name: str, spec: ModelSpec, settings: dict[str, Any]) -> None:
+    try:
+        split_settings(with_own_encoding(settings), spec.config(), Settings(**spec.settings))[1].check()
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
 
 
 def compare_rankings(evaluations: dict[str, Evaluation], data: PreparedDataset) -> ComparisonResult:

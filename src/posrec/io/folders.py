@@ -28,6 +28,11 @@ def require_folder(folder: Path, marker: str) -> None:
     kind, command = KINDS[marker]
     if not folder.exists():
         raise InputError(f"{folder} is not a {kind}: it does not exist; check the path, or make one with {command}")
+    if folder.is_file():
+        raise InputError(f"{folder} is a file, not a {kind}; make one with {command}")
+    (other,) = KINDS.keys() - {marker}
+    if (folder / other).is_file():
+        raise InputError(f"{folder} is a {KINDS[other][0]}, not a {kind}; name a folder that {command} has written")
     raise InputError(f"{folder} is not a {kind} (it has no {marker}); make one with {command}")
 
 

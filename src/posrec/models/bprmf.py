@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from posrec.models.base import SessionModel
+from posrec.models.setting_ranges import AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.item_table import ItemTable
 
@@ -25,6 +26,7 @@ class BPRMF(SessionModel):
 
     def __init__(self, items: int, config: BPRMFConfig) -> None:
         super().__init__(items, config)
+        require(config, AT_LEAST_1, "d")
         self.embedding = ItemTable(items, config.d)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:

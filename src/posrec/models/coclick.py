@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from posrec.models.base import CountingModel
+from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, FACTOR, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.coclicks import co_clicks
 from posrec.nn.counting import add_up, offsets_of, rest_by_popularity, spread
@@ -43,15 +44,9 @@ class CoClick(CountingModel):
 
     def __init__(self, items: int, config: CoClickConfig) -> None:
         super().__init__(items, config)
-        for name in ("window", "neighbours"):
-            if getattr(config, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(config, name)}")
-        for name in ("before", "recency", "smoothing", "repeat"):
-            if getattr(config, name) < 0:
-                raise ValueError(f"{name} must be at least 0, not {getattr(config, name)}")
-        for name in ("decay", "repeat_decay"):
-            if not 0 < getattr(config, name) <= 1:
-                raise ValueError(f"{name} must be above 0 and at most 1, not {getattr(config, name)}")
+        require(config, AT_LEAST_1, "window", "neighbours")
+        require(config, AT_LEAST_0, "before", "recency", "smoothing", "repeat")
+        require(config, FACTOR, "decay", "repeat_decay")
         self.register_buffer("offsets", torch.empty(0, dtype=torch.int64))
         self.register_buffer("neighbour", torch.empty(0, dtype=torch.int32))
         self.register_buffer("chance", torch.empty(0))

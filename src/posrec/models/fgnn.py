@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posrec.models.base import SessionModel
+from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph, add_anchors, neighbours
 from posrec.nn.item_table import ItemTable
@@ -91,6 +92,8 @@ class FGNN(SessionModel):
 
     def __init__(self, items: int, config: FGNNConfig) -> None:
         super().__init__(items, config)
+        require(config, AT_LEAST_1, "d", "heads", "steps")
+        require(config, AT_LEAST_0, "layers")
         d = config.d
         self.embedding = ItemTable(items, d)
         self.attention = nn.ModuleList(WeightedAttention(d, config.heads) for _ in range(config.layers))

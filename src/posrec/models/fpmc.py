@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from posrec.models.base import SessionModel
+from posrec.models.setting_ranges import AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.item_table import ItemTable
 
@@ -26,6 +27,7 @@ class FPMC(SessionModel):
 
     def __init__(self, items: int, config: FPMCConfig) -> None:
         super().__init__(items, config)
+        require(config, AT_LEAST_1, "d")
         self.left = ItemTable(items, config.d)  # v^{L,I}
         self.reached = ItemTable(items, config.d)  # v^{I,L}
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posrec.models.base import SessionModel
+from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, SHARE, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.gated_graph import GatedGraph, message_graph
 from posrec.nn.graph import SessionGraph
@@ -60,8 +61,9 @@ class GCSAN(SessionModel):
 
     def __init__(self, items: int, config: GCSANConfig) -> None:
         super().__init__(items, config)
-        if not 0 <= config.weight <= 1:
-            raise ValueError(f"weight must be between 0 and 1, not {config.weight}")
+        require(config, AT_LEAST_1, "d")
+        require(config, AT_LEAST_0, "layers")
+        require(config, SHARE, "weight")
         self.embedding = ItemTable(items, config.d)
         self.graph = GatedGraph(config.d)
         self.attention = nn.ModuleList(SelfAttentionLayer(config.d, config.dropout) for _ in range(config.layers))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from posrec.models.base import SessionModel
+from posrec.models.setting_ranges import AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch, at_last_click
 from posrec.nn.item_table import ItemTable
 from posrec.nn.recurrent import Recurrent
@@ -36,6 +37,7 @@ class GRU4Rec(SessionModel):
 
     def __init__(self, items: int, config: GRU4RecConfig) -> None:
         super().__init__(items, config)
+        require(config, AT_LEAST_1, "d", "hidden", "layers")
         if config.tied and config.hidden != config.d:
             raise ValueError(f"hidden must be d={config.d} with one item table (tied=true), not {config.hidden}")
         self.embedding = ItemTable(items, config.d)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from posrec.models.base import CountingModel
+from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, SHARE, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import add_up, offsets_of, rest_by_popularity, spread
 from posrec.nn.session_index import SessionIndex, nearest
@@ -45,12 +46,9 @@ class ItemKNN(CountingModel):
 
     def __init__(self, items: int, config: ItemKNNConfig) -> None:
         super().__init__(items, config)
-        if config.neighbours < 1:
-            raise ValueError(f"neighbours must be at least 1, not {config.neighbours}")
-        if config.regularization < 0:
-            raise ValueError(f"regularization must be at least 0, not {config.regularization}")
-        if not 0 <= config.alpha <= 1:
-            raise ValueError(f"alpha must be between 0 and 1, not {config.alpha}")
+        require(config, AT_LEAST_1, "neighbours")
+        require(config, AT_LEAST_0, "regularization")
+        require(config, SHARE, "alpha")
         self.register_buffer("offsets", torch.empty(0, dtype=torch.int64))
         self.register_buffer("similar", torch.empty(0, dtype=torch.int32))
         self.register_buffer("similarity", torch.empty(0))

@@ -5,7 +5,7 @@ from typing import Any
 from torch import nn
 
 from posrec.encodings.own import OwnEncoding
-from posrec.errors import InputError
+from posrec.errors import InputError, did_you_mean
 from posrec.models.own_code import is_own, load_named, resolved
 from posrec.models.registry import MODELS, ModelSpec
 
@@ -18,7 +18,7 @@ def find_spec(model: str | ModelSpec) -> ModelSpec:
         return load_spec(model)
     if model not in MODELS:
         choice = f"{', '.join(MODELS)}, or your own as my_model.py:MY_SPEC"
-        raise InputError(f"model {model!r} is not known; choose one of {choice}")
+        raise InputError(f"model {model!r} is not known{did_you_mean(model, MODELS)}; choose one of {choice}")
     return MODELS[model]
 
 

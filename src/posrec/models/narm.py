@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from posrec.models.base import SessionModel
+from posrec.models.setting_ranges import AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch, at_last_click
 from posrec.nn.item_table import ItemTable
 from posrec.nn.recurrent import Recurrent
@@ -35,6 +36,7 @@ class NARM(SessionModel):
 
     def __init__(self, items: int, config: NARMConfig) -> None:
         super().__init__(items, config)
+        require(config, AT_LEAST_1, "d", "hidden")
         hidden = config.hidden
         self.embedding = ItemTable(items, config.d)
         self.recurrent = Recurrent(config.d, hidden)

@@ -63,6 +63,9 @@ def load_named(name: str, option: str) -> Any:
     try:
         module = import_file(Path(source)) if source.endswith(".py") else import_module(source)
     except Exception as error:  # the user's own code may raise anything
+        if isinstance(error, ModuleNotFoundError) and f"{source}.".startswith(f"{error.name}."):
+            hint = "write FILE.py:NAME, or a module that Python can import"
+            raise InputError(f"{option} {name}: there is no module {error.name}; {hint}") from None
         problem = f"{type(error).__name__}: {error}"
         if not isinstance(error, SyntaxError):  # whose text has the line
             at = traceback.extract_tb(error.__traceback__)[-1]

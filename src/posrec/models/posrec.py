@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from posrec.encodings.schemes import LDPE, attention_bias, make_encoding
 from posrec.models.base import SessionModel, StepEncoder
+from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.gated_graph import GatedGraph, message_graph
 from posrec.nn.graph import SessionGraph
@@ -55,6 +56,8 @@ class PosRec(SessionModel):
 
     def __init__(self, items: int, config: PosRecConfig) -> None:
         super().__init__(items, config)
+        require(config, AT_LEAST_1, "d", "heads", "feed_forward")
+        require(config, AT_LEAST_0, "layers")
         if config.initialization not in ("uniform", "normal"):
             raise ValueError(f"initialization must be uniform or normal, not {config.initialization!r}")
         d = config.d

@@ -29,6 +29,7 @@ from torch.nn import functional
 from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.models.base import Encoded, SessionModel
 from posrec.models.repeat_part import RepeatPart, owner, positions
+from posrec.models.setting_ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, require
 from posrec.nn.attributes import Attributes, AttributeVectors
 from posrec.nn.batch import SessionBatch
 from posrec.nn.coclicks import CoClickGraph
@@ -45,7 +46,7 @@ PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
 
 @dataclass(frozen=True)
 class PosRecPlusConfig:
-    """Chosen on the validation parts of Diginetica and Yoochoose 1/64 together (docs/models.md)."""
+    """Chosen on the validation parts of Diginetica and Yoochoose 1/64 together (docs/models_plus.md)."""
 
     d: int = 200
     encoding: str = "ldpe"
@@ -74,6 +75,10 @@ class PosRecPlus(SessionModel):
 
     def __init__(self, items: int, config: PosRecPlusConfig) -> None:
         super().__init__(items, config)
+        require(config, AT_LEAST_1, "d", "heads", "feed_forward", "repeat_width", "neighbours", "window")
+        require(config, AT_LEAST_0, "layers", "smoothing")
+        require(config, ABOVE_0, "scale")
+        require(config, SHARE, "id_dropout")
         d = config.d
         self.embedding = ItemTable(items, d)
         self.attributes = AttributeVectors(self.embedding.rows, d) if config.attributes else None

@@ -19,6 +19,7 @@ from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.models.sasrec import SASRec, SASRecConfig
 from posrec.models.search_space import SEARCH, TRAINING, SearchSpace
+from posrec.models.setting_ranges import require_of_all
 from posrec.models.spop import SPop, SPopConfig
 from posrec.models.srgnn import SRGNN, SRGNNConfig
 from posrec.models.stamp import STAMP, STAMPConfig
@@ -63,6 +64,7 @@ class ModelSpec:
     def build(self, items: int, config: Any) -> Model:
         """The model for items 1..items, not yet trained or counted; an InputError if a setting is not valid."""
         try:
+            require_of_all(config)
             return self.model(items, config)
         except ValueError as error:
             raise InputError(str(error)) from None
@@ -98,6 +100,6 @@ SPECS: dict[str, ModelSpec] = {
     "sasrec": ModelSpec(SASRec, SASRecConfig, "causal Transformer over the clicks", {"batch_size": 128}),
     "vsknn": ModelSpec(VSKNN, VSKNNConfig, "nearest sessions; late clicks and rare items weigh more"),
     "stan": ModelSpec(STAN, STANConfig, "nearest sessions; late clicks, recent sessions and near items weigh more"),
-    "coclick": ModelSpec(CoClick, CoClickConfig, "items clicked near the session's, and its own"),
+    "coclick": ModelSpec(CoClick, CoClickConfig, "items clicked near those of the session, and its own items"),
 }
 MODELS = {name: replace(spec, search=SEARCH.get(name)) for name, spec in SPECS.items()}

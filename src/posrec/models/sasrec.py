@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.models.base import SessionModel
+from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.item_table import ItemTable
 from posrec.nn.matmul import linear
@@ -72,6 +73,8 @@ class SASRec(SessionModel):
 
     def __init__(self, items: int, config: SASRecConfig) -> None:
         super().__init__(items, config)
+        require(config, AT_LEAST_1, "d", "heads")
+        require(config, AT_LEAST_0, "layers")
         d = config.d
         self.embedding = ItemTable(items, d)
         heads = {"heads": config.heads} if config.encoding == "rpe" else {}

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from posrec.models.base import SessionModel
+from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.gated_graph import GatedGraph, message_graph
 from posrec.nn.graph import SessionGraph
@@ -35,6 +36,8 @@ class SRGNN(SessionModel):
 
     def __init__(self, items: int, config: SRGNNConfig) -> None:
         super().__init__(items, config)
+        require(config, AT_LEAST_1, "d")
+        require(config, AT_LEAST_0, "steps")
         d = config.d
         self.embedding = ItemTable(items, d)
         self.graph = GatedGraph(d)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.models.base import SessionModel
+from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch, at_last_click
 from posrec.nn.item_table import ItemTable
 
@@ -38,6 +39,8 @@ class STAMP(SessionModel):
 
     def __init__(self, items: int, config: STAMPConfig) -> None:
         super().__init__(items, config)
+        require(config, AT_LEAST_1, "d")
+        require(config, AT_LEAST_0, "item_spread", "weight_spread")
         d = config.d
         self.embedding = ItemTable(items, d)
         self.encoding = make_encoding(config.encoding, d, config.max_length)

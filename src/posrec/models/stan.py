@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from posrec.models.base import CountingModel
+from posrec.models.setting_ranges import ABOVE_0, AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import add_up, rest_by_popularity, spread
 from posrec.nn.session_index import SessionIndex, nearest, scores_in_parts
@@ -38,12 +39,8 @@ class STAN(CountingModel):
 
     def __init__(self, items: int, config: STANConfig) -> None:
         super().__init__(items, config)
-        for name in ("lambda1", "lambda2", "lambda3"):
-            if getattr(config, name) <= 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(config, name)}")
-        for name in ("k", "sample_size"):
-            if getattr(config, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(config, name)}")
+        require(config, AT_LEAST_1, "k", "sample_size")
+        require(config, ABOVE_0, "lambda1", "lambda2", "lambda3")
         self.index = SessionIndex(items)
         self.register_buffer("rest", torch.zeros(items))
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from posrec.models.base import CountingModel
+from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import add_up, rest_by_popularity, spread
 from posrec.nn.session_index import SessionIndex, nearest, scores_in_parts
@@ -53,11 +54,8 @@ class VSKNN(CountingModel):
         for name in ("weighting", "decay"):
             if getattr(config, name) not in WEIGHTS:
                 raise ValueError(f"{name} must be one of {', '.join(WEIGHTS)}, not {getattr(config, name)!r}")
-        for name in ("k", "sample_size"):
-            if getattr(config, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(config, name)}")
-        if config.idf < 0:
-            raise ValueError(f"idf must be at least 0, not {config.idf}")
+        require(config, AT_LEAST_1, "k", "sample_size")
+        require(config, AT_LEAST_0, "idf")
         self.index = SessionIndex(items)
         self.register_buffer("lift", torch.ones(items))
         self.register_buffer("rest", torch.zeros(items))

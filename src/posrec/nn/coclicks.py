@@ -86,9 +86,6 @@ class CoClickGraph(nn.Module):
 
     def __init__(self, weight: float, neighbours: int, window: int) -> None:
         super().__init__()
-        for name, value in (("neighbours", neighbours), ("window", window)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
         self.weight, self.neighbours, self.window = weight, neighbours, window
         self.edges, self.smooth = 0, smooth
         for name in ("offsets", "columns", "transposed_offsets", "transposed_columns"):
@@ -122,7 +119,7 @@ class CoClickGraph(nn.Module):
         return smoothed
 
     def unsmoothed(self, smoothed: Tensor) -> Tensor:
-        """The E whose `smoothed` is X, by iterating E = X - w A E; each round divides the error by w or more.
+        """The E whose `smoothed` is X, by iterating E = X - w A E; each round multiplies the error by w or less.
 
         From a weight of 1 on that need not converge. Then E = X / (1 + w), which is exact where an item and its
         neighbours have the same vector.

@@ -51,10 +51,10 @@ class Totals:
     def rate_note(self) -> str:
         """
         >>> Totals(sessions=3000, seconds=1.5, cores=2).rate_note()
-        '2,000 per second, 1,000 per second and core'
+        '2,000 per second, 1,000 per second on each core'
         """
         return f"{self.rate:,.0f} per second" + (
-            f", {self.rate / self.cores:,.0f} per second and core" if self.cores else ""
+            f", {self.rate / self.cores:,.0f} per second on each core" if self.cores else ""
         )
 
 

@@ -1,0 +1,55 @@
+"""A setting outside its range is an error that names it, whatever the model."""
+
+from dataclasses import dataclass, fields, replace
+
+import pytest
+
+from posrec.errors import InputError
+from posrec.models.registry import MODELS
+
+
+def settings_of(kind: type) -> list[tuple[str, str]]:
+    return [
+        (model, field.name)
+        for model, spec in MODELS.items()
+        for field in fields(spec.config)
+        if type(getattr(spec.config(), field.name)) is kind
+    ]
+
+
+@pytest.mark.parametrize(("model", "setting"), settings_of(int))
+def test_no_whole_number_may_be_negative(model: str, setting: str) -> None:
+    spec = MODELS[model]
+    with pytest.raises(InputError, match=rf"^{setting} must be at least [01], not -1$"):
+        spec.build(5, replace(spec.config(), **{setting: -1}))
+
+
+@pytest.mark.parametrize(("model", "setting"), settings_of(float))
+def test_every_number_is_finite(model: str, setting: str) -> None:
+    spec = MODELS[model]
+    with pytest.raises(InputError, match=f"^{setting} must be a finite number, not nan$"):
+        spec.build(5, replace(spec.config(), **{setting: float("nan")}))
+
+
+@pytest.mark.parametrize(
+    ("model", "setting"), [pair for pair in settings_of(int) if pair[1] not in ("layers", "steps")]
+)
+def test_sizes_are_at_least_1(model: str, setting: str) -> None:
+    spec = MODELS[model]
+    with pytest.raises(InputError, match=f"^{setting} must be at least 1, not 0$"):
+        spec.build(5, replace(spec.config(), **{setting: 0}))
+
+
+def test_a_share_is_between_0_and_1() -> None:
+    spec = MODELS["gcsan"]
+    with pytest.raises(InputError, match=r"^weight must be between 0 and 1, not 1\.5$"):
+        spec.build(5, replace(spec.config(), weight=1.5))
+
+
+def test_a_config_without_max_length_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Short:
+        d: int = 8
+
+    with pytest.raises(InputError, match=r"^Short must have a field max_length: how many clicks the model reads$"):
+        replace(MODELS["bprmf"], config=Short).build(5, Short())

@@ -47,7 +47,7 @@ def make_run(folder: Path, items: int) -> None:
     config = PosRecConfig()
     about = {"model": "posrec", "items": items, **asdict(config), "training": {}}
     vocabulary = Vocabulary([f"i{number}" for number in range(items)])
-    run = Run(folder, PosRec(items, config).eval(), vocabulary, about, torch.randint(1, 1000, (items,)))
+    run = Run(folder, PosRec(items, config).eval(), vocabulary, about, torch.randint(1, 1000, (items,)).numpy())
     save_run(run, folder)
 
 

@@ -14,7 +14,6 @@ from litestar.params import Body, Parameter
 
 import posrec
 from posrec.errors import InputError
-from posrec.models.lookup import short_name
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import as_ids
 from posrec.server.docs_page import docs_page
@@ -139,8 +138,8 @@ def routes(service: Service) -> list[Any]:
             for one, share in zip(service.reloaders, service.split.shares, strict=True)
         ]
         return RunAnswer(
-            short_name(opened.config["model"]), ranker.items, ranker.max_length, opened.metrics,
-            opened.config.get("training", {}), ranker.search_kind, ranker.recall, recommender.model.has_own_items,
+            opened.config["model"].rpartition(":")[2], ranker.items, ranker.max_length, opened.metrics,
+            opened.config.get("training", {}), ranker.search_kind, ranker.recall, ranker.finder.has_own_items,
             loaded.fingerprint, list(opened.vocabulary.columns), split,
         )  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from bisect import bisect_right
 
+import numpy as np
+
 from posrec.recommend.recommender import Recommender
 from posrec.server.schemas import ListedItem
 
@@ -14,7 +16,7 @@ class ItemSearch:
     def __init__(self, recommender: Recommender) -> None:
         self.recommender = recommender
         numbers = range(1, recommender.items + 1)
-        clicks = None if recommender.popularity is None else recommender.popularity.long().tolist()
+        clicks = None if recommender.popularity is None else recommender.popularity.astype(np.int64).tolist()
         self.clicks: list[int] | None = clicks
         self.order = list(numbers) if clicks is None else sorted(numbers, key=lambda number: -clicks[number - 1])
         lines = [f"{recommender.vocabulary.item(n)}\t{recommender.title(n) or ''}".lower() for n in self.order]

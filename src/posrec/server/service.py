@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch
 
-from posrec.device import choose_device
+from posrec.device import computes_on_cpu, use_threads
 from posrec.errors import InputError
 from posrec.recommend.artifacts import ArtifactCache
 from posrec.recommend.catalogue import values_of
@@ -45,9 +44,7 @@ class Service:
         self.settings, self.listen = settings, listen
         self.metrics = Metrics(Path(settings.shared) if settings.shared else None)
         cache = (
-            ArtifactCache(settings.cache, settings.onnx, settings.index)
-            if choose_device(settings.device).type == "cpu"
-            else None
+            ArtifactCache(settings.cache, settings.onnx, settings.index) if computes_on_cpu(settings.device) else None
         )
         self.rules = RuleFiles(settings.allow_file, settings.deny_file)
         self.reloaders = [
@@ -64,7 +61,7 @@ class Service:
 
     @asynccontextmanager
     async def running(self, app: Any) -> AsyncIterator[None]:
-        torch.set_num_threads(1)  # sessions are small; more workers use more cores
+        use_threads(1)  # sessions are small; more workers use more cores
         several = self.settings.workers > 1
         # With several workers on the cores, waiting to fill a batch costs more than it saves.
         limits = (self.settings.queue, self.settings.batch, 0.0 if several else self.settings.gather_ms / 1000)

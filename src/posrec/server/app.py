@@ -224,4 +224,4 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
     )
     close_requests(app)
     quick = {RECOMMEND: service.recommend_json}
-    return Middleware(app, settings, service.metrics, quick, service.is_overloaded)
+    return Middleware(app, settings, service.metrics, quick, service.is_overloaded, service.begin_recommend)

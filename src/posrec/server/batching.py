@@ -54,13 +54,17 @@ class Batcher:
         self.last_end = 0.0  # when it was finished
 
     async def ask(self, query: Any) -> Any:
+        return await self.submit(query)
+
+    def submit(self, query: Any) -> asyncio.Future[Any]:
+        """The answer to come; raises Overloaded where the queue is full."""
         self.refuse_more()
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.waiting.append((query, answer, self.clock()))
         self.arrived.set()
         if len(self.waiting) >= self.max_batch:
             self.full.set()
-        return await answer
+        return answer
 
     def refuse_more(self) -> None:
         """Raise Overloaded where the queue is full; called before any other work is done for a request."""

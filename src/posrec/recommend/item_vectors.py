@@ -15,7 +15,7 @@ import numpy as np
 from posrec.errors import InputError
 from posrec.io import whole_file
 from posrec.recommend.best_items import Floats
-from posrec.recommend.rounded import RoundedItems, has_mixed_products, rounded_items
+from posrec.recommend.rounded import RoundedItems, prefers_signed, rounded_items
 from posrec.recommend.search import ExactSearch
 
 DTYPES = {"F32": np.float32, "U8": np.uint8}
@@ -38,7 +38,7 @@ def write_item_vectors(path: Path, table: Floats, similar: Floats, has_own_items
     """Replace the file; `similar` are the vectors by whose cosine items are similar."""
     from safetensors.numpy import save
 
-    signed = has_mixed_products()
+    signed = prefers_signed(table.size)
     arrays: dict[str, Any] = {
         "item_vectors": table,
         "rounded": np.frombuffer(rounded_items(table, signed) or b"", np.uint8),
@@ -58,7 +58,7 @@ def read_item_vectors(path: Path, items: int) -> ItemVectors:
             raise ValueError(f"it has {len(table)} items, and the run has {items}")
         similar = arrays.get("similarity_vectors", table)
         # They are rounded again where the file was made on another kind of processor.
-        suits = arrays["rounded"].size and about["signed"] == str(has_mixed_products())
+        suits = arrays["rounded"].size and about["signed"] == str(prefers_signed(table.size))
         rounded = arrays["rounded"].tobytes() if suits else None
         return ItemVectors(table, lambda: similar, about["own_items"] == "True", rounded)
     except (KeyError, TypeError, ValueError, OSError) as error:

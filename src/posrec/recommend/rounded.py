@@ -7,8 +7,9 @@ Cauchy-Schwarz bounds the error of a product: for v = v' + f and x = x' + e, whe
 
 ONNX Runtime multiplies the rounded vectors in a graph of one node. Sessions are unsigned bytes with a zero point of
 128: on x86-64 it multiplies signed sessions 10 to 20 times slower. Items are signed where the processor multiplies
-unsigned with signed bytes (VNNI, AMX), which takes down to half the time for batches; on other processors that product
-overflows, and items are unsigned too. benchmarks/rounded_product.py compares them.
+unsigned with signed bytes (VNNI, AMX), which takes down to half the time for a batch of 16; on other processors that
+product overflows, and items are unsigned too. So they are in large catalogues: for one session, reading the items from
+memory takes the time, and signed ones take up more of it. benchmarks/rounded_product.py compares them.
 """
 
 import platform
@@ -27,6 +28,7 @@ BLOCK = 32  # the number of items is filled up to a multiple of this, see search
 LEVELS = 127
 ZERO_POINT = 128  # the unsigned byte that stands for 0
 ROUNDING = 1e-5  # of |v| |x|: the rounding error of 32-bit sums themselves
+SIGNED_UP_TO = 1 << 23  # bytes of all items; more do not stay in a processor's cache
 LARGEST = (1 << 31) - (1 << 20)  # bytes that fit into an ONNX file
 
 Rounded = npt.NDArray[np.int32]
@@ -39,28 +41,28 @@ class RoundedItems:
         self.session = open_session(content, threads=1)
         about = self.session.get_modelmeta().custom_metadata_map
         self.items = int(about["items"])
-        self.step, self.error, self.longest = (float(about[name]) for name in ("step", "error", "longest"))
+        self.step, error, self.longest = (np.float32(about[name]) for name in ("step", "error", "longest"))
+        self.error = error + np.float32(ROUNDING) * self.longest
 
     def scores(self, sessions: Floats) -> tuple[Rounded, Floats, Floats]:
         """The scores of the rounded vectors [B, n'], the size of their unit [B], and the bound on their error [B].
 
         n' is n, filled up with items of score 0 to a multiple of BLOCK.
         """
-        steps = step_of(sessions, axis=1)[:, None]
-        rounded = np.rint(sessions / steps)
-        length = np.linalg.norm(sessions, axis=1)
-        error = np.linalg.norm(sessions - rounded * steps, axis=1)
-        slack = length * self.error + error * self.longest + ROUNDING * length * self.longest
-        (scores,) = self.session.run(None, {"sessions": (rounded + ZERO_POINT).astype(np.uint8)})
-        return scores, steps[:, 0] * np.float32(self.step), slack
+        steps = step_of(sessions, axis=1)
+        rounded = np.rint(sessions / steps[:, None])
+        slack = lengths(sessions) * self.error + lengths(sessions - rounded * steps[:, None]) * self.longest
+        rounded += ZERO_POINT
+        (scores,) = self.session.run(None, {"sessions": rounded.astype(np.uint8)})
+        return scores, steps * self.step, slack
 
 
 def rounded_items(table: Floats, signed: bool | None = None) -> bytes | None:
     """An ONNX file: 8-bit sessions [B, d] -> scores [B, n'] of the rounded item vectors. All items share one step, so
     that scores compare.
 
-    `signed` is chosen by the processor where it is None. The result is None where vectors can't be rounded (there are
-    none, they are not finite, or too many for a file), or where ONNX Runtime is not installed.
+    `signed` is chosen by the processor and the number of items where it is None. The result is None where vectors can't
+    be rounded (there are none, they are not finite, or too many for a file), or where ONNX Runtime is not installed.
     """
     if not table.size or table.size > LARGEST or not np.isfinite(table).all():
         return None
@@ -70,12 +72,12 @@ def rounded_items(table: Floats, signed: bool | None = None) -> bytes | None:
     about = {
         "items": len(table),
         "step": float(step),
-        "error": float(np.linalg.norm(table - restored, axis=1).max()),
-        "longest": float(np.linalg.norm(restored, axis=1).max()),
+        "error": float(lengths(table - restored).max()),
+        "longest": float(lengths(restored).max()),
     }
     filled = np.pad(rounded, ((0, -len(rounded) % BLOCK), (0, 0)))
     try:
-        return product_graph(filled, has_mixed_products() if signed is None else signed, about)
+        return product_graph(filled, prefers_signed(table.size) if signed is None else signed, about)
     except InputError:
         return None
 
@@ -107,6 +109,11 @@ def product_graph(rounded: Floats, signed: bool, about: dict[str, Any]) -> bytes
     return content
 
 
+def prefers_signed(size: int) -> bool:
+    """Whether items of so many bytes are best signed."""
+    return size <= SIGNED_UP_TO and has_mixed_products()
+
+
 def has_mixed_products() -> bool:
     """Whether the processor multiplies unsigned with signed bytes and adds up in 32 bits (VNNI of x86-64)."""
     if platform.machine() not in ("x86_64", "AMD64"):
@@ -114,6 +121,12 @@ def has_mixed_products() -> bool:
     with suppress(OSError):  # not Linux
         return "_vnni" in Path("/proc/cpuinfo").read_text()
     return False
+
+
+def lengths(vectors: Floats) -> Floats:
+    """[N, d] -> [N]; quicker than `np.linalg.norm`."""
+    found: Floats = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
+    return found
 
 
 def step_of(values: Floats, axis: int | None = None) -> Floats:

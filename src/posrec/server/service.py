@@ -18,7 +18,7 @@ from posrec.recommend.plan import Ordered, Plan
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
 from posrec.server.background import BackgroundQueue
-from posrec.server.batching import Batcher
+from posrec.server.batching import INLINE, INLINE_OF_SEVERAL, Batcher
 from posrec.server.direct import Done
 from posrec.server.error_handlers import NotFound, NotReady
 from posrec.server.feedback import FeedbackFiles
@@ -66,7 +66,7 @@ class Service:
         several = self.settings.workers > 1
         # With several workers on the cores, waiting to fill a batch costs more than it saves.
         limits = (self.settings.queue, self.settings.batch, 0.0 if several else self.settings.gather_ms / 1000)
-        self.batcher = Batcher(rank, *limits, self.observe, inline=several)
+        self.batcher = Batcher(rank, *limits, self.observe, INLINE_OF_SEVERAL if several else INLINE)
         self.batcher.start()
         self.rules.read()
         for reloader in self.reloaders:

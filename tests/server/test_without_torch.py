@@ -121,3 +121,31 @@ def test_the_model_of_a_replaced_run_is_still_the_one_that_was_opened(trained: P
         weights.write(b"?")
     with pytest.raises(RunFailed, match="has changed since the run was opened"):
         _ = changed.model
+
+
+COMMAND = """
+import runpy, sys
+sys.argv[0] = "posrec"
+try:
+    runpy.run_module("posrec", run_name="__main__")
+finally:
+    print([name for name in ("torch", "onnx", "msgspec") if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("damage", [False, True])
+def test_the_command_uses_an_export_that_a_server_has_left(
+    trained: Path, artifacts_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bool
+) -> None:
+    """A damaged one is ignored, and torch recommends the same."""
+    cache = Path(shutil.copytree(artifacts_folder, tmp_path / "cache"))
+    if damage:
+        (vectors,) = cache.glob("*.vectors")
+        vectors.write_bytes(vectors.read_bytes()[:-10])
+    monkeypatch.setenv("POSREC_CACHE", str(cache))
+    done = own_process("recommend", trained, "i3", "i4", "-k", 5, "--json", code=COMMAND)
+    answer, loaded = done.stdout.rsplit("\n", 2)[:2]
+    assert loaded == ("['torch']" if damage else "[]"), done.stderr
+    found, expected = json.loads(answer)["items"], Recommender(load_run(trained), "cpu").recommend(["i3", "i4"], 5)
+    assert [one["item"] for one in found] == [one.item for one in expected]
+    assert [one["score"] for one in found] == pytest.approx([one.score for one in expected], abs=1e-4)

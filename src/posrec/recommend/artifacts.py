@@ -20,8 +20,6 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
-import msgspec
-
 import posrec
 from posrec.device import computes_on_cpu
 from posrec.errors import InputError, RunFailed
@@ -33,6 +31,7 @@ from posrec.recommend.index_settings import IndexSettings
 from posrec.recommend.item_vectors import ItemVectors, read_item_vectors
 from posrec.recommend.onnx_network import OnnxNetwork
 from posrec.recommend.recommender import Recommender
+from posrec.recommend.search import FullSearch
 from posrec.recommend.similarity import Similarity
 from posrec.recommend.stored_run import StoredRun, open_stored
 from posrec.run_folder import AnyRun
@@ -111,17 +110,23 @@ class ArtifactCache:
 
     def wanted(self, run: AnyRun) -> Artifacts:
         """The artifacts that the run should have, whether or not they exist yet."""
+        named = self.named(run)
+        # Files of a run exist only if its model has vectors; where none exists, the model is loaded to find out.
+        if named == NO_ARTIFACTS or named.existing() != NO_ARTIFACTS or has_vectors(run):
+            return named
+        return NO_ARTIFACTS
+
+    def named(self, run: AnyRun) -> Artifacts:
+        """The names of the run's artifacts, if its model has vectors."""
         faiss = self.index.wants_faiss(run.config["items"])
         if not (self.onnx or faiss):
             return NO_ARTIFACTS
         start = str(Path(self.folder) / digest(run))
-        wanted = Artifacts(
+        return Artifacts(
             Path(f"{start}.onnx") if self.onnx else None,
             Path(f"{start}-{self.index.name}.faiss") if faiss else None,
             Path(f"{start}.vectors") if self.onnx else None,
         )
-        # Files of a run exist only if its model has vectors; where none exists, the model is loaded to find out.
-        return wanted if wanted.existing() != NO_ARTIFACTS or has_vectors(run) else NO_ARTIFACTS
 
     def build(self, run: AnyRun) -> Artifacts:
         """Build what does not exist yet. If one artifact can't be built, the others still are."""
@@ -149,6 +154,8 @@ class ArtifactCache:
 
     def build_in_background(self, run: Path, code: OwnCode) -> subprocess.Popen[bytes]:
         """Start a process that builds at low priority. After it has ended, `failure` tells why a file is missing."""
+        import msgspec  # it comes with posrec[serve], which a command that only looks for artifacts need not have
+
         # A file and not a pipe: nobody reads while the process runs, and a full pipe would block it.
         errors = tempfile.TemporaryFile()  # noqa: SIM115
         settings = [msgspec.json.encode(one).decode() for one in (self, code)]
@@ -156,6 +163,23 @@ class ArtifactCache:
         process = subprocess.Popen(["nice", "-n", "5", *line], stdout=subprocess.DEVNULL, stderr=errors)
         process.stderr = errors
         return process
+
+
+def open_exported(folder: str | Path, cache: str | Path) -> Recommender | None:
+    """A recommender without torch, for a run of which a server has left the export in the cache; else None.
+
+    Every item is scored in full, so that the scores are those of the model. A file that can't be used is ignored.
+    """
+    run = open_stored(folder)
+    built = ArtifactCache(str(cache)).named(run).existing()
+    try:
+        if built.onnx is None or built.vectors is None:
+            return None
+        vectors = read_item_vectors(built.vectors, run.config["items"])
+        scorer = OnnxNetwork(built.onnx)
+    except InputError:
+        return None
+    return Recommender(run, "cpu", scorer, FullSearch(vectors.table), Similarity(vectors.load_similar))
 
 
 def failure(build: subprocess.Popen[bytes]) -> str:
@@ -193,6 +217,8 @@ def from_model(run: AnyRun) -> ItemVectors:
 
 
 if __name__ == "__main__":
+    import msgspec
+
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # exit normally, so that unfinished files are removed
     try:
         run = open_stored(sys.argv[1], msgspec.json.decode(sys.argv[3], type=OwnCode))

@@ -11,6 +11,7 @@ versions and code of the user's own that it was built from, so an outdated file 
 """
 
 import hashlib
+import os
 import signal
 import subprocess
 import sys
@@ -49,7 +50,8 @@ class Artifacts:
 
     def existing(self) -> "Artifacts":
         """Those whose files exist; the item vectors only once the export that they belong to exists."""
-        onnx, index, vectors = (path if path and path.is_file() else None for path in self.paths)
+        # os.path.isfile, unlike Path.is_file, is False in a folder that this user may not enter.
+        onnx, index, vectors = (path if path and os.path.isfile(path) else None for path in self.paths)  # noqa: PTH113
         return Artifacts(onnx, index, vectors if onnx == self.onnx else None)
 
     def minus(self, other: "Artifacts") -> "Artifacts":

@@ -50,8 +50,8 @@ def open_stored(folder: str | Path, code: OwnCode | None = None) -> StoredRun:
     path = Path(folder)
     reader, config = open_finished(path)
     parts = read_parts(reader, config)
-    weights = (path / WEIGHTS).open("rb")
     reader.read(WEIGHTS)
+    weights = (path / WEIGHTS).open("rb")  # `model` notices if they are others by now
     reader.check_rest()
     return StoredRun(path, weights=weights, code=code or OwnCode(), config=config, **parts, sha256=reader.sha256,
                      verified=reader.checksums is not None)  # fmt: skip

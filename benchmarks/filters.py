@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from conditions import conditions
 from posrec.data.vocabulary import Vocabulary
+from posrec.recommend.by_search import BySearch
 from posrec.recommend.catalogue import Catalogue
+from posrec.recommend.onnx_network import OnnxConfig
 from posrec.recommend.plan import Plan
 from posrec.recommend.ranker import Ranker
 from posrec.recommend.search import ExactSearch
@@ -28,12 +29,14 @@ from report import write_report
 class RandomSessions:
     """In place of a model: the vector of the last item, with noise."""
 
+    config, has_own_items = OnnxConfig(max_length=1), False
+
     def __init__(self, table: Any, draw: np.random.Generator) -> None:
         self.table, self.draw = table, draw
 
-    def sessions_and_own_items(self, batch: Any) -> tuple[torch.Tensor, None]:
-        near = self.table[batch.items[:, 0].numpy() - 1]
-        return torch.from_numpy(near + 0.3 * self.draw.standard_normal(near.shape, np.float32)), None
+    def encode(self, items: Any, lengths: Any) -> tuple[Any, None]:
+        near = self.table[items[:, 0] - 1]
+        return near + 0.3 * self.draw.standard_normal(near.shape, np.float32), None
 
 
 def median_ms(ranker: Ranker, plans: dict[str, Plan], sessions: list[EncodedSession]) -> dict[str, float]:
@@ -58,7 +61,7 @@ def main() -> None:
     table = draw.standard_normal((items, arguments.d), dtype=np.float32)
     columns = {"share": draw.integers(0, 100, items).tolist(), "brand": [f"b{n % 1000}" for n in range(items)]}
     catalogue = Catalogue(Vocabulary([str(n) for n in range(items)], columns), items)
-    ranker = Ranker(RandomSessions(table, draw), 1, items, None, torch.device("cpu"), ExactSearch(table))
+    ranker = Ranker(BySearch(RandomSessions(table, draw), ExactSearch(table)), items, None)
     sessions = [EncodedSession([int(number)]) for number in draw.integers(1, items + 1, arguments.sessions)]
     asked: dict[str, dict[str, Any]] = {
         "no filter": {},

@@ -24,6 +24,7 @@ from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.recommend.faiss_search import likely_sessions, write_index
 from posrec.recommend.index_settings import IndexSettings
 from posrec.recommend.search import ExactSearch
+from posrec.recommend.torch_encoder import TorchEncoder
 from posrec.run import Run
 from report import write_report
 
@@ -39,7 +40,7 @@ def crowded_run(items: int) -> Run:
         model.embedding.weight[:items] = around + 0.03 * torch.randn(items, model.config.d)
     vocabulary = Vocabulary([f"i{number}" for number in range(items)])
     about = {"model": "posrec", "items": items}
-    return Run(Path("nowhere"), model, vocabulary, about, torch.randint(1, 1000, (items,)))
+    return Run(Path("nowhere"), model, vocabulary, about, torch.randint(1, 1000, (items,)).numpy())
 
 
 def milliseconds(search: Any, sessions: Sequence[Any]) -> float:
@@ -64,7 +65,7 @@ def main() -> None:
         built = time.perf_counter() - began
         size = (Path(folder) / "items.faiss").stat().st_size
     faiss.omp_set_num_threads(1)
-    sessions = likely_sessions(run, arguments.sessions)
+    sessions = likely_sessions(run, TorchEncoder(run.model), arguments.sessions)
     report = {
         "command": "python benchmarks/index.py " + " ".join(sys.argv[1:]),
         "seed": 0,

@@ -27,10 +27,11 @@ import torch
 
 from conditions import conditions
 from posrec.nn.own_items import OwnItems
+from posrec.recommend.best_items import Best, Floats, best_of_all
 from posrec.recommend.faiss_search import SAMPLE, FaissSearch, build
 from posrec.recommend.index_settings import IndexSettings
-from posrec.recommend.ranker import own_terms
-from posrec.recommend.search import Best, ExactSearch, Floats, best_of_all
+from posrec.recommend.search import ExactSearch
+from posrec.recommend.torch_encoder import as_arrays
 from report import write_report
 
 BEST, OWN, SCALE = 20, 5, 13.0
@@ -55,7 +56,7 @@ def own_items(table: Floats, numbers: Any, sessions: Floats, draw: np.random.Gen
 
 
 def rankings(own: OwnItems, found: list[Best], log_sums: Any) -> list[list[int]]:
-    terms = own_terms(own, torch.as_tensor(np.asarray(log_sums), dtype=torch.float32))
+    terms = as_arrays(own).terms(log_sums)
     return [term.ranked_with(best)[1][:BEST].tolist() for term, best in zip(terms, found, strict=True)]
 
 

@@ -1,8 +1,9 @@
-"""The product of one session with all items: 8-bit products of signed and unsigned bytes in ONNX Runtime, and floats.
+"""The product of one session, and of 16, with all items: signed and unsigned bytes in ONNX Runtime, and floats.
 
     OMP_NUM_THREADS=1 python benchmarks/rounded_product.py --out results/rounded_product.json
 
-`recommend/search.py` uses unsigned sessions and items. Figures are medians of the time the thread computed, one thread.
+`recommend/rounded.py` uses unsigned sessions, and signed items where the processor multiplies both kinds. Figures are
+medians of the time the thread computed, one thread.
 """
 
 import argparse
@@ -17,36 +18,30 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from conditions import conditions
-from posrec.recommend.onnx_model import import_runtime
-from posrec.recommend.search import ZERO_POINT, rounded_product, unsigned
+from posrec.recommend.onnx_network import open_session
+from posrec.recommend.rounded import ZERO_POINT, product_graph
 from report import write_report
 
 KINDS = {"signed, signed": (False, False), "unsigned, signed": (True, False), "unsigned, unsigned": (True, True)}
 
 
 def as_bytes(levels: Any, without_sign: bool) -> Any:
-    return unsigned(levels) if without_sign else levels.astype(np.int8)
+    return (levels + ZERO_POINT).astype(np.uint8) if without_sign else levels.astype(np.int8)
 
 
 def product(levels: Any, sessions_unsigned: bool, items_unsigned: bool) -> Any:
-    """A graph like that of `rounded_product`, with bytes of either kind."""
-    if items_unsigned:
-        return rounded_product(levels)
+    """A graph like that of `product_graph`, with bytes of either kind."""
+    if sessions_unsigned:
+        return open_session(product_graph(levels, not items_unsigned, {}), threads=1)
     n, d = levels.shape
-    zero = np.array(ZERO_POINT, np.uint8) if sessions_unsigned else np.array(0, np.int8)
-    kind = TensorProto.UINT8 if sessions_unsigned else TensorProto.INT8
     graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["sessions", "items", "zero"], ["scores"])], "rounded",
-        [helper.make_tensor_value_info("sessions", kind, ["B", d])],
+        [helper.make_node("MatMulInteger", ["sessions", "items"], ["scores"])], "rounded",
+        [helper.make_tensor_value_info("sessions", TensorProto.INT8, ["B", d])],
         [helper.make_tensor_value_info("scores", TensorProto.INT32, ["B", n])],
-        [numpy_helper.from_array(np.ascontiguousarray(levels.astype(np.int8).T), "items"),
-         numpy_helper.from_array(zero, "zero")],
+        [numpy_helper.from_array(np.ascontiguousarray(levels.astype(np.int8).T), "items")],
     )  # fmt: skip
-    runtime = import_runtime()
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    return runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return open_session(model.SerializeToString(), threads=1)
 
 
 def milliseconds(work: Callable[[], object], rounds: int) -> float:
@@ -68,13 +63,14 @@ def main() -> None:
     draw, taken = np.random.default_rng(0), {}
     for items in (43_097, 1_000_000):
         levels = draw.integers(-127, 128, (items, arguments.d)).astype(np.float32)
-        session = draw.integers(-127, 128, (1, arguments.d)).astype(np.float32)
-        times = taken[f"{items:,} items"] = {}
-        for name, (of_session, of_items) in KINDS.items():
-            run, feed = product(levels, of_session, of_items).run, {"sessions": as_bytes(session, of_session)}
-            assert np.array_equal(run(None, feed)[0][0], levels @ session[0]), name
-            times[name] = milliseconds(lambda run=run, feed=feed: run(None, feed), arguments.rounds)  # type: ignore[misc]
-        times["floats"] = milliseconds(lambda levels=levels, session=session: levels @ session[0], arguments.rounds)  # type: ignore[misc]
+        for sessions in (1, 16):
+            asked = draw.integers(-127, 128, (sessions, arguments.d)).astype(np.float32)
+            times = taken[f"{items:,} items, {sessions} sessions"] = {}
+            for name, (of_session, of_items) in KINDS.items():
+                run, feed = product(levels, of_session, of_items).run, {"sessions": as_bytes(asked, of_session)}
+                assert np.array_equal(run(None, feed)[0][0], levels @ asked[0]), name
+                times[name] = milliseconds(lambda run=run, feed=feed: run(None, feed), arguments.rounds)  # type: ignore[misc]
+            times["floats"] = milliseconds(lambda levels=levels, asked=asked: asked @ levels.T, arguments.rounds)  # type: ignore[misc]
     report = {
         "command": "OMP_NUM_THREADS=1 python benchmarks/rounded_product.py " + " ".join(sys.argv[1:]),
         "seed": 0,

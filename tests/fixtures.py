@@ -117,14 +117,14 @@ def exported_plus(trained_plus: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="session")
 def artifacts_folder(trained: Path, exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An artifact cache of the trained run with its ONNX export and its index; tests that change it copy it."""
+    """An artifact cache of the trained run with all of its artifacts; tests that change it copy it."""
     from posrec.recommend.artifacts import ArtifactCache
-    from posrec.recommend.onnx_model import with_outputs
+    from posrec.recommend.onnx_network import with_outputs
 
     folder = tmp_path_factory.mktemp("artifacts")
     cache, run = ArtifactCache(str(folder), index=TWO_LISTS), load_run(trained)
     wanted = cache.wanted(run)
     assert wanted.onnx is not None
     wanted.onnx.write_bytes(with_outputs(exported, ["session_vectors"]))
-    cache.build(run)  # what is missing: the index
+    cache.build(run)  # what is missing: the vectors and the index
     return folder

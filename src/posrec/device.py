@@ -35,6 +35,11 @@ def choose_device(name: str) -> "torch.device":
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
+def computes_on_cpu(name: str) -> bool:
+    """Whether `choose_device(name)` is a CPU; "cpu" is known without torch."""
+    return name == "cpu" or choose_device(name).type == "cpu"
+
+
 def share_cores() -> None:
     """Settings for computing on cores that others use too; to be made before torch is loaded.
 

@@ -17,6 +17,7 @@ from posrec.nn.sharding import world_of
 from posrec.progress import Progress, default_progress
 from posrec.recommend.recommender import Recommender
 from posrec.run import Run, write_evaluation
+from posrec.run_folder import AnyRun
 from posrec.training.loop import evaluate_on
 
 
@@ -83,7 +84,7 @@ def evaluate_run(
     return outcome
 
 
-def check_evaluable(run: Run, data: PreparedDataset) -> None:
+def check_evaluable(run: AnyRun, data: PreparedDataset) -> None:
     """Raise an InputError if the dataset has no test part or other items than the run."""
     data.require_test_part()
     if run.config.get("dataset") != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
@@ -114,7 +115,7 @@ def evaluate_matched(run: Run, data: PreparedDataset, device: torch.device, prog
     # Numbers above those of the run's items are unknown to its model.
     translated = torch.tensor([0, *(known + 1 if number is None else number for number in numbers)], dtype=torch.int32)
     test = replace(data.test, items=translated[data.test.items.long()])
-    popularity = torch.ones(known) if run.popularity is None else run.popularity
+    popularity = torch.ones(known) if run.popularity is None else torch.as_tensor(run.popularity)
     clicks = torch.cat([popularity.new_zeros(1), popularity])
     run.model.to(device).eval()
     return rank_all(run.model, test.to(device), known, run.model.config.max_length, clicks, progress)

@@ -30,7 +30,8 @@ from posrec.nn.item_table import rows_of
 from posrec.nn.sharding import sharded_over
 from posrec.progress import Progress, default_progress
 from posrec.recommend.recommender import Recommender
-from posrec.run import POPULARITY, Run, finish_run, load_run
+from posrec.run import Run, finish_run, load_run
+from posrec.run_folder import POPULARITY
 from posrec.run_start import begin_run, is_new_run, lock_run, run_config
 from posrec.training.log import EVENTS, LOG, check_tracking
 from posrec.training.loop import train
@@ -268,7 +269,7 @@ def load_own_rows(
     assert isinstance(network, SessionModel)
     load_sharded_weights(path, network.to(device).eval(), world)
     popularity = torch.bincount(data.train.items.long(), minlength=network.items + 1)[1 : network.items + 1]
-    return Run(path, network, data.vocabulary, config, popularity)
+    return Run(path, network, data.vocabulary, config, popularity.numpy())
 
 
 @contextmanager

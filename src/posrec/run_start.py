@@ -16,7 +16,8 @@ from posrec.errors import InputError
 from posrec.io import RUN, write_json, write_text
 from posrec.io.locks import try_lock
 from posrec.io.unfinished import UNFINISHED
-from posrec.run import POPULARITY, SCHEMA, read_config, write_popularity
+from posrec.run import write_popularity
+from posrec.run_folder import POPULARITY, SCHEMA, read_config
 
 LOCK = ".lock"
 

@@ -34,7 +34,8 @@ from posrec.nn.attributes import mean_by_attributes
 from posrec.nn.coclicks import co_clicks
 from posrec.nn.item_table import ItemTable
 from posrec.nn.table_rows import TableRows
-from posrec.run import Run, load_run, read_config
+from posrec.run import Run, load_run
+from posrec.run_folder import read_config
 from posrec.training.settings import Settings
 from posrec.training.start import Start, set_moments
 

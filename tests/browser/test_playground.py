@@ -44,7 +44,7 @@ def test_catalogue_is_sorted_by_clicks_and_shows_more(visit: PageVisit, recommen
     page = visit.page
     counts = page.locator(".goods .id").all_inner_texts()
     clicks = [int(text.split(" · ")[1].split()[0]) for text in counts]
-    assert clicks == sorted(recommender.popularity.int().tolist(), reverse=True)[:20]
+    assert clicks == sorted(recommender.popularity.astype(int).tolist(), reverse=True)[:20]
     page.locator(".more").click()
     page.locator(".goods").nth(39).wait_for()
     assert page.locator(".goods").count() == 40

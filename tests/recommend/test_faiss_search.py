@@ -14,13 +14,13 @@ from posrec.recommend.faiss_search import (
     IndexSettings,
     build,
     exact_best,
-    item_table,
     likely_sessions,
     read_index,
     recall,
 )
 from posrec.recommend.recommender import Recommender
-from posrec.run import load_run
+from posrec.recommend.torch_encoder import TorchEncoder, item_table
+from posrec.run import Run, load_run
 from tests.helpers import command, listed, small_shop, write_log
 from tests.server.server_process import STARVED, serving, until
 
@@ -93,6 +93,11 @@ def test_faiss_for_more_than_a_million_items_or_if_asked(settings: IndexSettings
     assert settings.wants_faiss(items) == answer
 
 
+def read_back(run: Run, path: Path) -> FaissSearch:
+    """The index in a file, with its recall on likely sessions."""
+    return read_index(path, item_table(run), likely_sessions(run, TorchEncoder(run.model)))
+
+
 def test_an_exported_index_fits_its_run_only(trained: Path, tmp_path: Path) -> None:
     path = tmp_path / "items.faiss"
     done = command("export", trained, "--index", path, "--set", "lists=4", "--set", "probes=4")
@@ -101,7 +106,7 @@ def test_an_exported_index_fits_its_run_only(trained: Path, tmp_path: Path) -> N
         done.out.split()
     )
     run = load_run(trained)
-    by_faiss = Recommender(run, "cpu", search=read_index(run, path))
+    by_faiss = Recommender(run, "cpu", search=read_back(run, path))
     assert (by_faiss.ranker.search_kind, by_faiss.ranker.recall) == ("faiss", 1.0)
     expected = Recommender(run, "cpu").recommend(["i3", "i4"], 5)
     assert [one.item for one in by_faiss.recommend(["i3", "i4"], 5)] == [one.item for one in expected]
@@ -109,7 +114,7 @@ def test_an_exported_index_fits_its_run_only(trained: Path, tmp_path: Path) -> N
         FaissSearch(np.zeros((31, 16), np.float32), faiss.read_index(str(path)))
     path.write_bytes(b"not an index")
     with pytest.raises(InputError, match="is not a faiss index"):
-        read_index(run, path)
+        read_back(run, path)
 
 
 def test_the_command_exports_an_index_of_four_items(tmp_path: Path) -> None:
@@ -119,19 +124,20 @@ def test_the_command_exports_an_index_of_four_items(tmp_path: Path) -> None:
     assert command("train", tmp_path / "shop", "--model", "posrec", "--out", tmp_path / "run", *settings).code == 0
     done = command("export", tmp_path / "run", "--index", tmp_path / "x.faiss")
     assert done.code == 0, done.err
-    assert read_index(load_run(tmp_path / "run"), tmp_path / "x.faiss").recall == 1
+    assert read_back(load_run(tmp_path / "run"), tmp_path / "x.faiss").recall == 1
 
 
 def test_likely_sessions_follow_the_clicks(trained: Path) -> None:
     """If all clicks are on one item, every session is one to five clicks on it."""
     run = load_run(trained)
-    clicks = torch.zeros(30, dtype=torch.int64)
+    clicks = np.zeros(30, np.int64)
     clicks[6] = 10**12
-    sessions = likely_sessions(replace(run, popularity=clicks), 50)
+    encoder = TorchEncoder(run.model)
+    sessions = likely_sessions(replace(run, popularity=clicks), encoder, 50)
     with torch.inference_mode():
         possible = run.model.session_vectors(SessionBatch.of([[7] * length for length in range(1, 6)])).numpy()
     assert all(np.isclose(session, possible, atol=1e-5).all(1).any() for session in sessions)
-    assert np.array_equal(likely_sessions(run, 50), likely_sessions(run, 50))
+    assert np.array_equal(likely_sessions(run, encoder, 50), likely_sessions(run, encoder, 50))
     assert item_table(run).shape == (30, 16)
 
 

@@ -19,6 +19,7 @@ pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
 onnx_model = pytest.importorskip("posrec.recommend.onnx_model")
 artifacts = pytest.importorskip("posrec.recommend.artifacts")
+artifact_builder = pytest.importorskip("posrec.recommend.artifact_builder")
 
 SESSIONS = [[3], [5, 5, 5], [1, 2, 3, 4, 5, 6, 7, 8, 9], [7, 8, 7, 8], [30, 1]]
 SEARCHED = ["session_vectors", "own_items", "own_products", "own_raised", "own_repeat", "own_explore"]
@@ -80,7 +81,7 @@ def folder(trained_plus: Path, exported_plus: Path, tmp_path: Path, monkeypatch:
     def export(run: object, path: Path) -> None:
         shutil.copy(exported_plus, path)
 
-    monkeypatch.setattr(artifacts, "export_onnx", export)
+    monkeypatch.setattr(artifact_builder, "export_onnx", export)
     artifacts.ArtifactCache(str(tmp_path), index=TWO_LISTS).build(load_run(trained_plus))
     return tmp_path
 

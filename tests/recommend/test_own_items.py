@@ -15,10 +15,10 @@ from posrec.models.base import SessionModel
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.nn.batch import SessionBatch
 from posrec.nn.own_items import OwnItems
-from posrec.recommend.faiss_search import SAMPLE, FaissSearch, IndexSettings, build, item_table
-from posrec.recommend.ranker import own_terms
+from posrec.recommend.faiss_search import SAMPLE, FaissSearch, IndexSettings, build
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.search import ExactSearch
+from posrec.recommend.torch_encoder import as_arrays, item_table
 from posrec.run import Run
 
 pytest.importorskip("onnxruntime")
@@ -59,7 +59,7 @@ def by_hand() -> OwnItems:
 
 def test_the_term_of_a_session_worked_out_by_hand(by_hand: OwnItems) -> None:
     """exp(z) of the items 1, 2, 3, 4 is 1, 3, 4, 2, so Z = 10. Item 2 is doubled and item 1 halved: S = 12.5."""
-    (term,) = own_terms(by_hand, torch.tensor([math.log(10)]))
+    (term,) = as_arrays(by_hand).terms([math.log(10)])
     assert term.columns.tolist() == [1, 0]
     expected = [0.6 * 6 / 12.5 + 0.3, 0.6 * 0.5 / 12.5 + 0.1]
     assert np.exp(term.scores).tolist() == pytest.approx(expected)
@@ -69,7 +69,7 @@ def test_the_term_of_a_session_worked_out_by_hand(by_hand: OwnItems) -> None:
 
 
 def test_own_items_are_ranked_among_the_others(by_hand: OwnItems) -> None:
-    (term,) = own_terms(by_hand, torch.tensor([math.log(10)]))
+    (term,) = as_arrays(by_hand).terms([math.log(10)])
     found = (np.log(np.array([4, 3, 2], np.float32)), np.array([2, 1, 3]))  # the items 3, 2, 4; not 1
     scores, columns = term.ranked_with(found)
     assert columns.tolist() == [1, 2, 0, 3]
@@ -98,7 +98,8 @@ def test_log_sum_is_within_its_bound(seed: int, k: int, scale: float, items: int
     sessions *= scale / np.linalg.norm(sessions, axis=1, keepdims=True)
     search = ExactSearch(table)
     found = search.best_and_log_sums(sessions, [k] * 3)
-    slack = search.rounded_scores(sessions)[2]
+    assert search.rounded is not None
+    slack = search.rounded.scores(sessions)[2]
     for (best, log_sum), plain, exact, most in zip(
         found, search.best(sessions, [k] * 3), exact_log_sums(table, sessions), slack, strict=True
     ):

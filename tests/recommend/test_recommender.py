@@ -17,12 +17,12 @@ from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
 from posrec.recommend import ranker as module
-from posrec.recommend.faiss_search import item_table
 from posrec.recommend.ranker import Query
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.results import Recommendation
 from posrec.recommend.search import ExactSearch
 from posrec.recommend.session import Session
+from posrec.recommend.torch_encoder import item_table
 from posrec.run import POPULARITY, Run, load_run
 from tests.fixtures import QUICK
 from tests.helpers import command, remove_checksums

@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.recommend.search import TOP_BLOCK, ExactSearch, top
+from posrec.recommend.by_scores import TOP_BLOCK, top
+from posrec.recommend.search import ExactSearch
 
 pytest.importorskip("onnxruntime")
 
@@ -68,7 +69,7 @@ def test_few_items_zeros_and_nan(items: int) -> None:
     vectors[0] = 0
     agrees(ExactSearch(vectors.numpy()), vectors, torch.cat([torch.randn(2, 8), torch.zeros(1, 8)]), min(3, items))
     vectors[items - 1] = np.nan
-    assert ExactSearch(vectors.numpy()).product is None
+    assert ExactSearch(vectors.numpy()).rounded is None
 
 
 # The k best of scores.

@@ -114,7 +114,7 @@ def test_short_batches_are_computed_inline_and_long_ones_in_the_thread() -> None
     clock = Clock()
 
     async def play() -> int:
-        batcher = Batcher(clock.compute, inline=True, clock=clock)
+        batcher = Batcher(clock.compute, inline=0.004, clock=clock)
         batcher.start()
         for pause in (0.001, 0.001, 0.5, 0.001):
             assert await batcher.ask(pause) == pause

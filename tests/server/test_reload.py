@@ -43,7 +43,7 @@ def used_by(reloader: RunReloader) -> tuple[bool, str]:
 
 
 @pytest.mark.parametrize("damage", [b"", b"no such thing", None], ids=["empty", "other", "cut"])
-@pytest.mark.parametrize("kind", ["onnx", "index"])
+@pytest.mark.parametrize("kind", ["onnx", "index", "vectors"])
 def test_a_damaged_artifact_is_removed_and_not_used(
     trained: Path, cache: ArtifactCache, artifacts: Artifacts, tmp_path: Path, kind: str, damage: bytes | None
 ) -> None:
@@ -51,10 +51,11 @@ def test_a_damaged_artifact_is_removed_and_not_used(
     path.write_bytes(path.read_bytes()[:-100] if damage is None else damage)
     reloader = started(trained, cache, tmp_path)
     assert reloader.problem is None
-    assert used_by(reloader) == ((False, "faiss") if kind == "onnx" else (True, "exact"))
+    assert used_by(reloader) == (kind != "onnx", "exact" if kind == "index" else "faiss")
+    assert (reloader.used.vectors is None) == (kind == "vectors")
     assert (reloader.wanted, reloader.build) == (reloader.used, None)  # this worker does not build it again
     assert not path.exists()
-    assert len(listed(tmp_path / "cache")) == 1  # the other one stays
+    assert len(listed(tmp_path / "cache")) == 2  # the others stay
     fresh = started(trained, cache, tmp_path)
     assert fresh.build is not None
     fresh.stop_build()

@@ -152,7 +152,7 @@ def test_onnx_takes_over_once_it_is_exported_and_is_cached(
             assert server.said("serving")[0]["by"] == at_start
             until(lambda server=server: server.said("serving")[-1]["by"] == "onnx", STARVED)
             assert [one["item"] for one in server.recommend("i3", "i4", k=5).json()["items"]] == expected
-    assert len(list(tmp_path.iterdir())) == 1
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".onnx", ".vectors"]
 
 
 def test_stopping_finishes_accepted_requests(trained: Path) -> None:

@@ -62,12 +62,16 @@ class Loop:
         pass
 
 
-def connected() -> tuple[Connection, Transport]:
+def connected(direct: bool = False) -> tuple[Connection, Transport]:
+    """`direct`: complete requests are answered without a task, later than the test lasts."""
+
     async def application(scope: Any, receive: Any, send: Any) -> None:
         pass
 
     application.most_connections = 10  # type: ignore[attr-defined]
-    application.is_overloaded = lambda *_: False  # type: ignore[attr-defined]
+    application.is_direct = lambda *_: direct  # type: ignore[attr-defined]
+    application.overloaded = lambda: False  # type: ignore[attr-defined]
+    application.begin = lambda *_: True  # type: ignore[attr-defined]
     application.settings = SimpleNamespace(request_timeout=SECONDS)  # type: ignore[attr-defined]
     application.metrics = SimpleNamespace(request=lambda *_: None)  # type: ignore[attr-defined]
     config = uvicorn.Config(application, log_config=None)
@@ -79,9 +83,10 @@ def connected() -> tuple[Connection, Transport]:
     return connection, transport
 
 
-def test_head_and_body_have_one_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("direct", [False, True])
+def test_head_and_body_have_one_timeout(monkeypatch: pytest.MonkeyPatch, direct: bool) -> None:
     clock = Clock(monkeypatch)
-    connection, transport = connected()
+    connection, transport = connected(direct)
     timeout = ConnectionTimeout(SECONDS)
     connection.data_received(HEAD[:30])
     clock.now += 6
@@ -95,9 +100,10 @@ def test_head_and_body_have_one_timeout(monkeypatch: pytest.MonkeyPatch) -> None
     assert not transport.closed  # the application answers 408
 
 
-def test_a_complete_request_has_no_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_complete_request_has_no_timeout(monkeypatch: pytest.MonkeyPatch, direct: bool) -> None:
     clock = Clock(monkeypatch)
-    connection, transport = connected()
+    connection, transport = connected(direct)
     connection.data_received(HEAD + SESSION)
     clock.now += 100
     ConnectionTimeout(SECONDS).check({connection})
@@ -114,9 +120,12 @@ def test_a_head_that_is_not_completed_is_answered_408(monkeypatch: pytest.Monkey
     assert transport.closed
 
 
-def test_an_unfinished_request_does_not_cost_the_one_before_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("direct", [False, True])
+def test_an_unfinished_request_does_not_cost_the_one_before_its_answer(
+    monkeypatch: pytest.MonkeyPatch, direct: bool
+) -> None:
     clock = Clock(monkeypatch)
-    connection, transport = connected()
+    connection, transport = connected(direct)
     connection.data_received(HEAD + SESSION + HEAD[:30])
     clock.now += SECONDS + 1
     ConnectionTimeout(SECONDS).check({connection})

@@ -11,7 +11,7 @@ from posrec.device import use_threads
 from posrec.progress import CONTROLS, printable
 
 if TYPE_CHECKING:
-    from posrec.run import Run
+    from posrec.run_folder import AnyRun
 
 console = Console(emoji=False)
 error_console = Console(stderr=True, emoji=False)
@@ -36,7 +36,7 @@ Threads = Annotated[
 ]  # fmt: skip
 
 
-def note_unverified(run: "Run") -> None:
+def note_unverified(run: "AnyRun") -> None:
     """Say that the files of a run could not be compared with their checksums."""
     if not run.verified:
         note = f"note: {run.path} is of a version that wrote no checksums.json, so its files are not verified;"

@@ -66,9 +66,8 @@ def recommend(
     posrec recommend runs/first sku-1 --filter category=Tents,Sandals --filter 'price<=200' --fields category,price
     """
     from posrec.cli.explanations import drawn, notes, recommendations_table
-    from posrec.recommend.recommender import Recommender
 
-    recommender = Recommender.load(run, device, model, encoding)
+    recommender = open_recommender(run, device, model, encoding)
     note_unverified(recommender.run)
     session, rules = item or [], answer_rules(exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
     answer = recommender.recommend(session, k, **rules)
@@ -83,6 +82,19 @@ def recommend(
         console.print("", *drawn(explanations), sep="\n")
     for sentence in notes(answer):
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def open_recommender(run: Path, device: str, model: str | None, encoding: str | None) -> Any:
+    """Without torch, which takes seconds to import, where the run was served before and its export is in the cache."""
+    if device == "cpu" and model is None and encoding is None:
+        from posrec.recommend.artifacts import open_exported
+        from posrec.recommend.cache_folder import default_cache
+
+        if (exported := open_exported(run, default_cache())) is not None:
+            return exported
+    from posrec.recommend.recommender import Recommender
+
+    return Recommender.load(run, device, model, encoding)
 
 
 def index_settings(pairs: list[str] | None) -> Any:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posrec.errors import InputError
-from posrec.recommend.search import Columns, Mask
+from posrec.recommend.best_items import Columns, Mask
 
 BOUNDS = frozenset({"min", "max"})
 SHAPES = 'a value, a list of values, {"min": ..., "max": ...} or {"not": ...}'

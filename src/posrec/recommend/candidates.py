@@ -3,10 +3,8 @@
 from functools import cached_property
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from posrec.recommend.search import Columns, Mask
+from posrec.recommend.best_items import Columns, Mask
 
 FEW = 16  # at most one item in so many is few: scoring them one by one is quicker than a search through all
 
@@ -40,9 +38,9 @@ class Candidates:
         return self.columns if self.count * FEW <= self.items or self.count <= FEW else None
 
     @cached_property
-    def excluded(self) -> Tensor:
+    def excluded(self) -> Mask:
         """[n] True for items that must not be recommended."""
-        return torch.from_numpy(~self.mask)
+        return ~self.mask
 
     def contains(self, number: int) -> bool:
         return bool(self.mask[number - 1])

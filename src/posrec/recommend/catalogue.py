@@ -12,8 +12,8 @@ from typing import Any
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.recommend.attributes import Attributes, shown
+from posrec.recommend.best_items import Mask
 from posrec.recommend.candidates import Candidates, all_but, only
-from posrec.recommend.search import Mask
 from posrec.recommend.session import Click, as_ids
 
 KEPT_BYTES = 1 << 26  # of masks that are kept

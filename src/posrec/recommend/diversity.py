@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from posrec.recommend.search import Columns, Floats
+from posrec.recommend.best_items import Columns, Floats
 
 POOL = 5  # items that are considered for each item of a list
 SMALLEST_POOL = 100

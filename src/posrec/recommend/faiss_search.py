@@ -19,18 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from posrec.errors import InputError, not_installed
 from posrec.io import whole_file
-from posrec.models.base import SessionModel
-from posrec.nn.batch import SessionBatch
-from posrec.recommend.index_settings import IndexSettings
-from posrec.recommend.search import (
+from posrec.recommend.best_items import (
     Best,
     Columns,
-    ExactSearch,
     Floats,
     Mask,
     Masks,
@@ -39,7 +33,10 @@ from posrec.recommend.search import (
     ordered,
     products,
 )
-from posrec.run import Run
+from posrec.recommend.encoder import SessionEncoder, padded
+from posrec.recommend.index_settings import IndexSettings
+from posrec.recommend.search import ExactSearch
+from posrec.run_folder import AnyRun
 
 RESCORED = 10  # candidates scored in full for each item asked for
 SMALLEST_SHARE = 1 / 32  # of items allowed by a mask, for which proportionally more are searched for
@@ -107,16 +104,16 @@ class FaissSearch:
             yield session, columns, products(self.table, session, columns), k
 
     @cached_property
-    def sample(self) -> tuple[Columns, Tensor]:
-        """The columns of the sampled items, and their vectors; in torch, since a server limits torch to one thread."""
+    def sample(self) -> tuple[Columns, Floats]:
+        """The columns of the sampled items, and their vectors."""
         size = min(SAMPLE, len(self.table))
         columns = np.random.default_rng(0).choice(len(self.table), size, replace=False)
-        return columns, torch.from_numpy(self.table[columns])
+        return columns, self.table[columns]
 
     def estimated_log_sum(self, session: Floats, found: Columns, scores: Floats) -> float:
         """log Z of one session vector [d], from the items found and their scores."""
         columns, vectors = self.sample
-        others = (vectors @ torch.from_numpy(session)).numpy()[~np.isin(columns, found, assume_unique=True)]
+        others = (vectors @ session)[~np.isin(columns, found, assume_unique=True)]
         exact, left = log_sum_of(scores), len(self.table) - len(found)
         if not left or not len(others):
             return exact
@@ -158,49 +155,37 @@ def recall(search: FaissSearch, sessions: Floats, exact: list[set[int]]) -> floa
     )
 
 
-@torch.inference_mode()
-def likely_sessions(run: Run, number: int = RECALL_SESSIONS) -> Floats:
+def likely_sessions(run: AnyRun, encoder: SessionEncoder, number: int = RECALL_SESSIONS) -> Floats:
     """The vectors of random sessions of one to five items, drawn by how often each item was clicked in training."""
-    draw, model, items = np.random.default_rng(0), network(run), run.config["items"]
-    clicks = np.ones(items) if run.popularity is None else run.popularity[:items].numpy() + 1.0
-    lengths = draw.integers(1, min(5, model.config.max_length) + 1, number)
+    draw, items, longest = np.random.default_rng(0), run.config["items"], encoder.config.max_length
+    clicks = np.ones(items) if run.popularity is None else np.asarray(run.popularity)[:items] + 1.0
+    lengths = draw.integers(1, min(5, longest) + 1, number)
     numbers = draw.choice(items, lengths.sum(), p=clicks / clicks.sum()) + 1
     sessions = [part.tolist() for part in np.split(numbers, lengths.cumsum()[:-1])]
-    vectors: Floats = model.session_vectors(SessionBatch.of(sessions)).float().numpy()
-    return vectors
+    return encoder.encode(*padded(sessions, longest))[0]
 
 
-@torch.inference_mode()
-def item_table(run: Run) -> Floats:
-    table: Floats = network(run).item_vectors().float().contiguous().numpy()
-    return table
-
-
-def network(run: Run) -> Any:
-    if not isinstance(run.model, SessionModel):
-        raise InputError(f"{run.config['model']} has no item vectors, so there is nothing to index")
-    return run.model.cpu().eval()
-
-
-def write_index(run: Run, path: Path, settings: IndexSettings, overwrite: bool = False) -> FaissSearch:
+def write_index(run: AnyRun, path: Path, settings: IndexSettings, overwrite: bool = False) -> FaissSearch:
     """Build the index of a run's items and write it in faiss's file format."""
+    from posrec.recommend.torch_encoder import TorchEncoder, item_table, network
+
     faiss = import_faiss()
-    table = item_table(run)
+    table, encoder = item_table(run), TorchEncoder(network(run))
     with whole_file(path, overwrite) as unfinished:
-        index, found = build(table, likely_sessions(run), settings)
+        index, found = build(table, likely_sessions(run, encoder), settings)
         faiss.write_index(index, str(unfinished))
     return FaissSearch(table, index, found)
 
 
-def read_index(run: Run, path: Path) -> FaissSearch:
-    """The index of a run's items; its recall is measured again."""
+def read_index(path: Path, table: Floats, sessions: Floats) -> FaissSearch:
+    """The index of item vectors `table`; its recall is measured again, on the vectors `sessions`."""
     faiss = import_faiss()
     try:
         index = faiss.read_index(str(path))
     except RuntimeError as error:
         raise InputError(f"{path} is not a faiss index ({str(error).splitlines()[0]})") from None
-    search, sessions = FaissSearch(item_table(run), index), likely_sessions(run)
-    search.recall = recall(search, sessions, exact_best(search.table, sessions))
+    search = FaissSearch(table, index)
+    search.recall = recall(search, sessions, exact_best(table, sessions))
     return search
 
 

@@ -17,8 +17,9 @@ from posrec.errors import InputError, RunFailed, not_installed
 from posrec.io import whole_file
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
-from posrec.recommend.onnx_model import INPUTS, OWN_OUTPUTS, OnnxModel, import_runtime
-from posrec.run import Run
+from posrec.recommend.onnx_model import OnnxModel
+from posrec.recommend.onnx_network import INPUTS, OWN_OUTPUTS, import_runtime
+from posrec.run_folder import AnyRun
 
 CLOSE = 1e-4  # the largest difference of a score, relative to it where it is above 1
 K = 20  # the default of the input `k`
@@ -46,7 +47,7 @@ class Exported(nn.Module):
         return vectors, own.log_chances_of_all(products), own.items, own.products, own.raised, own.repeat, own.explore
 
 
-def export_onnx(run: Run, path: str | Path, overwrite: bool = False) -> float:
+def export_onnx(run: AnyRun, path: str | Path, overwrite: bool = False) -> float:
     """Write the run's model as an ONNX file. Returns the largest difference of its scores from torch's."""
     model: Any = run.model.cpu().eval()
     if not isinstance(model, SessionModel):
@@ -72,7 +73,7 @@ def export_onnx(run: Run, path: str | Path, overwrite: bool = False) -> float:
     return difference
 
 
-def as_onnx(model: Any, run: Run) -> bytes:
+def as_onnx(model: Any, run: AnyRun) -> bytes:
     """The file's content: torch's export, then the top k, and metadata about the model."""
     onnx = import_onnx()
     longest = model.config.max_length

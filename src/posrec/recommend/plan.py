@@ -23,7 +23,7 @@ from posrec.recommend.attributes import shown
 from posrec.recommend.candidates import Candidates, only
 from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.diversity import DEEPER, GROUP_POOL, POOL, SMALLEST_POOL, marginal_relevance, one_of_each_group
-from posrec.recommend.ranker import Query, Ranking
+from posrec.recommend.ranker import Query, Ranker, Ranking
 from posrec.recommend.session import Click, EncodedSession
 from posrec.recommend.similarity import Similarity
 
@@ -178,6 +178,22 @@ class Plan:
         asked = queries[0].k
         more = any(len(numbers) == asked for numbers, _ in rankings[: len(self.groups)])
         return asked * DEEPER if more and asked < self.catalogue.items else None
+
+
+def rank_by_plan(ranker: Ranker, asked: Sequence[tuple[Plan, EncodedSession]]) -> list[Ordered]:
+    """The list of items for each session by its plan; all are ranked together."""
+    parts = [plan.queries(session) for plan, session in asked]
+    rankings = iter(ranker.rank([query for part in parts for query in part]))
+    lists = []
+    for (plan, session), queries in zip(asked, parts, strict=True):
+        own = [next(rankings) for _ in queries]
+        found = plan.ordered(session, own)
+        while (pool := plan.deeper_pool(found, queries, own)) is not None:
+            queries = plan.queries(session, pool)
+            own = ranker.rank(queries)
+            found = plan.ordered(session, own)
+        lists.append(found)
+    return lists
 
 
 def checked_k(k: int | None) -> int:

@@ -5,27 +5,30 @@ one, gets the most clicked items, and the result says so.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-import torch
+import numpy as np
 
 from posrec.device import choose_device
 from posrec.errors import InputError
-from posrec.models.base import Model, SessionModel
-from posrec.models.registry import ModelSpec
 from posrec.recommend.catalogue import Catalogue, Fields, values_of
-from posrec.recommend.explain import break_down
-from posrec.recommend.plan import AnswerRules, Ordered, Plan, SimilarRules
+from posrec.recommend.finders import finder_of, similarity_of
+from posrec.recommend.plan import AnswerRules, Ordered, Plan, SimilarRules, rank_by_plan
 from posrec.recommend.ranker import Ranker
 from posrec.recommend.results import Explanation, Recommendation, Recommendations
-from posrec.recommend.search import ExactSearch, top
 from posrec.recommend.session import AnySession, Click, EncodedSession, Session, as_ids, is_many, some
 from posrec.recommend.similarity import Similarity
-from posrec.run import Run, load_run, save_run
+from posrec.run_folder import AnyRun
 
 if TYPE_CHECKING:
+    import torch
+
+    from posrec.models.base import Model
+    from posrec.models.registry import ModelSpec
     from posrec.recommend.faiss_search import FaissSearch
+    from posrec.recommend.search import ExactSearch
 
 
 class Recommender:
@@ -37,6 +40,7 @@ class Recommender:
         scorer: The same model in another form, such as an OnnxModel, which ranks in place of `run.model`. Explanations
             and similar items still come from `run.model`.
         search: Finds the best items for session vectors on the CPU; None scores every item. See ranker.py.
+        similarity: The vectors by which items are similar, where they are known without `run.model`.
 
     Example::
 
@@ -46,26 +50,38 @@ class Recommender:
     """
 
     def __init__(
-        self, run: Run, device: str = "auto", scorer: Any = None, search: "ExactSearch | FaissSearch | None" = None
+        self,
+        run: AnyRun,
+        device: str = "auto",
+        scorer: Any = None,
+        search: "ExactSearch | FaissSearch | None" = None,
+        similarity: Similarity | None = None,
     ) -> None:
-        self.run = run
-        self.device = choose_device(device)
-        self.model: Model = run.model.to(self.device)
+        self.run, self.wanted_device = run, device
         self.vocabulary = run.vocabulary
         self.titles = run.vocabulary.columns.get("title")
         self.items: int = run.config["items"]  # the model knows items 1..items; the vocabulary may hold more
         self.catalogue = Catalogue(run.vocabulary, self.items)
-        self.similarity = Similarity(self.model) if isinstance(self.model, SessionModel) else None
-        self.popularity = None if run.popularity is None else run.popularity.float().to(self.device)
-        longest = self.model.config.max_length
-        self.ranker = Ranker(scorer or self.model, longest, self.items, self.popularity, self.device, search)
+        self.popularity = None if run.popularity is None else np.asarray(run.popularity, np.float32)
+        self.similarity = similarity or similarity_of(run)
+        finder = finder_of(scorer or self.model, search, self.items, device)
+        self.ranker = Ranker(finder, self.items, self.popularity)
+
+    @cached_property
+    def device(self) -> "torch.device":
+        return choose_device(self.wanted_device)
+
+    @cached_property
+    def model(self) -> "Model":
+        """The run's model on the device. It is loaded here where the run was opened without it."""
+        return self.run.model.to(self.device)
 
     def __repr__(self) -> str:
         return f"Recommender({self.run.config['model']}, {self.items:,} items, {self.device})"
 
     @classmethod
     def load(
-        cls, run: str | Path, device: str = "auto", spec: str | ModelSpec | None = None, encoding: Any = None
+        cls, run: str | Path, device: str = "auto", spec: "str | ModelSpec | None" = None, encoding: Any = None
     ) -> "Recommender":
         """Open a run folder.
 
@@ -81,6 +97,8 @@ class Recommender:
 
         Example: `rec = Recommender.load("runs/tonight", device="cpu")`
         """
+        from posrec.run import load_run
+
         return cls(load_run(run, spec, encoding), device)
 
     def save(self, folder: str | Path, overwrite: bool = False) -> None:
@@ -92,6 +110,9 @@ class Recommender:
 
         Example: `posrec.fit(data, model="posrec").save("runs/tonight")`
         """
+        from posrec.run import Run, save_run
+
+        assert isinstance(self.run, Run)  # a server's recommender, which may have no model in memory, is never saved
         self.run = save_run(self.run, Path(folder), overwrite)
 
     # A text is a sequence of texts, so the types alone can't tell the two overloads apart.
@@ -152,18 +173,7 @@ class Recommender:
 
     def rank(self, asked: Sequence[tuple[Plan, EncodedSession]]) -> list[Ordered]:
         """The list of items for each session by its plan; all are ranked together."""
-        parts = [plan.queries(session) for plan, session in asked]
-        rankings = iter(self.ranker.rank([query for part in parts for query in part]))
-        lists = []
-        for (plan, session), queries in zip(asked, parts, strict=True):
-            own = [next(rankings) for _ in queries]
-            found = plan.ordered(session, own)
-            while (pool := plan.deeper_pool(found, queries, own)) is not None:
-                queries = plan.queries(session, pool)
-                own = self.ranker.rank(queries)
-                found = plan.ordered(session, own)
-            lists.append(found)
-        return lists
+        return rank_by_plan(self.ranker, asked)
 
     def encode(self, session: AnySession) -> EncodedSession:
         """The session as item numbers; an InputError where no click is known and the run can't say what is popular."""
@@ -241,13 +251,14 @@ class Recommender:
             named = f"no item of the session is known ({some(ids)})" if ids else "the session is empty"
             raise InputError(f"{named}: there is nothing to explain")
         encoded = self.encode(session)
+        from posrec.recommend.explain import break_down
+
         breakdown = break_down(self.model, encoded.numbers, items, self.device)
         explanations = [
             breakdown.explanation(place, encoded, number, self.id_and_title) for place, number in enumerate(items)
         ]
         return explanations[0] if single else explanations
 
-    @torch.inference_mode()
     def similar_items(self, item: Click, k: int | None = None, **rules: Unpack[SimilarRules]) -> list[Recommendation]:
         """The items whose vectors point in the most similar direction (cosine), without the item itself.
 
@@ -269,16 +280,9 @@ class Recommender:
         if self.similarity is None:
             raise InputError(f"{self.run.config['model']} has no item vectors, so it can't say which items are similar")
         number, plan = self.known(as_ids([item])[0]), self.plan(k, **rules)
-        cosine = self.similarity.cosines(number)
-        cosine[torch.tensor([number, *plan.denied], device=self.device) - 1] = -torch.inf
-        if plan.candidates is not None:
-            cosine.masked_fill_(plan.candidates.excluded.to(self.device), -torch.inf)
-        values, columns = (found[0].tolist() for found in top(cosine[None], min(plan.k, self.items)))
-        return [
-            self.recommendation(column + 1, value, plan.fields)
-            for column, value in zip(columns, values, strict=True)
-            if value != -torch.inf
-        ]
+        values, columns = self.similarity.most_similar(number, plan.k, plan.candidates, plan.denied)
+        found = zip(columns.tolist(), values.tolist(), strict=True)
+        return [self.recommendation(column + 1, value, plan.fields) for column, value in found]
 
     def update_session(self, session: AnySession | None, *clicks: Click) -> Session:
         """A new session with more clicks at the end. The session passed in does not change.

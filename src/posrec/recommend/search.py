@@ -1,88 +1,42 @@
-"""The best of many scores, and an exact search for session vectors that is quicker than scoring every item in full.
+"""An exact search for session vectors that is quicker than scoring every item in full.
 
-`ExactSearch` rounds every item vector to 8 bits, takes the product of the rounded vectors (a quarter of the bytes to
-read, a third of the time), and scores only the best of them again in full. How far rounding can move a score is bounded
-(Cauchy-Schwarz): for v = v' + f and x = x' + e
-
-    |v·x - v'·x'|  <=  |v| |e| + |f| |x'|
-
-so the search knows whether an item that it skipped could be among the best. Where one could, it scores that session in
-full. The best items are always exact.
+`ExactSearch` takes the products of vectors that are rounded to 8 bits (rounded.py), and scores only the best of them
+again in full. How far rounding can move a score is bounded, so the search knows whether an item that it skipped could
+be among the best. Where one could, it scores that session in full. The best items are always exact.
 
 A model with a term for the session's own items (`nn/own_items.py`) also needs log Z, the log-sum-exp of the products of
 all items. It is summed up from the same rounded products, with those of the items that were scored again replaced by
-the exact ones. With `slack` the bound above, and R the share of Z that comes from the rounded products, its error is at
-most log(1 + R (exp(slack) - 1)). Errors of many items cancel out, so it is much smaller in practice: at most 0.0012
-and 0.0002 on average, over 200 random sessions and 100,000 random item vectors of width 200, scored by cosine with a
-scale of 13, where R is 99 % and the bound 0.27. docs/performance.md has the error for items in clusters.
+the exact ones. With `slack` the bound on a product's error, and R the share of Z that comes from the rounded products,
+its error is at most log(1 + R (exp(slack) - 1)). Errors of many items cancel out, so it is much smaller in practice: at
+most 0.0012 and 0.0002 on average, over 200 random sessions and 100,000 random item vectors of width 200, scored by
+cosine with a scale of 13, where R is 99 % and the bound 0.27. docs/performance.md has the error for items in clusters.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from posrec.errors import InputError
-from posrec.recommend.onnx_model import import_runtime
+from posrec.recommend.best_items import Best, Columns, Floats, Mask, Masks, best_of_all, log_sum_of, ordered
+from posrec.recommend.rounded import BLOCK, Rounded, RoundedItems, rounded_items
 
-TOP_BLOCK = 128  # columns whose highest score `top` takes first
 MORE = 44  # blocks that the exact search looks into beyond the number of items asked for
-BLOCK = 32  # items whose best rounded score the exact search takes first
-LEVELS = 127
-ZERO_POINT = 128  # the unsigned byte that stands for 0
+MOST_EQUAL = 4  # times as many blocks as that may hold candidates, because their scores are equal
 LOWEST = np.iinfo(np.int32).min  # below every rounded score
-ROUNDING = 1e-5  # of |v| |x|: the rounding error of 32-bit sums themselves
 
-Floats = npt.NDArray[np.float32]
-Columns = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-Masks = Sequence[Mask | None]
-Best = tuple[Floats, Columns]  # scores and columns, the best first
-
-
-def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """`scores.topk(k)` of scores [B, n]: values and columns, [B, k] each, the best first.
-
-    On a CPU, torch's topk goes through every row, which takes longer than computing the row did. The k best are in the
-    k blocks of columns with the highest maxima, so those blocks are found first, and topk goes through them alone.
-    """
-    block = TOP_BLOCK
-    blocks = scores.shape[1] // block
-    if scores.device.type != "cpu" or blocks < 2 * k:
-        values, columns = scores.topk(k)
-        return values, columns
-    whole = blocks * block
-    best = scores[:, :whole].view(-1, blocks, block).amax(2).topk(k, sorted=False).indices  # [B, k] blocks
-    inside = (best[..., None] * block + torch.arange(block)).flatten(1)  # [B, k * block] columns
-    rest = torch.arange(whole, scores.shape[1]).expand(scores.shape[0], -1)
-    columns = torch.cat([inside, rest], dim=1)
-    values, place = scores.gather(1, columns).topk(k)
-    return values, columns.gather(1, place)
+Found = tuple[Best, float]  # the best items of a session and its log Z, which is 0 where it is not wanted
 
 
 class ExactSearch:
-    """Over item vectors [n, d] on the CPU; column i is item i + 1."""
+    """Over item vectors [n, d] on the CPU; column i is item i + 1. `rounded` are the same vectors in 8 bits; they are
+    computed where they are not given."""
 
     kind, recall = "exact", 1.0
 
-    def __init__(self, table: Floats) -> None:
-        self.table = table
+    def __init__(self, table: Floats, rounded: RoundedItems | None = None) -> None:
+        self.table, self.rounded = table, rounded
         self.in_full = 0  # sessions that had to be scored in full
-        self.product: Any = None
-        if not np.isfinite(self.table).all() or not self.table.size:
-            return
-        self.step = step_of(self.table)
-        rounded = np.rint(self.table / self.step)
-        restored = rounded * self.step
-        self.error = float(np.linalg.norm(self.table - restored, axis=1).max())
-        self.longest = float(np.linalg.norm(restored, axis=1).max())
-        try:
-            self.product = rounded_product(np.pad(rounded, ((0, -len(rounded) % BLOCK), (0, 0))))
-        except InputError:  # ONNX Runtime is not installed: every session is scored in full
-            return
+        if rounded is None and (content := rounded_items(table)) is not None:
+            self.rounded = RoundedItems(content)
 
     def best(self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None) -> list[Best]:
         """The best items for session vectors [B, d], `wanted[i]` of them for session i, the best first.
@@ -91,81 +45,79 @@ class ExactSearch:
         """
         return [best for best, _ in self.found(sessions, wanted, masks, with_log_sum=False)]
 
-    def best_and_log_sums(
-        self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None
-    ) -> list[tuple[Best, float]]:
+    def best_and_log_sums(self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None) -> list[Found]:
         """As `best`, with each session's log Z, which is over all items."""
-        return list(self.found(sessions, wanted, masks, with_log_sum=True))
+        return self.found(sessions, wanted, masks, with_log_sum=True)
 
-    def found(
-        self, sessions: Floats, wanted: Sequence[int], masks: Masks | None, with_log_sum: bool
-    ) -> Iterator[tuple[Best, float]]:
-        """The best items of each session, and its log Z, which is 0 where it is not wanted."""
+    def found(self, sessions: Floats, wanted: Sequence[int], masks: Masks | None, with_log_sum: bool) -> list[Found]:
         masks = masks or [None] * len(sessions)
-        most = max(wanted) + MORE
-        if self.product is None or len(self.table) < 2 * most * BLOCK:
-            for session, k, mask in zip(sessions, wanted, masks, strict=True):
-                yield self.found_in_full(session, k, mask, with_log_sum)
-            return
-        rounded, unit, slack = self.rounded_scores(sessions)
-        blocks = rounded.reshape(len(rounded), BLOCK, -1)  # a block is a column: quicker than neighbouring items
+        most = max(wanted) + MORE  # blocks
+        if self.rounded is None or len(self.table) < 2 * most * BLOCK:
+            return [self.found_in_full(*one, with_log_sum) for one in zip(sessions, wanted, masks, strict=True)]
+        scores, unit, slack = self.rounded.scores(sessions)
+        bars, rows, columns = best_rounded(allowed(scores, masks), most)
+        inside = columns < len(self.table)
+        rows, columns = rows[inside], columns[inside]
+        exact = np.einsum("cd,cd->c", self.table.take(columns, 0), sessions.take(rows, 0))
+        ends = np.searchsorted(rows, np.arange(len(sessions) + 1))
+        bounds = bars * unit + slack  # no item that was skipped has a higher score
+        found: list[Found] = []
         for row, (session, k, mask) in enumerate(zip(sessions, wanted, masks, strict=True)):
-            own = blocks[row] if mask is None else masked(rounded[row], mask).reshape(BLOCK, -1)
-            highest = own.max(0)
-            bar = np.partition(highest, -(k + MORE))[-(k + MORE)]  # no skipped item has a higher rounded score
-            (chosen,) = (highest >= bar).nonzero()
-            place, block = (own.take(chosen, 1) >= bar).nonzero()
-            columns = place * len(highest) + chosen[block]
-            columns = columns[columns < len(self.table)]
-            if mask is not None and bar == LOWEST:  # so few items may be recommended that none was skipped
-                columns = mask.nonzero()[0]
-            scores = products(self.table, session, columns)
-            best = ordered(scores, columns, k)
-            if bar != LOWEST and not bar * unit[row] + slack[row] < best[0][-1]:  # so that NaN means "not certain"
+            own = slice(ends[row], ends[row + 1])
+            best = ordered(exact[own], columns[own], k)
+            if not (len(best[0]) == k and bounds[row] < best[0][-1]):  # so that NaN means "not certain"
                 self.in_full += 1
-                yield self.found_in_full(session, k, mask, with_log_sum)
+                found.append(self.found_in_full(session, k, mask, with_log_sum))
                 continue
             log_sum = 0.0
             if with_log_sum:
-                every = rounded[row, : len(self.table)].astype(np.float32)
+                every = scores[row, : len(self.table)].astype(np.float32)
                 every *= unit[row]
-                every[columns] = scores
+                every[columns[own]] = exact[own]
                 log_sum = log_sum_of(every)
-            yield best, log_sum
+            found.append((best, log_sum))
+        return found
 
-    def found_in_full(self, session: Floats, k: int, mask: Mask | None, with_log_sum: bool) -> tuple[Best, float]:
+    def found_in_full(self, session: Floats, k: int, mask: Mask | None, with_log_sum: bool) -> Found:
         """As `found`, for one session vector [d], from the products of all items."""
         scores = self.table @ session
         columns = None if mask is None else np.flatnonzero(mask)
         best = best_of_all(scores, k) if columns is None else ordered(scores[columns], columns, k)
         return best, log_sum_of(scores) if with_log_sum else 0.0
 
-    def rounded_scores(self, sessions: Floats) -> tuple[npt.NDArray[np.int32], Floats, Floats]:
-        """The scores of the rounded vectors [B, n'], the size of their unit [B], and the bound on their error [B]."""
-        steps = step_of(sessions, axis=1)[:, None]
-        rounded = np.rint(sessions / steps)
-        length = np.linalg.norm(sessions, axis=1)
-        error = np.linalg.norm(sessions - rounded * steps, axis=1)
-        slack = length * self.error + error * self.longest + ROUNDING * length * self.longest
-        (scores,) = self.product.run(None, {"sessions": unsigned(rounded)})
-        return scores, steps[:, 0] * self.step, slack
+
+class FullSearch(ExactSearch):
+    """Scores every item in full. For a single session that is as quick as rounding the items first."""
+
+    def __init__(self, table: Floats) -> None:
+        self.table, self.rounded, self.in_full = table, None, 0
 
 
-def ordered(scores: Floats, columns: Columns, k: int) -> Best:
-    """The k best, or all where there are fewer."""
-    if len(scores) > 8 * k:
-        best = np.argpartition(scores, -k)[-k:]
-        scores, columns = scores[best], columns[best]
-    order = np.argsort(-scores)[:k]
-    return scores[order], columns[order]
+def best_rounded(scores: Rounded, most: int) -> tuple[Rounded, Columns, Columns]:
+    """Of rounded scores [B, n'] the items that may be among the best: their rows, in order, and their columns; and the
+    bars [B] that no other item's rounded score exceeds.
+
+    A row has no items where too many would be needed: so many scores are equal, or so few items are allowed.
+    """
+    blocks = scores.reshape(len(scores), BLOCK, -1)  # a block is a column: quicker than neighbouring items
+    highest = blocks.max(1)  # [B, n' / BLOCK]
+    bars = np.partition(highest, -most, axis=1)[:, -most]
+    above = highest >= bars[:, None]
+    above[(bars == LOWEST) | (np.count_nonzero(above, axis=1) > MOST_EQUAL * most)] = False
+    # `flatnonzero` and `divmod` take a third of the time of a `nonzero` with two axes.
+    rows, block = np.divmod(np.flatnonzero(above), above.shape[1])
+    chosen, place = np.divmod(np.flatnonzero(blocks[rows, :, block] >= bars[rows, None]), BLOCK)
+    return bars, rows[chosen], place * above.shape[1] + block[chosen]
 
 
-def best_of_all(scores: Floats, k: int) -> Best:
-    """The k best of the scores [n] of all items."""
-    return ordered(scores, np.arange(len(scores)), k)
+def allowed(scores: Rounded, masks: Masks) -> Rounded:
+    """Rounded scores [B, n'] with LOWEST for all items that the masks leave out."""
+    if all(mask is None for mask in masks):
+        return scores
+    return np.stack([row if mask is None else masked(row, mask) for row, mask in zip(scores, masks, strict=True)])
 
 
-def masked(rounded: npt.NDArray[np.int32], mask: Mask) -> npt.NDArray[np.int32]:
+def masked(rounded: Rounded, mask: Mask) -> Rounded:
     """Rounded scores [n'] with LOWEST for all items that the mask [n] leaves out.
 
     LOWEST is the sign bit alone. Setting it by bits is three times quicker than `np.where`, which branches.
@@ -177,55 +129,3 @@ def masked(rounded: npt.NDArray[np.int32], mask: Mask) -> npt.NDArray[np.int32]:
     kept &= rounded
     kept |= sign
     return kept
-
-
-def best_of_some(table: Floats, session: Floats, columns: Columns, k: int) -> Best:
-    """The k best of these items alone, for one session vector [d]."""
-    return ordered(products(table, session, columns), columns, k)
-
-
-def products(table: Floats, session: Floats, columns: Columns) -> Floats:
-    """The products of one session vector [d] with these items' vectors."""
-    return table.take(columns, 0) @ session
-
-
-def log_sum_of(scores: Floats) -> float:
-    """log sum exp(scores). torch is quicker than numpy, above all on ARM."""
-    return float(torch.from_numpy(scores).logsumexp(0))
-
-
-def step_of(values: Floats, axis: int | None = None) -> Floats:
-    """The size of one of the 8-bit levels."""
-    largest = np.abs(values).max(axis)
-    return np.maximum(largest, np.finfo(np.float32).tiny * LEVELS) / np.float32(LEVELS)  # type: ignore[no-any-return]
-
-
-def unsigned(levels: Floats) -> npt.NDArray[np.uint8]:
-    """Levels from -127 to 127 as unsigned bytes with a zero point of 128."""
-    return (levels + ZERO_POINT).astype(np.uint8)
-
-
-def rounded_product(rounded: Floats) -> Any:
-    """A small ONNX graph: 8-bit sessions [B, d] -> scores [B, n]. All items share one step, so scores compare.
-
-    Both are unsigned: on x86-64 ONNX Runtime multiplies signed sessions 10 to 20 times slower, and unsigned sessions
-    with signed items overflow on processors without VNNI.
-    """
-    runtime = import_runtime()
-    from onnx import TensorProto, helper, numpy_helper
-
-    n, d = rounded.shape
-    graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["sessions", "items", "zero", "zero"], ["scores"])],
-        "rounded",
-        [helper.make_tensor_value_info("sessions", TensorProto.UINT8, ["B", d])],
-        [helper.make_tensor_value_info("scores", TensorProto.INT32, ["B", n])],
-        [
-            numpy_helper.from_array(np.ascontiguousarray(unsigned(rounded).T), "items"),
-            numpy_helper.from_array(np.array(ZERO_POINT, np.uint8), "zero"),
-        ],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1
-    return runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -1,42 +1,46 @@
 """How similar items are: the cosine of the angle between their vectors."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from posrec.models.base import SessionModel
-from posrec.recommend.search import Floats
+from posrec.recommend.best_items import Best, Floats, best_of_all
+from posrec.recommend.candidates import Candidates
 
 
 class Similarity:
-    """Of the items of a model with item vectors. The vectors are read at the first use."""
+    """Of the items of a model with item vectors. `load` is called at the first use and returns the vectors [n, d]."""
 
-    def __init__(self, model: SessionModel) -> None:
-        self.model = model
+    def __init__(self, load: Callable[[], Floats]) -> None:
+        self.load = load
 
     @cached_property
-    @torch.inference_mode()
-    def vectors(self) -> Tensor:
+    def vectors(self) -> Floats:
         """[n, d]"""
-        return self.model.similarity_vectors()
+        return self.load()
 
     @cached_property
-    @torch.inference_mode()
-    def lengths(self) -> Tensor:
+    def lengths(self) -> Floats:
         """[n]; never 0, so that one can divide by it."""
-        lengths: Tensor = self.vectors.norm(dim=1).clamp(min=torch.finfo(self.vectors.dtype).tiny ** 0.5)
-        return lengths
+        lengths: Floats = np.sqrt(np.einsum("nd,nd->n", self.vectors, self.vectors))
+        return np.maximum(lengths, np.finfo(np.float32).tiny ** 0.5, dtype=np.float32)
 
-    @torch.inference_mode()
-    def cosines(self, number: int) -> Tensor:
+    def cosines(self, number: int) -> Floats:
         """[n] the cosine of every item and this one."""
-        return (self.vectors @ self.vectors[number - 1]) / (self.lengths * self.lengths[number - 1])
+        found: Floats = (self.vectors @ self.vectors[number - 1]) / (self.lengths * self.lengths[number - 1])
+        return found
 
-    @torch.inference_mode()
+    def most_similar(self, number: int, k: int, candidates: Candidates | None, denied: Collection[int]) -> Best:
+        """The k items most similar to this one, of the candidates, without those denied."""
+        cosine = self.cosines(number)
+        cosine[np.array([number, *denied]) - 1] = -np.inf
+        if candidates is not None:
+            cosine[candidates.excluded] = -np.inf
+        scores, columns = best_of_all(cosine, k)
+        kept = scores != -np.inf
+        return scores[kept], columns[kept]
+
     def vectors_of(self, numbers: Sequence[int]) -> Floats:
         """[P, d] the vectors of these items."""
-        rows = torch.tensor(numbers, dtype=torch.int64, device=self.vectors.device) - 1
-        found: Floats = self.vectors[rows].float().cpu().numpy()
-        return found
+        return self.vectors.take(np.array(numbers, np.int64) - 1, 0)

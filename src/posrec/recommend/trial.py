@@ -37,7 +37,7 @@ def drawn_sessions(recommender: Recommender) -> list[list[int]]:
     draw, items = np.random.default_rng(0), recommender.items
     clicks = np.ones(items)
     if recommender.popularity is not None:
-        clicks += recommender.popularity.double().cpu().numpy()
+        clicks += recommender.popularity
     longest = recommender.ranker.max_length
     lengths = [1, 2, 3, 5, longest, longest + 3]
     sessions = []

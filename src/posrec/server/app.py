@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,11 +11,13 @@ from litestar import Litestar, MediaType, Request, Response, get, post
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.openapi.spec import OpenAPI
 from litestar.params import Body, Parameter
+from litestar.plugins import PluginProtocol
+from litestar.plugins.core import MsgspecDIPlugin
 
 import posrec
 from posrec.errors import InputError
-from posrec.models.lookup import short_name
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import as_ids
 from posrec.server.docs_page import docs_page
@@ -127,7 +130,10 @@ def routes(service: Service) -> list[Any]:
         wanted: Annotated[str, Parameter(query="query", max_length=200)] = "",
         limit: Annotated[int, Parameter(ge=1, le=1000)] = 20,
     ) -> ItemsAnswer:
-        return ItemsAnswer(service.loaded().item_search.find(wanted, limit))
+        search = service.loaded().item_search
+        if wanted.strip() and not search.is_ready:
+            await service.background.run(search.prepare)
+        return ItemsAnswer(search.find(wanted, limit))
 
     @get("/v1/run", responses=ERROR_RESPONSES, summary="What is being served")
     async def run() -> RunAnswer:
@@ -139,8 +145,8 @@ def routes(service: Service) -> list[Any]:
             for one, share in zip(service.reloaders, service.split.shares, strict=True)
         ]
         return RunAnswer(
-            short_name(opened.config["model"]), ranker.items, ranker.max_length, opened.metrics,
-            opened.config.get("training", {}), ranker.search_kind, ranker.recall, recommender.model.has_own_items,
+            opened.config["model"].rpartition(":")[2], ranker.items, ranker.max_length, opened.metrics,
+            opened.config.get("training", {}), ranker.search_kind, ranker.recall, ranker.finder.has_own_items,
             loaded.fingerprint, list(opened.vocabulary.columns), split,
         )  # fmt: skip
 
@@ -195,11 +201,21 @@ def parse_filter(text: str) -> dict[str, Any] | None:
         raise InputError(f"filter is not a JSON object: {error}") from None
 
 
-def close_requests(app: Litestar) -> None:
-    """State in the OpenAPI document that unknown fields are refused, which Litestar leaves out."""
-    for name, schema in (app.openapi_schema.components.schemas or {}).items():
-        if name.endswith("Request"):
-            schema.additional_properties = False
+class Application(Litestar):
+    @staticmethod
+    def _get_default_plugins(plugins: list[PluginProtocol]) -> list[PluginProtocol]:
+        """All types here are msgspec's. Litestar would import pydantic and attrs where they are installed, which is a
+        tenth of the start. A version of Litestar that does not call this method would do so, and work as well."""
+        return [*plugins, MsgspecDIPlugin()]
+
+    @cached_property
+    def openapi_schema(self) -> OpenAPI:
+        """Made at the first use. It states that unknown fields are refused, which Litestar leaves out."""
+        document = super().openapi_schema
+        for name, schema in (document.components.schemas or {}).items():
+            if name.endswith("Request"):
+                schema.additional_properties = False
+        return document
 
 
 def create() -> Middleware:
@@ -214,7 +230,7 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
     described = OpenAPIConfig(
         "posrec", posrec.__version__, path="/openapi", render_plugins=[JsonRenderPlugin(path="/openapi.json")]
     )
-    app = Litestar(
+    app = Application(
         routes(service),
         lifespan=[service.running],
         exception_handlers=HANDLERS,
@@ -223,6 +239,5 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
         request_max_body_size=settings.max_body,
         logging_config=None,
     )
-    close_requests(app)
     quick = {RECOMMEND: service.recommend_json}
-    return Middleware(app, settings, service.metrics, quick, service.is_overloaded)
+    return Middleware(app, settings, service.metrics, quick, service.is_overloaded, service.begin_recommend)

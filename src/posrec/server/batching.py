@@ -5,8 +5,10 @@ requests, more are expected, and the next batch waits for them, at most `gather`
 request is refused at once rather than answered late: at most `queue` requests may wait, or as many full batches as are
 computed within MAX_WAIT. Three full batches may always wait.
 
-Batches are computed in a thread of their own, so that requests are read meanwhile. Where every core has a worker of its
-own, that thread competes with the event loop for the core; there, the event loop computes short batches `inline`.
+Batches are computed in a thread of their own, so that requests are read meanwhile. Handing a batch to the thread and
+back takes as long as computing a small one, so the event loop computes batches itself that are expected to take at most
+`inline` seconds. Where every core has a worker of its own, the thread would compete with the event loop for the core,
+and the limit is higher.
 """
 
 import asyncio
@@ -18,7 +20,7 @@ from typing import Any
 
 MAX_WAIT = 0.03  # seconds
 LEAST_BATCHES = 3
-INLINE_LIMIT = 0.004  # seconds; longer batches are computed in the thread
+INLINE, INLINE_OF_SEVERAL = 0.0015, 0.004  # seconds: `inline` of a single worker, and of several workers
 SMOOTHING = 0.9  # the weight of the earlier average when a batch is added to it
 
 
@@ -36,7 +38,7 @@ class Batcher:
         max_batch: int = 16,
         gather: float = 0.001,
         observe: Callable[[int], None] = lambda size: None,
-        inline: bool = False,
+        inline: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.compute, self.queue, self.max_batch, self.gather, self.observe = compute, queue, max_batch, gather, observe
@@ -54,13 +56,17 @@ class Batcher:
         self.last_end = 0.0  # when it was finished
 
     async def ask(self, query: Any) -> Any:
+        return await self.submit(query)
+
+    def submit(self, query: Any) -> asyncio.Future[Any]:
+        """The answer to come; raises Overloaded where the queue is full."""
         self.refuse_more()
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.waiting.append((query, answer, self.clock()))
         self.arrived.set()
         if len(self.waiting) >= self.max_batch:
             self.full.set()
-        return await answer
+        return answer
 
     def refuse_more(self) -> None:
         """Raise Overloaded where the queue is full; called before any other work is done for a request."""
@@ -96,7 +102,7 @@ class Batcher:
             began = self.clock()
             try:
                 queries = [query for query, _, _ in batch]
-                if self.inline and 0 < self.seconds_each * len(batch) < INLINE_LIMIT:
+                if 0 < self.seconds_each * len(batch) < self.inline:
                     answers = self.compute(queries)
                 else:
                     answers = await loop.run_in_executor(self.thread, self.compute, queries)

@@ -11,10 +11,9 @@ from collections import deque
 from typing import Any
 
 import httptools
-import msgspec
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from posrec.server.schemas import ErrorAnswer
+from posrec.server.direct import DirectCycle, as_http, error_body
 
 HEAD_BYTES = 32 << 10  # of a request's line and headers
 MOST_HEADERS = 100
@@ -27,20 +26,15 @@ class HeadTooLarge(ValueError):
     """A request's head is longer than HEAD_BYTES or has more than MOST_HEADERS headers."""
 
 
-def raw_answer(status: int, sentence: str, *headers: bytes) -> bytes:
-    """An error as the bytes that are sent, for requests that never reach the application."""
-    content = msgspec.json.encode(ErrorAnswer(sentence))
-    lines = [b"content-type: application/json", b"content-length: %d" % len(content), *headers, b"", content]
-    return STATUS_LINE[status] + b"\r\n".join(lines)
-
-
-BUSY = raw_answer(503, "too many requests are waiting; try again shortly", b"retry-after: 1")
+RETRY = (b"retry-after", b"1")
+BUSY = as_http(503, error_body("too many requests are waiting; try again shortly"), RETRY)
 
 
 class Connection(HttpToolsProtocol):
     """`app` is a Middleware: it counts what is refused here, and says whether it is overloaded."""
 
     app: Any
+    cycle: Any  # uvicorn's, or a DirectCycle
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -53,6 +47,7 @@ class Connection(HttpToolsProtocol):
         self.upgrading = False  # the request asks for an upgrade, so the parser stops after its head
         self.repeating_head = False
         self.busy = False  # the request being received is answered 503 as soon as it is complete
+        self.direct: bytearray | None = None  # the body so far of a request that may be answered directly
         self.stopping = False
         self.pending: deque[Any] = deque()  # uvicorn's cycles of requests that are not answered yet, the oldest first
 
@@ -68,7 +63,6 @@ class Connection(HttpToolsProtocol):
             return
         if self.since is None:
             self.since = time.monotonic()
-        self._unset_keepalive_if_required()
         for start in range(0, len(data), HEAD_BYTES):  # small pieces, so that no head gets far beyond its limit
             self.feed(data[start : start + HEAD_BYTES])
             if self.refused or self.transport.is_closing():
@@ -100,6 +94,8 @@ class Connection(HttpToolsProtocol):
                 self.refuse(400, "the request is not valid HTTP")
             return
         self.without_body = 0 if self.moved else self.without_body + len(piece)
+        if self.direct is not None:  # the rest of the body is still to come
+            self.start_cycle()
         if self.without_body > HEAD_BYTES or (self.in_head and len(self.headers) > MOST_HEADERS):
             self.refuse(431 if self.in_head else 400, TOO_LARGE)
 
@@ -140,17 +136,29 @@ class Connection(HttpToolsProtocol):
         if size > HEAD_BYTES or len(self.headers) > MOST_HEADERS:
             raise HeadTooLarge
         self.upgrading = self.parser.should_upgrade()
-        if self.can_refuse_at_once() and self.app.is_overloaded(self.parser.get_method(), self.url):
-            self.busy = True
+        if self.can_answer_directly() and self.app.is_direct(self.parser.get_method(), self.url):
+            if self.app.overloaded():
+                self.busy = True
+            else:
+                self.direct = bytearray()
             return
+        self.start_cycle()
+
+    def start_cycle(self) -> None:
+        """Hand the request to the application, with the part of its body that was received already."""
+        body, self.direct = self.direct, None
         super().on_headers_complete()
         self.pending.append(self.cycle)
         if self.stopping:
             self.cycle.keep_alive = False
+        if body:
+            super().on_body(bytes(body))
 
     def on_body(self, body: bytes) -> None:
         self.moved = True
-        if not self.busy:
+        if self.direct is not None:
+            self.direct += body
+        elif not self.busy:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -159,16 +167,32 @@ class Connection(HttpToolsProtocol):
         self.moved, self.since = True, None
         if self.busy:
             self.answer_busy()
-        else:
-            super().on_message_complete()
+            return
+        if self.direct is not None:
+            if self.answer_directly(bytes(self.direct)):
+                self.direct = None
+                return
+            self.start_cycle()
+        super().on_message_complete()
 
     # Answers without the application
 
-    def can_refuse_at_once(self) -> bool:
-        """Whether a 503 may be written without a task: not while an earlier request of the connection is answered."""
-        if self.expect_100_continue or self.upgrading or self.stopping:
+    def can_answer_directly(self) -> bool:
+        """Whether an answer may be written without a task: not while an earlier request of the connection is answered,
+        nor while the client does not read."""
+        if self.expect_100_continue or self.upgrading or self.stopping or self.flow.write_paused:
             return False
-        return not self.pending
+        return not self.pending and self.parser.get_http_version() == "1.1"
+
+    def answer_directly(self, body: bytes) -> bool:
+        """False, with nothing done, where the application has to answer."""
+        before, self.cycle = self.cycle, DirectCycle(self, self.parser.should_keep_alive())
+        self.pending.append(self.cycle)
+        if self.app.begin(self.scope, body, self.cycle):
+            return True
+        self.pending.pop()
+        self.cycle = before
+        return False
 
     def answer_busy(self) -> None:
         """503 without a task, and without the application."""
@@ -176,11 +200,7 @@ class Connection(HttpToolsProtocol):
         self.app.count_refused()
         self.transport.write(BUSY)
         self.idle_since = time.monotonic()
-        if self.parser.should_keep_alive():
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
-        else:
+        if not self.parser.should_keep_alive():
             self.transport.close()
 
     def refuse(self, status: int, sentence: str) -> None:
@@ -200,8 +220,8 @@ class Connection(HttpToolsProtocol):
                 return
             cycle.disconnected, cycle.waiting_for_100_continue = True, False
             cycle.message_event.set()
-        more = (b"connection: close", *((b"retry-after: 1",) if status == 503 else ()))
-        self.transport.write(raw_answer(status, sentence, *more))
+        more = ((b"connection", b"close"), *((RETRY,) if status == 503 else ()))
+        self.transport.write(as_http(status, error_body(sentence), *more))
         if self.transport.can_write_eof():
             self.transport.write_eof()
 
@@ -250,9 +270,15 @@ class Connection(HttpToolsProtocol):
                 self.transport.close()
 
     def on_response_complete(self) -> None:
+        """As uvicorn's, without a timer for each request: timeouts.py closes connections that stay idle."""
         self.pending.popleft()
-        super().on_response_complete()
         self.idle_since = time.monotonic()
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
 
     def shutdown(self) -> None:
         """The server stops. A client that has just connected may still send one request."""

@@ -6,7 +6,7 @@ import msgspec
 from litestar import MediaType, Request, Response
 from litestar.exceptions import HTTPException, SerializationException, ValidationException
 
-from posrec.errors import InputError
+from posrec.errors import InputError, RunFailed
 from posrec.server.batching import Overloaded
 from posrec.server.log import LOG
 from posrec.server.schemas import ErrorAnswer
@@ -47,6 +47,8 @@ def error_response(error: BaseException) -> ErrorResponse:
             return 503, str(error), 1
         case Overloaded():
             return 503, "too many requests are waiting; try again shortly", 1
+        case RunFailed():  # the model of a run that was replaced meanwhile
+            return 503, str(error), 1
         case StoreUnavailable():
             return 503, "the session store does not answer; send the whole session instead", 1
         case msgspec.ValidationError():
@@ -96,5 +98,7 @@ def handle_error(_: Request[Any, Any, Any], error: Exception) -> Response[ErrorA
     return Response(ErrorAnswer(sentence), status_code=status, headers=headers, media_type=MediaType.JSON)
 
 
-HANDLED = (ValidationException, SerializationException, HTTPException, InputError, NotFound, NotReady, Overloaded)
+HANDLED = (
+    ValidationException, SerializationException, HTTPException, InputError, RunFailed, NotFound, NotReady, Overloaded,
+)  # fmt: skip
 HANDLERS: dict[Any, Any] = dict.fromkeys((*HANDLED, StoreUnavailable, Exception), handle_error)

@@ -7,20 +7,17 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from posrec.server.cors import CrossOrigin
+from posrec.server.direct import DirectCycle, DirectHandler, Header, error_body
 from posrec.server.error_handlers import BodyTimeout, TooLarge, error_response
 from posrec.server.hosts import is_allowed
 from posrec.server.log import log_event
 from posrec.server.metrics import Metrics
-from posrec.server.schemas import ErrorAnswer
 from posrec.server.settings import ServerSettings
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
-Header = tuple[bytes, bytes]
 QuickHandler = Callable[[bytes], Awaitable[bytes]]  # the body of a request -> the body of its answer
 
 CLOSE = (b"connection", b"close")
@@ -29,6 +26,7 @@ CLIENT_CLOSED = 499  # counted and logged where a client disconnected before its
 JSON_TYPES = (b"application/json", b"text/plain", b"application/x-www-form-urlencoded")
 PUBLIC_PATHS = ("/", "/healthz", "/readyz", "/docs", "/openapi/openapi.json")  # need no API key
 RECOMMEND = "/v1/recommend"
+WRONG_HOST = 400, "the Host header is missing or names a host that --allow-host does not allow"
 SLASHES = re.compile("//+")
 
 
@@ -96,8 +94,10 @@ class Middleware:
         metrics: Metrics,
         quick: Mapping[str, QuickHandler],
         overloaded: Callable[[], bool] = lambda: False,
+        direct: DirectHandler = lambda body, done: False,
     ) -> None:
-        self.app, self.settings, self.metrics, self.quick, self.overloaded = app, settings, metrics, quick, overloaded
+        self.app, self.settings, self.metrics, self.quick = app, settings, metrics, quick
+        self.overloaded, self.direct = overloaded, direct
         self.most_connections = settings.connections
         self.cross_origin = CrossOrigin(settings.allow_origin) if settings.allow_origin else None
         self.key = settings.api_key.encode() if settings.api_key is not None else None
@@ -120,23 +120,29 @@ class Middleware:
         scope, headers, send = request.scope, request.headers, request.send
         method, path = scope["method"], scope["path"]
         if not is_allowed(self.hosts, scope, headers):
-            await send_error(send, 400, "the Host header is missing or names a host that --allow-host does not allow")
+            await send_error(send, *WRONG_HOST)
             return
         if self.cross_origin is not None and (origin := headers.get(b"origin")) is not None:
             request.more_headers = self.cross_origin.headers(origin)
             if method == "OPTIONS":  # a browser asks, without the key, whether it may send its request
                 await self.answer_preflight(self.cross_origin, origin, request)
                 return
-        if self.key is not None and path not in PUBLIC_PATHS and not has_key(headers, self.key):
-            await send_error(send, 401, "an API key is needed: Authorization: Bearer KEY, or X-API-Key: KEY")
-        elif method == "POST" and path.startswith("/v1/") and (kind := wrong_content_type(headers)):
-            await send_error(send, 415, f"the body must be JSON (application/json), not {kind[:100]}")
+        if (refusal := self.refusal(method, path, headers)) is not None:
+            await send_error(send, *refusal)
         elif method == "POST" and (quick := self.quick.get(normalized(path))) is not None:
             await self.answer(quick, request)
         elif method == "HEAD":  # answered as GET; uvicorn leaves out the body
             await self.app({**scope, "method": "GET"}, request.receive, send)
         else:
             await self.app(scope, request.receive, send)
+
+    def refusal(self, method: str, path: str, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
+        """The status and the sentence for a request without the key, or with a body that is not JSON."""
+        if self.key is not None and path not in PUBLIC_PATHS and not has_key(headers, self.key):
+            return 401, "an API key is needed: Authorization: Bearer KEY, or X-API-Key: KEY"
+        if method == "POST" and path.startswith("/v1/") and (kind := wrong_content_type(headers)):
+            return 415, f"the body must be JSON (application/json), not {kind[:100]}"
+        return None
 
     async def answer_preflight(self, rules: CrossOrigin, origin: bytes, request: TrackedRequest) -> None:
         if not rules.allows(origin):
@@ -161,21 +167,56 @@ class Middleware:
             content = await quick(body)
         except Exception as error:  # all errors are answered in the same way
             status, sentence, retry_after = error_response(error)
-            later = [] if retry_after is None else [(b"retry-after", b"%d" % retry_after)]
-            await send_error(request.send, status, sentence, *later)
+            await send_error(request.send, status, sentence, *retry_headers(retry_after))
             return
         await send_json(request.send, 200, content)
 
-    def is_overloaded(self, method: bytes, target: bytes) -> bool:
-        """Whether a request would be refused for overload, and nothing but a count is needed to refuse it."""
-        if target != b"/v1/recommend" or method != b"POST" or self.settings.log_requests or self.cross_origin:
+    def is_direct(self, method: bytes, target: bytes) -> bool:
+        """Whether a request may be answered, or refused for overload, without a task (direct.py)."""
+        if target != b"/v1/recommend" or method != b"POST":
             return False
-        return self.overloaded()
+        return not self.settings.log_requests and self.cross_origin is None
+
+    def begin(self, scope: Scope, body: bytes, cycle: DirectCycle) -> bool:
+        """Answer POST /v1/recommend by `cycle.send`, now or later; False where it can't be answered directly."""
+        headers = dict(scope["headers"])
+        refusal = self.refusal("POST", RECOMMEND, headers) if is_allowed(self.hosts, scope, headers) else WRONG_HOST
+
+        def done(answer: bytes | BaseException) -> None:
+            if isinstance(answer, bytes):
+                send(200, answer)
+                return
+            status, sentence, retry_after = error_response(answer)
+            send(status, error_body(sentence), *retry_headers(retry_after))
+
+        def send(status: int, content: bytes, *more: Header) -> None:
+            counted = CLIENT_CLOSED if cycle.disconnected else status
+            self.count_answer(RECOMMEND, counted, time.perf_counter() - cycle.began)
+            cycle.send(status, content, *more)
+
+        if refusal is not None:
+            send(refusal[0], error_body(refusal[1]))
+            return True
+        if len(body) > self.settings.max_body:
+            return False
+        try:
+            return self.direct(body, done)
+        except Exception as error:  # all errors are answered in the same way
+            done(error)
+            return True
+
+    def count_answer(self, path: str, status: int, seconds: float) -> None:
+        self.metrics.request(path, status, seconds)
+        if status == 503:
+            self.metrics.count("refused")
 
     def count_refused(self) -> None:
         """A request to /v1/recommend was refused before it reached this application."""
-        self.metrics.request(RECOMMEND, 503, 0.0)
-        self.metrics.count("refused")
+        self.count_answer(RECOMMEND, 503, 0.0)
+
+
+def retry_headers(seconds: int | None) -> list[Header]:
+    return [] if seconds is None else [(b"retry-after", b"%d" % seconds)]
 
 
 def normalized(path: str) -> str:
@@ -206,7 +247,7 @@ def wrong_content_type(headers: dict[bytes, bytes]) -> str | None:
 
 
 async def send_error(send: Send, status: int, sentence: str, *more: Header) -> None:
-    await send_json(send, status, msgspec.json.encode(ErrorAnswer(sentence)), *more)
+    await send_json(send, status, error_body(sentence), *more)
 
 
 async def send_json(send: Send, status: int, content: bytes, *more: Header) -> None:

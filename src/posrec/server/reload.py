@@ -18,8 +18,9 @@ from posrec.io import RUN, STATE, WEIGHTS
 from posrec.models.own_code import OwnCode
 from posrec.recommend.artifacts import NO_ARTIFACTS, ArtifactCache, Artifacts, failure
 from posrec.recommend.recommender import Recommender
+from posrec.recommend.stored_run import open_stored
 from posrec.recommend.trial import try_out
-from posrec.run import Run, load_run
+from posrec.run_folder import AnyRun
 from posrec.server.item_search import ItemSearch
 from posrec.server.log import log_event
 from posrec.server.metrics import Metrics
@@ -63,7 +64,7 @@ class RunReloader:
 
     def load(self) -> LoadedRun:
         """Load the run as it is on disk now, and try it once; raises whatever is wrong with it."""
-        run = load_run(self.run, self.code.model, self.code.encoding)
+        run = open_stored(self.run, self.code)
         wanted = self.cache.wanted(run) if self.cache is not None else NO_ARTIFACTS
         recommender, used, unusable = self.open_with_usable_artifacts(run, wanted.existing())
         # This worker does not build an unusable artifact again: if the new one were unusable too, it would never end.
@@ -76,11 +77,10 @@ class RunReloader:
             self.rules.apply(recommender.catalogue)
         return LoadedRun(recommender, ItemSearch(recommender), run.fingerprint)
 
-    def open_with_usable_artifacts(self, run: Run, existing: Artifacts) -> tuple[Recommender, Artifacts, Artifacts]:
+    def open_with_usable_artifacts(self, run: AnyRun, existing: Artifacts) -> tuple[Recommender, Artifacts, Artifacts]:
         """A recommender for the run, the artifacts that it uses, and those that are unusable."""
         problem: Exception | None = None
-        choices = (existing, Artifacts(None, existing.index), Artifacts(existing.onnx, None), NO_ARTIFACTS)
-        for used in dict.fromkeys(choices):
+        for used in existing.choices():
             try:
                 recommender = self.open_and_try(run, used)
                 break
@@ -96,7 +96,7 @@ class RunReloader:
                 unusable.remove()  # so that the next start builds it again
         return recommender, used, unusable
 
-    def open_and_try(self, run: Run, artifacts: Artifacts) -> Recommender:
+    def open_and_try(self, run: AnyRun, artifacts: Artifacts) -> Recommender:
         """A recommender for the run that has recommended for a few sessions."""
         recommender = artifacts.open(run, self.device)
         try_out(recommender)

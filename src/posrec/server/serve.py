@@ -12,13 +12,14 @@ import msgspec
 from posrec.device import THREADS
 from posrec.errors import InputError, not_installed
 from posrec.io import RUN, require_folder
+from posrec.recommend.cache_folder import default_cache
 from posrec.server.credentials import hide, password_in
 from posrec.server.feedback import FeedbackFiles
 from posrec.server.hosts import allowed_hosts
 from posrec.server.log import log_as_json, log_event
 from posrec.server.rule_files import RuleFiles
 from posrec.server.session_store import SessionStore
-from posrec.server.settings import ServerSettings, default_cache
+from posrec.server.settings import ServerSettings
 
 OWN_FILES = 128  # that a worker needs beside its connections: libraries, the run, the session store
 FEWEST_CONNECTIONS = 32

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch
 
-from posrec.device import choose_device
+from posrec.device import computes_on_cpu, use_threads
 from posrec.errors import InputError
 from posrec.recommend.artifacts import ArtifactCache
 from posrec.recommend.catalogue import values_of
@@ -19,7 +18,8 @@ from posrec.recommend.plan import Ordered, Plan
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
 from posrec.server.background import BackgroundQueue
-from posrec.server.batching import Batcher
+from posrec.server.batching import INLINE, INLINE_OF_SEVERAL, Batcher
+from posrec.server.direct import Done
 from posrec.server.error_handlers import NotFound, NotReady
 from posrec.server.feedback import FeedbackFiles
 from posrec.server.log import log_event
@@ -45,9 +45,7 @@ class Service:
         self.settings, self.listen = settings, listen
         self.metrics = Metrics(Path(settings.shared) if settings.shared else None)
         cache = (
-            ArtifactCache(settings.cache, settings.onnx, settings.index)
-            if choose_device(settings.device).type == "cpu"
-            else None
+            ArtifactCache(settings.cache, settings.onnx, settings.index) if computes_on_cpu(settings.device) else None
         )
         self.rules = RuleFiles(settings.allow_file, settings.deny_file)
         self.reloaders = [
@@ -64,11 +62,11 @@ class Service:
 
     @asynccontextmanager
     async def running(self, app: Any) -> AsyncIterator[None]:
-        torch.set_num_threads(1)  # sessions are small; more workers use more cores
+        use_threads(1)  # sessions are small; more workers use more cores
         several = self.settings.workers > 1
         # With several workers on the cores, waiting to fill a batch costs more than it saves.
         limits = (self.settings.queue, self.settings.batch, 0.0 if several else self.settings.gather_ms / 1000)
-        self.batcher = Batcher(rank, *limits, self.observe, inline=several)
+        self.batcher = Batcher(rank, *limits, self.observe, INLINE_OF_SEVERAL if several else INLINE)
         self.batcher.start()
         self.rules.read()
         for reloader in self.reloaders:
@@ -122,24 +120,22 @@ class Service:
         raise NotReady("no run can be served yet; the server's log has the reason")
 
     async def recommend(self, session: list[Any], request: AnswerRequest, key: str | None = None) -> RecommendAnswer:
-        """`key` decides, with several runs, which of them answers; by default it is the session's first click."""
-        if key is None and session:
-            key = str(session[0])
-        loaded = self.loaded(key)
-        plan = loaded.recommender.plan(request.k, **request.rules())
+        loaded, plan = self.planned(session, request, key)
         return (await self.answers(loaded, plan, [session]))[0]
+
+    def planned(self, session: list[Any], request: AnswerRequest, key: str | None) -> tuple[LoadedRun, Plan]:
+        """The run that answers, and what is asked of it.
+
+        `key` decides, with several runs, which of them answers; by default it is the session's first click.
+        """
+        loaded = self.loaded(str(session[0]) if key is None and session else key)
+        return loaded, loaded.recommender.plan(request.k, **request.rules())
 
     async def answers(self, loaded: LoadedRun, plan: Plan, sessions: Sequence[list[Any]]) -> list[RecommendAnswer]:
         asked = [(plan, self.encode(loaded.recommender, session)) for session in sessions]
         assert self.batcher is not None
         found: Sequence[Ordered] = await self.batcher.ask((loaded.recommender, asked))
-        return [
-            RecommendAnswer(
-                answered(loaded.recommender, plan, one), session.unknown, not session.numbers,
-                f"{loaded.fingerprint}-{secrets.token_hex(8)}", loaded.fingerprint,
-            )
-            for (_, session), one in zip(asked, found, strict=True)
-        ]  # fmt: skip
+        return [answer(loaded, *one, ordered) for one, ordered in zip(asked, found, strict=True)]
 
     def encode(self, recommender: Recommender, session: list[Any]) -> EncodedSession:
         self.check_length(session)
@@ -180,6 +176,27 @@ class Service:
         self.batcher.refuse_more()
         return ENCODER.encode(await self.recommend_request(DECODER.decode(body)))
 
+    def begin_recommend(self, body: bytes, done: Done) -> bool:
+        """As `recommend_json` without a task, where the session store need not be asked: `done` gets the answer."""
+        assert self.batcher is not None
+        self.batcher.refuse_more()
+        request = DECODER.decode(body)
+        if request.session_id is not None:
+            return False
+        loaded, plan = self.planned(request.session, request, request.split_by)
+        session = self.encode(loaded.recommender, request.session)
+
+        def finish(ranked: asyncio.Future[list[Ordered]]) -> None:
+            try:
+                content = ENCODER.encode(answer(loaded, plan, session, ranked.result()[0]))
+            except Exception as error:  # all errors are answered
+                done(error)
+                return
+            done(content)
+
+        self.batcher.submit((loaded.recommender, [(plan, session)])).add_done_callback(finish)
+        return True
+
     def is_overloaded(self) -> bool:
         return self.batcher is not None and self.batcher.is_full()
 
@@ -200,6 +217,13 @@ def rank(jobs: Sequence[Asked]) -> list[list[Ordered]]:
         for row in own:
             answers[row] = [next(found) for _ in jobs[row][1]]
     return answers
+
+
+def answer(loaded: LoadedRun, plan: Plan, session: EncodedSession, found: Ordered) -> RecommendAnswer:
+    return RecommendAnswer(
+        answered(loaded.recommender, plan, found), session.unknown, not session.numbers,
+        f"{loaded.fingerprint}-{secrets.token_hex(8)}", loaded.fingerprint,
+    )  # fmt: skip
 
 
 def answered(recommender: Recommender, plan: Plan, found: Ordered) -> list[RecommendedItem]:

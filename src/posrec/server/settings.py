@@ -4,7 +4,6 @@ They hold the API key and the address of the session store with its password, so
 """
 
 import os
-from pathlib import Path
 
 import msgspec
 
@@ -45,10 +44,3 @@ class ServerSettings(msgspec.Struct, frozen=True):
     @classmethod
     def from_environment(cls) -> "ServerSettings":
         return msgspec.json.decode(os.environ[VARIABLE], type=cls)
-
-
-def default_cache() -> Path:
-    """POSREC_CACHE, or posrec in the user's cache folder."""
-    if named := os.environ.get("POSREC_CACHE"):
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "posrec"

@@ -36,5 +36,5 @@ class ConnectionTimeout:
                     connection.since = now
                 elif now - connection.since > self.seconds:
                     connection.expire()
-            elif connection.cycle is None and now - connection.idle_since > KEEP_ALIVE:
+            elif not connection.pending and now - connection.idle_since > KEEP_ALIVE:
                 connection.transport.abort()

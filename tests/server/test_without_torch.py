@@ -1,0 +1,151 @@
+"""An exported run is served without torch; only what needs the model itself, such as explanations, imports it."""
+
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from posrec.errors import RunFailed
+from posrec.recommend.artifacts import ArtifactCache, Artifacts
+from posrec.recommend.onnx_network import with_outputs
+from posrec.recommend.recommender import Recommender
+from posrec.recommend.stored_run import open_stored
+from posrec.run import load_run
+from tests.helpers import own_process
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("litestar")
+
+SERVER = """
+import json, os, signal, sys, threading, time, urllib.request
+
+run, cache, port = sys.argv[1:]
+ASKED = [
+    ("/v1/recommend", {"session": ["i3", "i4"], "k": 5}),
+    ("/v1/recommend", {"session": [], "k": 2}),
+    ("/v1/recommend", {"session": ["i3", "i4"], "k": 5, "diversify": 0.5, "exclude_seen": True}),
+    ("/v1/recommend/batch", {"sessions": [["i3"], ["i4", "i5"]], "k": 2}),
+    ("/v1/similar/i3", None), ("/v1/items", None), ("/v1/run", None),
+    ("/v1/explain", {"session": ["i3", "i4"], "item": "i5"}),
+]
+
+def ask(path, body):
+    content = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}{path}", content)) as answer:
+        return json.load(answer)
+
+def ask_all():
+    while True:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz").read()
+            break
+        except OSError:
+            time.sleep(0.05)
+    for path, body in ASKED:
+        answer = ask(path, body)
+        print(json.dumps([path, answer, [name for name in ("torch", "onnx", "polars") if name in sys.modules]]))
+    sys.stdout.flush()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=ask_all, daemon=True).start()
+sys.argv = ["posrec", "serve", run, "--port", port, "--cache", cache]
+from posrec.cli import main
+main()
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+def test_only_an_explanation_imports_torch(trained: Path, artifacts_folder: Path) -> None:
+    done = own_process(trained, artifacts_folder, free_port(), code=SERVER, timeout=300)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == 8, done.stderr
+    assert [loaded for _, _, loaded in answers[:-1]] == [[]] * 7
+    path, why, loaded = answers[-1]
+    assert (path, loaded) == ("/v1/explain", ["torch"])
+    rec = Recommender(load_run(trained), "cpu")
+    assert [one["item"] for one in answers[0][1]["items"]] == [o.item for o in rec.recommend(["i3", "i4"], 5)]
+    assert [one["item"] for one in answers[4][1]["items"]] == [one.item for one in rec.similar_items("i3")]
+    assert why["score"] == pytest.approx(rec.explain(["i3", "i4"], "i5").score, abs=1e-4)
+
+
+OPENED = """
+import json, sys
+from posrec.recommend.artifacts import ArtifactCache
+from posrec.recommend.stored_run import open_stored
+
+run = open_stored(sys.argv[1])
+rec = ArtifactCache(sys.argv[2]).wanted(run).open(run)
+found = [(one.item, one.score) for one in rec.recommend(["i3", "i4", "i3"], 5)]
+similar = [(one.item, one.score) for one in rec.similar_items("i3", 5)]
+print(json.dumps([found, similar, "torch" in sys.modules]))
+"""
+
+
+def test_log_probabilities_and_similar_items_without_torch(
+    trained_plus: Path, exported_plus: Path, tmp_path: Path
+) -> None:
+    """Of posrec-plus: its similar items have other vectors than its scores, and its scores need log Z."""
+    cache, run = ArtifactCache(str(tmp_path)), load_run(trained_plus)
+    wanted = cache.wanted(run)
+    assert wanted.onnx is not None
+    own = ("own_items", "own_products", "own_raised", "own_repeat", "own_explore")
+    wanted.onnx.write_bytes(with_outputs(exported_plus, ["session_vectors", *own]))
+    cache.build(run)
+    done = own_process(trained_plus, tmp_path, code=OPENED)
+    found, similar, imported = json.loads(done.stdout)
+    assert not imported
+    rec = Recommender(run, "cpu")
+    for ours, theirs in ((found, rec.recommend(["i3", "i4", "i3"], 5)), (similar, rec.similar_items("i3", 5))):
+        assert [item for item, _ in ours] == [one.item for one in theirs]
+        assert [score for _, score in ours] == pytest.approx([one.score for one in theirs], abs=2e-3)
+
+
+def test_the_model_of_a_replaced_run_is_still_the_one_that_was_opened(trained: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(trained, tmp_path / "run"))
+    opened = open_stored(copy)
+    (tmp_path / "next").mkdir()
+    copy.rename(tmp_path / "old")
+    (tmp_path / "next").rename(copy)
+    expected = Recommender(load_run(trained), "cpu").explain(["i3"], "i4")
+    assert Artifacts(None, None).open(opened).explain(["i3"], "i4") == expected
+    changed = open_stored(tmp_path / "old")
+    with (tmp_path / "old" / "model.safetensors").open("r+b") as weights:
+        weights.seek(-1, 2)
+        weights.write(b"?")
+    with pytest.raises(RunFailed, match="has changed since the run was opened"):
+        _ = changed.model
+
+
+COMMAND = """
+import runpy, sys
+sys.argv[0] = "posrec"
+try:
+    runpy.run_module("posrec", run_name="__main__")
+finally:
+    print([name for name in ("torch", "onnx", "msgspec") if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("damage", [False, True])
+def test_the_command_uses_an_export_that_a_server_has_left(
+    trained: Path, artifacts_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bool
+) -> None:
+    """A damaged one is ignored, and torch recommends the same."""
+    cache = Path(shutil.copytree(artifacts_folder, tmp_path / "cache"))
+    if damage:
+        (vectors,) = cache.glob("*.vectors")
+        vectors.write_bytes(vectors.read_bytes()[:-10])
+    monkeypatch.setenv("POSREC_CACHE", str(cache))
+    done = own_process("recommend", trained, "i3", "i4", "-k", 5, "--json", code=COMMAND)
+    answer, loaded = done.stdout.rsplit("\n", 2)[:2]
+    assert loaded == ("['torch']" if damage else "[]"), done.stderr
+    found, expected = json.loads(answer)["items"], Recommender(load_run(trained), "cpu").recommend(["i3", "i4"], 5)
+    assert [one["item"] for one in found] == [one.item for one in expected]
+    assert [one["score"] for one in found] == pytest.approx([one.score for one in expected], abs=1e-4)

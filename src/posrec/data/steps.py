@@ -20,7 +20,7 @@ Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.uint32]
 
-SPARSE = 4  # numbers with a range of this many times their count, or more, are not used to index a table
+SPARSE = 4  # numbers with a range of so many times their count, or more, do not index a table
 
 
 def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
@@ -28,7 +28,7 @@ def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
     return order_clicks(number_sessions(clicks)[0], by_time)
 
 
-def number_sessions(clicks: pl.DataFrame) -> tuple[pl.DataFrame, npt.NDArray[np.uint32]]:
+def number_sessions(clicks: pl.DataFrame) -> tuple[pl.DataFrame, Codes]:
     """Ids of sessions become 0, 1, 2, ... in order of first appearance; and the row in which each appears first."""
     numbers, first = number_by_appearance(codes_of(clicks["session"]))
     return clicks.with_columns(session=pl.Series(numbers)), first
@@ -53,7 +53,8 @@ def rows_by_session(numbers: Codes) -> tuple[Codes, Codes]:
     rows, sessions = len(numbers), int(numbers.max()) + 1 if len(numbers) else 0
     by_row = csr_array((np.arange(rows, dtype=np.uint32), numbers, [0, rows]), shape=(1, sessions))
     by_session = by_row.tocsc()
-    return by_session.data, np.diff(by_session.indptr).astype(np.uint32)
+    rows_in_order: Codes = by_session.data
+    return rows_in_order, np.diff(by_session.indptr).astype(np.uint32)
 
 
 def in_order(times: Times, lengths: Codes) -> bool:
@@ -64,14 +65,15 @@ def in_order(times: Times, lengths: Codes) -> bool:
 
 
 def codes_of(ids: pl.Series) -> Codes:
-    """An integer for each distinct id, in no particular order. They are not much larger than there are ids."""
-    if isinstance(ids.dtype, pl.Categorical):
-        return ids.to_physical().to_numpy()
+    """A number for each distinct id, in no particular order; below SPARSE times the number of rows."""
     if ids.dtype != pl.UInt32:
-        return ids.cast(pl.String).cast(pl.Categorical(pl.Categories.random())).to_physical().to_numpy()
-    numbers = ids.to_numpy()
-    if not len(numbers) or int(numbers.max() - numbers.min()) < SPARSE * len(numbers):
-        return numbers - numbers.min(initial=2**32 - 1)
+        if not isinstance(ids.dtype, pl.Categorical):
+            ids = ids.cast(pl.String).cast(pl.Categorical(pl.Categories.random()))
+        return ids.to_physical().to_numpy()
+    numbers: Codes = ids.to_numpy()
+    least, most = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+    if most - least < SPARSE * len(numbers):
+        return numbers - np.uint32(least)
     # Sorted together with their rows, equal numbers lie side by side.
     keys = np.sort(numbers.astype(np.uint64) << np.uint64(32) | np.arange(len(numbers), dtype=np.uint64))
     rows, numbers = keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
@@ -103,7 +105,7 @@ def distinct(codes: Codes) -> Codes:
     return codes[np.sort(first[first < len(codes)])]
 
 
-def renumber_items(clicks: pl.DataFrame, codes: npt.NDArray[np.uint32]) -> pl.DataFrame:
+def renumber_items(clicks: pl.DataFrame, codes: Codes) -> pl.DataFrame:
     """Replace the numbers of items by those of another numbering, `codes [items]`."""
     return clicks.with_columns(item=pl.Series(codes[clicks["item"].to_numpy()]))
 

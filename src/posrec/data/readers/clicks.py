@@ -101,19 +101,19 @@ class ClickCollector:
             numbers = pl.int_range(len(rows), eager=True)
         if self.read_time.may_need_unit(rows["time"]):
             self.read_time.find_unit(rows.filter(~(bad_id("session") | bad_id("item")))["time"])
-        numbered = self.store.session_type == NUMBER
+        as_numbers = self.store.session_type == NUMBER
         clicks = rows.select(
             self.session_column(rows),
             pl.col("item").cast(pl.String).cast(self.store.item_type),
             self.read_time.fast_expression(rows["time"]).alias("time"),
             *(self.events.click_columns() if events is not None else []),
-            (suspect_id("item") if numbered else suspect_id("session") | suspect_id("item")).alias("suspect"),
+            (suspect_id("item") if as_numbers else suspect_id("session") | suspect_id("item")).alias("suspect"),
         )
-        if numbered and (other := other_texts(rows["session"], clicks["session"])).any():
+        if as_numbers and (other := other_texts(rows["session"], clicks["session"])).any():
             clicks = clicks.with_columns(suspect=pl.col("suspect") | other)
             if rows.select((pl.lit(other) & ~bad_id("session")).any()).item():
                 self.store.hold_session_texts()
-                clicks = clicks.with_columns(rows.select(self.session_column(rows)).to_series())
+                clicks = clicks.with_columns(rows.select(self.session_column(rows))["session"])
         if not (clicks["time"].null_count() or clicks["suspect"].any() or "date" in rows.columns):
             return CheckedRows(clicks.drop("suspect"), [], {}, lost_event, others + len(rows), events)
         return self.check_slowly(rows, clicks.drop("suspect"), numbers, lost_event, others, events)

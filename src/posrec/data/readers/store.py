@@ -18,8 +18,9 @@ class ClickStore:
     """Keeps the clicks of a log in the order of the file.
 
     `session_type` and `item_type` are the types that readers give to ids: that of sessions changes with the first id
-    that is not the text of a number, and the clicks that were added before change with it. `whole_log` is false for a store that gets a
-    part of a log, which is reported on together with the others. `spills`: the clicks are kept in files.
+    that is not the text of a number, and the clicks that were added before change with it. `whole_log` is false for a
+    store that gets a part of a log, which is reported on together with the others. `spills`: the clicks are kept in
+    files.
     """
 
     whole_log, spills = True, False

@@ -31,6 +31,12 @@ def test_grouping_categories_is_grouping_strings(clicks: list[Click]) -> None:
     assert rows(steps.group_sessions(categories)) == rows(steps.group_sessions(frame(clicks)))
 
 
+@given(strategies.clicks, st.sampled_from([1, 2**29 - 1]), st.integers(0, 2**29))
+def test_grouping_numbers_is_grouping_strings(clicks: list[Click], apart: int, least: int) -> None:
+    number = pl.col("session").str.slice(1).cast(pl.UInt32) * apart + least
+    assert rows(steps.group_sessions(frame(clicks).with_columns(number))) == rows(steps.group_sessions(frame(clicks)))
+
+
 @given(st.lists(st.integers(0, 9), max_size=30))
 def test_numbers_by_appearance(codes: list[int]) -> None:
     numbers, first = steps.number_by_appearance(np.array(codes, dtype=np.uint32))
@@ -101,3 +107,14 @@ def test_sorting_by_date_is_stable_and_moves_whole_sessions(clicks: list[Click],
 def test_sorting_by_first_click(clicks: list[Click]) -> None:
     ordered = steps.sort_by_first_click(steps.group_sessions(frame(clicks)))
     assert sessions_of(ordered) == sorted(grouped(clicks), key=lambda session: session[0][1])
+
+
+@given(strategies.clicks.filter(len), strategies.moments, st.booleans())
+def test_splitting_at_the_first_click(clicks: list[Click], boundary: int, by_start: bool) -> None:
+    sessions, grouped_clicks = grouped(clicks), steps.group_sessions(frame(clicks))
+    if by_start:
+        grouped_clicks = steps.sort_by_first_click(grouped_clicks)
+        sessions.sort(key=lambda session: session[0][1])
+    train, test = steps.split_at_first_click(grouped_clicks, boundary)
+    assert sessions_of(train) == [session for session in sessions if session[0][1] < boundary]
+    assert sessions_of(test) == [session for session in sessions if session[0][1] >= boundary]

@@ -55,7 +55,7 @@ def read_log(log: Log, engine: Engine, name: str, progress: Progress) -> ReadLog
 def read_into_memory(log: Log, progress: Progress) -> ReadLog:
     store = ClickStore()
     parsed = log.read(progress, store)
-    clicks = parsed.clicks.with_columns(pl.col("item").to_physical())
+    clicks = parsed.clicks.with_columns(pl.col("item").to_physical()).rechunk()  # a copy that steps don't make again
     return ReadLog(replace(parsed, clicks=parsed.clicks.clear()), [Partition(clicks)], store.item_names())
 
 

@@ -33,6 +33,7 @@ BLOCK_BYTES = 32 << 20
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 STANDARD_INPUT = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+CACHE_BYTES = 1 << 18  # compared at a time, so that the result stays in a cache
 PIECE_BYTES = 1 << 12  # of zstd, decompressed at a time; four bytes of it can hold 128 KiB, so a piece at most 128 MiB
 
 Source = str | Path | Sequence[str | Path]
@@ -234,7 +235,9 @@ def whole_lines(file: IO[bytes], quoted: bool) -> bytes:
 
 def count_lines(data: bytes) -> int:
     """`data.count(newline)`, several times faster where lines are short."""
-    return int(np.count_nonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n")))
+    array = np.frombuffer(data, dtype=np.uint8)
+    pieces = (array[start : start + CACHE_BYTES] for start in range(0, len(array), CACHE_BYTES))
+    return sum(int(np.count_nonzero(piece == ord("\n"))) for piece in pieces)
 
 
 def rest_of_quote(file: IO[bytes]) -> bytes:

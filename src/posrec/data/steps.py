@@ -18,6 +18,9 @@ DAY = 86_400_000
 
 Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.uint32]
+
+SPARSE = 4  # numbers with a range of so many times their count, or more, do not index a table
 
 
 def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
@@ -25,44 +28,84 @@ def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
     return order_clicks(number_sessions(clicks)[0], by_time)
 
 
-def number_sessions(clicks: pl.DataFrame) -> tuple[pl.DataFrame, npt.NDArray[np.uint32]]:
+def number_sessions(clicks: pl.DataFrame) -> tuple[pl.DataFrame, Codes]:
     """Ids of sessions become 0, 1, 2, ... in order of first appearance; and the row in which each appears first."""
-    numbers, first = number_by_appearance(category_codes(clicks["session"]))
+    numbers, first = number_by_appearance(codes_of(clicks["session"]))
     return clicks.with_columns(session=pl.Series(numbers)), first
 
 
 def order_clicks(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
     """Put the clicks of a numbered session side by side, by time or in file order."""
-    # A log in order of time, as most are, needs no second key: the sort is stable.
-    keys = ["session", "time"] if by_time and not clicks["time"].is_sorted() else ["session"]
-    return clicks.sort(keys, maintain_order=True)
+    order, lengths = rows_by_session(clicks["session"].to_numpy())
+    clicks = clicks[order].with_columns(session=repeat_numbers(lengths))
+    if by_time and not in_order(clicks["time"].to_numpy(), lengths):
+        return clicks.sort(["session", "time"], maintain_order=True)
+    return clicks
 
 
-def category_codes(ids: pl.Series) -> npt.NDArray[np.uint32]:
-    """An integer for each distinct id, in no particular order."""
-    if not isinstance(ids.dtype, pl.Categorical):
-        ids = ids.cast(pl.String).cast(pl.Categorical(pl.Categories.random()))
-    return ids.to_physical().to_numpy()
+def rows_by_session(numbers: Codes) -> tuple[Codes, Codes]:
+    """The rows of session 0 in order, then those of session 1, ...; and the number of rows of each session.
+
+    A counting sort: that of scipy, with which the sparse matrix of one row and a column for each session is turned.
+    """
+    from scipy.sparse import csr_array  # here, because its import takes 0.2 s
+
+    rows, sessions = len(numbers), int(numbers.max()) + 1 if len(numbers) else 0
+    by_row = csr_array((np.arange(rows, dtype=np.uint32), numbers, [0, rows]), shape=(1, sessions))
+    by_session = by_row.tocsc()
+    rows_in_order: Codes = by_session.data
+    return rows_in_order, np.diff(by_session.indptr).astype(np.uint32)
 
 
-def number_by_appearance(codes: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+def in_order(times: Times, lengths: Codes) -> bool:
+    """Whether the times of each session, which has `lengths [sessions]` clicks, ascend."""
+    ascends = times[1:] >= times[:-1]
+    ascends[np.cumsum(lengths[:-1], dtype=np.int64) - 1] = True  # from one session to the next they need not
+    return bool(ascends.all())
+
+
+def codes_of(ids: pl.Series) -> Codes:
+    """A number for each distinct id, in no particular order; below SPARSE times the number of rows."""
+    if ids.dtype != pl.UInt32:
+        if not isinstance(ids.dtype, pl.Categorical):
+            ids = ids.cast(pl.String).cast(pl.Categorical(pl.Categories.random()))
+        return ids.to_physical().to_numpy()
+    numbers: Codes = ids.to_numpy()
+    least, most = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+    if most - least < SPARSE * len(numbers):
+        return numbers - np.uint32(least)
+    # Sorted together with their rows, equal numbers lie side by side.
+    keys = np.sort(numbers.astype(np.uint64) << np.uint64(32) | np.arange(len(numbers), dtype=np.uint64))
+    rows, numbers = keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
+    codes = np.zeros(len(numbers), dtype=np.uint32)
+    codes[rows[1:]] = np.cumsum(numbers[1:] != numbers[:-1], dtype=np.uint32)
+    return codes
+
+
+def number_by_appearance(codes: Codes) -> tuple[Codes, Codes]:
     """0, 1, 2, ... in order of first appearance, and the row of each: [7, 3, 7, 9] -> [0, 1, 0, 2], [0, 1, 3]."""
+    first = first_rows(codes)[codes]  # [rows]
+    is_first = first == np.arange(len(codes), dtype=np.uint32)
+    number = np.cumsum(is_first, dtype=np.uint32) - np.uint32(1)  # of the code of a row that is its first
+    return number[first], np.flatnonzero(is_first).astype(np.uint32)
+
+
+def first_rows(codes: Codes) -> Codes:
+    """[largest code + 1] the row in which each code appears first; the number of rows for one that does not."""
     rows = len(codes)
     first = np.full(int(codes.max()) + 1 if rows else 0, rows, dtype=np.uint32)
     # Assigned from the back, so that the earliest row of each code overwrites the later ones.
     first[codes[::-1]] = np.arange(rows - 1, -1, -1, dtype=np.uint32)
-    order = np.argsort(first, kind="stable")
-    number = np.empty(len(first), dtype=np.uint32)
-    number[order] = np.arange(len(first), dtype=np.uint32)
-    return number[codes], first[order][first[order] < rows]
+    return first
 
 
-def distinct(codes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+def distinct(codes: Codes) -> Codes:
     """Every code once, in order of first appearance: [7, 3, 7, 9] -> [7, 3, 9]."""
-    return codes[number_by_appearance(codes)[1]]
+    first = first_rows(codes)
+    return codes[np.sort(first[first < len(codes)])]
 
 
-def renumber_items(clicks: pl.DataFrame, codes: npt.NDArray[np.uint32]) -> pl.DataFrame:
+def renumber_items(clicks: pl.DataFrame, codes: Codes) -> pl.DataFrame:
     """Replace the numbers of items by those of another numbering, `codes [items]`."""
     return clicks.with_columns(item=pl.Series(codes[clicks["item"].to_numpy()]))
 
@@ -104,8 +147,17 @@ def keep_items(clicks: pl.DataFrame, kept: Mask) -> pl.DataFrame:
 
 def session_durations(clicks: pl.DataFrame) -> Times:
     """[sessions] milliseconds between the first and the last click of each session."""
-    times, (begins, _) = clicks["time"].to_numpy(), session_rows(clicks)
-    return np.maximum.reduceat(times, begins) - np.minimum.reduceat(times, begins) if len(begins) else times[:0]
+    first, last = first_and_last(clicks["time"].to_numpy(), *session_rows(clicks))
+    return last - first
+
+
+def first_and_last(times: Times, begins: npt.NDArray[np.int64], lengths: Codes) -> tuple[Times, Times]:
+    """[sessions] the earliest and the latest of the times of each session."""
+    if not len(begins):
+        return times[:0], times[:0]
+    if in_order(times, lengths):
+        return times[begins], times[begins + lengths - 1]
+    return np.minimum.reduceat(times, begins), np.maximum.reduceat(times, begins)
 
 
 def session_dates(clicks: pl.DataFrame, resolution: int) -> Times:
@@ -133,13 +185,13 @@ def sort_by_first_click(clicks: pl.DataFrame) -> pl.DataFrame:
 
 def session_table(clicks: pl.DataFrame) -> pl.DataFrame:
     """A row for each session: its number, its clicks (`len`), and the `time` of the first of them."""
-    times, (begins, lengths) = clicks["time"].to_numpy(), session_rows(clicks)
-    first = np.minimum.reduceat(times, begins) if len(begins) else times[:0]
+    begins, lengths = session_rows(clicks)
+    first, _ = first_and_last(clicks["time"].to_numpy(), begins, lengths)
     numbers = clicks["session"].to_numpy()[begins]
     return pl.DataFrame({"session": numbers, "len": lengths, "time": first})
 
 
-def session_rows(clicks: pl.DataFrame) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+def session_rows(clicks: pl.DataFrame) -> tuple[npt.NDArray[np.int64], Codes]:
     """[sessions] the row of each session's first click, and the number of its clicks. Sessions lie side by side, so
     that no group-by is needed."""
     session = clicks["session"].to_numpy()
@@ -149,15 +201,21 @@ def session_rows(clicks: pl.DataFrame) -> tuple[npt.NDArray[np.int64], npt.NDArr
     return begins, np.diff(begins, append=len(clicks)).astype(np.uint32)
 
 
-def order_sessions(clicks: pl.DataFrame, order: npt.NDArray[np.int64], lengths: npt.NDArray[np.uint32]) -> pl.DataFrame:
+def order_sessions(clicks: pl.DataFrame, order: npt.NDArray[np.int64], lengths: Codes) -> pl.DataFrame:
     """Put whole sessions, of these lengths, into another order and renumber them."""
+    if (order[1:] > order[:-1]).all():
+        return clicks.with_columns(session=repeat_numbers(lengths))
     starts = np.cumsum(lengths, dtype=np.uint32) - lengths
     lengths, starts = lengths[order], starts[order]
     # The row of every click in the new order: the rows of one session after the other. Unsigned, so shifts may wrap.
     rows = np.repeat(starts - (np.cumsum(lengths, dtype=np.uint32) - lengths), lengths)
     rows += np.arange(len(rows), dtype=np.uint32)
-    numbers = np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)
-    return clicks[rows].with_columns(session=pl.Series(numbers).set_sorted())
+    return clicks[rows].with_columns(session=repeat_numbers(lengths))
+
+
+def repeat_numbers(lengths: Codes) -> pl.Series:
+    """The number of every click's session, 0, 1, 2, ..., from the lengths of the sessions."""
+    return pl.Series(np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)).set_sorted()
 
 
 def split_around_date(clicks: pl.DataFrame, dates: Times, boundary: int) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -169,8 +227,12 @@ def split_around_date(clicks: pl.DataFrame, dates: Times, boundary: int) -> tupl
 def split_at_first_click(clicks: pl.DataFrame, boundary: int) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Test on the sessions that began at the boundary or later; none is lost."""
     sessions = session_table(clicks)
-    in_test_part = pl.Series(np.repeat((sessions["time"] >= boundary).to_numpy(), sessions["len"].to_numpy()))
-    return clicks.filter(~in_test_part), clicks.filter(in_test_part)
+    in_test_part, lengths = (sessions["time"] >= boundary).to_numpy(), sessions["len"].to_numpy()
+    if (in_test_part[1:] >= in_test_part[:-1]).all():  # as in sessions that are sorted by their first click
+        train = int(lengths[~in_test_part].sum())
+        return clicks[:train], clicks[train:]
+    of_click = pl.Series(np.repeat(in_test_part, lengths))
+    return clicks.filter(~of_click), clicks.filter(of_click)
 
 
 def keep_latest_samples(clicks: pl.DataFrame, wanted: int) -> pl.DataFrame:

@@ -45,9 +45,11 @@ def single_steps(edges: Tensor, unreachable: int) -> Tensor:
 
 
 def floyd_warshall(steps: Tensor) -> Tensor:
-    for via in range(steps.shape[1]):
-        steps = torch.minimum(steps, steps[:, :, via, None] + steps[:, None, via, :])
-    return steps
+    """Sessions are the last dimension, and numbers have one byte, so that one instruction computes many of them."""
+    paths = steps.to(torch.uint8).permute(1, 2, 0).contiguous()  # [L, L, B]
+    for via in range(len(paths)):
+        torch.minimum(paths, paths[:, via, None] + paths[via], out=paths)
+    return paths.permute(2, 0, 1).to(steps.dtype)
 
 
 def by_doubling(steps: Tensor, longest: int) -> Tensor:

@@ -51,6 +51,6 @@ def messages(sent: Tensor, weights: Tensor, packing: Packing) -> Tensor:
     if kernels.serve(sent) and weights.shape[-1] <= kernels.LONGEST:
         received: Tensor = fused_messages(sent, weights, packing.begins, packing.slot_of_row)
         return received
-    slots = packing.to_slots(sent)  # [B, L, 2d]
-    senders = slots.view(*slots.shape[:2], 2, -1).transpose(1, 2)  # [B, 2, L, d]
-    return packing.to_rows(batched_product(weights.to(sent.dtype), senders).transpose(1, 2).flatten(2))
+    senders = packing.to_slots(sent).chunk(2, dim=-1)  # two of [B, L, d]
+    both = zip(weights.to(sent.dtype).unbind(1), senders, strict=True)
+    return torch.cat([packing.to_rows(batched_product(of_edges, slots)) for of_edges, slots in both], dim=-1)

@@ -13,7 +13,7 @@ import polars as pl
 from posrec.data.readers.bad_lines import BadLine, BadLines
 from posrec.data.readers.events import EventKinds
 from posrec.data.readers.options import LogOptions
-from posrec.data.readers.store import ClickStore
+from posrec.data.readers.store import NUMBER, ClickStore, other_texts
 from posrec.data.readers.times import TimeReader, parse_text
 from posrec.errors import InputError
 from posrec.progress import Progress
@@ -101,16 +101,29 @@ class ClickCollector:
             numbers = pl.int_range(len(rows), eager=True)
         if self.read_time.may_need_unit(rows["time"]):
             self.read_time.find_unit(rows.filter(~(bad_id("session") | bad_id("item")))["time"])
+        as_numbers = self.store.session_type == NUMBER
         clicks = rows.select(
-            pl.col("session").cast(pl.String).cast(self.store.session_type),
+            self.session_column(rows),
             pl.col("item").cast(pl.String).cast(self.store.item_type),
             self.read_time.fast_expression(rows["time"]).alias("time"),
             *(self.events.click_columns() if events is not None else []),
-            (suspect_id("session") | suspect_id("item")).alias("suspect"),
+            (suspect_id("item") if as_numbers else suspect_id("session") | suspect_id("item")).alias("suspect"),
         )
+        if as_numbers and (other := other_texts(rows["session"], clicks["session"])).any():
+            clicks = clicks.with_columns(suspect=pl.col("suspect") | other)
+            if rows.select((pl.lit(other) & ~bad_id("session")).any()).item():
+                self.store.hold_session_texts()
+                clicks = clicks.with_columns(rows.select(self.session_column(rows))["session"])
         if not (clicks["time"].null_count() or clicks["suspect"].any() or "date" in rows.columns):
             return CheckedRows(clicks.drop("suspect"), [], {}, lost_event, others + len(rows), events)
         return self.check_slowly(rows, clicks.drop("suspect"), numbers, lost_event, others, events)
+
+    def session_column(self, rows: pl.DataFrame) -> pl.Expr:
+        """The ids of sessions in the type of the store; null for one that is not a number, if that is the type."""
+        ids = pl.col("session")
+        if self.store.session_type == NUMBER:
+            return (ids if rows["session"].dtype.is_integer() else ids.cast(pl.String)).cast(NUMBER, strict=False)
+        return ids.cast(pl.String).cast(self.store.session_type)
 
     def check_slowly(
         self,

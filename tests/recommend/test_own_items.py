@@ -20,6 +20,9 @@ from posrec.recommend.recommender import Recommender
 from posrec.recommend.search import ExactSearch
 from posrec.recommend.torch_encoder import as_arrays, item_table
 from posrec.run import Run
+from tests.nn.test_own_items import ITEMS as SMALL
+from tests.nn.test_own_items import mixture, numbers
+from tests.nn.test_own_items import sessions as small_sessions
 
 pytest.importorskip("onnxruntime")
 
@@ -74,6 +77,19 @@ def test_own_items_are_ranked_among_the_others(by_hand: OwnItems) -> None:
     scores, columns = term.ranked_with(found)
     assert columns.tolist() == [1, 2, 0, 3]
     assert np.exp(scores).tolist() == pytest.approx([0.588, 0.192, 0.124, 0.096])
+
+
+@given(st.lists(numbers, min_size=SMALL, max_size=SMALL), small_sessions, st.floats(0.01, 0.99))
+def test_terms_are_the_chances_of_the_definition(
+    products: list[float], session: dict[int, tuple[float, float]], g_repeat: float
+) -> None:
+    chances, own = mixture(products, session, g_repeat)
+    (term,) = as_arrays(own).terms([np.logaddexp.reduce(products)])
+    assert (term.columns + 1).tolist() == list(session)
+    assert np.exp(term.scores).tolist() == pytest.approx([chances[item - 1] for item in session], rel=1e-3)
+    others = [item for item in range(1, SMALL + 1) if item not in session]
+    explored = [math.exp(products[item - 1] + term.offset) for item in others]
+    assert explored == pytest.approx([chances[item - 1] for item in others], rel=1e-3)
 
 
 def test_the_chance_and_the_shares_of_a_repeat(by_hand: OwnItems) -> None:

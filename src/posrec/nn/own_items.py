@@ -55,11 +55,6 @@ class OwnItems:
         shares = torch.where(self.known, (self.products - log_sum[:, None]).exp() * self.raised.expm1(), 0)
         return log_sum + (1 + shares.sum(1)).clamp(min=LEAST).log()
 
-    def log_chances(self, log_sum: Tensor) -> Tensor:
-        """log Z [B] -> log p of the own items, [B, R]."""
-        explored = self.products + self.raised + (self.explore - self.log_normaliser(log_sum))[:, None]
-        return torch.logaddexp(explored, self.repeat)
-
     @property
     def columns(self) -> Tensor:
         """[B, R] the columns of the items in scores of all items; 0 for a slot without an item."""

@@ -29,10 +29,11 @@ class OwnItemArrays:
         """log Z of each session -> its term."""
         log_sum = np.asarray(log_sums, np.float32)
         known = self.items > 0
-        raised = np.where(known, self.raised, 0)
-        shares = np.where(known, np.exp(self.products - log_sum[:, None]) * np.expm1(raised), 0)
+        # Values of empty slots that add nothing to the sum, whatever the model has put there.
+        products, raised = np.where(known, self.products, log_sum[:, None]), np.where(known, self.raised, 0)
+        shares = np.exp(products - log_sum[:, None]) * np.expm1(raised)
         offsets = self.explore - log_sum - np.log(np.maximum(1 + shares.sum(1), LEAST))  # log g_explore - log S
-        scores = np.logaddexp(self.products + raised + offsets[:, None], self.repeat)
+        scores = np.logaddexp(products + raised + offsets[:, None], self.repeat)
         for row, slots in enumerate(known):
             yield OwnTerm(self.items[row, slots] - 1, scores[row, slots], float(offsets[row]))
 

@@ -50,13 +50,9 @@ class Recommender:
     """
 
     def __init__(
-        self,
-        run: AnyRun,
-        device: str = "auto",
-        scorer: Any = None,
-        search: "ExactSearch | FaissSearch | None" = None,
-        similarity: Similarity | None = None,
-    ) -> None:
+        self, run: AnyRun, device: str = "auto", scorer: Any = None,
+        search: "ExactSearch | FaissSearch | None" = None, similarity: Similarity | None = None,
+    ) -> None:  # fmt: skip
         self.run, self.wanted_device = run, device
         self.vocabulary = run.vocabulary
         self.titles = run.vocabulary.columns.get("title")
@@ -250,9 +246,9 @@ class Recommender:
         if all(self.number(one) is None for one in ids):
             named = f"no item of the session is known ({some(ids)})" if ids else "the session is empty"
             raise InputError(f"{named}: there is nothing to explain")
-        encoded = self.encode(session)
-        from posrec.recommend.explain import break_down
+        from posrec.recommend.explain import break_down  # imports torch
 
+        encoded = self.encode(session)
         breakdown = break_down(self.model, encoded.numbers, items, self.device)
         explanations = [
             breakdown.explanation(place, encoded, number, self.id_and_title) for place, number in enumerate(items)

@@ -6,7 +6,7 @@ request is refused at once rather than answered late: at most `queue` requests m
 computed within MAX_WAIT. Three full batches may always wait.
 
 Batches are computed in a thread of their own, so that requests are read meanwhile. Handing a batch to the thread and
-back takes as long as computing a small one, so the event loop computes batches itself that are expected to take at most
+back costs two switches between threads, so the event loop itself computes batches that are expected to take at most
 `inline` seconds. Where every core has a worker of its own, the thread would compete with the event loop for the core,
 and the limit is higher.
 """

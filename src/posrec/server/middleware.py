@@ -153,7 +153,8 @@ class Middleware:
         await request.send({"type": "http.response.body", "body": b""})
 
     async def answer(self, quick: QuickHandler, request: TrackedRequest) -> None:
-        """Most requests take this path: 30 µs of processor time rather than 95 with the framework's routing."""
+        """POST /v1/recommend where it can't be answered directly: 30 µs of processor time rather than 95 with the
+        framework's routing."""
         try:
             body, more = b"", True
             while more:

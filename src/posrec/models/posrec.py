@@ -101,7 +101,7 @@ class PosRec(SessionModel):
             self.transformer, hidden, torch.cat([last_row, first_row]), packing, bias
         )  # Eq. (9), [2B, d]
         sessions = batch.items.shape[0]
-        return updated[last_row], read[:sessions], read[sessions:]
+        return updated.index_select(0, last_row), read[:sessions], read[sessions:]
 
     def updated(
         self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor

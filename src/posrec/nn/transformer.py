@@ -40,7 +40,7 @@ class TransformerLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, packing: Packing, bias: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
-        if rows is None or has_kernel(x, packing, bias):
+        if rows is None or bias is not None or has_kernel(x, packing, bias):
             projected = linear(self.queries_keys_values, x)  # [T, 3d]
             attended = self_attention(projected, self.heads, packing, bias, self.dropout)
             if rows is not None:
@@ -49,11 +49,9 @@ class TransformerLayer(nn.Module):
             to_query, to_key_value = self.queries_keys_values.weight.tensor_split([x.shape[1]])
             of_query, of_key_value = self.queries_keys_values.bias.tensor_split([x.shape[1]])
             keys_values = functional.linear(x, to_key_value, of_key_value)
-            if bias is not None:
-                bias = rows_of_bias(bias, rows, packing)
             x = x.index_select(0, rows)
             queries = functional.linear(x, to_query, of_query)
-            attended = attention_of(queries, keys_values, self.heads, packing, bias, self.dropout)
+            attended = attention_of(queries, keys_values, self.heads, packing, self.dropout)
         x = self.after_attention(x + self.dropout(linear(self.out, attended)))
         x = self.after_feed_forward(x + self.dropout(linear(self.narrow, functional.relu(linear(self.widen, x)))))
         return x
@@ -65,7 +63,8 @@ class TransformerLayer(nn.Module):
 
 
 def apply_layers(layers: nn.ModuleList, x: Tensor, rows: Tensor, *mixing: Any) -> Tensor:
-    """Apply the layers to x [T, d] and return its `rows` [R, d]; the last layer computes only these.
+    """Apply the layers to x [T, d] and return its `rows` [R, d], k of each session in the order [k, B]; the last layer
+    computes only these.
 
     A readout reads one or two clicks of a session, and a layer's work is mostly that of the rows it computes.
     """
@@ -103,41 +102,21 @@ def has_kernel(x: Tensor, packing: Packing, bias: Tensor | None) -> bool:
     return bias is None and kernels.serve(x) and packing.longest <= kernels.LONGEST
 
 
-def attention_of(
-    queries: Tensor,
-    keys_values: Tensor,
-    heads: int,
-    packing: Packing,
-    bias: Tensor | None = None,
-    dropout: nn.Dropout | None = None,
-) -> Tensor:
-    """The attention of k rows of each session alone: Q [k B, d] and K || V [T, 2d] -> A [k B, d]; `bias` [B, k, heads,
-    L].
+def attention_of(queries: Tensor, keys_values: Tensor, heads: int, packing: Packing, dropout: nn.Dropout) -> Tensor:
+    """The attention of k rows of each session alone: Q [k B, d] and K || V [T, 2d] -> A [k B, d].
 
     The query of a head is zero in the dimensions of the others, so that all heads are in one product and keys and
     values need not be put in another order.
     """
-    sessions, d = len(packing.filled), queries.shape[1]
+    sessions, d = packing.filled.shape[0], queries.shape[1]
     head = torch.arange(d, device=queries.device) // (d // heads)
     in_head = (head == torch.arange(heads, device=queries.device)[:, None]).to(queries.dtype)  # [heads, d]
-    keys, values = packing.to_slots(keys_values).chunk(2, dim=-1)  # [B, L, d]
+    keys, values = (packing.to_slots(rows) for rows in keys_values.chunk(2, dim=-1))  # [B, L, d]
     separate = queries.view(-1, sessions, 1, d).transpose(0, 1) * (in_head / math.sqrt(d // heads))  # [B, k, heads, d]
-    logits = batched_product(separate.flatten(1, 2), keys.mT)  # [B, k heads, L]
-    if bias is not None:
-        logits = logits + bias.flatten(1, 2)
-    weights = logits.masked_fill(~packing.filled[:, None, :], -math.inf).softmax(-1)
-    if dropout is not None:
-        weights = dropout(weights)
-    attended = batched_product(weights, values).view(separate.shape)
+    logits = batched_product(keys, separate.flatten(1, 2).mT)  # [B, L, k heads], so that the keys' gradient is in order
+    weights = dropout(logits.masked_fill(~packing.filled[:, :, None], -math.inf).softmax(1))
+    attended = batched_product(weights.mT, values).view(separate.shape)
     return (attended * in_head).sum(2).transpose(0, 1).flatten(0, 1)
-
-
-def rows_of_bias(bias: Tensor, rows: Tensor, packing: Packing) -> Tensor:
-    """bias [1 or B, 1 or heads, L, L], rows [k B] -> [B, k, 1 or heads, L]: what is added for these queries."""
-    sessions, width = packing.filled.shape
-    slot = (packing.slot_of_row[rows] % width).view(-1, sessions).T  # [B, k]
-    session = torch.arange(sessions, device=rows.device)[:, None]
-    return bias.expand(sessions, *bias.shape[1:])[session, :, slot]
 
 
 def split_heads(rows: Tensor, heads: int, packing: Packing) -> tuple[Tensor, Tensor, Tensor]:

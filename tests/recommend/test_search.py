@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posrec.recommend.by_scores import TOP_BLOCK, top
+from posrec.recommend.rounded import RoundedItems, has_mixed_products, rounded_items
 from posrec.recommend.search import ExactSearch
 
 pytest.importorskip("onnxruntime")
@@ -60,6 +61,30 @@ def test_random_vectors_are_never_scored_in_full() -> None:
     search = ExactSearch(vectors.numpy())
     agrees(search, vectors, torch.randn(50, 100), 20)
     assert search.in_full == 0
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_items_of_both_kinds_of_bytes_give_the_same(signed: bool) -> None:
+    if signed and not has_mixed_products():
+        pytest.skip("the product of unsigned and signed bytes overflows on this processor")
+    torch.manual_seed(0)
+    vectors, sessions = torch.randn(9000, 16), torch.randn(4, 16)
+    content = rounded_items(vectors.numpy(), signed)
+    assert content is not None
+    rounded = RoundedItems(content)
+    levels = (vectors / rounded.step).round() @ (sessions / (sessions.abs().amax(1, keepdim=True) / 127)).round().T
+    assert np.array_equal(rounded.scores(sessions.numpy())[0][:, :9000], levels.T.numpy())
+    search = ExactSearch(vectors.numpy(), rounded)
+    agrees(search, vectors, sessions, 20)
+    assert search.in_full == 0
+
+
+def test_a_session_whose_scores_are_all_equal_is_scored_in_full() -> None:
+    search = ExactSearch(torch.randn(9000, 16).numpy())
+    (one, other) = search.best(np.stack([np.zeros(16), np.ones(16)]).astype(np.float32), [20, 20])
+    assert search.in_full == 1
+    assert (one[0] == 0).all()
+    assert len(set(one[1].tolist())) == len(set(other[1].tolist())) == 20
 
 
 @pytest.mark.parametrize("items", [1, 40, 3000])

@@ -61,7 +61,7 @@ def read_item_vectors(path: Path, items: int) -> ItemVectors:
         suits = arrays["rounded"].size and about["signed"] == str(prefers_signed(table.size))
         rounded = arrays["rounded"].tobytes() if suits else None
         return ItemVectors(table, lambda: similar, about["own_items"] == "True", rounded)
-    except (KeyError, TypeError, ValueError, OSError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, OSError) as error:
         raise InputError(f"{path} can't be read ({error})") from None
 
 

@@ -7,7 +7,7 @@ PosRec takes two training steps over a generated log, with gloo on a CPU and one
 is what a process holds between steps: its rows of the item table, their gradient and Adam's two moments, beside the
 network, which is small. `peak_mb` is the most memory that the process held on top of what it held before the model was
 built; it includes temporary copies of the gradient. All processes of a case are on one machine, which has to hold the
-table once, so the default is 5 million items.
+table once.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def run_case(items: int, d: int, loss: str) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--items", type=int, default=5_000_000)
+    parser.add_argument("--items", type=int, default=10_000_000)
     parser.add_argument("--d", type=int, default=100)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--loss", default="chunked", choices=["chunked", "sampled"])

@@ -1,7 +1,9 @@
 """Errors that are shown to the user in a line or two: what is wrong, where, and what to do."""
 
+import importlib
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 
 class InputError(ValueError):
@@ -19,6 +21,14 @@ class NotInstalled(InputError):
 def not_installed(what: str, extra: str) -> NotInstalled:
     """The error for `what`, which needs the packages of `extra`."""
     return NotInstalled(f"{what} needs packages that are not installed: pip install 'posrec[{extra}]'")
+
+
+def imported(module: str, what: str, extra: str) -> Any:
+    """A module of an optional package; an error that names the extra where it is missing."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise not_installed(what, extra) from None
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from posrec import kernels
 from posrec.nn.collectives import World
-from posrec.nn.table_rows import MULTIPLE, TableRows, add_rows, fresh, tables_of
+from posrec.nn.table_rows import MULTIPLE, TableRows, tables_of, with_look_up
 
 if torch.cuda.is_available():
     from posrec.kernels.smoothing import smooth as fused_smooth
@@ -152,9 +152,7 @@ class Summed(torch.autograd.Function):
         if of_rows is None:
             return of_table, None, None
         of_all = torch.where(held[:, None], ctx.world.gathered(of_rows), 0)
-        if of_table is None:
-            of_table = fresh(of_rows.new_zeros(ctx.shape))
-        return add_rows(of_table, local, of_all), None, None
+        return with_look_up(of_table, ctx.shape, local, of_all), None, None
 
 
 class Exchanged(torch.autograd.Function):
@@ -182,9 +180,7 @@ class Exchanged(torch.autograd.Function):
         if of_rows is None:
             return of_table, None, None
         of_wanted = ctx.world.exchanged(of_rows[order], ctx.sent, ctx.received)
-        if of_table is None:
-            of_table = fresh(of_rows.new_zeros(ctx.shape))
-        return add_rows(of_table, wanted, of_wanted), None, None
+        return with_look_up(of_table, ctx.shape, wanted, of_wanted), None, None
 
 
 class DrawnByRows(TorchFunctionMode):

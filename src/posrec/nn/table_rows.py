@@ -93,9 +93,7 @@ class Tied(torch.autograd.Function):
         of_rows, of_table = gradients
         if of_rows is None:
             return of_table, None
-        if of_table is None:
-            of_table = fresh(of_rows.new_zeros(ctx.shape))
-        return add_rows(of_table, index.flatten(), of_rows.flatten(0, -2)), None
+        return with_look_up(of_table, ctx.shape, index.flatten(), of_rows.flatten(0, -2)), None
 
 
 def fresh(gradient: Tensor) -> Tensor:
@@ -103,6 +101,11 @@ def fresh(gradient: Tensor) -> Tensor:
     if not torch.compiler.is_compiling():  # compiled code decides by itself what it computes in place
         gradient.posrec_fresh = True  # type: ignore[attr-defined]
     return gradient
+
+
+def with_look_up(of_table: Tensor | None, shape: torch.Size, index: Tensor, rows: Tensor) -> Tensor:
+    """The gradient of a table of this shape: that of its use as a whole, if it has one, and that of looked-up rows."""
+    return add_rows(fresh(rows.new_zeros(shape)) if of_table is None else of_table, index, rows)
 
 
 def add_rows(gradient: Tensor, index: Tensor, rows: Tensor) -> Tensor:

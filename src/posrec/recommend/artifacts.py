@@ -139,7 +139,7 @@ class ArtifactCache:
 
         wanted, problems = self.wanted(run), []
         Path(self.folder).mkdir(parents=True, exist_ok=True)
-        # The vectors first: a server uses it and the vectors together, as soon as both exist.
+        # The vectors first: a server that finds the export looks for them too.
         builders = ((wanted.vectors, build_vectors), (wanted.onnx, build_onnx), (wanted.index, build_index))
         for path, build in builders:
             if path is not None and not path.is_file():

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from posrec.errors import InputError, not_installed
+from posrec.errors import InputError, imported
 from posrec.io import whole_file
 from posrec.recommend.best_items import (
     Best,
@@ -190,8 +190,4 @@ def read_index(path: Path, table: Floats, sessions: Floats) -> FaissSearch:
 
 
 def import_faiss() -> Any:
-    try:
-        import faiss
-    except ImportError:
-        raise not_installed("faiss", "scale") from None
-    return faiss
+    return imported("faiss", "faiss", "scale")

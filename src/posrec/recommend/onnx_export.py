@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import posrec
-from posrec.errors import InputError, RunFailed, not_installed
+from posrec.errors import InputError, RunFailed, imported
 from posrec.io import whole_file
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
@@ -178,9 +178,5 @@ def quiet() -> Iterator[None]:
 
 
 def import_onnx() -> Any:
-    try:
-        import onnx
-        import onnxscript  # noqa: F401  torch's exporter needs it
-    except ImportError:
-        raise not_installed("ONNX", "serve") from None
-    return onnx
+    imported("onnxscript", "ONNX", "serve")  # torch's exporter needs it
+    return imported("onnx", "ONNX", "serve")

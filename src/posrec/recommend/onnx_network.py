@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from posrec.errors import InputError, not_installed
+from posrec.errors import InputError, imported
 from posrec.recommend.best_items import Columns, Floats
 from posrec.recommend.own_terms import OwnItemArrays
 
@@ -80,8 +80,4 @@ def with_outputs(path: Path, outputs: Sequence[str]) -> bytes:
 
 
 def import_runtime() -> Any:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise not_installed("ONNX", "serve") from None
-    return onnxruntime
+    return imported("onnxruntime", "ONNX", "serve")

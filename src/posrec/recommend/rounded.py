@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from posrec.errors import InputError, not_installed
+from posrec.errors import InputError, imported
 from posrec.recommend.best_items import Floats
 from posrec.recommend.onnx_network import import_runtime, open_session
 
@@ -85,18 +85,15 @@ def rounded_items(table: Floats, signed: bool | None = None) -> bytes | None:
 def product_graph(rounded: Floats, signed: bool, about: dict[str, Any]) -> bytes:
     """The file for levels [n', d]; `about` becomes its metadata."""
     import_runtime()
-    try:
-        from onnx import TensorProto, helper, numpy_helper
-    except ImportError:
-        raise not_installed("ONNX", "serve") from None
-
+    onnx = imported("onnx", "ONNX", "serve")
+    helper, numpy_helper, kinds = onnx.helper, onnx.numpy_helper, onnx.TensorProto
     n, d = rounded.shape
     zero = np.array(0, np.int8) if signed else np.array(ZERO_POINT, np.uint8)
     graph = helper.make_graph(
         [helper.make_node("MatMulInteger", ["sessions", "items", "zero of sessions", "zero of items"], ["scores"])],
         "rounded",
-        [helper.make_tensor_value_info("sessions", TensorProto.UINT8, ["B", d])],
-        [helper.make_tensor_value_info("scores", TensorProto.INT32, ["B", n])],
+        [helper.make_tensor_value_info("sessions", kinds.UINT8, ["B", d])],
+        [helper.make_tensor_value_info("scores", kinds.INT32, ["B", n])],
         [
             numpy_helper.from_array(np.ascontiguousarray((rounded.T + zero).astype(zero.dtype)), "items"),
             numpy_helper.from_array(np.array(ZERO_POINT, np.uint8), "zero of sessions"),

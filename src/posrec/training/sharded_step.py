@@ -27,11 +27,12 @@ class PartOfBatch:
     """
 
     def __init__(self, model: SessionModel, batch_size: int) -> None:
-        self.rows, self.size = rows_of(model), batch_size
-        self.world: World | None = None
-        if isinstance(self.rows, ShardedRows):
-            self.world, self.rows.batch_size = self.rows.world, batch_size
-            self.size = -(-batch_size // self.world.size)
+        rows = rows_of(model)
+        self.rows = rows if isinstance(rows, ShardedRows) else None
+        self.world, self.size = None if self.rows is None else self.rows.world, batch_size
+        if self.rows is not None:
+            self.rows.batch_size = batch_size
+            self.size = -(-batch_size // self.rows.world.size)
         by_rows = tensors_by_rows(model)
         self.replicated = [one for name, one in model.named_parameters() if name not in by_rows]
 
@@ -61,7 +62,7 @@ class PartOfBatch:
     @contextmanager
     def with_fixed_shapes(self) -> Iterator[None]:
         """In the block, look-ups in the item table have the same size in every step and process."""
-        if not isinstance(self.rows, ShardedRows):
+        if self.rows is None:
             yield
             return
         self.rows.has_fixed_shapes = True

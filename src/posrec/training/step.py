@@ -182,11 +182,10 @@ class CapturedStepper(Stepper):
         from posrec.training.fused import CompiledEncoder, FusedStep, begin_adam
 
         begin_adam(self.optimizer)
-        rows, encoder = TableRows(self.softmax_items), None
+        rows = TableRows(self.softmax_items) if self.part.rows is None else self.part.rows
+        encoder = None
         if world is None or world.is_alone:
             encoder = self.model.step_encoder(self.part.size, self.max_length, self.optimizer)
-        if world is not None and self.part.rows is not None:
-            rows = self.part.rows
         if encoder is None:
             encoder = CompiledEncoder(compiled(self.model.session_vectors), table, self.optimizer, add_up)
         return FusedStep(encoder, table, rows, self.optimizer)

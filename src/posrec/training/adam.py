@@ -1,0 +1,46 @@
+"""The optimiser: torch's Adam, its learning rate and its state."""
+
+import inspect
+
+import torch
+from torch import Tensor, nn
+
+from posrec.training.settings import Settings
+
+
+class Adam(torch.optim.Adam):
+    """torch's own imports the compiler, which takes two seconds, to say that it should not trace these methods. Nothing
+    that posrec compiles calls them."""
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+
+
+def make_optimizer(model: nn.Module, settings: Settings, device: torch.device) -> torch.optim.Optimizer:
+    """Dense, fused Adam: the softmax gives every item a gradient.
+
+    On a GPU the learning rate is a tensor, so that a captured step reads its present value.
+    """
+    captured = device.type == "cuda"
+    rate = torch.tensor(settings.learning_rate, device=device) if captured else settings.learning_rate
+    return Adam(model.parameters(), lr=rate, weight_decay=settings.l2, fused=True, capturable=captured)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def begin_adam(optimizer: torch.optim.Optimizer) -> None:
+    """Create the state of torch.optim.Adam where there is none yet, as its first step does."""
+    for parameter in optimizer.param_groups[0]["params"]:
+        if not optimizer.state[parameter]:
+            optimizer.state[parameter] = {
+                "step": torch.zeros((), device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }

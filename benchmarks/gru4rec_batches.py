@@ -19,7 +19,8 @@ from conditions import conditions
 from posrec.data.dataset import PreparedDataset, SessionDataset, load
 from posrec.evaluation.evaluate import evaluate
 from posrec.models.gru4rec import GRU4Rec, GRU4RecConfig
-from posrec.training.epoch import EpochRunner, make_optimizer
+from posrec.training.adam import make_optimizer
+from posrec.training.epoch import EpochRunner
 from posrec.training.losses import choose_loss
 from posrec.training.settings import Settings
 from report import write_report

@@ -18,7 +18,8 @@ from posrec.config import split_settings
 from posrec.data.dataset import load
 from posrec.models.base import SessionModel
 from posrec.models.lookup import find_spec
-from posrec.training.epoch import EpochOrder, EpochRunner, make_optimizer, matmul_precision, set_learning_rate
+from posrec.training.adam import make_optimizer, set_learning_rate
+from posrec.training.epoch import EpochOrder, EpochRunner, matmul_precision
 from posrec.training.settings import Settings
 from report import replace_row
 

@@ -24,7 +24,8 @@ from posrec.io import write_json
 from posrec.models.base import SessionModel
 from posrec.models.lookup import find_spec
 from posrec.nn.collectives import World
-from posrec.training.epoch import EpochRunner, make_optimizer, matmul_precision, set_learning_rate
+from posrec.training.adam import make_optimizer, set_learning_rate
+from posrec.training.epoch import EpochRunner, matmul_precision
 from posrec.training.settings import Settings
 from ranks import measure, peak_mb
 

@@ -23,7 +23,8 @@ from posrec.distributed import joined
 from posrec.io import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.nn.sharding import sharded_over
-from posrec.training.epoch import EpochRunner, make_optimizer
+from posrec.training.adam import make_optimizer
+from posrec.training.epoch import EpochRunner
 from posrec.training.settings import Settings
 from ranks import measure, peak_mb
 

@@ -30,7 +30,8 @@ from posrec.data.dataset import PreparedDataset, load
 from posrec.evaluation.evaluate import evaluate
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.nn.matmul import table_products
-from posrec.training.epoch import EpochRunner, make_optimizer, matmul_precision
+from posrec.training.adam import make_optimizer
+from posrec.training.epoch import EpochRunner, matmul_precision
 from posrec.training.losses import full_softmax
 from posrec.training.settings import Settings
 from report import write_report

@@ -22,7 +22,8 @@ from posrec.nn.item_table import ItemTable
 from posrec.progress import SilentProgress
 from posrec.run import Run, finish_run, load_run
 from posrec.testing import write_dataset
-from posrec.training.epoch import EpochRunner, make_optimizer
+from posrec.training.adam import make_optimizer
+from posrec.training.epoch import EpochRunner
 from posrec.training.settings import Settings
 from posrec.training.start import STEPS_BEFORE, continuation_of, set_moments
 from posrec.warm_start import WarmStart, inherited_settings

@@ -178,11 +178,26 @@ def test_preparing_imports_no_torch(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "manifest.json").exists()
 
 
+TRAIN = """
+import sys, posrec
+from posrec.progress import SilentProgress
+data = posrec.load(sys.argv[1])
+recommender = posrec.fit(data, model="posrec-plus", epochs=1, d=8, progress=SilentProgress())
+posrec.evaluate(recommender, data, progress=SilentProgress())
+print([name for name in ("torch", "torch._dynamo") if name in sys.modules])
+"""
+
+
 @pytest.mark.process
-def test_training_on_a_cpu_imports_no_compiler() -> None:
+def test_training_and_ranking_on_a_cpu_import_no_compiler(tmp_path: Path) -> None:
     """It takes two seconds, and only steps on a GPU are compiled."""
-    code = "import sys, posrec.fitting; print([name for name in ('torch', 'torch._dynamo') if name in sys.modules])"
-    assert own_process(code=code).stdout.strip() == "['torch']"
+    import posrec
+    from posrec.progress import SilentProgress
+
+    log = write_log(tmp_path / "c.csv", small_shop())
+    posrec.prepare(log, "csv", tmp_path / "out", progress=SilentProgress())
+    outcome = own_process(tmp_path / "out", code=TRAIN)
+    assert outcome.stdout.strip() == "['torch']", outcome.stderr
 
 
 BARE = """

@@ -207,7 +207,7 @@ def test_encoder_of_posrec(d: int, heads: int, width: int) -> None:
     from posrec.nn.batch import SessionBatch
     from posrec.nn.fused_encoder import FusedEncoder
     from posrec.nn.packing import pack
-    from posrec.training.fused import begin_adam
+    from posrec.training.adam import begin_adam
 
     config = PosRecConfig(d=d, heads=heads, feed_forward=width, lambda0=0.7, lambda1=0.9, lambda2=1.1)
     model = PosRec(60, config).cuda()
@@ -220,14 +220,15 @@ def test_encoder_of_posrec(d: int, heads: int, width: int) -> None:
     begin_adam(optimizer)
     encoder = model.step_encoder(len(batch.lengths), config.max_length, optimizer)
     assert isinstance(encoder, FusedEncoder)
+    encoder.begin()
     plain, ours = model.session_vectors(batch), encoder.encode(batch)
     assert torch.allclose(ours, plain, rtol=1e-2, atol=1e-2)
     upstream = torch.randn_like(plain)
     parameters = [*encoder.weights, encoder.encoding]
     of_table, *expected = torch.autograd.grad(plain, [encoder.table, *parameters], upstream)
-    found, is_read = encoder.backward(upstream)
+    found, latest = encoder.backward(upstream)
     assert (found - of_table).norm() < 0.03 * of_table.norm()
-    assert torch.equal(is_read.nonzero()[:, 0] + 1, batch.items.unique()[1:])
+    assert torch.equal((latest == 1).nonzero()[:, 0] + 1, batch.items.unique()[1:])
     copies = [one.detach().clone().requires_grad_() for one in parameters]
     encoder.update(optimizer.param_groups[0], torch.ones((), device="cuda"))
     parts = encoder.flat.split([one.numel() for one in copies])
@@ -247,13 +248,13 @@ def test_adam_of_items_of_which_some_have_a_gradient_of_the_encoder(batch: int) 
     from posrec.kernels.table import adam, softmax
 
     items, d = 700, 100
-    has_own = (torch.rand(704, device="cuda") < 0.1).to(torch.int8)
+    latest = torch.randint(-8, 2, (704,), device="cuda").float()  # this step is the first
     table, sessions = random(704, d).detach(), random(batch, d).detach()
     targets, shares = torch.randint(1, items + 1, (batch,), device="cuda"), torch.rand(batch, device="cuda") / batch
-    own = torch.randn(704, d, device="cuda") * has_own[:, None]
+    own = torch.randn(704, d, device="cuda") * (latest == 1)[:, None]
     options = {"lr": torch.tensor(0.01, device="cuda"), "weight_decay": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8}
     found = []
-    for which in (None, has_own):
+    for which in (None, latest):
         now, gradient, step = table.clone(), own.clone(), torch.zeros((), device="cuda")
         state = {"step": step, "exp_avg": torch.ones_like(table), "exp_avg_sq": torch.ones_like(table)}
         outcome = softmax(sessions, now, items, targets, shares, step)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tests.helpers import chain_shop
 
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.training.epoch import EpochRunner, make_optimizer
+from posrec.training.adam import make_optimizer
+from posrec.training.epoch import EpochRunner
 from posrec.training.settings import Settings
 from posrec.training.step import ROWS_APART, capacity_for, most_clicks
 

@@ -18,7 +18,8 @@ from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.nn.batch import SessionBatch
 from posrec.progress import Progress, SilentProgress
 from posrec.testing import same
-from posrec.training.epoch import EpochRunner, make_optimizer, sample_weights
+from posrec.training.adam import make_optimizer
+from posrec.training.epoch import EpochRunner, sample_weights
 from posrec.training.losses import chunked_softmax, full_softmax, losses_of
 from posrec.training.settings import Settings
 

@@ -11,6 +11,7 @@ from posrec.allocation import freed_memory_kept
 from posrec.data.dataset import SessionDataset, collate
 from posrec.evaluation.metrics import CUTOFFS, coverage, mean_popularity, rank_metrics, ranks_of
 from posrec.evaluation.sharded import ranker
+from posrec.kernels.launch import only_compiled
 from posrec.models.base import Model, SessionModel
 from posrec.nn.item_table import rows_of
 from posrec.nn.sharding import ShardedRows
@@ -95,6 +96,16 @@ def evaluate(
     all_samples = torch.arange(len(samples), device=device)
     lengths = samples.clicks_before(all_samples)  # all clicks, even where the model reads only the latest
     return Evaluation(metrics, ranks.cpu(), lengths.cpu(), top.cpu())
+
+
+@torch.inference_mode()
+def compile_ahead(model: SessionModel, samples: SessionDataset, max_length: int) -> None:
+    """Begin to compile the kernels with which `evaluate` will rank `samples` on a GPU, in the background."""
+    if len(samples) and samples.items.is_cuda and not isinstance(rows_of(model), ShardedRows):
+        rows = rows_at_once(max(model.items, PAIRS * min(max_length, samples.longest) ** 2), samples.items.device)
+        ids = torch.arange(min(rows, len(samples)), device=samples.items.device)
+        with only_compiled(in_background=True):
+            model.scores(collate(samples, ids, max_length))
 
 
 def plain_ranker(model: Model, k: int) -> Callable[[SessionDataset, Tensor, int], tuple[Tensor, Tensor]]:

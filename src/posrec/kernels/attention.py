@@ -13,6 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from posrec.kernels import block_of, launches, precision
+from posrec.kernels.launch import launch
+from posrec.kernels.operation import operation
 
 
 @triton.jit
@@ -43,7 +45,7 @@ def kept(seed, session, head, dropout, L: tl.constexpr, LONG: tl.constexpr):
     return (tl.rand(tl.load(seed), number) >= dropout).to(tl.float32) / (1 - dropout)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sessions", "capacity"])
 def attention_kernel(
     rows, begins, seed, attended, sessions, capacity, scale, dropout, d: tl.constexpr, head_width: tl.constexpr,
     HEAD: tl.constexpr, ABOVE: tl.constexpr, L: tl.constexpr, LONG: tl.constexpr, CAUSAL: tl.constexpr,
@@ -74,7 +76,7 @@ def attention_kernel(
             tl.store(attended + row[:, None] * d + column[None, :], result, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sessions", "capacity"])
 def attention_backward_kernel(
     rows, begins, seed, gradient, of_rows, sessions, capacity, scale, dropout, d: tl.constexpr,
     head_width: tl.constexpr, HEAD: tl.constexpr, ABOVE: tl.constexpr, L: tl.constexpr, LONG: tl.constexpr,
@@ -122,7 +124,7 @@ def sizes(rows: Tensor, heads: int) -> tuple[int, int, int]:
     return d, d // heads, block_of(d // heads)
 
 
-@torch.library.custom_op("posrec::attention", mutates_args=())
+@operation("posrec::attention")
 def attention(
     rows: Tensor, begins: Tensor, seed: Tensor, heads: int, longest: int, causal: bool, dropout: float
 ) -> Tensor:
@@ -131,7 +133,7 @@ def attention(
     attended = rows.new_empty(len(rows), d)
     sessions = len(begins) - 1
     for above, block, long, warps in launches(sessions, longest):
-        attention_kernel[(sessions + 1, heads)](
+        launch(attention_kernel, sessions + 1, heads)(
             rows, begins, seed, attended, sessions, len(rows), width**-0.5, dropout, d, width, wide, above, block, long,
             causal, dropout > 0, precision(), num_warps=warps,
         )  # fmt: skip
@@ -143,7 +145,7 @@ def _(rows: Tensor, begins: Tensor, seed: Tensor, heads: int, longest: int, caus
     return rows.new_empty(rows.shape[0], rows.shape[1] // 3)
 
 
-@torch.library.custom_op("posrec::attention_backward", mutates_args=())
+@operation("posrec::attention_backward")
 def attention_backward(
     rows: Tensor, begins: Tensor, seed: Tensor, gradient: Tensor, heads: int, longest: int, causal: bool, dropout: float
 ) -> Tensor:
@@ -151,7 +153,7 @@ def attention_backward(
     of_rows = torch.empty_like(rows)
     sessions, gradient = len(begins) - 1, gradient.contiguous()
     for above, block, long, warps in launches(sessions, longest):
-        attention_backward_kernel[(sessions + 1, heads)](
+        launch(attention_backward_kernel, sessions + 1, heads)(
             rows, begins, seed, gradient, of_rows, sessions, len(rows), width**-0.5, dropout, d, width, wide, above,
             block, long, causal, dropout > 0, precision(), num_warps=warps,
         )  # fmt: skip

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from posrec.kernels import precision
+from posrec.kernels.launch import launch
 
 TILE, STEP = 32, 128  # a program computes [TILE, TILE] numbers, summing over STEP terms at a time
 
@@ -83,7 +84,7 @@ def linear_backward(x: Tensor, weight: Tensor, dy: Tensor) -> tuple[Tensor, Tens
     dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), weight.new_empty(out)
     across = triton.cdiv(width, TILE)
     programs = (triton.cdiv(rows, TILE) + triton.cdiv(out, TILE)) * across
-    linear_backward_kernel[(programs,)](
+    launch(linear_backward_kernel, programs)(
         x, weight, dy, dx, dweight, dbias, rows, width, out, TILE, STEP, precision() != "ieee", num_stages=1
     )  # fmt: skip
     return dx, dweight, dbias

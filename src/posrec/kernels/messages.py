@@ -7,15 +7,16 @@ slots, and `slot_of_row [T]` is the slot and session of a row (b L + slot). Sess
 `begins[b] .. begins[b + 1] - 1`. The gradient is the same sum with the weights transposed, so one kernel computes both.
 """
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from posrec.kernels import block_of, launches, precision
+from posrec.kernels.launch import launch
+from posrec.kernels.operation import operation
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sessions", "capacity"])
 def messages_kernel(
     sent, weights, begins, slot_of_row, received, sessions, capacity, width, stride,
     d: tl.constexpr, D: tl.constexpr, ABOVE: tl.constexpr, L: tl.constexpr, TRANSPOSED: tl.constexpr,
@@ -46,7 +47,7 @@ def messages_kernel(
             tl.store(received + row[:, None] * (2 * d) + column[None, :], result, mask=inside)
 
 
-@torch.library.custom_op("posrec::messages", mutates_args=())
+@operation("posrec::messages")
 def messages(sent: Tensor, weights: Tensor, begins: Tensor, slot_of_row: Tensor, transposed: bool = False) -> Tensor:
     """sent [T, 2 d], weights [B, 2, L, L] -> [T, 2 d]."""
     sent = sent if sent.stride(1) == 1 else sent.contiguous()  # `sent` may be a view of some columns of a tensor
@@ -55,7 +56,7 @@ def messages(sent: Tensor, weights: Tensor, begins: Tensor, slot_of_row: Tensor,
     sessions, longest, d = len(weights), weights.shape[-1], sent.shape[1] // 2
     wide = block_of(d)
     for above, block, _, warps in launches(sessions, longest):
-        messages_kernel[(sessions + 1, 2)](
+        launch(messages_kernel, sessions + 1, 2)(
             sent, weights, begins, slot_of_row, received, sessions, len(sent), longest, sent.stride(0), d, wide, above,
             block, transposed, precision(), num_warps=warps,
         )  # fmt: skip

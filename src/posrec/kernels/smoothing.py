@@ -10,6 +10,8 @@ import triton.language as tl
 from torch import Tensor
 
 from posrec.kernels import block_of
+from posrec.kernels.launch import launch
+from posrec.kernels.operation import operation
 
 ENTRIES = 8  # rows of E that a program loads at once
 
@@ -34,7 +36,7 @@ def smooth_kernel(
     tl.store(smoothed + row * d + column, own + weight * near, mask=in_width)
 
 
-@torch.library.custom_op("posrec::smooth", mutates_args=())
+@operation("posrec::smooth")
 def smooth(
     table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor, added_to: Tensor | None = None
 ) -> Tensor:
@@ -46,7 +48,7 @@ def smooth(
     rows, d = added_to.shape
     wide = block_of(d)
     # With one warp for each 128 columns a thread sums its own columns, and no sum crosses threads.
-    smooth_kernel[(rows,)](
+    launch(smooth_kernel, rows)(
         table, added_to, offsets, columns, values, smoothed, weight, d, wide, ENTRIES, num_warps=max(1, wide // 128)
     )
     return smoothed

@@ -24,6 +24,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from posrec.kernels.launch import launch
+
 BLOCK = 2048  # scores that a program reads at once
 LARGEST = 32768.0  # in G after scaling
 
@@ -68,7 +70,7 @@ def scores_and_logs(
         scores.scatter_add_(1, columns, amounts)
     batch, n = scores.shape
     logs = scores.new_empty(batch)
-    log_sum_kernel[(batch,)](scores, logs, items, n, BLOCK, num_warps=8)
+    launch(log_sum_kernel, batch)(scores, logs, items, n, BLOCK, num_warps=8)
     return scores, logs
 
 
@@ -87,7 +89,7 @@ def cross_entropy_backward(
     """dh [B, d] and dX [n, d], where `factors [B]` takes the place of g."""
     batch, n = scores.shape
     changes = torch.empty_like(scores, dtype=torch.float16)
-    changes_kernel[(batch, triton.cdiv(n, BLOCK))](
+    launch(changes_kernel, batch, triton.cdiv(n, BLOCK))(
         scores, logs, targets, factors, changes, items, n, BLOCK, num_warps=8
     )  # fmt: skip
     of_sessions = torch.mm(changes, table, out_dtype=torch.float32)

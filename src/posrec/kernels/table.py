@@ -22,6 +22,7 @@ import triton.language as tl
 from torch import Tensor
 
 from posrec.kernels import block_of, precision
+from posrec.kernels.launch import launch
 
 ROWS = 128  # sessions of a batch in one block; half as many if vectors are wider than 128
 PARTS = 128  # of the items; about one for each multiprocessor of a large GPU
@@ -121,7 +122,7 @@ def gradient_of_items(x, item, h, log, share, target, SCALE: tl.constexpr, HALF:
 
 @triton.jit
 def update_table(
-    table, own_gradient, has_own, first, second, sessions, logs, shares, targets, rate, step, l2, beta1, beta2,
+    table, own_gradient, latest, first, second, sessions, logs, shares, targets, rate, step, l2, beta1, beta2,
     epsilon, batch, items, d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
     ONE: tl.constexpr, OWN: tl.constexpr, SPARSE: tl.constexpr, SCALE: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
@@ -152,7 +153,7 @@ def update_table(
         v = tl.load(second + where, mask=there, other=0.0)
         with_own = there & OWN
         if SPARSE:
-            with_own = there & (tl.load(has_own + item, mask=item < items, other=0) != 0)[:, None]
+            with_own = there & (tl.load(latest + item, mask=item < items, other=0.0) == steps)[:, None]
         own = tl.load(own_gradient + where, mask=with_own, other=0.0)
         next_x = load_block(table, item + stride, items, d, D)
         gradient = own + l2 * x + gradient_of_items(x, item, h, log, share, target, SCALE, HALF)
@@ -167,8 +168,9 @@ def update_table(
         m = beta1 * m + (1 - beta1) * gradient
         v = beta2 * v + (1 - beta2) * gradient * gradient
         x -= rate_now * m / (tl.sqrt(v / unbiased) + epsilon)
-        tl.store(first + where, m, mask=there)
-        tl.store(second + where, v, mask=there)
+        # Not read again in this step, so they should not take the cache of what is.
+        tl.store(first + where, m, mask=there, cache_modifier=".cs")
+        tl.store(second + where, v, mask=there, cache_modifier=".cs")
         tl.store(table + where, x, mask=there)
         if SPARSE:
             tl.store(own_gradient + where, tl.zeros_like(own), mask=with_own)
@@ -199,10 +201,10 @@ def softmax(sessions: Tensor, table: Tensor, items: int, targets: Tensor, shares
     mean = sessions.new_empty(parts, batch, wide)
     losses, logs = sessions.new_empty(2, batch)
     gradient = torch.empty_like(sessions)
-    parts_of_softmax[(parts, triton.cdiv(batch, rows))](
+    launch(parts_of_softmax, parts, triton.cdiv(batch, rows))(
         sessions, table, best, total, mean, batch, items, d, wide, rows, ITEMS, precision() != "ieee", num_warps=8
     )
-    join_parts[(batch,)](
+    launch(join_parts, batch)(
         sessions, table, targets, shares, best, total, mean, losses, logs, gradient, step, batch, parts, d, wide,
         triton.next_power_of_2(parts),
     )  # fmt: skip
@@ -211,20 +213,20 @@ def softmax(sessions: Tensor, table: Tensor, items: int, targets: Tensor, shares
 
 def adam(
     table: Tensor, own_gradient: Tensor | None, state: dict[str, Tensor], options: dict[str, Any], items: int,
-    sessions: Tensor, targets: Tensor, shares: Tensor, logs: Tensor, has_own: Tensor | None = None,
+    sessions: Tensor, targets: Tensor, shares: Tensor, logs: Tensor, latest: Tensor | None = None,
 ) -> None:  # fmt: skip
     """One update of the table; `state` and `options` are torch.optim.Adam's, `own_gradient` is the encoder's share.
 
-    With `has_own` [items], only rows whose number is not 0 have such a share. It is set to zero after it is read, so
-    that the next step need not clear the whole of it.
+    With `latest` [items], the latest step in which each row had such a share, only the rows of this step have one. It
+    is set to zero after it is read, so that the next step need not clear the whole of it.
     """
     batch, d = sessions.shape
     beta1, beta2 = options["betas"]
     wide, rows = blocks(batch, d)
     programs = min(UPDATERS, triton.cdiv(items, UPDATED))
-    update_table[(programs,)](
-        table, table if own_gradient is None else own_gradient, table if has_own is None else has_own,
+    launch(update_table, programs)(
+        table, table if own_gradient is None else own_gradient, table if latest is None else latest,
         state["exp_avg"], state["exp_avg_sq"], sessions, logs, shares, targets, options["lr"], state["step"],
         options["weight_decay"], beta1, beta2, options["eps"], batch, items, d, wide, rows, UPDATED, batch <= rows,
-        own_gradient is not None, has_own is not None, SCALE, precision() != "ieee", num_warps=8, num_stages=1,
+        own_gradient is not None, latest is not None, SCALE, precision() != "ieee", num_warps=8, num_stages=1,
     )  # fmt: skip

@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from posrec.kernels.launch import launch
+
 TILE, STEP = 32, 64  # a program computes [TILE, TILE] numbers, from STEP rows at a time
 BLOCK = 1024  # numbers of a tensor that a program of Adam updates
 
@@ -81,7 +83,7 @@ def gradients(
     tiles: Tensor, dy: tuple[Tensor, Tensor], x: tuple[Tensor, Tensor], counts: tuple[Tensor, Tensor], flat: Tensor
 ) -> None:
     """Write all products into `flat`; `counts` are the rows of both pairs, each a tensor of one number."""
-    gradients_kernel[(len(tiles),)](
+    launch(gradients_kernel, len(tiles))(
         tiles, dy[0], x[0], dy[1], x[1], *counts, flat, dy[0].stride(0), x[0].stride(0), dy[1].stride(0),
         x[1].stride(0), TILE, STEP, num_stages=1,
     )  # fmt: skip
@@ -130,7 +132,7 @@ class ManyAdam:
     def update(self, options: dict[str, Any], step: Tensor) -> None:
         """One update; `step` is the number of steps with this one, and every tensor's own count is set to it."""
         beta1, beta2 = options["betas"]
-        adam_kernel[(len(self.blocks),)](
+        launch(adam_kernel, len(self.blocks))(
             self.blocks, self.flat, options["lr"], step, options["weight_decay"], beta1, beta2, options["eps"], BLOCK
         )
 
@@ -164,6 +166,6 @@ class PackedWeights:
 
     def update(self) -> None:
         """Copy the weights as they are now."""
-        pack_kernel[(len(self.blocks), self.wide // 16)](
+        launch(pack_kernel, len(self.blocks), self.wide // 16)(
             self.blocks, self.forward, self.backward, self.d, self.wide, 16
         )

@@ -79,12 +79,15 @@ class StepEncoder(Protocol):
     """Kernels of a model's own for training steps on a GPU: session vectors, their gradients, and the update of all
     weights but the item table."""
 
+    def begin(self) -> None:
+        """Called before the first of several steps: the weights may have been changed since the last one."""
+
     def encode(self, batch: SessionBatch) -> Tensor:
         """[B, d], without a gradient of its own."""
 
     def backward(self, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """From the gradient of the session vectors the item table's, and which of its rows have one (see
-        `kernels.table.adam`)."""
+        """From the gradient of the session vectors the item table's, and the latest step in which each of its rows had
+        one, or None (see `kernels.table.adam`)."""
 
     def update(self, options: dict[str, Any], step: Tensor) -> None:
         """Gradients and Adam of the other weights; `step` is the number of steps, with this one."""

@@ -19,6 +19,7 @@ from posrec.kernels.encoder import (
     encode_backward_kernel,
     encode_kernel,
 )
+from posrec.kernels.launch import launch
 from posrec.kernels.weights import ManyAdam, PackedWeights, Product, gradients, tiles
 from posrec.nn.batch import SessionBatch
 from posrec.nn.gated_graph import GatedGraph
@@ -65,7 +66,8 @@ class FusedEncoder:
         self.flat = torch.zeros(sum(one.numel() for one in trained), device=device)
         self.tiles, self.adam = tiles(self.products(), device), ManyAdam(trained, self.flat, optimizer)
         self.of_table = torch.zeros_like(table)  # zeros between two steps
-        self.is_read = torch.zeros(len(table), dtype=torch.int8, device=device)  # whether the batch has the item
+        self.step = optimizer.state[table]["step"]
+        self.latest_step = torch.zeros(len(table), device=device)  # in which a batch had the item
         self.number_of_ends = torch.tensor([2 * count], device=device)
 
     def products(self) -> list[Product]:
@@ -92,6 +94,9 @@ class FusedEncoder:
             Product(0, last, positions, 10 * d + half, d - half, encoding + half, d, -1),
         ]
 
+    def begin(self) -> None:
+        self.packed.update()
+
     def encode(self, batch: SessionBatch) -> Tensor:
         assert batch.packing is not None
         count, rows, d, new = len(batch.lengths), len(batch.packing.slot_of_row), self.d, self.table.new_empty
@@ -99,12 +104,10 @@ class FusedEncoder:
             batch, new(rows, ROW_BLOCKS * d), new(2 * count, (END_BLOCKS + self.parts) * d), new(2 * count, 2)
         )
         sessions = new(count, d)
-        self.packed.update()
-        self.is_read.zero_()
-        encode_kernel[(count,)](
-            self.table, self.is_read, self.encoding, *sessions_of(batch), self.packed.forward, *self.vectors,
-            self.kept.rows, self.kept.ends, self.kept.deviations, sessions, *self.numbers(batch), **self.sizes(batch),
-            num_warps=WARPS,
+        launch(encode_kernel, count)(
+            self.table, self.latest_step, self.step, self.encoding, *sessions_of(batch), self.packed.forward,
+            *self.vectors, self.kept.rows, self.kept.ends, self.kept.deviations, sessions, *self.numbers(batch),
+            **self.sizes(batch), num_warps=WARPS,
         )  # fmt: skip
         return sessions
 
@@ -112,13 +115,13 @@ class FusedEncoder:
         kept, d = self.kept, self.d
         row_gradients = kept.rows.new_empty(len(kept.rows), ROW_GRADIENTS * d + 2 * POSITIONS)
         end_gradients = kept.rows.new_empty(len(kept.ends), (END_GRADIENTS + self.parts) * d)
-        encode_backward_kernel[(len(gradient),)](
+        launch(encode_backward_kernel, len(gradient))(
             gradient, self.of_table, *sessions_of(kept.batch), self.packed.backward, *self.gains, kept.rows,
             kept.ends, kept.deviations, row_gradients, end_gradients, *self.numbers(kept.batch),
             **self.sizes(kept.batch), OF_ROW=row_gradients.stride(0), OF_END=end_gradients.stride(0), num_warps=WARPS,
         )  # fmt: skip
         self.gradients = (row_gradients, end_gradients)
-        return self.of_table, self.is_read
+        return self.of_table, self.latest_step
 
     def update(self, options: dict[str, Any], step: Tensor) -> None:
         kept = self.kept
@@ -126,6 +129,7 @@ class FusedEncoder:
         counts = (kept.batch.packing.begins[-1:], self.number_of_ends)
         gradients(self.tiles, self.gradients, (kept.rows, kept.ends), counts, self.flat)
         self.adam.update(options, step)
+        self.packed.update()
 
     def numbers(self, batch: SessionBatch) -> tuple[float, ...]:
         return batch.items.shape[1], len(self.encoding), self.scale, *self.lambdas

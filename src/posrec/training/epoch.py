@@ -1,4 +1,4 @@
-"""One epoch of training: the shuffled order of its samples, its steps, the optimiser and the precision of products."""
+"""One epoch of training: the shuffled order of its samples, its steps and the precision of products."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from posrec.data.dataset import SessionDataset
 from posrec.device import has_amx
@@ -124,24 +124,6 @@ def sample_weights(samples: SessionDataset, recency: float, target_weights: Floa
         return weights
     _, target = samples.locate(torch.arange(count))
     return weights * torch.from_numpy(target_weights[target.numpy()])
-
-
-def make_optimizer(model: nn.Module, settings: Settings, device: torch.device) -> torch.optim.Optimizer:
-    """Dense, fused Adam: the softmax gives every item a gradient.
-
-    On a GPU the learning rate is a tensor, so that a captured step reads its present value.
-    """
-    captured = device.type == "cuda"
-    rate = torch.tensor(settings.learning_rate, device=device) if captured else settings.learning_rate
-    return torch.optim.Adam(model.parameters(), lr=rate, weight_decay=settings.l2, fused=True, capturable=captured)
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate
 
 
 @contextmanager

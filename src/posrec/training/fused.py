@@ -34,6 +34,9 @@ class FusedStep:
         self.state = optimizer.state[table]
         self.beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
+    def begin(self) -> None:
+        self.encoder.begin()
+
     @torch.no_grad()
     def __call__(self, batch: SessionBatch, shares: Tensor) -> Tensor:
         """Run one step; returns the loss of each sample, [B]."""
@@ -47,12 +50,12 @@ class FusedStep:
         if world is not None and not world.is_alone:
             own = (result.losses, result.logs, result.gradient)
             result = Softmax(*join_processes(world, *own, self.table, targets, shares))
-        of_table, has_own = self.encoder.backward(result.gradient)
+        of_table, latest = self.encoder.backward(result.gradient)
         self.beside.wait_stream(here)
         with torch.cuda.stream(self.beside):
             self.encoder.update(self.options, state["step"])
         known = (vectors, targets, shares, result.logs)
-        adam(self.table, of_table, state, self.options, rows.held, *known, has_own)
+        adam(self.table, of_table, state, self.options, rows.held, *known, latest)
         here.wait_stream(self.beside)
         return result.losses
 
@@ -72,6 +75,9 @@ class CompiledEncoder:
         (options,) = optimizer.param_groups
         self.others = [parameter for parameter in options["params"] if parameter is not table]
         self.adam_of_many = torch.compile(adam_of_many, dynamic=False)
+
+    def begin(self) -> None:
+        pass
 
     def encode(self, batch: SessionBatch) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
@@ -99,17 +105,6 @@ class CompiledEncoder:
             trained, gradients, first, second, steps,
             options["lr"], options["weight_decay"], beta1, beta2, options["eps"],
         )  # fmt: skip
-
-
-def begin_adam(optimizer: torch.optim.Optimizer) -> None:
-    """Create the state of torch.optim.Adam where there is none yet, as its first step does."""
-    for parameter in optimizer.param_groups[0]["params"]:
-        if not optimizer.state[parameter]:
-            optimizer.state[parameter] = {
-                "step": torch.zeros((), device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
 
 
 def adam_of_many(

@@ -15,12 +15,13 @@ from torch import Tensor
 from posrec.allocation import freed_memory_kept
 from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.errors import RunFailed, RunStopped
-from posrec.evaluation.evaluate import Evaluation, evaluate
+from posrec.evaluation.evaluate import Evaluation, compile_ahead, evaluate
 from posrec.models.base import Model, SessionModel
 from posrec.nn.sharding import world_of
 from posrec.progress import Progress
+from posrec.training.adam import make_optimizer, set_learning_rate
 from posrec.training.checkpoint import has_state, load_state, save_state, save_weights
-from posrec.training.epoch import EpochRunner, make_optimizer, matmul_precision, sample_weights, set_learning_rate
+from posrec.training.epoch import EpochRunner, matmul_precision, sample_weights
 from posrec.training.log import Log
 from posrec.training.settings import Settings
 from posrec.training.sharded_step import agree
@@ -104,7 +105,9 @@ def train(
         torch.manual_seed(settings.seed + RANKS_APART * world.rank)  # the weights are equal, and dropout must not be
     weights = sample_weights(samples, settings.recency, data.target_weights)
     samples = samples.to(device)
-    model.to(device).train()
+    model.to(device).eval()
+    compile_ahead(model, data.test.to(device), model.config.max_length)
+    model.train()
     optimizer = make_optimizer(model, settings, device)
     if start is not None:
         start.set_moments(model, optimizer)

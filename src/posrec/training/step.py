@@ -13,17 +13,19 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from posrec import kernels
 from posrec.data.dataset import SessionDataset, collate
+from posrec.kernels.launch import only_compiled
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.packing import Packing, pack_many
 from posrec.nn.table_rows import TableRows
+from posrec.training.adam import begin_adam
 from posrec.training.losses import Loss, losses_of
 from posrec.training.sharded_step import PartOfBatch
 
@@ -33,6 +35,16 @@ STEPS_AT_ONCE = 32
 WIDEST = 256  # the largest d that the fused kernels support
 ROWS_APART = 256  # capacities are multiples of this, so that few different ones have to be compiled
 HEADROOM = 1.1  # over the fullest batch of the first epoch, for the batches of later epochs
+
+
+class Step(Protocol):
+    """One optimiser step."""
+
+    def begin(self) -> None:
+        """Called before the first of several steps: the weights may have been changed since the last one."""
+
+    def __call__(self, batch: SessionBatch, shares: Tensor) -> Tensor:
+        """`shares [B]` are the weights of the samples in the step's loss; returns the loss of each sample, [B]."""
 
 
 class Stepper:
@@ -57,9 +69,7 @@ class Stepper:
         self.device = samples.items.device
         self.part = PartOfBatch(model, batch_size)
         self.capacity: int | None = None
-        self.step: Callable[[SessionBatch, Tensor], Tensor] = PlainStep(
-            self.losses, optimizer, self.part.add_up_gradients
-        )
+        self.step: Step = PlainStep(self.losses, optimizer, self.part.add_up_gradients)
 
     def prepare(self, lengths: Tensor) -> None:
         """Called before each epoch with the clicks of its samples, `lengths [steps x batch_size]`, in their order.
@@ -95,6 +105,7 @@ class Stepper:
         shares = self.part.of(shares / shares.sum(1, keepdim=True))
         own_ids, size = self.part.of(ids.view(-1, self.batch_size)), self.part.size
         everything = self.batches(own_ids.flatten(), self.width_of(ids))
+        self.step.begin()
         losses = [
             self.step(replace(everything.rows(number * size, (number + 1) * size), packing=packing), shares[number])
             for number, packing in enumerate(self.packings(everything, len(shares)))
@@ -110,8 +121,7 @@ class Stepper:
 
 
 class PlainStep:
-    """Forward pass, backward pass, optimiser. `shares [B]` are the weights of the samples in the step's loss.
-    `after_backward` may change the gradients."""
+    """Forward pass, backward pass, optimiser. `after_backward` may change the gradients."""
 
     def __init__(
         self,
@@ -121,8 +131,10 @@ class PlainStep:
     ) -> None:
         self.losses, self.optimizer, self.after_backward = losses, optimizer, after_backward
 
+    def begin(self) -> None:
+        pass
+
     def __call__(self, batch: SessionBatch, shares: Tensor) -> Tensor:
-        """Run one step; returns the loss of each sample, [B]."""
         self.optimizer.zero_grad(set_to_none=True)
         losses = self.losses(batch)
         torch.autograd.backward((losses * shares).sum())
@@ -159,6 +171,8 @@ class CapturedStepper(Stepper):
             aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             aside.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(aside):  # compiles kernels and allocates workspaces, which a capture can't do
+                with only_compiled():
+                    self.run_eagerly(ids[: self.batch_size], weights[: self.batch_size])
                 self.run_eagerly(ids[: self.batch_size], weights[: self.batch_size])
             torch.cuda.current_stream().wait_stream(aside)
             self.optimizer.zero_grad(set_to_none=True)
@@ -169,7 +183,7 @@ class CapturedStepper(Stepper):
             self.graphs[steps] = (graph, ids, weights, losses)
         self.restore(state)
 
-    def compiled_step(self) -> Callable[[SessionBatch, Tensor], Tensor]:
+    def compiled_step(self) -> Step:
         """The fused step if the loss is a softmax over all items and products may be rounded; else a compiled one."""
         table, world, add_up = scored_parameter(self.model), self.part.world, self.part.add_up_gradients
         exact = torch.get_float32_matmul_precision() == "highest"
@@ -179,7 +193,7 @@ class CapturedStepper(Stepper):
                 # Its products are in context managers that can't be traced.
                 self.loss = torch.compiler.disable(self.loss)  # type: ignore[no-untyped-call]
             return PlainStep(compiled(self.losses), self.optimizer, add_up)
-        from posrec.training.fused import CompiledEncoder, FusedStep, begin_adam
+        from posrec.training.fused import CompiledEncoder, FusedStep
 
         begin_adam(self.optimizer)
         rows = TableRows(self.softmax_items) if self.part.rows is None else self.part.rows

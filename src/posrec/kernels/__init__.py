@@ -1,7 +1,7 @@
 """Triton kernels for GPUs, where one custom kernel replaces many small ones.
 
 Each kernel has a plain counterpart in `nn` or `training` that runs on any device, and is tested against it. Without a
-GPU only this file is imported.
+GPU only this file and `launch.py` are imported.
 """
 
 import torch

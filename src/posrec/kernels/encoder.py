@@ -19,9 +19,9 @@ every dy, and `weights.py` computes all sums. Both store blocks of d columns sid
 
 Products of the forward pass are computed from factors in half precision, which has the ten bits of TF32; those of the
 backward pass from bfloat16, because gradients need its range. Sums are in single precision. The weights are packed
-before each step (`weights.py`): blocks of [d, d], in the precision in which they are read, filled up to [D, D]. Their
-order is: five of the nodes, three pairs of the messages, queries, keys and values, the attention's output, F of the
-feed-forward's first layer and F of its second.
+again after each step (`weights.py`): blocks of [d, d], in the precision in which they are read, filled up to [D, D].
+Their order is: five of the nodes, three pairs of the messages, queries, keys and values, the attention's output, F of
+the feed-forward's first layer and F of its second.
 """
 
 import triton

@@ -217,8 +217,8 @@ def adam(
 ) -> None:  # fmt: skip
     """One update of the table; `state` and `options` are torch.optim.Adam's, `own_gradient` is the encoder's share.
 
-    With `latest` [items], the latest step in which each row had such a share, only the rows of this step have one. It
-    is set to zero after it is read, so that the next step need not clear the whole of it.
+    With `latest` [items], the latest step in which each row had such a share, `own_gradient` is read only in the rows
+    whose latest step is this one. It is then set to zero there, so that the next step need not clear the whole of it.
     """
     batch, d = sessions.shape
     beta1, beta2 = options["betas"]

@@ -75,6 +75,15 @@ def test_an_error_of_the_compiler_is_left_to_the_launch() -> None:
         launch(Kernel(ValueError("no such type")), 1)()
 
 
+def test_a_block_in_a_block_leaves_the_outer_one_as_it_was() -> None:
+    kernel = Kernel()
+    with only_compiled():
+        with only_compiled():
+            pass
+        launch(kernel, 1)()
+    assert (len(kernel.compiled), kernel.launched) == (1, [])
+
+
 def test_after_an_error_in_the_block_kernels_are_launched_again() -> None:
     kernel = Kernel()
     with pytest.raises(KeyError), only_compiled():

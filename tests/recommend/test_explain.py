@@ -77,6 +77,12 @@ def test_attention_sums_to_one_over_the_nodes(session) -> None:
         assert [click.attention[name] for click in found.clicks] == [by_item[click.item] for click in found.clicks]
 
 
+def test_without_a_transformer_there_is_no_attention() -> None:
+    found = posrec_of(layers=0).explain(["i1", "i2"], "i3")
+    assert found.clicks
+    assert found.score == pytest.approx(sum(found.parts.values()), abs=1e-5)
+
+
 def test_attention_is_the_softmax_of_the_layer() -> None:
     """One head, one layer: softmax of the products of queries and keys, worked out for the session a b a c."""
     rec = posrec_of(heads=1)

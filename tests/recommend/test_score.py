@@ -146,7 +146,7 @@ def test_unusable_files_are_input_errors(shop: Recommender, tmp_path: Path) -> N
         (cut, "out.jsonl", "cut short or damaged"),
         (other, "out.jsonl", r"must have a column 'session' of lists of item ids; it has session \(String\)"),
         (fake, "out.jsonl", "is not a Parquet file"),
-        (good, "out.csv", "the file name must end in .jsonl, .jsonl.gz or .parquet"),
+        (good, "out.csv", "the file name must end in .jsonl, .jsonl.gz, .jsonl.zst or .parquet"),
         (good, "out.jsonl.zst", "zstd can be read but not written"),
         (good, "in.jsonl", "exists already"),
     ):

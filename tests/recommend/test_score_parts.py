@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +12,8 @@ import polars as pl
 import pytest
 
 from posrec.errors import InputError
+from posrec.io import WEIGHTS, load_tensors, save_tensors
+from posrec.io.checksums import read_checksums, write_checksums
 from posrec.progress import SilentProgress
 from posrec.ray_cluster import Cluster, ray_cluster
 from posrec.recommend import score_parts as module
@@ -50,6 +53,21 @@ def assert_equal(one: list[dict], other: list[dict]) -> None:
     for left, right in zip(one, other, strict=True):
         assert left["scores"] == pytest.approx(right["scores"], rel=1e-5)
         assert {**left, "scores": 0} == {**right, "scores": 0}
+
+
+def test_a_run_that_was_replaced_gives_its_own_answers(trained: Path, tmp_path: Path, source: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    parts(run, source, tmp_path / "before.jsonl")
+    weights, _ = load_tensors(run / WEIGHTS)
+    save_tensors(run / WEIGHTS, {name: -value for name, value in weights.items()}, {})
+    write_checksums(run, read_checksums(run) or ())
+    parts(run, source, tmp_path / "after.jsonl")
+    before, after = (rows_of(tmp_path / f"{name}.jsonl") for name in ("before", "after"))
+    assert before[0]["items"] != after[0]["items"]
+    module._opened.clear()
+    parts(run, source, tmp_path / "again.jsonl")
+    assert_equal(after, rows_of(tmp_path / "again.jsonl"))
 
 
 @pytest.mark.parametrize("out", ["out.jsonl", "out.jsonl.gz", "out.parquet"])

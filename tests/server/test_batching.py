@@ -34,6 +34,28 @@ def test_requests_that_arrive_while_computing_form_the_next_batches() -> None:
     assert sizes == [1, 4, 4, 1]
 
 
+def test_stopping_waits_for_the_batch_that_is_computed() -> None:
+    async def play() -> int:
+        going = threading.Event()
+
+        def double(numbers: Sequence[int]) -> list[int]:
+            going.wait(10)
+            return [2 * number for number in numbers]
+
+        batcher = Batcher(double)
+        batcher.start()
+        answer = asyncio.create_task(batcher.ask(4))
+        await asyncio.sleep(0.05)
+        stopping = asyncio.create_task(batcher.stop())
+        await asyncio.sleep(0.05)
+        assert not stopping.done()
+        going.set()
+        await stopping
+        return await asyncio.wait_for(answer, 5)
+
+    assert asyncio.run(play()) == 8
+
+
 def test_a_full_queue_refuses_more_and_answers_the_rest() -> None:
     going = threading.Event()
 

@@ -81,15 +81,37 @@ def test_files_rotate_by_rows_and_by_time(tmp_path: Path, monkeypatch: pytest.Mo
     files = FeedbackFiles(tmp_path, lambda: now[0])
     for _ in range(5):
         files.write("run-1", "shown", ["a", "b"], None)
+    files.wait()
     assert len(list(tmp_path.glob("feedback-*.parquet"))) == 2
     files.rotate_if_due()
+    files.wait()
     assert len(list(tmp_path.glob("feedback-*.parquet"))) == 2
     now[0] += module.ROTATE_SECONDS
     files.rotate_if_due()
+    files.wait()
     assert [len(pl.read_parquet(one)) for one in sorted(tmp_path.glob("*.parquet"))] == [4, 4, 2]
     first = pl.read_parquet(min(tmp_path.glob("*.parquet"))).to_dicts()[1]
     assert first == {"time": 1_700_000_000_000, "session": "run-1", "item": "b", "event": "shown", "rank": 2,
                      "answer": "run-1", "run": "run"}  # fmt: skip
+
+
+def test_rows_that_can_t_be_converted_stay_and_the_next_start_converts_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError("No space left on device")
+
+    files = FeedbackFiles(tmp_path)
+    files.write("run-1", "shown", ["a", "b"], None)
+    with monkeypatch.context() as changed:
+        changed.setattr(module, "convert", full)
+        files.rotate()
+    assert not list(tmp_path.glob("*.parquet"))
+    files.write("run-1", "clicked", ["a"], None)  # goes on, in another file
+    FeedbackFiles(tmp_path)
+    assert [len(pl.read_parquet(one)) for one in tmp_path.glob("*.parquet")] == [2]
+    files.rotate()
+    assert sorted(len(pl.read_parquet(one)) for one in tmp_path.glob("*.parquet")) == [1, 2]
 
 
 def test_what_a_killed_worker_left_behind_is_converted_and_what_is_in_use_is_not(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.helpers import chain_shop
 
+from posrec.data.dataset import SessionDataset
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner
@@ -24,6 +25,18 @@ def test_the_capacity_has_ten_percent_of_headroom(clicks: int) -> None:
     capacity = capacity_for(clicks)
     assert capacity % ROWS_APART == 0
     assert 1.1 * clicks <= capacity < 1.1 * clicks + ROWS_APART + 1
+
+
+def test_batches_are_filled_up_and_warmed_up_with_the_shortest_sample() -> None:
+    """With targets of one's own, the first sample may be the longest. A batch of it alone would not fit."""
+    items = torch.arange(1, 26, dtype=torch.int32)
+    samples = SessionDataset(items, torch.tensor([0, 21, 25]), torch.arange(2), targets=torch.tensor([20, 22, 24]))
+    settings, cpu = Settings(batch_size=2), torch.device("cpu")
+    model = PosRec(25, PosRecConfig(d=8))
+    runner = EpochRunner(model, make_optimizer(model, settings, cpu), samples, settings, cpu, 25, 20)
+    assert samples.clicks_before(torch.arange(3)).tolist() == [20, 1, 3]
+    assert runner.stepper.filler == 1
+    assert runner.shuffle(0).ids[3:].tolist() == [1]
 
 
 def test_the_last_batch_is_filled_up_with_samples_of_one_click(tmp_path: Path) -> None:

@@ -72,6 +72,20 @@ def test_it_learns_and_a_run_stopped_in_the_middle_ends_with_the_same_weights(
     assert same(load_tensors(tmp_path / "cut" / WEIGHTS)[0], load_tensors(run.path / WEIGHTS)[0])
 
 
+def test_a_run_stopped_after_the_last_step_of_an_epoch_is_resumed(small: PreparedDataset, tmp_path: Path) -> None:
+    class StopAtTheEnd(SilentProgress):
+        def update(self, work: str, done: float, total: float, note: str = "") -> None:
+            if work == "Epoch 1 of 2" and done == total:
+                signal.raise_signal(signal.SIGTERM)
+
+    short: dict[str, Any] = {"epochs": 2, "protocol": "paper"}
+    run, _ = fit(small, tmp_path / "whole", **short)
+    with pytest.raises(RunStopped, match="stopped in epoch 1"):
+        fit(small, tmp_path / "cut", StopAtTheEnd(), **short)
+    fit(small, tmp_path / "cut", resume=True, **short)
+    assert same(load_tensors(tmp_path / "cut" / WEIGHTS)[0], load_tensors(run.path / WEIGHTS)[0])
+
+
 def test_recent_samples_weigh_more(small: PreparedDataset) -> None:
     config, settings = PosRecPlusConfig(d=8), Settings(batch_size=50)
     model, cpu = PosRecPlus(small.train_items, config), torch.device("cpu")

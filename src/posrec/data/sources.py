@@ -63,7 +63,8 @@ def find_files(source: Source) -> list[File]:
         if found and not data:
             raise InputError(f"{name} has no data: its files are empty, or begin with _ or .")
         if not found:
-            raise InputError(f"{name} does not exist; check the path (relative to {Path.cwd().name}/)")
+            relative = "" if is_url(name) or Path(name).is_absolute() else f" (relative to {Path.cwd().name}/)"
+            raise InputError(f"{name} does not exist; check the path{relative}")
         files.extend(data)
     for path in files:
         if path.stat().st_size == 0:

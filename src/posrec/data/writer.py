@@ -92,7 +92,12 @@ class DatasetWriter:
 def dataset_writer(folder: Path, overwrite: bool = False) -> Iterator[DatasetWriter]:
     """Write a prepared dataset, whole or not at all."""
     with whole_folder(folder, overwrite) as unfinished:
-        yield DatasetWriter(unfinished)
+        writer = DatasetWriter(unfinished)
+        try:
+            yield writer
+        finally:
+            for file in writer.files.values():
+                file.file.close()
 
 
 def save_dataset(

@@ -99,13 +99,17 @@ def evaluate(
 
 
 @torch.inference_mode()
-def compile_ahead(model: SessionModel, samples: SessionDataset, max_length: int) -> None:
-    """Begin to compile the kernels with which `evaluate` will rank `samples` on a GPU, in the background."""
-    if len(samples) and samples.items.is_cuda and not isinstance(rows_of(model), ShardedRows):
-        rows = rows_at_once(max(model.items, PAIRS * min(max_length, samples.longest) ** 2), samples.items.device)
-        ids = torch.arange(min(rows, len(samples)), device=samples.items.device)
-        with only_compiled(in_background=True):
-            model.scores(collate(samples, ids, max_length))
+def compile_ahead(model: SessionModel, samples: SessionDataset, device: torch.device) -> None:
+    """Where `model` is on a GPU, begin to compile the kernels with which `evaluate` will rank `samples` there."""
+    if device.type != "cuda" or not len(samples) or isinstance(rows_of(model), ShardedRows):
+        return
+    was_training, max_length = model.training, model.config.max_length
+    rows = rows_at_once(max(model.items, PAIRS * min(max_length, samples.longest) ** 2), device)
+    ids = torch.arange(min(rows, len(samples)), device=device)
+    model.eval()
+    with only_compiled(in_background=True):
+        model.scores(collate(samples.to(device), ids, max_length))
+    model.train(was_training)
 
 
 def plain_ranker(model: Model, k: int) -> Callable[[SessionDataset, Tensor, int], tuple[Tensor, Tensor]]:

@@ -22,23 +22,25 @@ def launch(kernel: Any, *grid: int) -> Callable[..., None]:
 
 @contextmanager
 def only_compiled(in_background: bool = False) -> Iterator[None]:
-    """In the block, kernels that `launch` would run are compiled instead, and their results are undefined.
+    """In the block, kernels that `launch` would run are compiled instead, and their results are undefined: they must
+    not be used as indices. With `in_background` the block ends before the compilations do.
 
-    At the end of the block they are compiled, or with `in_background` soon after it.
+    This holds for all threads, since autograd computes gradients in a thread of its own; no other thread may use a GPU
+    meanwhile.
     """
     global begun
-    compilations: list[Future[Any]] = []
+    before, compilations = begun, list[Future[Any]]()
     begun = compilations
     try:
         yield
     finally:
-        begun = None
+        begun = before
         if not in_background:
             wait(compilations)  # a kernel that can't be compiled raises when it is launched
 
 
-def begin_to_compile(begun: list[Future[Any]], kernel: Any, *arguments: Any, **options: Any) -> None:
-    begun.append(threads(torch.cuda.current_device()).submit(kernel.warmup, *arguments, grid=(1,), **options))
+def begin_to_compile(into: list[Future[Any]], kernel: Any, *arguments: Any, **options: Any) -> None:
+    into.append(threads(torch.cuda.current_device()).submit(kernel.warmup, *arguments, grid=(1,), **options))
 
 
 @cache

@@ -26,8 +26,8 @@ from posrec.nn.item_table import ItemTable
 from posrec.nn.packing import Packing
 from posrec.nn.transformer import TransformerLayer, apply_layers
 
-# A GPU computes about a hundred sessions at a time by `nn/fused_encoder.py`. Of 1,024 (Diginetica, H200) a compiled
-# encoder is faster: a step takes 1.11 ms instead of 1.24.
+# The most sessions in a batch for which `nn/fused_encoder.py` is used. For batches of 1,024 (Diginetica, H200) a
+# compiled encoder is faster: a step takes 1.11 ms instead of 1.24.
 FEW_SESSIONS = 256
 PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
 
@@ -137,10 +137,13 @@ class PosRec(SessionModel):
         return {name: weight * vector for name, weight, vector in zip(PARTS, weights, vectors, strict=True)}
 
     def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
-        """The attention weights of each intention in the last Transformer layer, the mean over heads, [B, L] each.
+        """The attention weights of each intention in the last Transformer layer, the mean over heads, [B, L] each; none
+        without a layer.
 
         Clicks on the same item share a node, and each of them has the node's weight.
         """
+        if not self.transformer:
+            return {}
         graph, packing = self.graph_and_packing(batch)
         x = self.embedding.look_up(packing.to_rows(batch.items))
         _, hidden, bias = self.updated(batch, graph, packing, x)

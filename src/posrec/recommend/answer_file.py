@@ -58,7 +58,7 @@ def as_line(answer: ScoredSession) -> bytes:
     }  # float32 has no more digits
     if answer.fields is None:
         del values["fields"]
-    return json.dumps(values, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(values, ensure_ascii=False, default=str).encode() + b"\n"  # an id may be a date
 
 
 def write_parquet(

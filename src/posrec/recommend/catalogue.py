@@ -6,6 +6,7 @@ A filter is worked out once and kept, so a request with a filter that was used b
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,13 +107,14 @@ def keep(
         key = kind + json.dumps(asked, sort_keys=True, default=sorted)  # sets are listed in order
     except (TypeError, ValueError):
         raise InputError(f"the {kind} {shown(asked)} must hold only texts, numbers and lists") from None
-    found = kept.get(key)
+    # A server asks from two threads: each line below is safe alone, and what another thread has dropped is put back.
+    found = kept.pop(key, None)
     if found is None:
-        found = kept[key] = work_out(asked)
-        while len(kept) > most:
+        found = work_out(asked)
+    kept[key] = found
+    while len(kept) > most:
+        with suppress(KeyError):  # another thread has emptied it
             kept.popitem(last=False)
-    else:
-        kept.move_to_end(key)
     return found
 
 

@@ -232,7 +232,7 @@ _opened: dict[str, tuple[Recommender, Plan]] = {}  # of this process, which scor
 
 
 def opened(job: PartsJob) -> tuple[Recommender, Plan]:
-    key = json.dumps([str(job.opened_by), job.k, job.rules], default=list)
+    key = json.dumps([str(job.opened_by), job.description()["run"], job.k, job.rules], default=list)
     if key not in _opened:
         one = job.opened_by
         recommender = Recommender.load(one.run, one.device, one.model, one.encoding)

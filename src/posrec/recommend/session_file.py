@@ -148,4 +148,6 @@ def kind_of(path: Path) -> str:
     for kind, endings in (("lines", JSON_LINES), ("parquet", PARQUET)):
         if name.endswith(endings):
             return kind
-    raise InputError(f"{path}: the file name must end in .jsonl, .jsonl.gz or .parquet, which tells its format")
+    raise InputError(
+        f"{path}: the file name must end in .jsonl, .jsonl.gz, .jsonl.zst or .parquet, which tells its format"
+    )

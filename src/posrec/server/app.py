@@ -1,4 +1,4 @@
-"""The HTTP interface: Litestar routes over one run. Each worker process calls `create`."""
+"""The HTTP interface: Litestar routes over one or more runs. Each worker process calls `create`."""
 
 import functools
 from collections.abc import Callable
@@ -154,7 +154,7 @@ def routes(service: Service) -> list[Any]:
           summary="Add a click to a stored session, and get the best next items")  # fmt: skip
     async def click(session_id: str, data: Annotated[ClickRequest, Body()]) -> RecommendAnswer:
         session = await service.stored_sessions().add(session_id, str(data.item))
-        return await service.recommend(session, data, session_id)
+        return await service.recommend(session[-service.settings.max_length :], data, session_id)
 
     @get("/healthz", media_type=MediaType.TEXT, responses=CONNECTION_RESPONSES, summary="The process is alive")
     async def healthz() -> str:

@@ -53,6 +53,7 @@ class Batcher:
         # than its computing. It must be read and answered, and so must those that are refused meanwhile.
         self.seconds_each_busy = 0.0
         self.last_size = 0  # of the last batch
+        self.computing = False
         self.last_end = 0.0  # when it was finished
 
     async def ask(self, query: Any) -> Any:
@@ -99,7 +100,7 @@ class Batcher:
                 continue
             self.last_size = len(batch)
             self.observe(len(batch))
-            began = self.clock()
+            began, self.computing = self.clock(), True
             try:
                 queries = [query for query, _, _ in batch]
                 if 0 < self.seconds_each * len(batch) < self.inline:
@@ -113,7 +114,7 @@ class Batcher:
                 for _, future, _ in batch:
                     if not future.done():
                         future.set_exception(error)
-            before, self.last_end = self.last_end, self.clock()
+            before, self.last_end, self.computing = self.last_end, self.clock(), False
             self.seconds_each = smoothed(self.seconds_each, (self.last_end - began) / len(batch))
             if len(batch) == self.max_batch:
                 start = before if batch[0][2] < before else began  # without a pause since the batch before, or not
@@ -134,7 +135,7 @@ class Batcher:
 
     async def stop(self) -> None:
         """Stop after all waiting requests are answered."""
-        while self.waiting:
+        while self.waiting or self.computing:
             await asyncio.sleep(0.005)
         if self.task is not None:
             self.task.cancel()

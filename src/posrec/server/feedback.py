@@ -7,9 +7,11 @@ rows or ROTATE_SECONDS, and when the worker stops. What a killed worker left beh
 """
 
 import fcntl
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +22,7 @@ import msgspec
 from posrec.errors import InputError
 from posrec.evaluation.click_through import OPEN_FILES, column_types
 from posrec.io import whole_file
+from posrec.server.log import log_event
 
 ROTATE_ROWS = 100_000
 ROTATE_SECONDS = 3600.0
@@ -42,6 +45,8 @@ class FeedbackFiles:
         self.folder, self.clock = folder, clock
         self.file: IO[bytes] | None = None
         self.rows, self.began = 0, 0.0
+        # Converting many rows takes a second, in which requests are answered.
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-feedback")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -70,14 +75,30 @@ class FeedbackFiles:
     def rotate_if_due(self, now: float | None = None) -> None:
         now = self.clock() if now is None else now
         if self.file is not None and (self.rows >= ROTATE_ROWS or now - self.began >= ROTATE_SECONDS):
-            self.rotate()
+            self.begin_rotation()
 
-    def rotate(self) -> None:
-        """Turn what was written so far into a Parquet file."""
+    def begin_rotation(self) -> None:
+        """Begin to turn what was written so far into a Parquet file."""
         if self.file is not None:
             finished, self.file = self.file, None
-            convert(Path(finished.name))
-            finished.close()
+            self.thread.submit(convert_and_close, finished)
+
+    def rotate(self) -> None:
+        """Turn what was written so far into a Parquet file; returns when all files are converted."""
+        self.begin_rotation()
+        self.wait()
+
+    def wait(self) -> None:
+        """Until all files that are full or old enough are converted."""
+        self.thread.submit(lambda: None).result()
+
+
+def convert_and_close(file: IO[bytes]) -> None:
+    with file:  # its lock is held until the rows are converted
+        try:
+            convert(Path(file.name))
+        except Exception as error:  # the rows stay, and the next start converts them
+            log_event("feedback could not be written as Parquet", logging.ERROR, file=file.name, reason=str(error))
 
 
 def open_locked(folder: Path, now: float) -> IO[bytes]:

@@ -45,7 +45,7 @@ class Metrics:
         self.seconds = Histogram(
             "posrec_recommend_seconds", "Time to answer /v1/recommend.", buckets=SECONDS, registry=registry
         )
-        self.sizes = Histogram("posrec_batch_size", "Sessions computed together.", buckets=SIZES, registry=registry)
+        self.sizes = Histogram("posrec_batch_size", "Requests computed together.", buckets=SIZES, registry=registry)
         self.queue = Gauge("posrec_queue_length", "Requests that wait.", multiprocess_mode="livesum", registry=registry)
 
     def count(self, event: str, number: int = 1) -> None:

@@ -119,6 +119,8 @@ class RunReloader:
         """Load the run and serve it from now on; if it can't be loaded, keep serving the one before."""
         try:
             self.current = self.load()
+            if self.rules is not None:
+                self.rules.apply(self.current.recommender.catalogue)  # they may have changed while it was loaded
         except Exception as error:  # a damaged file can raise almost anything, and must not stop the server
             self.problem = str(error) or type(error).__name__
             self.metrics.count("failed_reloads")

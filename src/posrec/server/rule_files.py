@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from posrec.errors import InputError
 from posrec.recommend.session import read_ids
 from posrec.server.log import log_event
 
@@ -58,7 +57,7 @@ class RuleFiles:
                 allow, deny = self.ids
                 allowed = None if allow is None else len(allow)
                 log_event("rules read again", allowed=allowed, denied=None if deny is None else len(deny))
-            except InputError as error:
+            except Exception as error:  # the watcher must survive whatever happens to the files
                 log_event("the rules could not be read again; the ones before stay", logging.ERROR, reason=str(error))
 
     def current_stamp(self) -> Stamp:

@@ -167,7 +167,9 @@ class Service:
     async def recommend_request(self, request: RecommendRequest) -> RecommendAnswer:
         session = request.session
         if request.session_id is not None:
-            session = [*(await self.stored_sessions().clicks(request.session_id)), *session]
+            self.check_length(session)
+            stored = await self.stored_sessions().clicks(request.session_id)
+            session = [*stored, *session][-self.settings.max_length :]
         return await self.recommend(session, request, request.split_by or request.session_id)
 
     async def recommend_json(self, body: bytes) -> bytes:

@@ -8,7 +8,7 @@ from posrec.errors import InputError, not_installed
 from posrec.server.credentials import without_password
 
 EXPIRY = 30 * 60  # seconds
-MAX_CLICKS = 200  # of a session; no model reads as many
+MAX_CLICKS = 200  # of a session, the latest
 TIMEOUT = 0.5  # seconds for the store to answer
 
 

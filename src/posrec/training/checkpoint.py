@@ -1,4 +1,4 @@
-"""Checkpoints: everything that a resumed run needs to end with the same weights, in one safetensors file.
+"""Checkpoints: everything that a resumed run needs, in one safetensors file. On a CPU it ends with the same weights.
 
 Where several processes train together, `sharded_checkpoint.py` writes and reads the same file.
 """

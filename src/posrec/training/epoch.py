@@ -60,7 +60,8 @@ class EpochRunner:
         if model.has_own_items and settings.loss in RANKING_LOSSES:
             raise InputError(f"loss={settings.loss}: this model needs a softmax; choose auto, full, chunked or sampled")
         negatives = Negatives(settings.negatives, settings.sample_alpha, settings.in_batch)
-        loss = choose_loss(settings.loss, items, samples.items, negatives, settings.score_l2, rows_of(model))
+        clicks = samples.items[samples.offsets[0] : samples.offsets[-1]]
+        loss = choose_loss(settings.loss, items, clicks, negatives, settings.score_l2, rows_of(model))
         self.world = world_of(model)
         stepper = CapturedStepper if device.type == "cuda" else Stepper
         self.weights = torch.ones(len(samples)) if weights is None else weights  # of the samples
@@ -81,7 +82,7 @@ class EpochRunner:
             permutation = permutation[is_new | ((~is_new).cumsum(0) <= self.replayed)]
         count = len(permutation)
         steps = -(-count // size)
-        filler = permutation.new_zeros(steps * size - count)  # sample 0 often has one click: the least room
+        filler = permutation.new_full((steps * size - count,), self.stepper.filler)
         weights = torch.cat([self.weights[permutation], torch.zeros(len(filler))])
         order = EpochOrder(torch.cat([permutation, filler]).to(self.device), weights.to(self.device), steps)
         self.stepper.prepare(self.samples.clicks_before(order.ids).clamp(max=self.max_length))

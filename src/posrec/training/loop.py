@@ -105,9 +105,7 @@ def train(
         torch.manual_seed(settings.seed + RANKS_APART * world.rank)  # the weights are equal, and dropout must not be
     weights = sample_weights(samples, settings.recency, data.target_weights)
     samples = samples.to(device)
-    model.to(device).eval()
-    compile_ahead(model, data.test.to(device), model.config.max_length)
-    model.train()
+    model.to(device).train()
     optimizer = make_optimizer(model, settings, device)
     if start is not None:
         start.set_moments(model, optimizer)
@@ -125,17 +123,21 @@ def train(
 
     # After one Ctrl-C, the terminal and torchrun both send a signal to each process.
     signals = StopSignals(patient=world is not None)
+    if not stops_early:
+        compile_ahead(model, data.test, device)  # the caller ranks it afterwards
     rounding = matmul_precision(settings, device, data.train_items)
     with rounding, freed_memory_kept(), signals, Log(run if is_first else None, track) as log:
+        if stops_early:
+            compile_ahead(model, data.validation, device)
         longest = model.config.max_length
         runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, longest, weights, new)
         if runner.new is not None:
             count, others = int(runner.new.sum()), runner.replayed
             progress.message(f"{count:,} of {len(samples):,} samples are new; an epoch has them and {others:,} others")
-        while state.epoch < (stop_after or settings.epochs) and state.epochs_without_gain < settings.patience:
-            seconds = train_epoch(runner, state, settings, checkpoint, progress, signals, log)
-            name = f"epoch {state.epoch} of {stop_after or settings.epochs}"
-            line = f"{name}: loss {state.losses[-1]:.3f}, {seconds:.1f} s"
+        epochs = stop_after or settings.epochs
+        while state.epoch < epochs and state.epochs_without_gain < settings.patience:
+            seconds = train_epoch(runner, state, settings, epochs, checkpoint, progress, signals, log)
+            line = f"epoch {state.epoch} of {epochs}: loss {state.losses[-1]:.3f}, {seconds:.1f} s"
             if stops_early:
                 found = keep_if_best(model, data, state, settings.choose_by, save, device, progress, log)
                 line += f", {settings.choose_by} {100 * found:.2f} on validation"
@@ -150,15 +152,17 @@ def train_epoch(
     runner: EpochRunner,
     state: TrainingState,
     settings: Settings,
+    epochs: int,
     checkpoint: Callable[[], None],
     progress: Progress,
     signals: StopSignals,
     log: Log,
 ) -> float:
-    """Train for one epoch, or for the rest of it after a resume; `checkpoint` saves a checkpoint. Returns seconds."""
+    """Train for one epoch of `epochs`, or for the rest of it after a resume; `checkpoint` saves a checkpoint. Returns
+    seconds."""
     order = runner.shuffle(state.epoch)
     began = last_read = saved = time.monotonic()
-    first_step, unread = state.step, []
+    first_step, unread, rate = state.step, [], settings.rate_at(state.epoch + 1 - 0.5 / order.steps)
     while state.step < order.steps:
         rate = settings.rate_at(state.epoch + (state.step + 0.5) / order.steps)
         set_learning_rate(runner.optimizer, rate)
@@ -175,7 +179,7 @@ def train_epoch(
             runner.world.summed(losses)  # each process has its part of them
         latest = read_losses(losses, state)
         log.point("loss/step", latest, state.epoch * order.steps + state.step)
-        name = f"Epoch {state.epoch + 1} of {settings.epochs}"
+        name = f"Epoch {state.epoch + 1} of {epochs}"
         speed = (state.step - first_step) * settings.batch_size / (now - began)
         average = state.loss_so_far / state.step
         progress.update(name, state.step, order.steps, f"loss {average:.3f}, {speed:,.0f} samples/s")
@@ -188,8 +192,9 @@ def train_epoch(
     seconds = time.monotonic() - began
     state.losses.append(state.loss_so_far / order.steps)
     state.epoch, state.step, state.loss_so_far = state.epoch + 1, 0, 0.0
+    samples = (order.steps - first_step) * settings.batch_size
     log.epoch(state.epoch, loss=state.losses[-1], learning_rate=rate, seconds=round(seconds, 3), steps=order.steps,
-              samples_per_second=round((order.steps - first_step) * settings.batch_size / seconds))  # fmt: skip
+              samples_per_second=round(samples / max(seconds, 1e-9)))  # fmt: skip
     return seconds
 
 

@@ -50,7 +50,7 @@ class Step(Protocol):
 class Stepper:
     """Runs optimiser steps eagerly. All batches have the same size; samples that only fill one up have weight 0."""
 
-    steps_at_once = 1  # how many steps a call of `run` may take, besides a single one
+    steps_at_once = 1  # a call of `run` takes so many steps, or a single one
 
     def __init__(
         self,
@@ -67,6 +67,7 @@ class Stepper:
         self.batch_size, self.max_length, self.bf16 = batch_size, max_length, bf16
         self.softmax_items = softmax_items  # the number of items where the loss is a softmax over all of them
         self.device = samples.items.device
+        self.filler = int(samples.clicks_before(torch.arange(len(samples), device=self.device)).argmin())  # least room
         self.part = PartOfBatch(model, batch_size)
         self.capacity: int | None = None
         self.step: Step = PlainStep(self.losses, optimizer, self.part.add_up_gradients)
@@ -166,7 +167,7 @@ class CapturedStepper(Stepper):
         self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor]] = {}
         state = self.snapshot()
         for steps in (STEPS_AT_ONCE, 1):
-            ids = torch.zeros(steps * self.batch_size, dtype=torch.long, device=self.device)
+            ids = torch.full((steps * self.batch_size,), self.filler, device=self.device)
             weights = torch.ones(len(ids), device=self.device)
             aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             aside.wait_stream(torch.cuda.current_stream())

@@ -52,12 +52,21 @@ CLOSED = {
     "posrec.models": ours("models", "nn", "encodings", "errors"),
 }
 # The others may import anything but: a box -> what it must not import.
+LATER = ours("recommend", "server", "experiments", "demo", "run", "fitting", "warm_start", "evaluating")
 FORBIDDEN = {
-    "posrec.data": ours("models", "training", "evaluation", "recommend", "server", "experiments", "demo"),
-    "posrec.training": ours("recommend", "server", "experiments", "demo", "run", "fitting"),
-    "posrec.evaluation": ours("training", "recommend", "server", "experiments", "demo", "run", "fitting"),
-    "posrec.recommend": ours("training", "server", "experiments", "demo", "fitting"),
-    "posrec.server": ours("training", "experiments", "demo", "fitting"),
+    "posrec.data": [*LATER, *ours("models", "training", "evaluation")],
+    "posrec.training": LATER,
+    "posrec.evaluation": [*LATER, *ours("training")],
+    "posrec.recommend": ours("training", "server", "experiments", "demo", "fitting", "warm_start", "evaluating"),
+    "posrec.server": ours("training", "experiments", "demo", "fitting", "warm_start", "evaluating"),
+    "posrec.demo": [*(one for one in LATER if one != "posrec.demo"), *ours("models", "training", "evaluation")],
+}
+# And of some boxes only a part: a box and another -> the modules of the other that it may import.
+IN_PART = {
+    ("posrec.data", "posrec.nn"): ours("nn.batch", "nn.attributes"),
+    ("posrec.demo", "posrec.nn"): ours("nn.batch"),
+    ("posrec.training", "posrec.models"): ours("models.base"),
+    ("posrec.evaluation", "posrec.models"): ours("models.base"),
 }
 
 
@@ -68,8 +77,9 @@ def allowed(module: str, name: str) -> bool:
             return inside(name, "torch", *triton, *friends) or name.split(".")[0] in STANDARD
     if any(inside(module, box) and inside(name, *strangers) for box, strangers in FORBIDDEN.items()):
         return False
-    if inside(module, "posrec.training", "posrec.evaluation") and inside(name, "posrec.models"):
-        return inside(name, "posrec.models.base")
+    for (box, other), parts in IN_PART.items():
+        if inside(module, box) and inside(name, other):
+            return inside(name, *parts)
     if inside(name, "rich"):
         return inside(module, "posrec.cli", "posrec.progress")
     return not inside(name, "posrec.cli") or module == "posrec.__main__" or inside(module, "posrec.cli")

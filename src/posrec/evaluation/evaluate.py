@@ -89,7 +89,7 @@ def evaluate(
         for start in range(0, len(samples), rows):
             ids = torch.arange(start, min(start + rows, len(samples)), device=device)
             ranks[ids], top[ids] = rank(samples, ids, max_length)
-            progress.update("Evaluating", start + rows, len(samples))
+            progress.update("Evaluating", min(start + rows, len(samples)), len(samples))
     metrics = rank_metrics(ranks)
     metrics[f"coverage@{max(CUTOFFS)}"] = float(coverage(top, items))
     metrics[f"popularity@{max(CUTOFFS)}"] = float(mean_popularity(top, popularity.to(device)))

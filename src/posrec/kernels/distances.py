@@ -42,5 +42,6 @@ def distances(alias: Tensor, lengths: Tensor) -> Tensor:
     sessions, longest = alias.shape
     steps = torch.empty(sessions, longest, longest, device=alias.device)
     wide = max(32, triton.next_power_of_2(longest))
+    # Not by `launch`: where kernels are only compiled, the distances must be right all the same.
     distances_kernel[(sessions,)](alias.contiguous(), lengths, steps, longest, wide, num_warps=1)
     return steps

@@ -27,7 +27,7 @@ def store_block(matrix, row, there, stride, block, values, d: tl.constexpr, D: t
 
 @triton.jit
 def load_weight(weights, number, D: tl.constexpr):
-    """Block `number` of `packed` weights, [D, D]."""
+    """Block `number` of the packed weights, [D, D]."""
     place = tl.arange(0, D)
     return tl.load(weights + number * D * D + place[:, None] * D + place[None, :])
 

@@ -4,7 +4,7 @@ The table holds nearly all the weights, and its gradient is dense: writing it in
 optimiser would be most of a step's work. Here only the encoder computes gradients that are written. The optimiser's
 state stays where torch.optim.Adam keeps it, so checkpoints are the same.
 
-The updates of the table and of the other weights are independent, and run at the same time, on two streams.
+The updates of the table and of the other weights are independent, so they are on two streams.
 
 Where several processes hold the table, each computes the softmax of all sessions over its own items, the results are
 joined (`join_processes`), and each updates its own items.

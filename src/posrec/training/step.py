@@ -67,7 +67,7 @@ class Stepper:
         self.batch_size, self.max_length, self.bf16 = batch_size, max_length, bf16
         self.softmax_items = softmax_items  # the number of items where the loss is a softmax over all of them
         self.device = samples.items.device
-        self.filler = int(samples.clicks_before(torch.arange(len(samples), device=self.device)).argmin())  # least room
+        self.filler = shortest_sample(samples)  # fills batches up, because it takes the least room
         self.part = PartOfBatch(model, batch_size)
         self.capacity: int | None = None
         self.step: Step = PlainStep(self.losses, optimizer, self.part.add_up_gradients)
@@ -253,6 +253,12 @@ def scored_parameter(model: SessionModel) -> nn.Parameter | None:
     """The parameter whose first rows are the item vectors, or None if the item vectors are computed."""
     vectors = model.item_vectors()
     return next((parameter for parameter in model.parameters() if parameter.data_ptr() == vectors.data_ptr()), None)
+
+
+def shortest_sample(samples: SessionDataset) -> int:
+    """The number of the sample with the fewest clicks."""
+    clicks = samples.clicks_before(torch.arange(len(samples), device=samples.items.device))
+    return int(clicks.argmin()) if len(clicks) else 0
 
 
 def most_clicks(lengths: Tensor, batch_size: int) -> int:

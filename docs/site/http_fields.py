@@ -70,7 +70,7 @@ MEANINGS = {
     "search": "how the best items are found: `exact`, `faiss`, or `all scores`",
     "recall": "the share of the exact best 20 items that the search finds",
     "log_probabilities": "whether a score is the logarithm of a probability",
-    "fingerprint": "a hash of the run's weights and settings; null while the run can't be loaded",
+    "fingerprint": "a hash of the run's weights and settings (of a split: null while the run can't be loaded)",
     "columns": "the columns of the items, for `filter` and `fields`",
     "split": "every run that is served",
     "share": "its share of the sessions",

@@ -164,6 +164,8 @@ def fit_run(
             start = WarmStart(before, data.vocabulary, network.items)
             progress.message(start.summary())
         config = {**run_config(model_name(model), model_config, training, data, network.items), **more}
+        if resume and is_first(world) and not (path / RUN).exists():
+            progress.message(f"{path} has no run to resume; a new one is trained")
         with run_folder(path, config, usual, data, resume, world, torch_device):
             if isinstance(network, CountingModel):
                 network.count(data.train.items, data.train.offsets)

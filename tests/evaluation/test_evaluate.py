@@ -38,7 +38,7 @@ def test_ranks_and_metrics(monkeypatch: pytest.MonkeyPatch, at_once: int, max_le
     clicks = torch.tensor([0, 4, 2, 1, 1, 1, 0, 0, 0, 2])
     outcome = evaluate(NextNumber(), sessions(), ITEMS, max_length, clicks)
     # 1>2 2>3 3>4: first. 9>9: asked for 10, 9 is nearest. 5>12: not an item, 12>1: eight others are nearer, 1>2.
-    assert outcome.ranks.tolist() == [1, 1, 1, 1, 10, 9, 1]
+    assert outcome.ranks.tolist() == [1, 1, 1, 1, 21, 9, 1]  # 21: past every K
     assert outcome.lengths.tolist() == [1, 2, 3, 1, 1, 2, 3]
     assert outcome.metrics["recall@5"] == rank_metrics(outcome.ranks)["recall@5"] == pytest.approx(5 / 7)
     assert outcome.metrics["coverage@20"] == 1.0  # fewer items than 20

@@ -24,9 +24,10 @@ def test_ranks_by_hand_with_ties_against_the_target() -> None:
     assert ranks_of(scores, torch.tensor([2, 1, 4])).tolist() == [2, 4, 4]
 
 
-def test_targets_that_cannot_be_found() -> None:
+def test_targets_that_cannot_be_found_are_misses_also_among_few_items() -> None:
     scores = torch.tensor([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [1.0, math.nan, 3.0], [1.0, math.nan, 3.0]])
-    assert ranks_of(scores, torch.tensor([4, 0, 2, 3])).tolist() == [4, 4, 4, 2]
+    assert ranks_of(scores, torch.tensor([4, 0, 2, 3])).tolist() == [21, 21, 21, 2]
+    assert ranks_of(torch.zeros(1, 30), torch.tensor([31])).tolist() == [31]
 
 
 scores = st.lists(st.lists(st.integers(0, 5), min_size=4, max_size=4), min_size=1, max_size=6)

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from posrec.encodings.schemes import ENCODINGS
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
+from posrec.models.repeat_part import of_owner
 from posrec.nn.batch import SessionBatch
+from posrec.nn.packing import pack
 from posrec.testing import random_sessions
 from tests.models.test_posrec import transformer_slowly
 
@@ -151,6 +153,15 @@ def test_dropout_acts_in_training_alone() -> None:
     model.train()
     torch.manual_seed(0)
     assert not torch.allclose(model.scores(batch), calm)
+
+
+def test_what_rows_read_of_their_session_has_a_gradient_that_is_summed_in_order() -> None:
+    """On a CPU several threads add up the gradient of x[index] in any order, and that of index_select in one."""
+    packing = pack(torch.tensor([[True, True], [True, False]]))
+    x = torch.tensor([[1.0], [2.0]], requires_grad=True)
+    found = of_owner(x, packing)
+    assert found.tolist() == [[1.0], [1.0], [2.0]]
+    assert type(found.grad_fn).__name__ == "IndexSelectBackward0"
 
 
 def test_an_unknown_item_is_never_an_own_item() -> None:

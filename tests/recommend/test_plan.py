@@ -40,6 +40,11 @@ def scored(answer: Any) -> list[tuple[str, float]]:
 # Scores of the session a, b: 2 4 11 0.5 4. Popular: b 9, d 7, e 5, a 3, c 1.
 
 
+def test_an_option_that_does_not_exist(shop: Recommender) -> None:
+    with pytest.raises(TypeError, match=r"recommend\(\) has no option 'K'; it has k, allow, boost, deny"):
+        shop.recommend(["a"], K=3)  # type: ignore[call-overload]
+
+
 def test_filters_and_fields(shop: Recommender) -> None:
     answer = shop.recommend(["a", "b"], filter={"category": ["clothes", "kitchen"], "price": {"max": 30}})
     assert sorted(scored(answer)) == [("b", 4.0), ("e", 4.0)]

@@ -104,7 +104,7 @@ def models_table(catalog: Mapping[str, "ModelSpec"]) -> Table:
 
 
 LEGEND = (
-    "R@K: recall, the share of clicks among the first K items\n"
+    "R@K: share of test clicks whose item is among the first K\n"
     "M@K: mean of 1 / rank, with 0 for a rank past K\n"
     "cov: share of all items that are in any list\n"
     "pop: mean popularity in the lists, 100: most clicked item"

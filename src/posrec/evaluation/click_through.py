@@ -57,6 +57,8 @@ def read_feedback(folder: Path) -> "pl.DataFrame":
     """
     import polars as pl
 
+    if not folder.is_dir():
+        raise InputError(f"{folder} does not exist, or is not a folder")
     types = column_types(COLUMNS)
     try:
         rows = [pl.read_ndjson(lines, schema=types) for lines in map(whole_lines, folder.glob(OPEN_FILES)) if lines]

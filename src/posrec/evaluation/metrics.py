@@ -22,9 +22,10 @@ def ranks_of(
 ) -> Tensor:
     """scores [B, n] (column i is item start + i + 1), targets [B] -> ranks [B].
 
-    The rank is one more than the number of other items that score as much or more. A target outside 1..n, or
-    one whose score is not a finite number, has rank n + 1. If several processes have the scores of some columns each,
-    `items` is the number of all items, and `total` adds a value up over the processes.
+    The rank is one more than the number of other items that score as much or more. A target outside 1..n, or one whose
+    score is not a finite number, has a rank past all items and past every K: it is a miss in a small catalogue too. If
+    several processes have the scores of some columns each, `items` is the number of all items, and `total` adds a value
+    up over the processes.
     """
     items, width = items or scores.shape[1], scores.shape[1]
     reachable = (targets >= 1) & (targets <= items)
@@ -35,7 +36,7 @@ def ranks_of(
     # All but the smaller ones, not the greater or equal ones: a score that is not a number counts against the target.
     smaller = total((scores < of_target).sum(1, dtype=torch.int32))  # int32: a third faster to add up than int64
     found = reachable & of_target[:, 0].isfinite()
-    return torch.where(found, items - smaller.long(), items + 1)
+    return torch.where(found, items - smaller.long(), max(items, *CUTOFFS) + 1)
 
 
 def recall(ranks: Tensor, k: int) -> Tensor:

@@ -28,7 +28,7 @@ from torch.nn import functional
 
 from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.models.base import Encoded, SessionModel
-from posrec.models.repeat_part import RepeatPart, owner, positions
+from posrec.models.repeat_part import RepeatPart, of_owner, owner, positions
 from posrec.models.setting_ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, require
 from posrec.nn.attributes import Attributes, AttributeVectors
 from posrec.nn.batch import SessionBatch
@@ -185,7 +185,7 @@ class PosRecPlus(SessionModel):
         own = None
         if self.repeat is not None:
             nodes = self.with_trend(self.scored(x), batch, (numbers - 1).clamp(0, self.items - 1))
-            products = (sessions[owner(packing)] * nodes).sum(1)  # [T] z of the nodes
+            products = (of_owner(sessions, packing) * nodes).sum(1)  # [T] z of the nodes
             dropped = (self.repeat_dropout(one) for one in (x, hidden, h))
             own = self.repeat(batch, graph, packing, self.known(numbers), products, *dropped)
         return Encoded(sessions, smoothed, own)

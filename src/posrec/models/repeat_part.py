@@ -46,7 +46,7 @@ class RepeatPart(nn.Module):
         clicks = torch.zeros_like(graph.alias).scatter_add(1, graph.alias, mask.long())  # [B, L] on a slot's node
         forward, backward = positions(batch, graph)
         u = (
-            linear(self.of_item, x) + linear(self.of_state, hidden) + linear(self.of_session, h)[owner(packing)]
+            linear(self.of_item, x) + linear(self.of_state, hidden) + of_owner(linear(self.of_session, h), packing)
             + look_up(self.forward_position, packing.to_rows(forward))
             + look_up(self.backward_position, packing.to_rows(backward))
             + look_up(self.clicks, packing.to_rows(clicks))
@@ -77,3 +77,12 @@ def positions(batch: SessionBatch, graph: SessionGraph) -> tuple[Tensor, Tensor]
 def owner(packing: Packing) -> Tensor:
     """[T] the session of each row."""
     return packing.slot_of_row // packing.longest
+
+
+def of_owner(of_sessions: Tensor, packing: Packing) -> Tensor:
+    """[B, ...] -> [T, ...] for each row what its session has.
+
+    Not by `of_sessions[owner(packing)]`: on a CPU several threads add up the gradient of that, in any order, and two
+    trainings would not end with the same bits.
+    """
+    return of_sessions.index_select(0, owner(packing))

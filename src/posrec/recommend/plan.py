@@ -49,6 +49,13 @@ class AnswerRules(SimilarRules, total=False):
     diversify: float | str | None
 
 
+def check_options(rules: Mapping[str, Any]) -> None:
+    """A TypeError, as Python's own, for an option that `Recommender.recommend` does not have."""
+    if unknown := sorted(rules.keys() - AnswerRules.__annotations__.keys()):
+        options = ", ".join(["k", *sorted(AnswerRules.__annotations__)])
+        raise TypeError(f"recommend() has no option {unknown[0]!r}; it has {options}")
+
+
 class Ordered(NamedTuple):
     """A list of items for one session; the first `pinned` of them are there because they were pinned."""
 

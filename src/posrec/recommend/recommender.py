@@ -15,7 +15,7 @@ from posrec.device import choose_device
 from posrec.errors import InputError
 from posrec.recommend.catalogue import Catalogue, Fields, values_of
 from posrec.recommend.finders import finder_of, similarity_of
-from posrec.recommend.plan import AnswerRules, Ordered, Plan, SimilarRules, rank_by_plan
+from posrec.recommend.plan import AnswerRules, Ordered, Plan, SimilarRules, check_options, rank_by_plan
 from posrec.recommend.ranker import Ranker
 from posrec.recommend.results import Explanation, Recommendation, Recommendations
 from posrec.recommend.session import AnySession, Click, EncodedSession, Session, as_ids, is_many, some
@@ -165,6 +165,7 @@ class Recommender:
 
     def plan(self, k: int | None = None, **rules: Unpack[AnswerRules]) -> Plan:
         """What is asked for, checked; for any number of sessions."""
+        check_options(rules)
         return Plan(self.catalogue, self.similarity, k, **rules)
 
     def rank(self, asked: Sequence[tuple[Plan, EncodedSession]]) -> list[Ordered]:

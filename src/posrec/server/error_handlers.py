@@ -62,7 +62,7 @@ def error_response(error: BaseException) -> ErrorResponse:
         case HTTPException():
             known = {
                 404: "there is no such page; /docs lists the available ones",
-                405: "this method is not allowed here",
+                405: "this method is not allowed here; /docs shows which one is",
                 413: "the body is too large",
             }
             return error.status_code, known.get(error.status_code, error.detail or "the request is not valid"), None

@@ -32,7 +32,10 @@ def test_every_kind_of_file(tmp_path: Path, kind: str) -> None:
     progress = RecordingProgress()
     items = read_items(path, progress)
     assert items.of(IDS) == {"title": ["Boot", "Tent, red", None]}
-    assert progress.messages == [f"items.{kind}: column 'Name' read as the title"]
+    assert progress.messages == [
+        f"items.{kind}: column 'Name' read as the title",
+        f"items.{kind}: 1 of 3 rows have the id of an earlier row, which is kept",
+    ]
 
 
 def test_columns_of_any_type_reach_the_prepared_vocabulary(tmp_path: Path) -> None:
@@ -49,6 +52,14 @@ def test_columns_of_any_type_reach_the_prepared_vocabulary(tmp_path: Path) -> No
         "since": ["2026-01-02"] * 3 + [None], "tags": [["a"], [], None, None], "new": [True, False, None, None],
     }  # fmt: skip
     assert [data.vocabulary.title(number) for number in (1, 2, 3, 4)] == ["A", "B", "i2", "i3"]
+
+
+def test_of_rows_with_the_same_id_the_first_is_kept_and_the_others_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "items.csv").write_text("id,title\na,one\nb,two\na,three\na,four\n")
+    progress = RecordingProgress()
+    found = read_items(tmp_path / "items.csv", progress)
+    assert found.of(["a", "b"]) == {"title": ["one", "two"]}
+    assert progress.messages == ["items.csv: 2 of 4 rows have the id of an earlier row, which is kept"]
 
 
 def test_a_file_without_ids_or_of_another_kind_is_refused(tmp_path: Path) -> None:

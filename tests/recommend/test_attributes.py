@@ -64,7 +64,9 @@ def test_wrong_filters_have_a_plain_message(wanted: Any, message: str) -> None:
 
 
 def test_without_columns_the_error_says_where_they_come_from() -> None:
-    with pytest.raises(InputError, match="the items have no column 'price'; they have none; see prepare --items"):
+    with pytest.raises(
+        InputError, match="the items have no columns, so no 'price'; posrec prepare --items FILE adds them"
+    ):
         Attributes({}, items=3).matching({"price": 1})
 
 

@@ -80,6 +80,8 @@ def recommend(
     console.print(recommendations_table(answer))
     if explanations:
         console.print("", *drawn(explanations), sep="\n")
+    elif explain:
+        console.print("No click is known to the model, so there is nothing to explain.", highlight=False)
     for sentence in notes(answer):
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 

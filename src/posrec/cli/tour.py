@@ -31,7 +31,7 @@ def show_shop(out: Path, console: Console) -> PreparedDataset:
     data = make_demo(out)
     heading(console, "Prepared")
     console.print(account_table(data.manifest["steps"]), "", stats_table(stats(data)), "", sep="\n")
-    heading(console, "Two sessions to test on")
+    heading(console, "Two of the test sessions")
     console.print(sessions_table(data, (10, 12)), "")
     heading(console, "How good can it get?")
     console.print("The shop's process is known, so the best any recommender can reach on the test part is computed:\n")

@@ -61,4 +61,11 @@ def read_items(source: str | Path, progress: Progress) -> ItemColumns:
         progress.message(f"{path.name}: column {title_column!r} read as the title")
     # JSON has no NaN. Dates and similar types become text when the vocabulary is written.
     rows = rows.with_columns(pl.selectors.float().fill_nan(None))
-    return ItemColumns(rows.filter(pl.col("id").is_not_null()).unique("id", keep="first", maintain_order=True))
+    rows = rows.filter(pl.col("id").is_not_null())
+    first = rows.unique("id", keep="first", maintain_order=True)
+    if len(first) < len(rows):
+        repeated = len(rows) - len(first)
+        progress.message(
+            f"{path.name}: {repeated:,} of {len(rows):,} rows have the id of an earlier row, which is kept"
+        )
+    return ItemColumns(first)

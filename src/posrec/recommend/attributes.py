@@ -128,8 +128,11 @@ class Attributes:
 
     def __getitem__(self, name: str) -> Attribute:
         if name not in self.columns:
-            there = f"they have {', '.join(self.columns)}" if self.columns else "they have none; see prepare --items"
-            raise InputError(f"the items have no column {name[:100]!r}; {there}")
+            if not self.columns:
+                raise InputError(
+                    f"the items have no columns, so no {name[:100]!r}; posrec prepare --items FILE adds them"
+                )
+            raise InputError(f"the items have no column {name[:100]!r}; they have {', '.join(self.columns)}")
         return self.columns[name]
 
     def prepare(self) -> None:

@@ -254,7 +254,7 @@ def test_the_options_of_the_command_are_those_of_the_recommender(trained: Path, 
         ("--filter", "colour=red", "the items have no columns, so no 'colour'"),
         ("--boost", "brand:2", "it must be COLUMN=VALUE:FACTOR"),
         ("--diversify", "2", "diversify must be a number from 0 to 1"),
-        ("--fields", "colour", "no column 'colour'"),
+        ("--fields", "colour", "no columns, so no 'colour'"),
     ],
 )
 def test_wrong_options_have_a_plain_message(trained: Path, option: str, value: str, message: str) -> None:

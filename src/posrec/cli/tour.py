@@ -46,9 +46,13 @@ def show_models(data: PreparedDataset, out: Path, console: Console, progress: Pr
         "What is popular; nearest sessions (STAN); the paper's model (PosRec); and posrec-plus, which `posrec train` "
         "uses unless you name another.\n"
     )
-    shutil.rmtree(out / "comparison", ignore_errors=True)  # an earlier demo's
+    # What an earlier demo has trained stays until this one is finished.
+    unfinished, finished = out / ".comparison", out / "comparison"
+    shutil.rmtree(unfinished, ignore_errors=True)
     settings = {**SETTINGS, "epochs": epochs or SETTINGS["epochs"]}
-    result = compare(data, MODELS, out / "comparison", settings, progress=progress, own_settings=OWN_SETTINGS)
+    result = compare(data, MODELS, unfinished, settings, progress=progress, own_settings=OWN_SETTINGS)
+    shutil.rmtree(finished, ignore_errors=True)
+    unfinished.rename(finished)
     metrics, tests = metrics_table(result.metrics, data.ceiling), best_table(result.pairs_with_best())
     console.print(metrics, "", tests, "", sep="\n")
     console.print(f"A report with plots and all comparisons is in {escape(str(out))}/comparison/report.html.\n")

@@ -65,6 +65,11 @@ def rows_at_once(numbers: int, device: torch.device) -> int:
     return max(1, min(MOST_ROWS, floats // numbers))
 
 
+def rows_for(samples: SessionDataset, items: int, max_length: int) -> int:
+    """How many of `samples` to rank at a time."""
+    return rows_at_once(max(items, PAIRS * min(max_length, samples.longest) ** 2), samples.items.device)
+
+
 @torch.inference_mode()
 def evaluate(
     model: Model,
@@ -77,7 +82,7 @@ def evaluate(
     """Rank all `items` for every sample. `popularity [items + 1]` counts training clicks."""
     progress = progress or SilentProgress()
     device = samples.items.device
-    rows = rows_at_once(max(items, PAIRS * min(max_length, samples.longest) ** 2), device)
+    rows = rows_for(samples, items, max_length)
     ranks = torch.empty(len(samples), dtype=torch.int64, device=device)
     top = torch.empty(len(samples), min(max(CUTOFFS), items), dtype=torch.int64, device=device)
     held = rows_of(model) if isinstance(model, SessionModel) else None
@@ -104,11 +109,11 @@ def compile_ahead(model: SessionModel, samples: SessionDataset, device: torch.de
     if device.type != "cuda" or not len(samples) or isinstance(rows_of(model), ShardedRows):
         return
     was_training, max_length = model.training, model.config.max_length
-    rows = rows_at_once(max(model.items, PAIRS * min(max_length, samples.longest) ** 2), device)
-    ids = torch.arange(min(rows, len(samples)), device=device)
+    samples = samples.to(device)
+    ids = torch.arange(min(rows_for(samples, model.items, max_length), len(samples)), device=device)
     model.eval()
     with only_compiled(in_background=True):
-        model.scores(collate(samples.to(device), ids, max_length))
+        model.scores(collate(samples, ids, max_length))
     model.train(was_training)
 
 

@@ -89,14 +89,19 @@ class PartsJob:
 
     def description(self) -> dict[str, Any]:
         """What job.json holds: parts are continued only where all of it is the same."""
-        state, of_run = self.source.stat(), read_checksums(self.opened_by.run) or {}
+        state = self.source.stat()
         asked = json.dumps({"k": self.k, **self.rules}, sort_keys=True, default=list)
         return {
             "source": str(self.source), "bytes": state.st_size, "modified": state.st_mtime_ns,
-            "run": {name: one.sha256 for name, one in sorted(of_run.items())} or str(self.opened_by.run),
+            "run": self.run_contents(),
             "model": self.opened_by.model, "encoding": self.opened_by.encoding,
             "options": hashlib.sha256(asked.encode()).hexdigest(), "rows": part_rows(),
         }  # fmt: skip
+
+    def run_contents(self) -> dict[str, str] | str:
+        """The checksums of the run's files, which tell it from a later run in the same folder; its path without any."""
+        recorded = read_checksums(self.opened_by.run) or {}
+        return {name: one.sha256 for name, one in sorted(recorded.items())} or str(self.opened_by.run)
 
 
 def score_parts(
@@ -232,7 +237,7 @@ _opened: dict[str, tuple[Recommender, Plan]] = {}  # of this process, which scor
 
 
 def opened(job: PartsJob) -> tuple[Recommender, Plan]:
-    key = json.dumps([str(job.opened_by), job.description()["run"], job.k, job.rules], default=list)
+    key = json.dumps([str(job.opened_by), job.run_contents(), job.k, job.rules], default=list)
     if key not in _opened:
         one = job.opened_by
         recommender = Recommender.load(one.run, one.device, one.model, one.encoding)

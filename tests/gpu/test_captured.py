@@ -68,6 +68,17 @@ def test_captured_steps_are_the_eager_ones(name: str, fused: bool) -> None:
     compare(stepper(Stepper, name, loss, over), stepper(CapturedStepper, name, loss, over), fused)
 
 
+@pytest.mark.parametrize("meanwhile", [0, 200, 10**9])
+def test_the_table_is_updated_once_wherever_its_rows_are(meanwhile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No row, some and all are updated beside the encoder's kernels (`training/early_update.py`)."""
+    monkeypatch.setattr("posrec.training.early_update.MEANWHILE", meanwhile)
+    monkeypatch.setattr(f"{__name__}.ITEMS", 1000)
+    torch.set_float32_matmul_precision("high")
+    loss = full_softmax(ITEMS)
+    captured = stepper(CapturedStepper, "posrec", loss, ITEMS)
+    compare(stepper(Stepper, "posrec", loss, ITEMS), captured, fused=True)
+
+
 @pytest.fixture(scope="module")
 def nccl() -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder:

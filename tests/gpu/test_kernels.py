@@ -52,6 +52,35 @@ def test_distances(longest: int) -> None:
         assert torch.equal(found.cpu(), expected)
 
 
+@pytest.mark.parametrize("longest", [1, 5, 20, 32])
+@pytest.mark.parametrize(("anchors", "normalize"), [(True, False), (True, True), (False, True)])
+def test_graphs_with_message_weights(longest: int, anchors: bool, normalize: bool) -> None:
+    """One kernel computes what tensor operations compute on a CPU."""
+    from posrec.nn.batch import SessionBatch
+    from posrec.nn.gated_graph import message_graph
+
+    lengths = torch.randint(1, longest + 1, (300,))
+    for choices in (2, longest // 2 + 1, 10 * longest):
+        items = torch.randint(1, choices + 1, (300, longest)) * (torch.arange(longest) < lengths[:, None])
+        batch = SessionBatch(items, lengths)
+        expected, found = (vars(message_graph(one, anchors, normalize)) for one in (batch, batch.to("cuda")))
+        for name, value in expected.items():
+            assert value is None if found[name] is None else torch.allclose(found[name].cpu(), value), name
+
+
+def test_list_of_rows() -> None:
+    from posrec.kernels.listed_rows import ListedRows
+
+    listed = ListedRows(1000, 9000, torch.device("cuda"))
+    for choices in (1000, 3, 700):
+        items = torch.randint(0, choices + 1, (300, 30), device="cuda")
+        listed.make(items)
+        expected = items.unique()
+        expected = expected[expected > 0] - 1
+        assert torch.equal(listed.rows[: int(listed.count)].long().sort().values, expected)
+        assert torch.equal((listed.list_of_row == listed.number).nonzero()[:, 0], expected)
+
+
 @pytest.mark.parametrize(("rows", "width", "out"), [(45, 20, 70), (640, 100, 500), (1, 16, 1), (640, 200, 300)])
 def test_linear(rows: int, width: int, out: int) -> None:
     from posrec.kernels.linear import linear
@@ -169,7 +198,8 @@ def test_cross_entropy(batch: int, items: int, d: int) -> None:
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize(("batch", "items", "d"), [(100, 5000, 100), (3, 20, 16), (300, 777, 64)])
 def test_softmax_and_adam(batch: int, items: int, d: int, own: bool) -> None:
-    from posrec.kernels.table import adam, softmax
+    from posrec.kernels.table import softmax
+    from posrec.kernels.table_update import KnownSoftmax, adam
 
     sessions = random(batch, d)
     table = torch.nn.Parameter(torch.randn(items + 5, d, device="cuda"))
@@ -189,7 +219,8 @@ def test_softmax_and_adam(batch: int, items: int, d: int, own: bool) -> None:
     state = {"step": step, "exp_avg": torch.zeros_like(before), "exp_avg_sq": torch.zeros_like(before)}
     given, ours = sessions.detach(), before.clone()
     outcome = softmax(given, ours, items, targets, shares, step)
-    adam(ours, from_encoder, state, plain.param_groups[0], items, given, targets, shares, outcome.logs)
+    known = KnownSoftmax(given, targets, shares, outcome.logs)
+    adam(ours, from_encoder, state, plain.param_groups[0], known, 0, items)
     assert step == 1
     assert close(outcome.losses, losses)
     assert close(outcome.gradient, of_sessions)
@@ -226,9 +257,8 @@ def test_encoder_of_posrec(d: int, heads: int, width: int) -> None:
     upstream = torch.randn_like(plain)
     parameters = [*encoder.weights, encoder.encoding]
     of_table, *expected = torch.autograd.grad(plain, [encoder.table, *parameters], upstream)
-    found, latest = encoder.backward(upstream)
+    found = encoder.backward(upstream)
     assert (found - of_table).norm() < 0.03 * of_table.norm()
-    assert torch.equal((latest == 1).nonzero()[:, 0] + 1, batch.items.unique()[1:])
     copies = [one.detach().clone().requires_grad_() for one in parameters]
     encoder.update(optimizer.param_groups[0], torch.ones((), device="cuda"))
     parts = encoder.flat.split([one.numel() for one in copies])
@@ -243,23 +273,37 @@ def test_encoder_of_posrec(d: int, heads: int, width: int) -> None:
         assert optimizer.state[one]["step"] == 1
 
 
+@pytest.mark.parametrize("cut", [0, 300, 700])
 @pytest.mark.parametrize("batch", [5, 300])
-def test_adam_of_items_of_which_some_have_a_gradient_of_the_encoder(batch: int) -> None:
-    from posrec.kernels.table import adam, softmax
+def test_adam_of_listed_items_and_of_the_others(batch: int, cut: int) -> None:
+    """The update of all items at once is that of the listed ones, of those before `cut` and of those after it."""
+    from posrec.kernels.listed_rows import ListedRows
+    from posrec.kernels.table import softmax
+    from posrec.kernels.table_update import KnownSoftmax, adam, adam_of_listed
 
     items, d = 700, 100
-    latest = torch.randint(-8, 2, (704,), device="cuda").float()  # this step is the first
+    clicked = torch.randint(0, items + 1, (90,), device="cuda")
+    listed = ListedRows(704, 100, torch.device("cuda"))
+    listed.make(clicked)
     table, sessions = random(704, d).detach(), random(batch, d).detach()
     targets, shares = torch.randint(1, items + 1, (batch,), device="cuda"), torch.rand(batch, device="cuda") / batch
-    own = torch.randn(704, d, device="cuda") * (latest == 1)[:, None]
+    own = torch.zeros(704, d, device="cuda")
+    own[clicked[clicked > 0] - 1] = torch.randn(int((clicked > 0).sum()), d, device="cuda")
     options = {"lr": torch.tensor(0.01, device="cuda"), "weight_decay": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8}
     found = []
-    for which in (None, latest):
+    for apart in (False, True):
         now, gradient, step = table.clone(), own.clone(), torch.zeros((), device="cuda")
         state = {"step": step, "exp_avg": torch.ones_like(table), "exp_avg_sq": torch.ones_like(table)}
         outcome = softmax(sessions, now, items, targets, shares, step)
-        adam(now, gradient, state, options, items, sessions, targets, shares, outcome.logs, which)
+        known = KnownSoftmax(sessions, targets, shares, outcome.logs)
+        if apart:
+            adam_of_listed(now, gradient, state, options, known, listed)
+            for begin, end in ((0, cut), (cut, items)):
+                if begin < end:
+                    adam(now, None, state, options, known, begin, end, listed, 64)
+        else:
+            adam(now, gradient, state, options, known, 0, items)
         found.append(torch.stack([now, state["exp_avg"], state["exp_avg_sq"]]))
     assert torch.allclose(*found, rtol=1e-5, atol=1e-6)
     assert not torch.allclose(found[0][0], table)
-    assert not gradient[:items].any()
+    assert not gradient.any()

@@ -53,7 +53,7 @@ ROW_GRADIENTS, END_GRADIENTS = 10, 7
 
 @triton.jit
 def encode_kernel(
-    table, latest_step, step, encoding, items, lengths, alias, latest, edges, begins, slot_of_row, weights, node_bias,
+    table, encoding, items, lengths, alias, latest, edges, begins, slot_of_row, weights, node_bias,
     message_bias, projection_bias, out_bias, gain1, shift1, widen_bias, narrow_bias, gain2, shift2, rows, ends,
     deviations, sessions, width, positions, scale, lambda0, lambda1, lambda2, d: tl.constexpr, D: tl.constexpr,
     L: tl.constexpr, HEADS: tl.constexpr, F: tl.constexpr, POSITIONS: tl.constexpr, ROW: tl.constexpr,
@@ -65,7 +65,6 @@ def encode_kernel(
     column = tl.arange(0, D)
     x = load_block(table, item - 1, there & (item > 0), d, 0, d, D)
     store_block(rows, row, there, ROW, 0, x, d, D)
-    tl.store(latest_step + item - 1, tl.load(step) + 1 + tl.zeros([L], tl.float32), mask=there & (item > 0))
     # Eq. (7)
     sent = product(x, weight) + load_vector(node_bias, 0, d, D)
     incoming = product(load_edges(edges, session, 0, slot, there, width), sent.to(tl.float16))

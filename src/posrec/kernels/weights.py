@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from posrec.kernels.adam import adam_factors, adam_of
 from posrec.kernels.launch import launch
 
 TILE, STEP = 32, 64  # a program computes [TILE, TILE] numbers, from STEP rows at a time
@@ -91,7 +92,7 @@ def gradients(
 
 @triton.jit
 def adam_kernel(blocks, flat, rate, step, l2, beta1, beta2, epsilon, BLOCK: tl.constexpr):
-    """Adam (Kingma and Ba, 2015; l2 added to the gradient) of one block of one tensor."""
+    """Adam of one block of one tensor."""
     block = blocks + tl.program_id(0) * 7
     parameter = tl.load(block).to(tl.pointer_type(tl.float32))
     first = tl.load(block + 1).to(tl.pointer_type(tl.float32))
@@ -100,19 +101,15 @@ def adam_kernel(blocks, flat, rate, step, l2, beta1, beta2, epsilon, BLOCK: tl.c
     gradient, start, end = flat + tl.load(block + 4), tl.load(block + 5), tl.load(block + 6)
     place = start + tl.arange(0, BLOCK)
     there = place < end
-    steps = tl.load(step)
     p, m = tl.load(parameter + place, mask=there), tl.load(first + place, mask=there)
     v, g = tl.load(second + place, mask=there), tl.load(gradient + place, mask=there)
-    g += l2 * p
-    m = beta1 * m + (1 - beta1) * g
-    v = beta2 * v + (1 - beta2) * g * g
-    rate_now = tl.load(rate) / (1 - tl.exp(steps * tl.log(beta1)))
-    p -= rate_now * m / (tl.sqrt(v / (1 - tl.exp(steps * tl.log(beta2)))) + epsilon)
+    rate_now, root = adam_factors(rate, step, beta1, beta2)
+    p, m, v = adam_of(p, m, v, g, rate_now, root, l2, beta1, beta2, epsilon)
     tl.store(parameter + place, p, mask=there)
     tl.store(first + place, m, mask=there)
     tl.store(second + place, v, mask=there)
     if start == 0:
-        tl.store(own_step, steps)
+        tl.store(own_step, tl.load(step))
 
 
 class ManyAdam:

@@ -79,15 +79,16 @@ class StepEncoder(Protocol):
     """Kernels of a model's own for training steps on a GPU: session vectors, their gradients, and the update of all
     weights but the item table."""
 
+    sparse: bool  # the table's gradient is zero but for the rows of the batch's items, which the update sets to zero
+
     def begin(self) -> None:
         """Called before the first of several steps: the weights may have been changed since the last one."""
 
     def encode(self, batch: SessionBatch) -> Tensor:
         """[B, d], without a gradient of its own."""
 
-    def backward(self, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """From the gradient of the session vectors the item table's, and the latest step in which each of its rows had
-        one, or None (see `kernels.table.adam`)."""
+    def backward(self, gradient: Tensor) -> Tensor | None:
+        """The item table's gradient, from that of the session vectors."""
 
     def update(self, options: dict[str, Any], step: Tensor) -> None:
         """Gradients and Adam of the other weights; `step` is the number of steps, with this one."""

@@ -45,6 +45,8 @@ class FusedEncoder:
     The gradients of all weights are in `flat`.
     """
 
+    sparse = True
+
     def __init__(
         self, table: nn.Parameter, graph: GatedGraph, encoding: nn.Parameter, layer: TransformerLayer,
         lambdas: tuple[float, float, float], count: int, optimizer: torch.optim.Optimizer,
@@ -66,8 +68,6 @@ class FusedEncoder:
         self.flat = torch.zeros(sum(one.numel() for one in trained), device=device)
         self.tiles, self.adam = tiles(self.products(), device), ManyAdam(trained, self.flat, optimizer)
         self.of_table = torch.zeros_like(table)  # zeros between two steps
-        self.step = optimizer.state[table]["step"]
-        self.latest_step = torch.zeros(len(table), device=device)  # in which a batch had the item
         self.number_of_ends = torch.tensor([2 * count], device=device)
 
     def products(self) -> list[Product]:
@@ -105,13 +105,13 @@ class FusedEncoder:
         )
         sessions = new(count, d)
         launch(encode_kernel, count)(
-            self.table, self.latest_step, self.step, self.encoding, *sessions_of(batch), self.packed.forward,
+            self.table, self.encoding, *sessions_of(batch), self.packed.forward,
             *self.vectors, self.kept.rows, self.kept.ends, self.kept.deviations, sessions, *self.numbers(batch),
             **self.sizes(batch), num_warps=WARPS,
         )  # fmt: skip
         return sessions
 
-    def backward(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(self, gradient: Tensor) -> Tensor:
         kept, d = self.kept, self.d
         row_gradients = kept.rows.new_empty(len(kept.rows), ROW_GRADIENTS * d + 2 * POSITIONS)
         end_gradients = kept.rows.new_empty(len(kept.ends), (END_GRADIENTS + self.parts) * d)
@@ -121,7 +121,7 @@ class FusedEncoder:
             **self.sizes(kept.batch), OF_ROW=row_gradients.stride(0), OF_END=end_gradients.stride(0), num_warps=WARPS,
         )  # fmt: skip
         self.gradients = (row_gradients, end_gradients)
-        return self.of_table, self.latest_step
+        return self.of_table
 
     def update(self, options: dict[str, Any], step: Tensor) -> None:
         kept = self.kept

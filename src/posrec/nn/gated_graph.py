@@ -19,11 +19,16 @@ from posrec.nn.matmul import batched_product, linear
 from posrec.nn.packing import Packing
 
 if torch.cuda.is_available():
+    from posrec.kernels import graph as fused_graph
     from posrec.kernels.messages import messages as fused_messages
 
 
 def message_graph(batch: SessionBatch, anchors: bool, normalize: bool) -> SessionGraph:
     """The session graphs of a batch with the message weights A_in and A_out of Eq. (7)."""
+    if batch.items.is_cuda and batch.items.shape[1] <= fused_graph.WIDEST:
+        found = fused_graph.graphs(batch.items, batch.lengths, anchors, normalize)
+        alias, nodes, latest, repeated, edges, distances, weights = found
+        return SessionGraph(alias, nodes, latest, repeated, edges, distances if anchors else None, weights)
     graph = batch.build_graph(with_distances=anchors)
     last = graph.last(batch.lengths)
     return replace(graph, weights=message_weights(graph.edges, graph.distances, graph.repeated, last, normalize))

@@ -1,67 +1,96 @@
-"""A training step on a GPU that computes softmax and Adam of the item table by fused kernels, `kernels/table.py`.
+"""A training step on a GPU that computes softmax and Adam of the item table by fused kernels (`kernels/table.py`,
+`kernels/table_update.py`).
 
 The table holds nearly all the weights, and its gradient is dense: writing it in the softmax and reading it in the
 optimiser would be most of a step's work. Here only the encoder computes gradients that are written. The optimiser's
 state stays where torch.optim.Adam keeps it, so checkpoints are the same.
 
-The updates of the table and of the other weights are independent, so they are on two streams.
+The updates of the table and of the other weights are independent, so they are on two streams. If the encoder computes
+no gradient for most rows of the table, most of its update comes earlier still (`early_update.py`).
 
 Where several processes hold the table, each computes the softmax of all sessions over its own items, the results are
 joined (`join_processes`), and each updates its own items.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from posrec.kernels.table import Softmax, adam, softmax
+from posrec.kernels.table import Softmax, softmax
+from posrec.kernels.table_update import KnownSoftmax, adam
 from posrec.models.base import StepEncoder
 from posrec.nn.batch import SessionBatch
 from posrec.nn.table_rows import TableRows
+from posrec.training.early_update import EarlyUpdate
 from posrec.training.sharded_softmax import join_processes
 
 
 class FusedStep:
-    """`table` is the parameter with the item vectors, of which this process has `rows`."""
+    """`table` is the parameter with the item vectors, of which this process has `rows`; `sessions` is the size of a
+    batch."""
 
     def __init__(
-        self, encoder: StepEncoder, table: nn.Parameter, rows: TableRows, optimizer: torch.optim.Optimizer
-    ) -> None:
+        self, encoder: StepEncoder, table: nn.Parameter, rows: TableRows, sessions: int,
+        optimizer: torch.optim.Optimizer,
+    ) -> None:  # fmt: skip
         self.encoder, self.table, self.rows = encoder, table, rows
         (self.options,) = optimizer.param_groups
         self.state = optimizer.state[table]
         self.beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-
-    def begin(self) -> None:
-        self.encoder.begin()
+        self.early: EarlyUpdate | None = None
+        if encoder.sparse:
+            self.early = EarlyUpdate(table, rows.held, sessions, self.state, self.options)
 
     @torch.no_grad()
-    def __call__(self, batch: SessionBatch, shares: Tensor) -> Tensor:
+    def __call__(self, batches: Sequence[SessionBatch], shares: Tensor) -> list[Tensor]:
+        self.encoder.begin()
+        if self.early is not None:
+            self.early.begin(batches)
+        losses = [self.step(batch, own) for batch, own in zip(batches, shares, strict=True)]
+        if self.early is not None:
+            self.early.finish_first_rows()
+        return losses
+
+    def step(self, batch: SessionBatch, shares: Tensor) -> Tensor:
         """Run one step; returns the loss of each sample, [B]."""
-        rows, world, state, here = self.rows, self.rows.world, self.state, torch.cuda.current_stream()
+        rows, world, early, here = self.rows, self.rows.world, self.early, torch.cuda.current_stream()
         assert batch.targets is not None
         vectors, targets = self.encoder.encode(batch), batch.targets
         if world is not None:
             vectors, targets, shares = (world.gathered(one) for one in (vectors, targets, shares))
             targets = (rows.local(targets - 1) + 1) % (len(rows) + 1)  # 0 for a target of another process
-        result = softmax(vectors, self.table, rows.held, targets, shares, state["step"])
+        if early is not None:
+            early.finish_first_rows()
+            self.beside.wait_stream(here)
+            with torch.cuda.stream(self.beside):
+                early.make_next_list()
+        result = softmax(vectors, self.table, rows.held, targets, shares, self.state["step"])
         if world is not None and not world.is_alone:
             own = (result.losses, result.logs, result.gradient)
             result = Softmax(*join_processes(world, *own, self.table, targets, shares))
-        of_table, latest = self.encoder.backward(result.gradient)
+        known = KnownSoftmax(vectors, targets, shares, result.logs)
+        softmax_done = here.record_event()
+        of_table = self.encoder.backward(result.gradient)
+        if early is not None:
+            early.update_first_rows(known, softmax_done)
         self.beside.wait_stream(here)
         with torch.cuda.stream(self.beside):
-            self.encoder.update(self.options, state["step"])
-        known = (vectors, targets, shares, result.logs)
-        adam(self.table, of_table, state, self.options, rows.held, *known, latest)
+            self.encoder.update(self.options, self.state["step"])
+        if early is not None:
+            assert of_table is not None
+            early.update_other_rows(known, of_table)
+        else:
+            adam(self.table, of_table, self.state, self.options, known, 0, rows.held)
         here.wait_stream(self.beside)
         return result.losses
 
 
 class CompiledEncoder:
     """The encoder of any model: its compiled `session_vectors`, and autograd for their gradients."""
+
+    sparse = False
 
     def __init__(
         self,
@@ -85,11 +114,11 @@ class CompiledEncoder:
             self.sessions = self.session_vectors(batch)
         return self.sessions.detach().contiguous()
 
-    def backward(self, gradient: Tensor) -> tuple[Tensor | None, None]:
+    def backward(self, gradient: Tensor) -> Tensor | None:
         torch.autograd.backward(self.sessions, gradient)
         del self.sessions
         self.after_backward()
-        return self.table.grad, None
+        return self.table.grad
 
     def update(self, options: dict[str, Any], step: Tensor) -> None:
         trained = [parameter for parameter in self.others if parameter.grad is not None]

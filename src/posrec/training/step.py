@@ -38,13 +38,11 @@ HEADROOM = 1.1  # over the fullest batch of the first epoch, for the batches of 
 
 
 class Step(Protocol):
-    """One optimiser step."""
+    """Optimiser steps, one after the other."""
 
-    def begin(self) -> None:
-        """Called before the first of several steps: the weights may have been changed since the last one."""
-
-    def __call__(self, batch: SessionBatch, shares: Tensor) -> Tensor:
-        """`shares [B]` are the weights of the samples in the step's loss; returns the loss of each sample, [B]."""
+    def __call__(self, batches: Sequence[SessionBatch], shares: Tensor) -> list[Tensor]:
+        """`shares [steps, B]` are the weights of the samples in each step's loss; returns the losses of the samples,
+        [B] for each step."""
 
 
 class Stepper:
@@ -106,12 +104,11 @@ class Stepper:
         shares = self.part.of(shares / shares.sum(1, keepdim=True))
         own_ids, size = self.part.of(ids.view(-1, self.batch_size)), self.part.size
         everything = self.batches(own_ids.flatten(), self.width_of(ids))
-        self.step.begin()
-        losses = [
-            self.step(replace(everything.rows(number * size, (number + 1) * size), packing=packing), shares[number])
+        batches = [
+            replace(everything.rows(number * size, (number + 1) * size), packing=packing)
             for number, packing in enumerate(self.packings(everything, len(shares)))
         ]
-        return (torch.stack(losses) * shares).sum(1)
+        return (torch.stack(self.step(batches, shares)) * shares).sum(1)
 
     def packings(self, batch: SessionBatch, steps: int) -> Sequence[Packing | None]:
         """The packing of each step's batch if a capacity is set; otherwise None, and the model packs for itself."""
@@ -132,10 +129,10 @@ class PlainStep:
     ) -> None:
         self.losses, self.optimizer, self.after_backward = losses, optimizer, after_backward
 
-    def begin(self) -> None:
-        pass
+    def __call__(self, batches: Sequence[SessionBatch], shares: Tensor) -> list[Tensor]:
+        return [self.step(batch, own) for batch, own in zip(batches, shares, strict=True)]
 
-    def __call__(self, batch: SessionBatch, shares: Tensor) -> Tensor:
+    def step(self, batch: SessionBatch, shares: Tensor) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
         losses = self.losses(batch)
         torch.autograd.backward((losses * shares).sum())
@@ -203,7 +200,7 @@ class CapturedStepper(Stepper):
             encoder = self.model.step_encoder(self.part.size, self.max_length, self.optimizer)
         if encoder is None:
             encoder = CompiledEncoder(compiled(self.model.session_vectors), table, self.optimizer, add_up)
-        return FusedStep(encoder, table, rows, self.optimizer)
+        return FusedStep(encoder, table, rows, self.part.size, self.optimizer)
 
     def run(self, ids: Tensor, weights: Tensor) -> Tensor:
         """Replay the captured steps; `ids` are STEPS_AT_ONCE batches or one."""

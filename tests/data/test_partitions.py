@@ -127,14 +127,15 @@ def test_the_fields_split_loses_what_is_on_the_boundary(
     tmp_path: Path, kind: str, clicks: list[Click], days: float
 ) -> None:
     dated = partitioned(clicks, kind, tmp_path).apply(partition.date_sessions, strategies.HOUR)
+    ordered = sort_sessions(dated, by_date=True)
     dates = [session[-1][1] // strategies.HOUR * strategies.HOUR for session in grouped(clicks)]
-    latest = [date for date in dated.collect(partition.latest_date) if date is not None]
+    latest = [date for date in ordered.collect(partition.latest_date) if date is not None]
     assert max(latest) == max(dates)
     boundary = max(dates) - round(days * steps.DAY)
-    train, test = dated.split(partition.split_around_date, boundary)
-    paired = list(zip(dates, grouped(clicks), strict=True))
-    assert sorted(sessions_of(train)) == sorted(session for date, session in paired if date < boundary)
-    assert sorted(sessions_of(test)) == sorted(session for date, session in paired if date > boundary)
+    train, test = ordered.split(partition.split_around_date, boundary)
+    paired = sorted(zip(dates, grouped(clicks), strict=True), key=lambda pair: pair[0])
+    assert sessions_of(train) == [session for date, session in paired if date < boundary]
+    assert sessions_of(test) == [session for date, session in paired if date > boundary]
 
 
 @given(
@@ -149,6 +150,14 @@ def test_the_clean_split_loses_nothing(
     boundary = begun[-max(1, round(share * len(begun)))] if days is None else begun[-1] - days * steps.DAY
     assert recipes.first_test_moment(ordered, days, share) == boundary
     train, test = ordered.split(partition.split_at_first_click, boundary)
+    assert sessions_of(train) == [session for session in sessions if session[0][1] < boundary]
+    assert sessions_of(test) == [session for session in sessions if session[0][1] >= boundary]
+
+
+@given(strategies.clicks.filter(len), strategies.moments)
+def test_splitting_at_any_moment(tmp_path: Path, kind: str, clicks: list[Click], boundary: int) -> None:
+    train, test = sort_sessions(partitioned(clicks, kind, tmp_path)).split(partition.split_at_first_click, boundary)
+    sessions = by_start(grouped(clicks))
     assert sessions_of(train) == [session for session in sessions if session[0][1] < boundary]
     assert sessions_of(test) == [session for session in sessions if session[0][1] >= boundary]
 

@@ -96,25 +96,15 @@ def test_a_session_is_dated_by_its_last_click(clicks: list[Click], resolution: i
 
 @given(strategies.clicks, st.lists(st.integers(0, 3), min_size=8, max_size=8))
 def test_sorting_by_date_is_stable_and_moves_whole_sessions(clicks: list[Click], dates: list[int]) -> None:
-    ordered = steps.sort_by_date(steps.group_sessions(frame(clicks)), np.array(dates))
+    ordered, sorted_dates = steps.sort_by_date(steps.group_sessions(frame(clicks)), np.array(dates))
     before = grouped(clicks)
     order = sorted(range(len(before)), key=lambda number: dates[number])
     assert sessions_of(ordered) == [before[number] for number in order]
+    assert sorted_dates.tolist() == sorted(dates[: len(before)])
     assert ordered["session"].unique(maintain_order=True).to_list() == list(range(len(before)))
 
 
 @given(strategies.clicks)
 def test_sorting_by_first_click(clicks: list[Click]) -> None:
-    ordered = steps.sort_by_first_click(steps.group_sessions(frame(clicks)))
+    ordered, _ = steps.sort_by_first_click(steps.group_sessions(frame(clicks)))
     assert sessions_of(ordered) == sorted(grouped(clicks), key=lambda session: session[0][1])
-
-
-@given(strategies.clicks.filter(len), strategies.moments, st.booleans())
-def test_splitting_at_the_first_click(clicks: list[Click], boundary: int, by_start: bool) -> None:
-    sessions, grouped_clicks = grouped(clicks), steps.group_sessions(frame(clicks))
-    if by_start:
-        grouped_clicks = steps.sort_by_first_click(grouped_clicks)
-        sessions.sort(key=lambda session: session[0][1])
-    train, test = steps.split_at_first_click(grouped_clicks, boundary)
-    assert sessions_of(train) == [session for session in sessions if session[0][1] < boundary]
-    assert sessions_of(test) == [session for session in sessions if session[0][1] >= boundary]

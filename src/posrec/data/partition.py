@@ -138,22 +138,29 @@ def date_sessions(partition: Partition, resolution: int) -> Partition:
 
 
 def latest_date(partition: Partition) -> int | None:
-    """The latest date of the sessions that are left."""
-    if not len(partition.clicks):
-        return None
-    return int(partition.sessions["date"][partition.clicks["session"].to_numpy()].max())
+    """The date of the last session, of sessions that are sorted by date (sorting.py)."""
+    return int(partition.sessions["key"][-1]) if len(partition.clicks) else None
 
 
 def split_around_date(partition: Partition, boundary: int) -> tuple[Partition, Partition]:
-    train, test = steps.split_around_date(partition.clicks, partition.sessions["date"], boundary)
-    return replace(partition, clicks=train), replace(partition, clicks=test)
+    """The field's split: training strictly before the boundary, test strictly after, none on it. Sessions are sorted by
+    date."""
+    dates = partition.sessions["key"]
+    return cut(partition, np.searchsorted(dates, boundary), np.searchsorted(dates, boundary, side="right"))
 
 
 def split_at_first_click(partition: Partition, boundary: int) -> tuple[Partition, Partition]:
-    train, test = steps.split_at_first_click(partition.clicks, boundary)
-    return replace(partition, clicks=train), replace(partition, clicks=test)
+    """Test on the sessions that began at the boundary or later; none is lost. Sessions are sorted by first click."""
+    first = np.searchsorted(partition.sessions["key"], boundary)
+    return cut(partition, first, first)
+
+
+def cut(partition: Partition, end: np.int64, begin: np.int64) -> tuple[Partition, Partition]:
+    """The sessions before `end`, and those from `begin` on; they are numbered in order."""
+    last, first = np.searchsorted(partition.clicks["session"].to_numpy(), [end, begin])
+    return Partition(partition.clicks[:last]), Partition(partition.clicks[first:])
 
 
 def session_starts(partition: Partition) -> npt.NDArray[np.int64]:
-    """[sessions] when each session begins, in their order."""
-    return steps.session_table(partition.clicks)["time"].to_numpy()
+    """[sessions] when each session begins, in their order. Sessions are sorted by first click."""
+    return partition.sessions["key"]

@@ -66,8 +66,11 @@ class PartitionedClicks:
     def then(self, change: Sequence[Change]) -> "PartitionedClicks":
         """Make a change, given for each partition."""
         if isinstance(self.engine, MemoryEngine):
-            changed = [one(kept.load()) for one, kept in zip(change, self.kept, strict=True)]
-            return PartitionedClicks(self.engine, self.items, changed)
+            before = [kept.load() for kept in self.kept]
+            changed = [one(partition) for one, partition in zip(change, before, strict=True)]
+            after = PartitionedClicks(self.engine, self.items, changed)
+            unchanged = all(new.clicks is old.clicks for new, old in zip(changed, before, strict=True))
+            return after.with_counts_of(self) if unchanged else after
         return PartitionedClicks(self.engine, self.items, self.kept, [*self.changes, change])
 
     def count(self, work: str = "Filtering") -> Counts:
@@ -122,6 +125,11 @@ class PartitionedClicks:
     def set_counts(self, counts: Sequence[Counts]) -> None:
         self.sizes = [(one.clicks, one.sessions) for one in counts]
         self.item_counts = np.sum([one.items for one in counts], axis=0)
+
+    def with_counts_of(self, other: "PartitionedClicks") -> "PartitionedClicks":
+        """This object, which holds as many clicks of each item, and as many sessions, as another one."""
+        self.sizes, self.item_counts = other.sizes, other.item_counts
+        return self
 
     def _pass(self, end: Callable[[Partition], Any], outputs: int, work: str) -> tuple[list[Any], list[Any]]:
         """Read every partition, change it, write what `end` makes of it, and count that."""

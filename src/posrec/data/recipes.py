@@ -119,13 +119,13 @@ def paper(clicks: PartitionedClicks, options: RecipeOptions, log: StepLog) -> Sp
     log.record(f"items under {options.min_support} clicks", clicks)
     clicks = clicks.map(steps.drop_short_sessions, options.min_length)
     log.record(f"sessions now under {options.min_length} clicks", clicks)
+    clicks = sort_sessions(clicks, by_date=True)
     if options.no_test:
-        return finish_split(sort_sessions(clicks, by_date=True), None, options, log)
+        return finish_split(clicks, None, options, log)
     latest = max(date for date in clicks.collect(partition.latest_date, "Finding the latest date") if date is not None)
     boundary = latest - round((options.test_days or 1) * steps.DAY)
     train, test = clicks.split(partition.split_around_date, boundary)
     log.record("sessions exactly on the boundary", train, test)
-    train, test = sort_sessions(train, by_date=True), sort_sessions(test, by_date=True)
     return finish_split(train, test, options, log)
 
 

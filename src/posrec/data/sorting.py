@@ -26,10 +26,11 @@ Moments = npt.NDArray[np.int64]  # [moments, 2] key and first row, in order
 
 
 def sort_sessions(clicks: PartitionedClicks, by_date: bool = False) -> PartitionedClicks:
-    """Sort sessions by their date, or by their first click, and renumber them in each partition."""
+    """Sort sessions by their date, or by their first click, and renumber them in each partition, which then has what
+    they were sorted by, `key`."""
     engine = clicks.engine
     if isinstance(engine, MemoryEngine):
-        return clicks.apply(sort_whole, by_date)
+        return clicks.apply(sort_whole, by_date).with_counts_of(clicks)
     runs = clicks.apply(as_run, by_date)
     runs.count("Sorting")
     samples = engine.run(sample_run, runs.kept, "Sorting")
@@ -49,8 +50,10 @@ def sort_sessions(clicks: PartitionedClicks, by_date: bool = False) -> Partition
 def sort_whole(partition: Partition, by_date: bool) -> Partition:
     """Sort the only partition."""
     if by_date:
-        return Partition(steps.sort_by_date(partition.clicks, partition.sessions["date"]))
-    return Partition(steps.sort_by_first_click(partition.clicks))
+        clicks, keys = steps.sort_by_date(partition.clicks, partition.sessions["date"])
+    else:
+        clicks, keys = steps.sort_by_first_click(partition.clicks)
+    return Partition(clicks, {"key": keys})
 
 
 def as_run(partition: Partition, by_date: bool) -> Partition:
@@ -105,5 +108,5 @@ def merge_range(runs: Sequence[Any], folder: Path, items: int, given: Any) -> tu
     clicks = pl.concat([piece.clicks for piece in pieces])
     pieces.clear()
     order = np.lexsort((sessions["first_row"], sessions["key"]))  # stable
-    merged = Partition(steps.order_sessions(clicks, order, sessions["length"]))
+    merged = Partition(steps.order_sessions(clicks, order, sessions["length"]), {"key": sessions["key"][order]})
     return merged.save(folder / f"{number:04d}"), Counts.of(merged.clicks, items)

@@ -137,12 +137,13 @@ def keep_latest_clicks(clicks: pl.DataFrame, maximum: int) -> pl.DataFrame:
 
 def drop_short_sessions(clicks: pl.DataFrame, minimum: int) -> pl.DataFrame:
     _, lengths = session_rows(clicks)
-    return clicks.filter(pl.Series(np.repeat(lengths >= minimum, lengths), dtype=pl.Boolean))
+    kept = lengths >= minimum
+    return clicks if kept.all() else clicks.filter(pl.Series(np.repeat(kept, lengths), dtype=pl.Boolean))
 
 
 def keep_items(clicks: pl.DataFrame, kept: Mask) -> pl.DataFrame:
     """Keep the clicks on the items of which `kept [items]` is true; `item` holds their numbers."""
-    return clicks.filter(pl.Series(kept[clicks["item"].to_numpy()], dtype=pl.Boolean))
+    return clicks if kept.all() else clicks.filter(pl.Series(kept[clicks["item"].to_numpy()], dtype=pl.Boolean))
 
 
 def session_durations(clicks: pl.DataFrame) -> Times:
@@ -171,16 +172,20 @@ def session_dates(clicks: pl.DataFrame, resolution: int) -> Times:
     return times // resolution * resolution
 
 
-def sort_by_date(clicks: pl.DataFrame, dates: Times) -> pl.DataFrame:
-    """Sort sessions by `dates [session]`; stable."""
-    sessions = session_table(clicks)
-    order = np.argsort(dates[sessions["session"].to_numpy()], kind="stable")
-    return order_sessions(clicks, order, sessions["len"].to_numpy())
+def sort_by_date(clicks: pl.DataFrame, dates: Times) -> tuple[pl.DataFrame, Times]:
+    """Sort sessions by `dates [session]`, stable; and their dates in the new order."""
+    begins, lengths = session_rows(clicks)
+    dates = dates[clicks["session"].to_numpy()[begins]]
+    order = np.argsort(dates, kind="stable")
+    return order_sessions(clicks, order, lengths), dates[order]
 
 
-def sort_by_first_click(clicks: pl.DataFrame) -> pl.DataFrame:
+def sort_by_first_click(clicks: pl.DataFrame) -> tuple[pl.DataFrame, Times]:
+    """Sort sessions by the time of their first click, stable; and these times in the new order."""
     sessions = session_table(clicks)
-    return order_sessions(clicks, np.argsort(sessions["time"].to_numpy(), kind="stable"), sessions["len"].to_numpy())
+    times = sessions["time"].to_numpy()
+    order = np.argsort(times, kind="stable")
+    return order_sessions(clicks, order, sessions["len"].to_numpy()), times[order]
 
 
 def session_table(clicks: pl.DataFrame) -> pl.DataFrame:
@@ -216,23 +221,6 @@ def order_sessions(clicks: pl.DataFrame, order: npt.NDArray[np.int64], lengths: 
 def repeat_numbers(lengths: Codes) -> pl.Series:
     """The number of every click's session, 0, 1, 2, ..., from the lengths of the sessions."""
     return pl.Series(np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)).set_sorted()
-
-
-def split_around_date(clicks: pl.DataFrame, dates: Times, boundary: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The field's split: training strictly before the boundary, test strictly after, none on it."""
-    date = dates[clicks["session"].to_numpy()]
-    return clicks.filter(pl.Series(date < boundary)), clicks.filter(pl.Series(date > boundary))
-
-
-def split_at_first_click(clicks: pl.DataFrame, boundary: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Test on the sessions that began at the boundary or later; none is lost."""
-    sessions = session_table(clicks)
-    in_test_part, lengths = (sessions["time"] >= boundary).to_numpy(), sessions["len"].to_numpy()
-    if (in_test_part[1:] >= in_test_part[:-1]).all():  # as in sessions that are sorted by their first click
-        train = int(lengths[~in_test_part].sum())
-        return clicks[:train], clicks[train:]
-    of_click = pl.Series(np.repeat(in_test_part, lengths))
-    return clicks.filter(~of_click), clicks.filter(of_click)
 
 
 def keep_latest_samples(clicks: pl.DataFrame, wanted: int) -> pl.DataFrame:

@@ -23,6 +23,7 @@ from posrec.data.partition import Kept, Partition, on_clicks
 
 Change = Callable[[Partition], Partition]
 ItemCounts = npt.NDArray[np.int64]
+AT_ONCE = 2**20  # codes that are counted at once: numpy copies them, and this copy fits into the cache
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,10 @@ class Counts:
 
     @classmethod
     def of(cls, clicks: pl.DataFrame, items: int) -> "Counts":
-        codes = clicks["item"].to_numpy()
-        return cls(len(clicks), clicks["session"].n_unique(), np.bincount(codes, minlength=items))
+        codes, counts = clicks["item"].to_numpy(), np.zeros(items, dtype=np.int64)
+        for start in range(0, len(codes), AT_ONCE):
+            counts += np.bincount(codes[start : start + AT_ONCE], minlength=items)
+        return cls(len(clicks), clicks["session"].n_unique(), counts)
 
 
 class PartitionedClicks:

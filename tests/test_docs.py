@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from posrec.cli.setting_meanings import MEANINGS
 from tests.helpers import ROOT, SOURCE, command, small_shop, write_lines, write_log
 
 PAGES = ("preparing.md", "large_logs.md", "datasets.md")
@@ -135,13 +136,12 @@ def test_every_file_that_docs_and_docstrings_name_exists() -> None:
 def test_every_setting_has_a_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the generated page; and no meaning is that of a setting that is gone."""
     monkeypatch.syspath_prepend(ROOT / "docs" / "site")
-    reference, meanings = import_module("reference"), import_module("setting_meanings").MEANINGS
-    page = reference.settings_page()
+    page = import_module("reference").settings_page()
     rows = re.findall(r"^\| `(\w+)` \| `.*?` \| (.*) \|$", page, re.MULTILINE)
     assert len(rows) > 100
     assert [name for name, meaning in rows if not meaning] == []
     sections = {text.split("\n", 1)[0].lower(): text for text in page.split("\n## ")[1:]}
-    for name in meanings:
+    for name in MEANINGS:
         model, _, setting = name.rpartition(".")
         assert f"| `{setting}` |" in (sections[model] if model else page), name
 

@@ -1,17 +1,14 @@
 """The pages of the reference, generated from the code: every command, every setting, the public interface."""
 
-import inspect
-import re
-from dataclasses import MISSING, fields
 from typing import Any
 
 import typer
-from setting_meanings import MEANINGS
 
 import posrec
 from posrec.cli import COMMANDS, app
+from posrec.cli.model_settings import TRAINING, settings_of
 from posrec.models.registry import MODELS
-from posrec.training.settings import CHOICES, RANGES, Settings
+from posrec.training.settings import Settings
 
 
 def pages() -> dict[str, str]:
@@ -57,10 +54,12 @@ def settings_page() -> str:
         "# Settings",
         "",
         "`posrec train --set key=value` and `posrec.fit(data, key=value)`. An unknown key, or a value outside",
+        "its range, is refused with an error that lists what is allowed. `posrec models MODEL` prints the settings",
+        "of one model.",
+        "",
     ]
-    lines += ["its range, is refused with an error that lists what is allowed.", ""]
     lines += ["## Training", "", "A model may have other defaults of these: see its table below.", ""]
-    lines += settings_table("training", Settings)
+    lines += settings_table(TRAINING, Settings)
     for name, spec in MODELS.items():
         lines += [f"## {name}", "", cell(spec.about) + ".", "", *settings_table(name, spec.config)]
         if spec.settings:
@@ -70,32 +69,11 @@ def settings_page() -> str:
 
 
 def settings_table(name: str, config: type) -> list[str]:
-    comments = field_comments(config)
-    lines = ["| key | default | meaning |", "|---|---|---|"]
-    for field in fields(config):
-        default = field.default if field.default is not MISSING else ""
-        meaning = MEANINGS.get(f"{name}.{field.name}") or comments.get(field.name) or MEANINGS[field.name]
-        lines.append(f"| `{field.name}` | `{default}` | {cell(meaning + allowed(name, field.name, meaning))} |")
-    return [*lines, ""]
-
-
-def allowed(name: str, setting: str, meaning: str) -> str:
-    """The range or the choices of a setting of training, unless its meaning names them."""
-    if name != "training":
-        return ""
-    if setting in RANGES:
-        return f"; {RANGES[setting][0]}"
-    choices = [f"`{choice}`" for choice in CHOICES.get(setting, ())]
-    return "" if all(choice in meaning for choice in choices) else f"; one of {', '.join(choices)}"
-
-
-def field_comments(config: type) -> dict[str, str]:
-    """The comment behind each field of a dataclass, with those of the classes it inherits from."""
-    found: dict[str, str] = {}
-    for parent in reversed(config.__mro__[:-1]):
-        pattern = re.compile(r"^    (\w+): [^#\n]*#\s*(.*)$", re.MULTILINE)
-        found.update(pattern.findall(inspect.getsource(parent)))
-    return found
+    rows = [
+        f"| `{one.key}` | `{one.default}` | {cell(one.meaning.replace('](', '](../'))} |"
+        for one in settings_of(name, config)
+    ]
+    return ["| key | default | meaning |", "|---|---|---|", *rows, ""]
 
 
 def cell(text: str) -> str:

@@ -10,15 +10,29 @@ from posrec.cli.printing import Device, EncodingOption, Json, ModelOption, Threa
 from posrec.config import DEFAULT_MODEL
 
 
-def models(as_json: Json = False) -> None:
-    """List the models.
+def models(
+    model: Annotated[
+        str | None, typer.Argument(help="A model; or your own, as my_model.py:MY_SPEC.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the models; or what can be set of one, for --set key=value.
 
-    Example: posrec models
+    Example: posrec models posrec
     """
-    from posrec.cli.tables import models_table
+    from posrec.cli.tables import models_table, settings_table
     from posrec.models.registry import MODELS
 
-    show({name: spec.about for name, spec in MODELS.items()}, models_table(MODELS), as_json)
+    if model is None:
+        show({name: spec.about for name, spec in MODELS.items()}, models_table(MODELS), as_json)
+        return
+    from posrec.cli.model_settings import settings_of, training_settings, without_markdown
+    from posrec.models.lookup import find_spec
+
+    spec = find_spec(model)
+    own, training = settings_of(model, spec.config), training_settings(spec)
+    figures = {one.key: {"default": one.default, "meaning": without_markdown(one.meaning)} for one in (*own, *training)}
+    show(figures, settings_table(f"{model}: {spec.about}", own, training), as_json)
 
 
 def train(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -11,6 +12,7 @@ from posrec.progress import printable
 from posrec.wording import plural
 
 if TYPE_CHECKING:
+    from posrec.cli.model_settings import SettingInfo
     from posrec.data.dataset import PreparedDataset
     from posrec.experiments.compare import PairedTest
     from posrec.models.registry import ModelSpec
@@ -101,6 +103,23 @@ def models_table(catalog: Mapping[str, "ModelSpec"]) -> Table:
     for name, spec in catalog.items():
         table.add_row(f"[bold]{name}[/]", spec.about)
     return table
+
+
+def settings_table(title: str, own: "Sequence[SettingInfo]", training: "Sequence[SettingInfo]") -> Group:
+    """The settings of a model and of its training, each with its default."""
+    from posrec.cli.model_settings import without_markdown
+
+    parts: list[Text | Table] = [Text(printable(title))]
+    for name, settings in (("setting", own), ("of training", training)):
+        table = Table(box=None, pad_edge=False)
+        for column in (name, "default", "meaning"):
+            table.add_column(column, overflow="fold")
+        for one in settings:
+            meaning = Text(printable(without_markdown(one.meaning)))
+            table.add_row(Text(one.key, "bold"), Text(printable(str(one.default))), meaning)
+        if settings:
+            parts += [Text(""), table]
+    return Group(*parts)
 
 
 LEGEND = (

@@ -34,7 +34,6 @@ KINDS = {
     "update_table": "gradient of the item table and its Adam",
     "update_listed": "gradient and Adam of the items of this batch and the next",
     "list_rows": "list of the items of this batch and the next",
-    "CatArray": "list of the items of this batch and the next",
     "graph_kernel": "graphs of the sessions",
     "parts_of_softmax": "softmax over all items and its gradient",
     "join_parts": "softmax over all items and its gradient",
@@ -52,7 +51,7 @@ KINDS = {
     "triton_for": "Adam of the other weights",
     "triton_": "element by element, fused by torch.compile",
 }
-OTHERS = "all others: gathering the samples, copies, sums"
+OTHERS = "all others: gathering the samples, graphs of long sessions, copies, sums"
 WARM_UP = 64  # steps
 
 

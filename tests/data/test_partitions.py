@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from posrec.data import partition, recipes, steps
 from posrec.data.engines import DiskEngine, MemoryEngine
 from posrec.data.partition import Partition, StoredPartition
-from posrec.data.partitions import PartitionedClicks
+from posrec.data.partitions import Counts, PartitionedClicks
 from posrec.data.sorting import sort_sessions
 from posrec.progress import SilentProgress
 from tests.data import reference, strategies
@@ -99,6 +99,28 @@ def test_sessions_are_sorted_and_ties_keep_the_order_of_the_log(tmp_path: Path, 
     ordered = sort_sessions(partitioned(clicks, kind, tmp_path))
     assert sessions_of(ordered) == by_start(grouped(clicks))
     assert (ordered.count().clicks, ordered.count().sessions) == (len(clicks), len(grouped(clicks)))
+
+
+@given(strategies.clicks)
+def test_counts_that_are_kept_are_those_of_the_clicks(tmp_path: Path, kind: str, clicks: list[Click]) -> None:
+    """Over sorting, and over a step that drops nothing."""
+    after = partitioned(clicks, kind, tmp_path)
+    after.count()
+    for change in (lambda before: before.map(steps.drop_short_sessions, 1), sort_sessions):
+        after = change(after)
+        kept, fresh = after.count(), [Counts.of(one.clicks, after.items) for one in after.partitions("Counting")]
+        assert after.sizes == [(one.clicks, one.sessions) for one in fresh]
+        assert kept.items.tolist() == np.sum([one.items for one in fresh], axis=0).tolist()
+
+
+@given(st.lists(st.integers(0, 2)), st.integers(1, 6))
+def test_clicks_are_counted_in_pieces(codes: list[int], at_once: int) -> None:
+    clicks = pl.DataFrame({"session": codes, "item": codes}, schema={"session": pl.UInt32, "item": pl.UInt32})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("posrec.data.partitions.AT_ONCE", at_once)
+        counts = Counts.of(clicks, 3)
+    assert counts.items.tolist() == [codes.count(code) for code in range(3)]
+    assert (counts.clicks, counts.sessions) == (len(codes), len(set(codes)))
 
 
 @given(strategies.clicks, st.sampled_from([1, 1000, steps.DAY, 30 * steps.DAY]))

@@ -106,5 +106,6 @@ def test_sorting_by_date_is_stable_and_moves_whole_sessions(clicks: list[Click],
 
 @given(strategies.clicks)
 def test_sorting_by_first_click(clicks: list[Click]) -> None:
-    ordered, _ = steps.sort_by_first_click(steps.group_sessions(frame(clicks)))
+    ordered, times = steps.sort_by_first_click(steps.group_sessions(frame(clicks)))
     assert sessions_of(ordered) == sorted(grouped(clicks), key=lambda session: session[0][1])
+    assert times.tolist() == sorted(session[0][1] for session in grouped(clicks))

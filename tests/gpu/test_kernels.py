@@ -196,7 +196,7 @@ def test_cross_entropy(batch: int, items: int, d: int) -> None:
 
 
 @pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize(("batch", "items", "d"), [(100, 5000, 100), (3, 20, 16), (300, 777, 64)])
+@pytest.mark.parametrize(("batch", "items", "d"), [(100, 5000, 100), (3, 20, 16), (300, 777, 64), (100, 777, 200)])
 def test_softmax_and_adam(batch: int, items: int, d: int, own: bool) -> None:
     from posrec.kernels.table import softmax
     from posrec.kernels.table_update import KnownSoftmax, adam

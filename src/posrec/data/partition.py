@@ -4,6 +4,7 @@
     sessions    arrays with a value for each session number, for what the clicks don't say:
                 first_row    the row of the log in which the session (or its user) appears first, which breaks ties
                 date         the date of the session, where the recipe dates sessions before it filters clicks
+                key          what the sessions are sorted by, from sorting (sorting.py) to the next step that drops one
 
 A log that fits into memory is one partition. A larger one has many, kept on disk and looked at one at a time.
 """
@@ -111,7 +112,10 @@ def read_slice(path: Path, first: int, after: int) -> Array:
 
 def on_clicks(partition: Partition, step: Any, *arguments: Any) -> Partition:
     """Apply a step of steps.py."""
-    return replace(partition, clicks=step(partition.clicks, *arguments))
+    clicks = step(partition.clicks, *arguments)
+    if clicks is partition.clicks:
+        return partition
+    return Partition(clicks, {name: array for name, array in partition.sessions.items() if name != "key"})
 
 
 def group(partition: Partition, by_time: bool) -> Partition:
@@ -155,10 +159,11 @@ def split_at_first_click(partition: Partition, boundary: int) -> tuple[Partition
     return cut(partition, first, first)
 
 
-def cut(partition: Partition, end: np.int64, begin: np.int64) -> tuple[Partition, Partition]:
-    """The sessions before `end`, and those from `begin` on; they are numbered in order."""
-    last, first = np.searchsorted(partition.clicks["session"].to_numpy(), [end, begin])
-    return Partition(partition.clicks[:last]), Partition(partition.clicks[first:])
+def cut(partition: Partition, train_end: np.int64, test_begin: np.int64) -> tuple[Partition, Partition]:
+    """The sessions before number `train_end`, and those from number `test_begin` on; they are numbered in order."""
+    numbers = np.array([train_end, test_begin], dtype=np.uint32)  # as the column, which is not converted then
+    end, begin = np.searchsorted(partition.clicks["session"].to_numpy(), numbers)
+    return Partition(partition.clicks[:end]), Partition(partition.clicks[begin:])
 
 
 def session_starts(partition: Partition) -> npt.NDArray[np.int64]:

@@ -23,7 +23,7 @@ from posrec.data.partition import Kept, Partition, on_clicks
 
 Change = Callable[[Partition], Partition]
 ItemCounts = npt.NDArray[np.int64]
-AT_ONCE = 2**20  # codes that are counted at once: numpy copies them, and this copy fits into the cache
+AT_ONCE = 2**20  # codes that are counted at once, or as many as there are items: numpy copies them
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Counts:
 
     @classmethod
     def of(cls, clicks: pl.DataFrame, items: int) -> "Counts":
-        codes, counts = clicks["item"].to_numpy(), np.zeros(items, dtype=np.int64)
-        for start in range(0, len(codes), AT_ONCE):
-            counts += np.bincount(codes[start : start + AT_ONCE], minlength=items)
+        codes, counts, at_once = clicks["item"].to_numpy(), np.zeros(items, dtype=np.int64), max(AT_ONCE, items)
+        for start in range(0, len(codes), at_once):
+            counts += np.bincount(codes[start : start + at_once], minlength=items)
         return cls(len(clicks), clicks["session"].n_unique(), counts)
 
 
@@ -72,6 +72,7 @@ class PartitionedClicks:
             before = [kept.load() for kept in self.kept]
             changed = [one(partition) for one, partition in zip(change, before, strict=True)]
             after = PartitionedClicks(self.engine, self.items, changed)
+            # A step that drops nothing returns the frame that it was given.
             unchanged = all(new.clicks is old.clicks for new, old in zip(changed, before, strict=True))
             return after.with_counts_of(self) if unchanged else after
         return PartitionedClicks(self.engine, self.items, self.kept, [*self.changes, change])
@@ -130,7 +131,8 @@ class PartitionedClicks:
         self.item_counts = np.sum([one.items for one in counts], axis=0)
 
     def with_counts_of(self, other: "PartitionedClicks") -> "PartitionedClicks":
-        """This object, which holds as many clicks of each item, and as many sessions, as another one."""
+        """Take over the counts of another object whose partitions hold as many sessions and as many clicks of each
+        item."""
         self.sizes, self.item_counts = other.sizes, other.item_counts
         return self
 

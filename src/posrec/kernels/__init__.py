@@ -10,6 +10,7 @@ from torch import Tensor
 LONGEST = 128  # clicks; the attention of a session must fit into a multiprocessor's memory
 SHORT = 16  # rows of most sessions, and of the smallest block that the matrix units multiply
 MANY_SESSIONS = 256  # from so many on, short sessions have a launch of their own
+UPDATERS = 264  # programs that update the item table: two for each multiprocessor of a large GPU
 
 
 def serve(x: Tensor) -> bool:

@@ -67,15 +67,17 @@ def graph_kernel(
 
 def graphs(items: Tensor, lengths: Tensor, anchors: bool, normalize: bool) -> tuple[Tensor, ...]:
     """The fields of a `SessionGraph` for `items [B, L]`, in their order; distances are undefined without anchors."""
+    items = items.contiguous()
     sessions, width = items.shape
-    alias, latest = items.new_empty(2, sessions, width)
-    nodes, repeated = items.new_empty(2, sessions, width, dtype=torch.bool)
-    edges, distances = torch.empty(2, sessions, width, width, device=items.device)
+    # Tensors of their own begin at addresses that are equally aligned for every number of sessions.
+    alias, latest = torch.empty_like(items), torch.empty_like(items)
+    nodes, repeated = torch.empty_like(items, dtype=torch.bool), torch.empty_like(items, dtype=torch.bool)
+    edges, distances = (torch.empty(sessions, width, width, device=items.device) for _ in range(2))
     weights = torch.empty(sessions, 2, width, width, device=items.device)
     found = (alias, nodes, latest, repeated, edges, distances, weights)
     # Not by `launch`: where kernels are only compiled, the graphs must be right all the same.
     graph_kernel[(sessions,)](
-        items.contiguous(), lengths, *found, width, max(16, triton.next_power_of_2(width)), anchors, normalize,
+        items, lengths, *found, width, max(16, triton.next_power_of_2(width)), anchors, normalize,
         num_warps=1,
     )  # fmt: skip
     return found

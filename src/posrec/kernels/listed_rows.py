@@ -1,4 +1,4 @@
-"""The different items of some sessions, as a list on the device: rows of the item table that a step treats apart."""
+"""The different items of some sessions as a list on the device: rows of the item table that a step updates apart."""
 
 import torch
 import triton
@@ -10,7 +10,7 @@ from posrec.kernels.launch import launch
 BLOCK = 4096
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["clicks"])
 def list_rows(items, clicks, number, list_of_row, rows, count, BLOCK: tl.constexpr):
     """One program, so that the list has no gaps. The first click of an item writes the list's number to its row."""
     now = tl.load(number) + 1

@@ -12,13 +12,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from posrec.kernels import precision
+from posrec.kernels import UPDATERS, precision
 from posrec.kernels.adam import adam_factors, adam_of
 from posrec.kernels.launch import launch
 from posrec.kernels.listed_rows import ListedRows
 from posrec.kernels.table import LOG2E, blocks, load_block, product
 
-UPDATERS, UPDATED = 264, 16  # programs that update the table, and the items of a block of theirs
+UPDATED = 16  # items in a block of the update
 SCALE = 32768.0  # brings factors of at most 1 into the middle of the range of half precision
 
 

@@ -1,6 +1,6 @@
 """PosRec's encoder in a training step on a GPU, by kernels of its own (`kernels/encoder.py`).
 
-A step has ten kernels instead of sixty, and takes two thirds of a compiled one's time where batches are small.
+A step has about fifteen kernels instead of sixty, and takes 0.14 ms instead of 0.25 where batches are small.
 """
 
 from dataclasses import dataclass

@@ -5,8 +5,8 @@ The table holds nearly all the weights, and its gradient is dense: writing it in
 optimiser would be most of a step's work. Here only the encoder computes gradients that are written. The optimiser's
 state stays where torch.optim.Adam keeps it, so checkpoints are the same.
 
-The updates of the table and of the other weights are independent, so they are on two streams. If the encoder computes
-no gradient for most rows of the table, most of its update comes earlier still (`early_update.py`).
+The updates of the table and of the other weights are independent, so they are on streams of their own. If the encoder
+computes no gradient for most rows of the table, most of its update comes earlier still (`early_update.py`).
 
 Where several processes hold the table, each computes the softmax of all sessions over its own items, the results are
 joined (`join_processes`), and each updates its own items.

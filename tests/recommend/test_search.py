@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posrec.recommend.by_scores import TOP_BLOCK, top
-from posrec.recommend.rounded import RoundedItems, has_mixed_products, rounded_items
+from posrec.recommend.rounded import (
+    CACHED,
+    MOST_THREADS,
+    RoundedItems,
+    has_mixed_products,
+    rounded_items,
+    useful_threads,
+)
 from posrec.recommend.search import ExactSearch
 
 pytest.importorskip("onnxruntime")
@@ -74,9 +81,26 @@ def test_items_of_both_kinds_of_bytes_give_the_same(signed: bool) -> None:
     rounded = RoundedItems(content)
     levels = (vectors / rounded.step).round() @ (sessions / (sessions.abs().amax(1, keepdim=True) / 127)).round().T
     assert np.array_equal(rounded.scores(sessions.numpy())[0][:, :9000], levels.T.numpy())
-    search = ExactSearch(vectors.numpy(), rounded)
+    search = ExactSearch(vectors.numpy(), content)
     agrees(search, vectors, sessions, 20)
     assert search.in_full == 0
+
+
+def test_a_large_catalogue_is_searched_by_several_threads() -> None:
+    torch.manual_seed(0)
+    vectors = torch.randn(1 + CACHED // 32, 32)
+    search = ExactSearch(vectors.numpy(), cores=3)
+    assert search.rounded is not None
+    assert search.rounded.session.get_session_options().intra_op_num_threads == 3
+    agrees(search, vectors, torch.randn(2, 32), 20)
+    assert search.in_full == 0
+
+
+def test_the_number_of_threads() -> None:
+    assert useful_threads(CACHED, cores=8) == 1  # a small catalogue is read in less time than a thread takes to wake
+    assert useful_threads(CACHED + 1, cores=2) == 2
+    assert useful_threads(CACHED + 1, cores=1) == 1
+    assert useful_threads(100 * CACHED, cores=64) == MOST_THREADS
 
 
 def test_a_session_whose_scores_are_all_equal_is_scored_in_full() -> None:

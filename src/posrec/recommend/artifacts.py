@@ -79,8 +79,8 @@ class Artifacts:
         names = {"ONNX export": self.onnx, "item vectors": vectors, "faiss index": self.index}
         return " and ".join(name for name, path in names.items() if path is not None)
 
-    def open(self, run: AnyRun, device: str = "cpu") -> Recommender:
-        """A recommender that uses these files.
+    def open(self, run: AnyRun, device: str = "cpu", cores: int = 1) -> Recommender:
+        """A recommender that uses these files, and so many cores for an exact search in a large catalogue.
 
         On a CPU, ONNX Runtime computes the session vectors where there is an export, and faiss finds the items where
         there is an index; otherwise torch and the exact search do. Counting models, and all models on a GPU, score
@@ -94,7 +94,7 @@ class Artifacts:
             raise InputError(f"{self.onnx} is not the export of {run.path}: only one has a term for own items")
         similarity = Similarity(vectors.load_similar)
         if self.index is None:
-            return Recommender(run, device, scorer, vectors.exact_search(), similarity)
+            return Recommender(run, device, scorer, vectors.exact_search(cores), similarity)
         sessions = likely_sessions(run, encoder_of(scorer or run.model))
         return Recommender(run, device, scorer, read_index(self.index, vectors.table, sessions), similarity)
 

@@ -15,7 +15,7 @@ import numpy as np
 from posrec.errors import InputError
 from posrec.io import whole_file
 from posrec.recommend.best_items import Floats
-from posrec.recommend.rounded import RoundedItems, prefers_signed, rounded_items
+from posrec.recommend.rounded import prefers_signed, rounded_items
 from posrec.recommend.search import ExactSearch
 
 DTYPES = {"F32": np.float32, "U8": np.uint8}
@@ -30,8 +30,8 @@ class ItemVectors:
     has_own_items: bool  # whether the model has a term for the session's own items
     rounded: bytes | None = None  # the file of rounded.py; None: it is computed
 
-    def exact_search(self) -> ExactSearch:
-        return ExactSearch(self.table, None if self.rounded is None else RoundedItems(self.rounded))
+    def exact_search(self, cores: int) -> ExactSearch:
+        return ExactSearch(self.table, self.rounded, cores)
 
 
 def write_item_vectors(path: Path, table: Floats, similar: Floats, has_own_items: bool) -> None:

@@ -63,6 +63,8 @@ def open_session(content: bytes | str, threads: int | None) -> Any:
     options.log_severity_level = 3  # errors only: it would warn that `k` has a default value
     if threads is not None:
         options.intra_op_num_threads = threads
+        # Waiting threads would spin on cores that others need.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 

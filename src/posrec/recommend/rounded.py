@@ -9,7 +9,8 @@ ONNX Runtime multiplies the rounded vectors in a graph of one node. Sessions are
 128: on x86-64 it multiplies signed sessions 10 to 20 times slower. Items are signed where the processor multiplies
 unsigned with signed bytes (VNNI, AMX), which takes down to half the time for a batch of 16; on other processors that
 product overflows, and items are unsigned too. So they are in large catalogues: for one session, reading the items from
-memory takes the time, and signed ones take up more of it. benchmarks/rounded_product.py compares them.
+memory takes the time, and signed ones take up more of it. benchmarks/rounded_product.py compares them. One core does
+not read as fast as memory can be read, so large catalogues are multiplied by several threads where cores are free.
 """
 
 import platform
@@ -28,7 +29,8 @@ BLOCK = 32  # the number of items is filled up to a multiple of this, see search
 LEVELS = 127
 ZERO_POINT = 128  # the unsigned byte that stands for 0
 ROUNDING = 1e-5  # of |v| |x|: the rounding error of 32-bit sums themselves
-SIGNED_UP_TO = 1 << 23  # bytes of all items; more do not stay in a processor's cache
+CACHED = 1 << 23  # bytes of all items; more do not stay in a processor's cache
+MOST_THREADS = 4
 LARGEST = (1 << 31) - (1 << 20)  # bytes that fit into an ONNX file
 
 Rounded = npt.NDArray[np.int32]
@@ -37,8 +39,8 @@ Rounded = npt.NDArray[np.int32]
 class RoundedItems:
     """`content` is that of an ONNX file from `rounded_items`, or the file's name."""
 
-    def __init__(self, content: bytes | str) -> None:
-        self.session = open_session(content, threads=1)
+    def __init__(self, content: bytes | str, threads: int = 1) -> None:
+        self.session = open_session(content, threads)
         about = self.session.get_modelmeta().custom_metadata_map
         self.items = int(about["items"])
         self.step, error, self.longest = (np.float32(about[name]) for name in ("step", "error", "longest"))
@@ -108,7 +110,12 @@ def product_graph(rounded: Floats, signed: bool, about: dict[str, Any]) -> bytes
 
 def prefers_signed(size: int) -> bool:
     """Whether items of so many bytes are best signed."""
-    return size <= SIGNED_UP_TO and has_mixed_products()
+    return size <= CACHED and has_mixed_products()
+
+
+def useful_threads(size: int, cores: int) -> int:
+    """With how many threads to multiply items of so many bytes, where so many cores are free."""
+    return min(cores, MOST_THREADS) if size > CACHED else 1
 
 
 def has_mixed_products() -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from posrec.recommend.best_items import Best, Columns, Floats, Mask, Masks, best_of_all, log_sum_of, ordered
-from posrec.recommend.rounded import BLOCK, Rounded, RoundedItems, rounded_items
+from posrec.recommend.rounded import BLOCK, Rounded, RoundedItems, rounded_items, useful_threads
 
 MORE = 44  # blocks that the exact search looks into beyond the number of items asked for
 MOST_EQUAL = 4  # times as many blocks as that may hold candidates, because their scores are equal
@@ -27,16 +27,16 @@ Found = tuple[Best, float]  # the best items of a session and its log Z, which i
 
 
 class ExactSearch:
-    """Over item vectors [n, d] on the CPU; column i is item i + 1. `rounded` are the same vectors in 8 bits; they are
-    computed where they are not given."""
+    """Over item vectors [n, d] on the CPU; column i is item i + 1. `rounded` is the file of the same vectors in 8 bits;
+    they are rounded here where it is not given. `cores` may be used for one search."""
 
     kind, recall = "exact", 1.0
 
-    def __init__(self, table: Floats, rounded: RoundedItems | None = None) -> None:
-        self.table, self.rounded = table, rounded
+    def __init__(self, table: Floats, rounded: bytes | None = None, cores: int = 1) -> None:
+        self.table = table
         self.in_full = 0  # sessions that had to be scored in full
-        if rounded is None and (content := rounded_items(table)) is not None:
-            self.rounded = RoundedItems(content)
+        content = rounded_items(table) if rounded is None else rounded
+        self.rounded = None if content is None else RoundedItems(content, useful_threads(table.size, cores))
 
     def best(self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None) -> list[Best]:
         """The best items for session vectors [B, d], `wanted[i]` of them for session i, the best first.

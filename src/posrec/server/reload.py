@@ -42,7 +42,7 @@ class RunReloader:
     """Without a `cache` no artifacts are built or used: torch computes, with an exact search on a CPU.
 
     `code` is what the command line named for a run of the user's own model or encoding. It is loaded again with every
-    new run. `rules` are the server's lists of allowed and denied items.
+    new run. `rules` are the server's lists of allowed and denied items. `cores` may be used for one search.
     """
 
     def __init__(
@@ -53,9 +53,10 @@ class RunReloader:
         metrics: Metrics,
         code: OwnCode | None = None,
         rules: RuleFiles | None = None,
+        cores: int = 1,
     ) -> None:
         self.run, self.device, self.cache, self.metrics, self.rules = run, device, cache, metrics, rules
-        self.code = code or OwnCode()
+        self.code, self.cores = code or OwnCode(), cores
         self.current: LoadedRun | None = None
         self.stamp: Stamp | None = None  # of the run that is served, or of the one that could not be loaded
         self.problem: str | None = None
@@ -98,7 +99,7 @@ class RunReloader:
 
     def open_and_try(self, run: AnyRun, artifacts: Artifacts) -> Recommender:
         """A recommender for the run that has recommended for a few sessions."""
-        recommender = artifacts.open(run, self.device)
+        recommender = artifacts.open(run, self.device, self.cores)
         try_out(recommender)
         return recommender
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from posrec.device import computes_on_cpu, use_threads
+from posrec.device import computes_on_cpu, usable_cores, use_threads
 from posrec.errors import InputError
 from posrec.recommend.artifacts import ArtifactCache
 from posrec.recommend.catalogue import values_of
@@ -48,8 +48,9 @@ class Service:
             ArtifactCache(settings.cache, settings.onnx, settings.index) if computes_on_cpu(settings.device) else None
         )
         self.rules = RuleFiles(settings.allow_file, settings.deny_file)
+        cores = max(1, usable_cores() // settings.workers)
         self.reloaders = [
-            RunReloader(Path(run), settings.device, cache, self.metrics, settings.code, self.rules)
+            RunReloader(Path(run), settings.device, cache, self.metrics, settings.code, self.rules, cores)
             for run in (settings.run, *settings.more_runs)
         ]
         self.split = Split(settings.split or [1] * len(self.reloaders))

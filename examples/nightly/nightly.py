@@ -50,6 +50,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--log", required=True, help="the click log, as for posrec prepare: a file or a quoted glob")
     parser.add_argument("--home", required=True, type=Path, help="the folder of all runs")
     parser.add_argument("--items", help="a file with a row per item, as for posrec prepare")
+    parser.add_argument("--prepare", action="append", default=[], type=option, metavar="NAME=VALUE",
+                        help="an option of posrec.prepare, such as session_column=visit or gap=30m")  # fmt: skip
     parser.add_argument("--model", help="as for posrec train [default: the running one; the first night posrec-plus]")
     parser.add_argument("--set", action="append", default=[], dest="pairs", help="key=value, as for posrec train")
     parser.add_argument("--test-days", type=float, default=1.0, help="the latest days, which are compared [default: 1]")
@@ -58,6 +60,17 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--keep", type=int, default=7, help="how many nights to keep [default: 7]")
     parser.add_argument("--device", default="auto")
     return parser.parse_args(arguments)
+
+
+def option(pair: str) -> tuple[str, Any]:
+    """A name and its value: a number, true or false, or else a text."""
+    name, equals, value = pair.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{pair}: write name=value, such as session_column=visit")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
 
 
 def night(options: argparse.Namespace) -> int:
@@ -86,8 +99,8 @@ def train_and_compare(options: argparse.Namespace, name: str) -> dict[str, Any]:
     """The first three steps: the metric of both models, and whether the new one is good enough."""
     current = options.home / "current"
     running = posrec.load_run(current) if current.exists() else None
-    data = posrec.prepare(options.log, out=options.home / "data" / name, items=options.items,
-                          test_days=options.test_days)  # fmt: skip
+    how = {"items": options.items, "test_days": options.test_days, **dict(options.prepare)}
+    data = posrec.prepare(options.log, out=options.home / "data" / name, **how)
     model = options.model or (running.config["model"] if running is not None else None)
     start = running if running is not None and isinstance(running.model, posrec.SessionModel) else None
     _, outcome = posrec.fit_run(data, model, options.home / "runs" / name, parse_pairs(options.pairs), options.device,

@@ -110,3 +110,19 @@ def test_a_metric_that_does_not_exist_fails_the_night_and_the_next_one_works(sho
     assert shop.night("--model", "pop") == 0
     assert shop.night() == 0  # a model that counts is counted anew
     assert "--metric clicks is not one of recall@5" in str(shop.records[0]["failed"])
+
+
+def test_options_of_preparing(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    shop.grow_to(20)
+    clicks = shop.log.read_text().partition("\n")[2]
+    shop.log.write_text("a,b,c\n" + clicks)
+    assert shop.night(*QUICK) == 1  # the columns can't be guessed
+    columns = [f"--prepare={kind}_column={name}" for kind, name in (("session", "a"), ("item", "b"), ("time", "c"))]
+    assert shop.night(*QUICK, *columns, "--prepare", "min_support=6") == 0
+    (night,) = (shop.home / "data").glob("*")
+    assert json.loads((night / "manifest.json").read_text())["options"]["min_support"] == 6
+
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        shop.night("--prepare", "gap")
+    assert "gap: write name=value" in capsys.readouterr().err

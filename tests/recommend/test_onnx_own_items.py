@@ -1,6 +1,8 @@
 """ONNX files of a model with a term for the session's own items: the outputs that a search reads, and the artifacts."""
 
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,26 @@ def folder(trained_plus: Path, exported_plus: Path, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(artifact_builder, "export_onnx", export)
     artifacts.ArtifactCache(str(tmp_path), index=TWO_LISTS).build(load_run(trained_plus))
     return tmp_path
+
+
+def test_builds_at_the_same_time_export_once(
+    trained_plus: Path, exported_plus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every worker of a server starts a build where the export is missing."""
+    exports = []
+
+    def export(run: object, path: Path) -> None:
+        exports.append(path)
+        time.sleep(0.3)
+        shutil.copy(exported_plus, path)
+
+    monkeypatch.setattr(artifact_builder, "export_onnx", export)
+    cache, run = artifacts.ArtifactCache(str(tmp_path)), load_run(trained_plus)
+    with ThreadPoolExecutor(3) as threads:
+        built = list(threads.map(lambda _: cache.build(run), range(3)))
+    assert len(exports) == 1
+    assert built == [cache.wanted(run).existing()] * 3
+    assert not list(tmp_path.glob("*.lock"))
 
 
 def test_every_way_of_serving_recommends_the_same(trained_plus: Path, folder: Path) -> None:

@@ -1,4 +1,5 @@
-"""Locks between processes that last as long as their work."""
+"""Locks between processes that last as long as their work. The operating system's lock ends with its process, so a
+killed process holds nothing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,19 +9,33 @@ from filelock import FileLock, Timeout
 
 
 @contextmanager
-def try_lock(path: Path) -> Iterator[bool]:
-    """Whether this process holds the lock `path` for the block; False where another process holds it.
+def lock(path: Path) -> Iterator[None]:
+    """Hold the lock `path` for the block, once no other process holds it."""
+    held = FileLock(path)
+    held.acquire()
+    with ended(held):
+        yield
 
-    The operating system's lock ends with its process, so a killed process holds nothing.
-    """
-    lock = FileLock(path, blocking=False)
+
+@contextmanager
+def try_lock(path: Path) -> Iterator[bool]:
+    """Whether this process holds the lock `path` for the block; False where another process holds it."""
+    held = FileLock(path, blocking=False)
     try:
-        lock.acquire()
+        held.acquire()
     except Timeout:
         yield False
         return
-    try:
+    with ended(held):
         yield True
+
+
+@contextmanager
+def ended(held: FileLock) -> Iterator[None]:
+    """Remove the lock after the block."""
+    try:
+        yield
     finally:
-        path.unlink(missing_ok=True)  # before the release: filelock refuses a lock whose file was removed meanwhile
-        lock.release()
+        # Before the release: filelock refuses a lock whose file was removed meanwhile.
+        Path(held.lock_file).unlink(missing_ok=True)
+        held.release()

@@ -25,6 +25,7 @@ import posrec
 from posrec.device import computes_on_cpu
 from posrec.errors import InputError, RunFailed
 from posrec.io import RUN, WEIGHTS
+from posrec.io.locks import lock
 from posrec.models.own_code import OwnCode
 from posrec.recommend.faiss_search import likely_sessions, read_index, write_index
 from posrec.recommend.finders import encoder_of
@@ -131,14 +132,21 @@ class ArtifactCache:
         )
 
     def build(self, run: AnyRun) -> Artifacts:
-        """Build what does not exist yet. If one artifact can't be built, the others still are."""
+        """Build what does not exist yet. If one artifact can't be built, the others still are.
+
+        Every worker of a server starts a build. One at a time works, and the others find its files.
+        """
+        Path(self.folder).mkdir(parents=True, exist_ok=True)
+        with lock(Path(self.folder) / f"{digest(run)}.lock"):
+            return self.build_missing(run)
+
+    def build_missing(self, run: AnyRun) -> Artifacts:
         from posrec.recommend.artifact_builder import build_onnx, build_vectors
 
         def build_index(run: AnyRun, path: Path) -> None:
             write_index(run, path, self.index, overwrite=True)
 
         wanted, problems = self.wanted(run), []
-        Path(self.folder).mkdir(parents=True, exist_ok=True)
         # The vectors first: a server that finds the export looks for them too.
         builders = ((wanted.vectors, build_vectors), (wanted.onnx, build_onnx), (wanted.index, build_index))
         for path, build in builders:

@@ -14,12 +14,12 @@ CHOICES = {"protocol": ("paper", "early-stop", "refit"), "loss": LOSSES, "precis
 RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "epochs": ("at least 1", lambda value: value >= 1),
     "batch_size": ("at least 1", lambda value: value >= 1),
-    "learning_rate": ("above 0", lambda value: 0 < value < math.inf),
+    "learning_rate": ("above 0 and finite", lambda value: 0 < value < math.inf),
     "decay": ("above 0 and at most 1", lambda value: 0 < value <= 1),
     "decay_every": ("at least 1", lambda value: value >= 1),
     "warmup": ("at least 0 and below 1", lambda value: 0 <= value < 1),
     "recency": ("between 0 and 50", lambda value: 0 <= value <= 50),  # the weights must not round to 0
-    "l2": ("at least 0", lambda value: 0 <= value < math.inf),
+    "l2": ("at least 0 and finite", lambda value: 0 <= value < math.inf),
     "negatives": ("at least 0", lambda value: value >= 0),
     "sample_alpha": ("at least 0", lambda value: value >= 0),
     "score_l2": ("at least 0", lambda value: value >= 0),

@@ -43,6 +43,7 @@ bench: install
 	$(BIN)/python benchmarks/prepare.py
 	$(BIN)/python benchmarks/awareness.py
 	$(BIN)/python benchmarks/onnx_latency.py
+	$(BIN)/python benchmarks/pauses.py
 	$(BIN)/python benchmarks/serve.py --workers 2
 	$(BIN)/python benchmarks/index.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/rounded_product.py

@@ -3,7 +3,7 @@
     python benchmarks/step.py --data prepared/diginetica --out results/step.json
     python benchmarks/step.py --peer SR-GNN/pytorch_code       # a clone of https://github.com/CRIPAC-DIG/SR-GNN
 
-Four steps at batch 100, in turns: PosRec with `precision=auto` and with `fp32`; the least, which is the softmax over
+Steps at batch 100, in turns: PosRec with `precision=auto` and with `fp32`; the least of both, which is the softmax over
 all items forward and backward and Adam over the item table, nothing of the model; and the peer's. The ratios hardly
 depend on the machine, the milliseconds do. `products_ms` are the three products of the softmax alone: the scores and
 the gradients of sessions and table. `bf16_new_shape_ms` is why nothing else is rounded to bf16 on a CPU: the time of a
@@ -128,7 +128,8 @@ def main() -> None:
     auto, model = posrec_step(data, "auto")
     least, products = least_step(model, data.train_items)
     steps: dict[str, Step] = {
-        "step": auto, "step_fp32": posrec_step(data, "fp32")[0], "least": least, "products": products
+        "step": auto, "step_fp32": posrec_step(data, "fp32")[0], "least": least, "least_fp32": least,
+        "products": products,
     }  # fmt: skip
     if arguments.peer:
         steps["peer"] = peer_step(arguments.peer, data)
@@ -154,6 +155,7 @@ def main() -> None:
         **{f"{name}_best_ms": round(min(one[name] for one in rounds), 1) for name in steps},
         "bf16_new_shape_ms": round(new_shape_ms(), 1),
         "step_of_least": round(statistics.median(one["step"] / one["least"] for one in rounds), 2),
+        "step_of_least_fp32": round(statistics.median(one["step_fp32"] / one["least_fp32"] for one in rounds), 2),
         "auto_of_fp32": round(statistics.median(one["step"] / one["step_fp32"] for one in rounds), 2),
         **({"step_of_peer": round(statistics.median(one["step"] / one["peer"] for one in rounds), 3)}
            if arguments.peer else {}),

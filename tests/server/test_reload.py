@@ -10,9 +10,12 @@ import pytest
 
 from posrec.data.vocabulary import FILE, Vocabulary
 from posrec.recommend.artifacts import ArtifactCache, Artifacts
+from posrec.recommend.index_settings import IndexSettings
 from posrec.run import load_run
 from posrec.server.metrics import Metrics
 from posrec.server.reload import RunReloader
+from posrec.server.service import Service
+from posrec.server.settings import ServerSettings
 from tests.fixtures import TWO_LISTS
 from tests.helpers import listed, update_checksums
 
@@ -102,3 +105,17 @@ def test_a_replaced_run_is_freed_without_the_garbage_collector(
         assert [one() for one in first] == [None] * 3
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(1, 4), (2, 2), (8, 1)])
+def test_a_worker_searches_a_large_catalogue_with_its_share_of_the_cores(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, workers: int, threads: int
+) -> None:
+    monkeypatch.setattr("posrec.server.service.usable_cores", lambda: 5)
+    monkeypatch.setattr("posrec.recommend.rounded.CACHED", 0)
+    service = Service(ServerSettings(str(trained), onnx=False, index=IndexSettings("exact"), workers=workers))
+    (reloader,) = service.reloaders
+    reloader.start()
+    assert reloader.current is not None
+    search = reloader.current.recommender.ranker.finder.search  # type: ignore[attr-defined]
+    assert search.rounded.session.get_session_options().intra_op_num_threads == threads

@@ -63,14 +63,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def option(pair: str) -> tuple[str, Any]:
-    """A name and its value: a number, true or false, or else a text."""
+    """A name and its value: true, false or a text, which `posrec.prepare` turns into what it needs."""
     name, equals, value = pair.partition("=")
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{pair}: write name=value, such as session_column=visit")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
+    return name, {"true": True, "false": False}.get(value, value)
 
 
 def night(options: argparse.Namespace) -> int:

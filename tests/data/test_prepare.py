@@ -13,6 +13,10 @@ from hypothesis import strategies as st
 
 import posrec
 from posrec.data.dataset import PreparedDataset
+from posrec.data.prepare_options import split_options
+from posrec.data.readers.options import LogOptions
+from posrec.data.recipes import RecipeOptions
+from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.data import reference, strategies
 from tests.helpers import Click, RecordingProgress, plain, raw, small_shop, write_lines, write_log
@@ -242,3 +246,23 @@ def test_an_existing_split_is_put_in_order_of_time(tmp_path: Path) -> None:
     )
     assert data.train.times.tolist() == sorted(data.train.times.tolist())
     assert data.validation.times.min() > data.fitting.times.max()
+
+
+@pytest.mark.parametrize(
+    ("texts", "meant"),
+    [
+        ({"min_support": "3", "min_length": "2"}, {"min_support": 3, "min_length": 2}),
+        ({"test_days": "0.5", "drop_repeats": "true"}, {"test_days": 0.5, "drop_repeats": True}),
+        ({"gap": "30m", "fraction": "1/4", "no_test": "no"}, {"gap": 1_800_000, "fraction": Fraction(1, 4)}),
+    ],
+)
+def test_values_may_be_text(texts: dict[str, str], meant: dict[str, Any]) -> None:
+    assert split_options(texts) == ({}, RecipeOptions(**meant))
+    assert LogOptions.parse({"bad_lines_limit": "0.05"}) == LogOptions(bad_lines_limit=0.05)
+
+
+def test_text_that_is_no_value_is_refused() -> None:
+    with pytest.raises(InputError, match="min_support must be a whole number, not 'few'"):
+        split_options({"min_support": "few"})
+    with pytest.raises(InputError, match="bad_lines_limit must be a number, not 'many'"):
+        LogOptions.parse({"bad_lines_limit": "many"})

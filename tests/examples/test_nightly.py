@@ -115,9 +115,12 @@ def test_a_metric_that_does_not_exist_fails_the_night_and_the_next_one_works(sho
 def test_options_of_preparing(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     shop.grow_to(20)
     clicks = shop.log.read_text().partition("\n")[2]
-    shop.log.write_text("a,b,c\n" + clicks)
+    shop.log.write_text("a,2,c\n" + clicks)
     assert shop.night(*QUICK) == 1  # the columns can't be guessed
-    columns = [f"--prepare={kind}_column={name}" for kind, name in (("session", "a"), ("item", "b"), ("time", "c"))]
+    columns = [f"--prepare={kind}_column={name}" for kind, name in (("session", "a"), ("item", "2"), ("time", "c"))]
+    columns.append("--prepare=format=csv")  # of a header with a number it can't be concluded
+    assert shop.night(*QUICK, *columns, "--prepare", "min_support=few") == 1
+    assert shop.records[-1]["failed"] == "min_support must be a whole number, not 'few'"
     assert shop.night(*QUICK, *columns, "--prepare", "min_support=6") == 0
     (night,) = (shop.home / "data").glob("*")
     assert json.loads((night / "manifest.json").read_text())["options"]["min_support"] == 6

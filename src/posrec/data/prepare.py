@@ -77,8 +77,8 @@ def prepare(
         options: The fields of LogOptions (session_column, user_column, item_column, time_column, event_column, events,
             event_weights, target_events, delimiter, time_unit, time_format, bad_lines, bad_lines_limit) and
             RecipeOptions (gap, test_days, test_share, no_test, fraction, min_support, min_length, drop_repeats,
-            max_length). They have the meaning of the command's options; lists and weights may be given as text, as
-            there, or as `events=["view", "cart"]` and `event_weights={"view": 1, "cart": 3}`.
+            max_length). They have the meaning of the command's options. All may be given as text, as there; lists and
+            weights also as `events=["view", "cart"]` and `event_weights={"view": 1, "cart": 3}`.
 
     Returns:
         The prepared dataset, as `posrec.load(out)` opens it.

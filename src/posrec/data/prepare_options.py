@@ -2,8 +2,9 @@
 
 from dataclasses import fields, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_type_hints
 
+from posrec.config import parse
 from posrec.data import recipes, steps
 from posrec.data.readers.options import LogOptions
 from posrec.data.readers.times import parse_duration
@@ -20,7 +21,8 @@ PAPER_DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], RecipeOptions]:
-    """Split options given by name into those of the log and of the recipe; durations and fractions may be text."""
+    """Split options given by name into those of the log and of the recipe. Every value may be text, as on
+    the command line."""
     internal = {"by_time", "resolution"}  # set by the format, not by the user
     log_names, recipe_names = (
         {field.name for field in fields(kind)} - internal for kind in (LogOptions, RecipeOptions)
@@ -36,7 +38,8 @@ def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], RecipeOption
     log, recipe = (
         {name: value for name, value in options.items() if name in names} for names in (log_names, recipe_names)
     )
-    return log, RecipeOptions(**recipe).check()
+    kinds = get_type_hints(RecipeOptions)
+    return log, RecipeOptions(**{name: parse(name, value, kinds[name]) for name, value in recipe.items()}).check()
 
 
 def parse_fraction(value: str | float | Fraction) -> Fraction:

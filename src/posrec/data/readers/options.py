@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from posrec import config
 from posrec.errors import InputError
 
 BAD_LINES = ("stop", "skip")
@@ -48,8 +49,11 @@ class LogOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> "LogOptions":
-        """Options by name. Lists may be text separated by commas, and weights text such as `view=1,cart=3`."""
+        """Options by name. Lists may be text separated by commas, weights text such as `view=1,cart=3`, and numbers
+        text."""
         parsed = dict(options)
+        if "bad_lines_limit" in parsed:
+            parsed["bad_lines_limit"] = config.parse("bad_lines_limit", parsed["bad_lines_limit"], float)
         for name in ("events", "target_events"):
             if isinstance(parsed.get(name), str):
                 parsed[name] = split_commas(parsed[name])

@@ -4,8 +4,8 @@
     python benchmarks/step.py --peer SR-GNN/pytorch_code       # a clone of https://github.com/CRIPAC-DIG/SR-GNN
 
 Steps at batch 100, in turns: PosRec with `precision=auto` and with `fp32`; the least of both, which is the softmax over
-all items forward and backward and Adam over the item table, nothing of the model; and the peer's. The ratios hardly
-depend on the machine, the milliseconds do. `products_ms` are the three products of the softmax alone: the scores and
+all items forward and backward and Adam over the item table, nothing of the model; and the peer's. The ratios depend
+less on the machine than the milliseconds do. `products_ms` are the three products of the softmax alone: the scores and
 the gradients of sessions and table. `bf16_new_shape_ms` is why nothing else is rounded to bf16 on a CPU: the time of a
 small product of a shape that did not occur before. Then the whole test part is ranked once.
 """

@@ -97,7 +97,7 @@ def test_a_large_catalogue_is_searched_by_several_threads() -> None:
 
 
 def test_the_number_of_threads() -> None:
-    assert useful_threads(CACHED, cores=8) == 1  # a small catalogue is read in less time than a thread takes to wake
+    assert useful_threads(CACHED, cores=8) == 1
     assert useful_threads(CACHED + 1, cores=2) == 2
     assert useful_threads(CACHED + 1, cores=1) == 1
     assert useful_threads(100 * CACHED, cores=64) == MOST_THREADS

@@ -13,7 +13,7 @@ def lock(path: Path) -> Iterator[None]:
     """Hold the lock `path` for the block, once no other process holds it."""
     held = FileLock(path)
     held.acquire()
-    with ended(held):
+    with released_after(held):
         yield
 
 
@@ -26,13 +26,13 @@ def try_lock(path: Path) -> Iterator[bool]:
     except Timeout:
         yield False
         return
-    with ended(held):
+    with released_after(held):
         yield True
 
 
 @contextmanager
-def ended(held: FileLock) -> Iterator[None]:
-    """Remove the lock after the block."""
+def released_after(held: FileLock) -> Iterator[None]:
+    """Release the lock, and remove its file, after the block."""
     try:
         yield
     finally:

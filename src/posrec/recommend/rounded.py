@@ -30,7 +30,7 @@ LEVELS = 127
 ZERO_POINT = 128  # the unsigned byte that stands for 0
 ROUNDING = 1e-5  # of |v| |x|: the rounding error of 32-bit sums themselves
 CACHED = 1 << 23  # bytes of all items; more do not stay in a processor's cache
-MOST_THREADS = 4
+MOST_THREADS = 4  # of one search; more than two were not measured
 LARGEST = (1 << 31) - (1 << 20)  # bytes that fit into an ONNX file
 
 Rounded = npt.NDArray[np.int32]
@@ -114,7 +114,8 @@ def prefers_signed(size: int) -> bool:
 
 
 def useful_threads(size: int, cores: int) -> int:
-    """With how many threads to multiply items of so many bytes, where so many cores are free."""
+    """With how many threads to multiply items of so many bytes, where so many cores are free. A small catalogue takes
+    a fraction of a millisecond, so that it leaves them to others."""
     return min(cores, MOST_THREADS) if size > CACHED else 1
 
 

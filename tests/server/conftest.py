@@ -29,5 +29,5 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 @pytest.fixture(scope="session")
 def store_server(trained: Path, store: Store) -> Iterator[Server]:
     """A server with a session store."""
-    with serving(trained, "--session-store", f"redis://127.0.0.1:{store.port}/0") as server:
+    with serving(trained, "--session-store", store.address()) as server:
         yield server

@@ -98,6 +98,6 @@ def test_messages_do_not_show_the_password(trained: Path, store: str) -> None:
 
 @pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed")
 def test_the_store_in_a_variable(trained: Path, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POSREC_SESSION_STORE", f"redis://127.0.0.1:{store.port}/0")
+    monkeypatch.setenv("POSREC_SESSION_STORE", store.address())
     with serving(trained) as server:
         assert server.ask("POST", "/v1/sessions/variable/click", {"item": "i3"}).status == 200

@@ -28,7 +28,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     run, options = save_documented_run(folder), ["--feedback", folder / "feedback"]
     if PROGRAM is not None:
         store = request.getfixturevalue("store")
-        options += ["--session-store", f"redis://127.0.0.1:{store.port}/7"]
+        options += ["--session-store", store.address(7)]
     with serving(run, *options) as plain, serving(run, "--api-key", "my-key") as guarded:
         yield {False: plain, True: guarded}
 

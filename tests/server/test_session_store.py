@@ -1,9 +1,12 @@
 """Sessions in a real redis-server: clicks add up and expire, and the store may go down and come back."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
-from posrec.server.session_store import EXPIRY, MAX_CLICKS, key
-from tests.server.server_process import Server, until
+from posrec.server.session_store import CONNECTIONS, EXPIRY, MAX_CLICKS, TIMEOUT, SessionStore, key
+from tests.server.server_process import Server, serving, until
 from tests.server.store_process import PROGRAM, Store
 
 pytest.importorskip("litestar")
@@ -70,15 +73,33 @@ def test_the_store_goes_down_and_comes_back(server: Server, store: Store) -> Non
     assert server.metric("posrec_store_errors_total") >= 2
 
 
-def test_a_store_that_hangs_times_out(server: Server, store: Store) -> None:
-    assert click(server, "fritz", "i3") == best(server, "i3")
-    with store.hanging():
-        assert server.ask("POST", "/v1/sessions/fritz/click", {"item": "i4"}).status == 503
-        assert server.recommend("i3", session_id="fritz").status == 503
-        assert server.recommend("i3").status == 200
-    until(lambda: server.recommend("i5", session_id="fritz").status == 200)
+def test_a_store_that_hangs_times_out(trained: Path, store: Store) -> None:
+    """With the timeout that `posrec serve` has by default."""
+    with serving(trained, "--session-store", f"redis://127.0.0.1:{store.port}/0") as server:
+        until(lambda: server.ask("POST", "/v1/sessions/fritz/click", {"item": "i3"}).status == 200)
+        with store.hanging():
+            assert server.ask("POST", "/v1/sessions/fritz/click", {"item": "i4"}).status == 503
+            assert server.recommend("i3", session_id="fritz").status == 503
+            assert server.recommend("i3").status == 200
+        until(lambda: server.recommend("i5", session_id="fritz").status == 200)
     # The store may have received the click that it did not answer.
-    assert best(server, "i5", session_id="fritz") in (best(server, "i3", "i5"), best(server, "i3", "i4", "i5"))
+    assert store.client.lrange(key("fritz"), 0, -1) in (["i3"], ["i3", "i4"])
+
+
+@pytest.mark.parametrize(("address", "seconds"), [("redis://host", TIMEOUT), ("redis://host?socket_timeout=2.5", 2.5)])
+def test_the_address_may_have_another_timeout(address: str, seconds: float) -> None:
+    assert SessionStore(address).client.connection_pool.connection_kwargs["socket_timeout"] == seconds
+
+
+def test_more_clicks_at_once_than_connections(store: Store) -> None:
+    async def click_everywhere() -> list[list[str]]:
+        sessions = SessionStore(store.address())
+        store.client.client_pause(200)  # milliseconds, so that all connections are in use
+        stored = await asyncio.gather(*(sessions.add(f"hans {n}", "i3") for n in range(2 * CONNECTIONS)))
+        await sessions.close()
+        return stored
+
+    assert asyncio.run(click_everywhere()) == [["i3"]] * (2 * CONNECTIONS)
 
 
 def test_types_are_checked_strictly(server: Server) -> None:

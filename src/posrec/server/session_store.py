@@ -10,6 +10,7 @@ from posrec.server.credentials import without_password
 EXPIRY = 30 * 60  # seconds
 MAX_CLICKS = 200  # of a session, the latest
 TIMEOUT = 0.5  # seconds for the store to answer
+CONNECTIONS = 64  # of a worker to the store
 
 
 class StoreUnavailable(RuntimeError):
@@ -28,10 +29,12 @@ class SessionStore:
             raise not_installed("--session-store", "serve") from None
         self.errors = (redis.RedisError, OSError, TimeoutError)
         try:
-            self.client: Any = redis.asyncio.Redis.from_url(
-                url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, decode_responses=True,
-                max_connections=64,
+            # When all connections are in use, a request waits for one: the store itself is well.
+            pool = redis.asyncio.BlockingConnectionPool.from_url(
+                url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, timeout=TIMEOUT, decode_responses=True,
+                max_connections=CONNECTIONS,
             )  # fmt: skip
+            self.client: Any = redis.asyncio.Redis.from_pool(pool)
         except ValueError as error:
             # The reason may quote a part of the password.
             reason = "must be redis://USER:PASSWORD@HOST:PORT/DB, special characters escaped" if "@" in url else error

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from posrec.device import usable_cores
+
 pytest_plugins = ["tests.fixtures"]
 
 # One thread for each worker of pytest and what it starts: more would only get in each other's way.
@@ -21,6 +23,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("posrec")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """For `-n auto`: more workers than cores, since many tests wait for a server, a browser or a disk."""
+    return usable_cores() + 1
 
 
 PROCESSES = ("server", "browser", "gpu")  # folders whose tests may all start processes (Triton compiles)

@@ -1,15 +1,19 @@
 """A shop of five items with scores worked out by hand, and a small trained run with its ONNX export and index."""
 
+import os
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from torch import Tensor
 
 from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import Vocabulary
 from posrec.fitting import fit_run
+from posrec.io import WEIGHTS
 from posrec.models.base import CountingModel
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
@@ -93,25 +97,28 @@ def counted(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="session")
 def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The trained run as an ONNX file. An export takes ten seconds, so every test that needs one shares this file."""
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
-    out = tmp_path_factory.mktemp("onnx") / "model.onnx"
-    done = command("export", trained, "--onnx", out)
-    assert done.code == 0, done.err
-    assert "Scores differ from torch's by" in done.out
-    assert listed(out.parent) == ["model.onnx"]
-    return out
+    """The trained run as an ONNX file."""
+    return shared_export(trained, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def exported_plus(trained_plus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of posrec-plus as an ONNX file."""
+    return shared_export(trained_plus, tmp_path_factory)
+
+
+def shared_export(run: Path, folders: pytest.TempPathFactory) -> Path:
+    """An export takes ten seconds, so all workers of pytest share one: a seed gives each of them the same run."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    out = tmp_path_factory.mktemp("onnx") / "model.onnx"
-    done = command("export", trained_plus, "--onnx", out)
-    assert done.code == 0, done.err
+    shared = folders.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else folders.getbasetemp()
+    out = shared / f"onnx-{sha256((run / WEIGHTS).read_bytes()).hexdigest()}" / "model.onnx"
+    with FileLock(f"{out.parent}.lock"):
+        if not out.exists():
+            done = command("export", run, "--onnx", out)
+            assert done.code == 0, done.err
+            assert "Scores differ from torch's by" in done.out
+            assert listed(out.parent) == ["model.onnx"]
     return out
 
 

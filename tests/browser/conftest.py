@@ -129,7 +129,7 @@ class PageVisit:
 @contextmanager
 def visiting(chromium: Any, address: str, **options: Any) -> Iterator[PageVisit]:
     context = chromium.new_context(**{"viewport": LAPTOP, "reduced_motion": "reduce", **options})
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(90_000)
     visit = PageVisit(context.new_page(), address)
     context.on("request", lambda request: visit.requests.append(request.url))
     visit.page.on("console", lambda message: visit.errors.append(message.text) if message.type != "log" else None)

@@ -266,7 +266,7 @@ def test_interrupting_leaves_nothing(tmp_path: Path) -> None:
             assert process.poll() is None, process.communicate()[1]
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=240)
     finally:
         process.kill()
     assert process.returncode == 130

@@ -238,6 +238,7 @@ class EveryEncoding(torch.nn.ModuleDict):
         return {name: encoding(forward, backward, length) for name, encoding in self.items()}
 
 
+@pytest.mark.slow
 def test_the_compiled_form_gives_the_same_values() -> None:
     """The backend traces and differentiates but generates no code, which would take a C compiler and a minute."""
     every = EveryEncoding({name: scheme(7, 4) for name, scheme in EVERY.items()})

@@ -127,7 +127,7 @@ def test_of_two_prepares_into_one_folder_one_succeeds(log: Path, tmp_path: Path)
     (tmp_path / "here").mkdir()
     line = (tmp_path / "here", "prepare", log, "--format", "csv", "--out", tmp_path / "shop")
     both = [start(*line, code=TOGETHER) for _ in range(2)]
-    errors = [one.communicate(timeout=120)[1] for one in both]
+    errors = [one.communicate(timeout=240)[1] for one in both]
     assert sorted(one.returncode for one in both) == [0, 2], errors
     assert any("shop exists already" in error for error in errors)
     assert listed(tmp_path) == ["c.csv", "here", "shop"]

@@ -22,7 +22,7 @@ class Kernel:
         return lambda *given, **options: self.launched.append((grid, given, options))
 
     def warmup(self, *given: Any, grid: tuple[int, ...], **options: Any) -> None:
-        assert self.may_end.wait(10)
+        assert self.may_end.wait(60)
         if self.error is not None:
             raise self.error
         self.compiled.append((given, options))
@@ -47,7 +47,7 @@ def test_a_kernel_is_launched_with_its_grid_and_arguments() -> None:
 
 def test_in_the_block_kernels_are_compiled_at_the_same_time_and_not_launched() -> None:
     kernels = [Kernel() for _ in range(3)]
-    together = threading.Barrier(3, timeout=10)  # is passed only when all three are being compiled
+    together = threading.Barrier(3, timeout=60)  # is passed only when all three are being compiled
     for kernel in kernels:
         kernel.may_end.wait = lambda timeout=None: together.wait() >= 0  # type: ignore[method-assign]
     with only_compiled():

@@ -95,11 +95,11 @@ def test_a_recommender_can_score_by_onnx(run_and_file: tuple[Path, Path]) -> Non
 
 @pytest.mark.parametrize(
     "changes",
-    [{"encoding": "rpe", "anchors": False, "normalize": True, "layers": 2},
-     pytest.param({"encoding": "dpe", "max_length": 1}, marks=pytest.mark.slow),
-     pytest.param({"encoding": "dpe"}, marks=pytest.mark.slow)],
+    [{"encoding": "rpe", "anchors": False, "normalize": True, "layers": 2}, {"encoding": "dpe", "max_length": 1},
+     {"encoding": "dpe"}],
     ids=["rpe", "one click", "dpe"],
 )  # fmt: skip
+@pytest.mark.slow
 def test_other_settings_are_exported_too(tmp_path: Path, changes: dict) -> None:
     torch.manual_seed(0)
     model = PosRec(12, replace(PosRecConfig(d=8, max_length=6), **changes))

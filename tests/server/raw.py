@@ -30,7 +30,7 @@ class Received(io.BufferedReader):
 
 class Client:
     def __init__(self, server: Server) -> None:
-        self.socket = socket.create_connection(server.address, timeout=30)
+        self.socket = socket.create_connection(server.address, timeout=120)
         self.sendall, self.shutdown = self.socket.sendall, self.socket.shutdown
         self.received = Received(socket.SocketIO(self.socket, "r"))
 

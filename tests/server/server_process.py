@@ -88,7 +88,7 @@ class Server:
         return [line for line in list(self.log) if line.get("message") == message]
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
             connection.request(
@@ -165,7 +165,7 @@ def serving(run: Path, *options: object, onnx: bool = False, forked: bool = True
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         try:
-            process.wait(30)
+            process.wait(120)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -174,7 +174,7 @@ def serving(run: Path, *options: object, onnx: bool = False, forked: bool = True
 def accepts(server: Server) -> bool:
     """Whether the server accepts connections."""
     try:
-        socket.create_connection(server.address, timeout=30).close()
+        socket.create_connection(server.address, timeout=120).close()
     except ConnectionError:
         return False
     return True

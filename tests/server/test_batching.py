@@ -15,7 +15,7 @@ def test_requests_that_arrive_while_computing_form_the_next_batches() -> None:
     going = threading.Event()
 
     def double(numbers: Sequence[int]) -> list[int]:
-        going.wait(10)
+        going.wait(60)
         return [2 * number for number in numbers]
 
     async def play() -> list[int]:
@@ -39,7 +39,7 @@ def test_stopping_waits_for_the_batch_that_is_computed() -> None:
         going = threading.Event()
 
         def double(numbers: Sequence[int]) -> list[int]:
-            going.wait(10)
+            going.wait(60)
             return [2 * number for number in numbers]
 
         batcher = Batcher(double)
@@ -51,7 +51,7 @@ def test_stopping_waits_for_the_batch_that_is_computed() -> None:
         assert not stopping.done()
         going.set()
         await stopping
-        return await asyncio.wait_for(answer, 5)
+        return await asyncio.wait_for(answer, 60)
 
     assert asyncio.run(play()) == 8
 
@@ -60,7 +60,7 @@ def test_a_full_queue_refuses_more_and_answers_the_rest() -> None:
     going = threading.Event()
 
     def slow(numbers: Sequence[int]) -> Sequence[int]:
-        going.wait(10)
+        going.wait(60)
         return numbers
 
     async def play() -> None:

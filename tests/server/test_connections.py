@@ -48,7 +48,7 @@ def test_the_limit_is_logged_at_the_start(server: Server) -> None:
 def test_silent_connections_make_room(server: Server) -> None:
     with ExitStack() as stack:
         for _ in range(700):
-            stack.enter_context(socket.create_connection(server.address, timeout=30))
+            stack.enter_context(socket.create_connection(server.address, timeout=120))
             if _ % 50 == 0:
                 assert server.recommend("i3").status == 200
         assert [server.recommend("i3").status for _ in range(20)] == [200] * 20
@@ -61,7 +61,7 @@ def test_a_connection_in_use_is_not_closed(server: Server) -> None:
         used.sendall(recommend())
         assert used.read().status == 200
         for _ in range(FILES):
-            stack.enter_context(socket.create_connection(server.address, timeout=30))
+            stack.enter_context(socket.create_connection(server.address, timeout=120))
         assert server.recommend("i3").status == 200
         used.sendall(recommend())
         assert used.read().status == 200

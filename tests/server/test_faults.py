@@ -123,7 +123,7 @@ def test_content_types(server: Server, path: str) -> None:
 @both_paths
 def test_a_huge_content_length(server: Server, path: str) -> None:
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {1 << 40}\r\n\r\n"
-    with socket.create_connection(server.address, timeout=30) as client:
+    with socket.create_connection(server.address, timeout=120) as client:
         client.sendall(head.encode() + b" " * (BODY + 1))
         answer = http.client.HTTPResponse(client)
         answer.begin()
@@ -135,7 +135,7 @@ def test_a_huge_content_length(server: Server, path: str) -> None:
 @both_paths
 def test_a_huge_body_in_chunks(server: Server, path: str) -> None:
     """The client goes on sending after the answer, and can still read it."""
-    connection = http.client.HTTPConnection(*server.address, timeout=30)
+    connection = http.client.HTTPConnection(*server.address, timeout=120)
     chunks = (b" " * 65536 for _ in range(20 * BODY // 65536))
     connection.request("POST", path, chunks, {"Transfer-Encoding": "chunked"}, encode_chunked=True)
     answer = connection.getresponse()

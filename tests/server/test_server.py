@@ -163,7 +163,7 @@ def test_stopping_finishes_accepted_requests(trained: Path) -> None:
     )
     with serving(trained) as server, ExitStack() as open_ones:
         address = ("127.0.0.1", server.port)
-        asking = [open_ones.enter_context(socket.create_connection(address, timeout=30)) for _ in range(8)]
+        asking = [open_ones.enter_context(socket.create_connection(address, timeout=120)) for _ in range(8)]
         for one in asking:
             one.sendall(head.encode())
             assert one.recv(4096).startswith(b"HTTP/1.1 100")
@@ -172,7 +172,7 @@ def test_stopping_finishes_accepted_requests(trained: Path) -> None:
         for one in asking:
             one.sendall(body)
         assert [one.makefile("rb").readline() for one in asking] == [b"HTTP/1.1 200 OK\r\n"] * 8
-        assert server.process.wait(30) in (0, -signal.SIGTERM)
+        assert server.process.wait(120) in (0, -signal.SIGTERM)
         until(lambda: server.said("stopped"))
 
 

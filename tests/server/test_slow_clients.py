@@ -44,7 +44,7 @@ def head(path: str, length: int, *more: str) -> bytes:
 
 
 def connected(server: Server, stack: ExitStack) -> socket.socket:
-    return stack.enter_context(socket.create_connection(server.address, timeout=30))
+    return stack.enter_context(socket.create_connection(server.address, timeout=120))
 
 
 def answers(server: Server) -> bool:
@@ -105,7 +105,7 @@ def test_a_head_that_comes_byte_by_byte(server: Server) -> None:
 def trickled(client: socket.socket, server: Server) -> bytes:
     """Send a byte now and then until the server closes; returns its answer. Other clients are answered meanwhile."""
     client.settimeout(0.1)
-    answer, end = b"", time.monotonic() + 30
+    answer, end = b"", time.monotonic() + 120
     while time.monotonic() < end:
         assert answers(server)
         try:

@@ -24,7 +24,7 @@ HEAD = f"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(BO
 
 def hold(server: Server, stack: ExitStack) -> socket.socket:
     """A request that the server has accepted and waits for: it can't stop before it is answered."""
-    client = stack.enter_context(socket.create_connection(server.address, timeout=30))
+    client = stack.enter_context(socket.create_connection(server.address, timeout=120))
     client.sendall(HEAD.encode())
     assert client.recv(4096).startswith(b"HTTP/1.1 100")
     return client

@@ -117,7 +117,7 @@ def test_a_run_stopped_three_times_ends_with_the_weights_of_a_whole_one(
         process = start(small, tmp_path / "cut", *(() if number == signal.SIGINT else ("--resume",)))
         wait_for_steps(process, steps)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
         assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
         assert not (tmp_path / "cut" / WEIGHTS).exists()
         assert (tmp_path / "cut" / STATE).exists()
@@ -125,7 +125,7 @@ def test_a_run_stopped_three_times_ends_with_the_weights_of_a_whole_one(
             assert "--resume" in errors
             assert "Traceback" not in errors
     resumed = start(small, tmp_path / "cut", "--resume")
-    _, errors = resumed.communicate(timeout=120)
+    _, errors = resumed.communicate(timeout=240)
     assert resumed.returncode == 0, errors
     assert same(weights(whole), weights(tmp_path / "cut"))
 

@@ -1,6 +1,8 @@
 """The training log, and the same figures in TensorBoard's files."""
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from tests.helpers import command
 
 from posrec.data.dataset import PreparedDataset
+from posrec.errors import RunStopped
 from posrec.fitting import fit_run
 from posrec.progress import SilentProgress
 from posrec.training.log import EVENTS, LOG
@@ -36,6 +39,29 @@ def test_tensorboard_has_the_figures_of_the_log(small: PreparedDataset, tmp_path
     assert [step for step, _ in found["loss/step"]] == list(range(1, 3 * steps + 1))
     first_epoch = [loss for step, loss in found["loss/step"] if step <= steps]
     assert sum(first_epoch) / steps == pytest.approx(trained[0]["loss"], rel=1e-5)
+
+
+class StopInSecondEpoch(SilentProgress):
+    def update(self, work: str, done: float, total: float, note: str = "") -> None:
+        if work.startswith("Epoch 2 "):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_what_was_logged_after_the_last_checkpoint_is_not_logged_twice(small: PreparedDataset, tmp_path: Path) -> None:
+    """As after `kill -9` between the line of an epoch and its checkpoint, and within the next line."""
+    run, settings = tmp_path / "run", {**QUICK, "protocol": "early-stop", "patience": 9}
+    with pytest.raises(RunStopped):
+        fit_run(small, "posrec", run, settings, "cpu", progress=StopInSecondEpoch())
+    first = (run / LOG).read_text()
+    with (run / LOG).open("a") as file:
+        file.write('{"epoch": 2, "loss": 1.5}\n{"epoch": 2, "valid')
+    fit_run(small, "posrec", run, settings, "cpu", progress=SilentProgress(), resume=True)
+    assert (run / LOG).read_text().startswith(first)
+    lines = [json.loads(line) for line in (run / LOG).read_text().splitlines()]
+    assert [(line["epoch"], "loss" in line) for line in lines] == [
+        (1, True), (1, False), (2, True), (2, False), (3, True), (3, False),
+    ]  # fmt: skip
+    assert lines[2]["loss"] != 1.5
 
 
 def test_nothing_is_tracked_by_default(small: PreparedDataset, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from posrec.errors import not_installed
+from posrec.io import write_text
 
 LOG, EVENTS = "log.jsonl", "tensorboard"
 
@@ -37,6 +38,12 @@ class Log:
         if self.events is not None:
             self.events.close()
 
+    def resume_after(self, epoch: int) -> None:
+        """Remove the lines of later epochs: a process that was killed wrote them after its last checkpoint."""
+        if self.path is not None and self.path.exists():
+            lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+            write_text(self.path, "".join(line for line in lines if is_whole(line) and not is_later(line, epoch)))
+
     def epoch(self, epoch: int, **entry: Any) -> None:
         """Write a line, and a TensorBoard point for each number in it; those of a dictionary are `name/key`."""
         if self.path is None:
@@ -51,3 +58,14 @@ class Log:
         """Write a point for TensorBoard; it is not in `log.jsonl`."""
         if self.events is not None:
             self.events.add_scalar(name, value, at)
+
+
+def is_whole(line: str) -> bool:
+    """Whether the process was not killed while it wrote the line."""
+    return line.endswith("\n")
+
+
+def is_later(line: str, epoch: int) -> bool:
+    """Whether the line is about an epoch after this one. Lines with a `part` are of the part before this training."""
+    entry = json.loads(line)
+    return "part" not in entry and entry["epoch"] > epoch

@@ -127,6 +127,8 @@ def train(
         compile_ahead(model, data.test, device)  # the caller ranks it afterwards
     rounding = matmul_precision(settings, device, data.train_items)
     with rounding, freed_memory_kept(), signals, Log(run if is_first else None, track) as log:
+        if resume:
+            log.resume_after(state.epoch)
         if stops_early:
             compile_ahead(model, data.validation, device)
         longest = model.config.max_length

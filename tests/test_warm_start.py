@@ -1,6 +1,7 @@
 """Warm start: what a run gives to a model of other items, and what it refuses."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ TRAINED = [name for name, spec in MODELS.items() if spec.is_trained]
 # Item x is new and clicked between i3 and i4; y is new and clicked next to x alone; i10 to i29 have gone.
 NEW_TRAIN = [*([["i1", "i2", "i3", "x", "i4"], ["i5", "i6", "i7", "i8", "i9"], ["i0", "i1", "i2"]] * 8), ["x", "y"]]
 
+LATER = 1000  # when the first session of the newer datasets begins, after all of those that runs are trained on
+
 
 def fit(data: PreparedDataset, model: str | None, out: Path, **changes: Any) -> Run:
     start = changes.pop("start_from", None)
@@ -36,7 +39,9 @@ def fit(data: PreparedDataset, model: str | None, out: Path, **changes: Any) -> 
 
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
-    return write_dataset(tmp_path_factory.mktemp("newer") / "data", NEW_TRAIN, [["i1", "i2", "i3"], ["x", "i4", "z"]])
+    return write_dataset(
+        tmp_path_factory.mktemp("newer") / "data", NEW_TRAIN, [["i1", "i2", "i3"], ["x", "i4", "z"]], LATER
+    )
 
 
 def started(run: Run, data: PreparedDataset, model: str = "posrec-plus") -> SessionModel:
@@ -223,17 +228,37 @@ def test_what_can_not_be_a_start_is_refused(
         assert not (tmp_path / "run").exists()
 
 
+def test_an_epoch_that_is_chosen_on_sessions_which_the_run_knows_is_warned_of(
+    trained: Path, small: PreparedDataset, tmp_path: Path
+) -> None:
+    progress = RecordingProgress()
+    fit_run(small, None, tmp_path / "run", {"protocol": "early-stop", "epochs": 1}, "cpu", progress=progress,
+            start_from=trained)  # fmt: skip
+    (warning,) = [text for text in progress.messages if text.startswith("warning")]
+    seen = f"{small.validation.sessions:,} of {small.validation.sessions:,} validation sessions"
+    assert seen in warning
+    assert "use protocol=paper" in warning
+
+
+def test_without_times_no_session_is_taken_for_new(trained: Path, newer: PreparedDataset, tmp_path: Path) -> None:
+    progress = RecordingProgress()
+    timeless = replace(newer, manifest={**newer.manifest, "format": "sessions"})
+    fit_run(timeless, None, tmp_path / "run", {"epochs": 1}, "cpu", progress=progress, start_from=trained)
+    assert any("an epoch has all sessions" in text for text in progress.messages)
+    assert not any("samples are new" in text for text in progress.messages)
+
+
 def test_a_run_is_evaluated_on_other_items_by_their_ids(trained: Path, small: PreparedDataset, tmp_path: Path) -> None:
     run = load_run(trained)
     ids, sessions = run.vocabulary.ids, [small.test.session(number).tolist() for number in range(small.test.sessions)]
     named = [[ids[number - 1] for number in session] for session in sessions]
-    same = write_dataset(tmp_path / "same", [ids[::-1]], named)  # the same sessions, other numbers
+    same = write_dataset(tmp_path / "same", [ids[::-1]], named, LATER)  # the same sessions, other numbers
     before = (run.path / "metrics.json").read_text()
     with pytest.raises(InputError, match="--match-ids"):
         evaluate_run(run, same, "cpu", SilentProgress())
     matched = evaluate_run(run, same, "cpu", SilentProgress(), match_ids=True)
     assert matched.metrics["recall@20"] == pytest.approx(json.loads(before)["recall@20"])
-    strange = write_dataset(tmp_path / "strange", [["new", *ids]], [["i1", "new"]])
+    strange = write_dataset(tmp_path / "strange", [["new", *ids]], [["i1", "new"]], LATER)
     assert evaluate_run(run, strange, "cpu", SilentProgress(), match_ids=True).metrics["recall@20"] == 0  # a miss
     assert (run.path / "metrics.json").read_text() == before
     done = command("evaluate", trained, same.path, "--match-ids", "--json", "--device", "cpu")

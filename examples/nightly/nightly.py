@@ -7,7 +7,8 @@
 A night has four steps, and `current` changes only after the last:
 
 1. Prepare the log. The sessions of its latest day are the test part.
-2. Train, starting from the running model (`posrec train --from`); the first night starts from random weights.
+2. Train, starting from the running model (`posrec train --from`). The first night starts from random weights, and so
+   does one with another --model or with --fresh.
 3. Rank that day with both models; neither was trained on it.
 4. If the new model's metric is at least the running model's minus --tolerance, switch the link `current` to its run. A
    server of `current` notices the new run within seconds and loads it beside the old one.
@@ -30,6 +31,9 @@ import posrec
 from posrec.config import parse_pairs
 from posrec.errors import InputError
 from posrec.evaluating import evaluate_run
+from posrec.models.lookup import model_name, with_own_encoding
+from posrec.run import Run
+from posrec.warm_start import open_start
 
 PROMOTED, FAILED, WORSE = 0, 1, 3
 
@@ -54,7 +58,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
                         help="an option of posrec.prepare, such as session_column=visit or gap=30m")  # fmt: skip
     parser.add_argument("--model", help="as for posrec train [default: the running one; the first night posrec-plus]")
     parser.add_argument("--set", action="append", default=[], dest="pairs", help="key=value, as for posrec train")
+    parser.add_argument("--fresh", action="store_true", help="start from random weights, as once a week")
     parser.add_argument("--test-days", type=float, default=1.0, help="the latest days, which are compared [default: 1]")
+    parser.add_argument("--least", type=int, default=100, help="samples that these days must have [default: 100]")
     parser.add_argument("--metric", default="recall@20", help="that decides [default: recall@20]")
     parser.add_argument("--tolerance", type=float, default=0.002, help="how much lower it may be [default: 0.002]")
     parser.add_argument("--keep", type=int, default=7, help="how many nights to keep [default: 7]")
@@ -68,6 +74,18 @@ def option(pair: str) -> tuple[str, Any]:
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{pair}: write name=value, such as session_column=visit")
     return name, {"true": True, "false": False}.get(value, value)
+
+
+def named(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Options by name; several session columns together identify a session."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name == "session_column":
+            value = [*found.get(name, []), value]
+        elif name in found:
+            raise InputError(f"--prepare {name} is given twice; lists are written with commas, as events=view,cart")
+        found[name] = value
+    return found
 
 
 def night(options: argparse.Namespace) -> int:
@@ -94,21 +112,32 @@ def night(options: argparse.Namespace) -> int:
 
 def train_and_compare(options: argparse.Namespace, name: str) -> dict[str, Any]:
     """The first three steps: the metric of both models, and whether the new one is good enough."""
-    current = options.home / "current"
-    running = posrec.load_run(current) if current.exists() else None
-    how = {"items": options.items, "test_days": options.test_days, **dict(options.prepare)}
+    current, settings = options.home / "current", with_own_encoding(parse_pairs(options.pairs))
+    running = open_start(current, options.model, settings.get("encoding")) if current.exists() else None
+    how = {"items": options.items, "test_days": options.test_days, **named(options.prepare)}
     data = posrec.prepare(options.log, out=options.home / "data" / name, **how)
     model = options.model or (running.config["model"] if running is not None else None)
-    start = running if running is not None and isinstance(running.model, posrec.SessionModel) else None
-    _, outcome = posrec.fit_run(data, model, options.home / "runs" / name, parse_pairs(options.pairs), options.device,
-                                start_from=start)  # fmt: skip
+    start = None if options.fresh or not can_start(running, model) else running
+    _, outcome = posrec.fit_run(data, model, options.home / "runs" / name, settings, options.device, start_from=start)
     if options.metric not in outcome.metrics:
         raise InputError(f"--metric {options.metric} is not one of {', '.join(outcome.metrics)}")
+    if len(outcome.ranks) < options.least:
+        raise InputError(
+            f"the latest {options.test_days:g} days have only {len(outcome.ranks):,} samples to compare models by, "
+            f"fewer than {options.least:,} (--least): check the end of the log, or raise --test-days"
+        )
     compared: dict[str, Any] = {"metric": options.metric, "new": outcome.metrics[options.metric]}
     if running is None:
         return {**compared, "promoted": True}
     before = evaluate_run(running, data, options.device, match_ids=True).metrics[options.metric]
     return {**compared, "running": before, "promoted": compared["new"] >= before - options.tolerance}
+
+
+def can_start(running: Run | None, model: str | None) -> bool:
+    """Whether training can start from the running model: it is the same model, and one that is trained."""
+    if running is None or not isinstance(running.model, posrec.SessionModel):
+        return False
+    return model is not None and model_name(model) == running.config["model"]
 
 
 def switch(link: Path, target: Path) -> None:
@@ -122,11 +151,12 @@ def switch(link: Path, target: Path) -> None:
 def remove_old(home: Path, keep: int) -> None:
     """Remove all but the latest nights, and never the one that is served."""
     served = (home / "current").resolve().name
-    nights = sorted(path.name for path in (home / "data").glob("*"))
+    nights = sorted(path.name for path in (home / "data").glob("[!.]*") if path.is_dir())
     for name in nights[: max(0, len(nights) - keep)]:
         if name != served:
             shutil.rmtree(home / "runs" / name, ignore_errors=True)
             shutil.rmtree(home / "data" / name, ignore_errors=True)
+            (home / "data" / f"{name}.bad-lines.jsonl").unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

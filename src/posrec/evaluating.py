@@ -33,7 +33,8 @@ def evaluate(recommender: Recommender, data: PreparedDataset, progress: Progress
         The metrics, and the rank of every test target.
 
     Raises:
-        InputError: if the dataset has other items than the recommender, or no test part.
+        InputError: if the dataset has other items than the recommender, no test part, or test sessions that the
+            recommender may have been trained on.
 
     >>> import posrec, tempfile
     >>> from pathlib import Path
@@ -70,11 +71,13 @@ def evaluate_run(
         The metrics, and the rank of every test target.
 
     Raises:
-        InputError: if the dataset has other items than the run, or no test part.
+        InputError: if the dataset has other items than the run, no test part, or test sessions that the run may have
+            been trained on.
     """
     progress = progress or default_progress()
     if match_ids:
         data.require_test_part()
+        check_not_trained_on(run, data)
         return evaluate_matched(run, data, choose_device(device), progress)
     check_evaluable(run, data)
     outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress)
@@ -91,6 +94,20 @@ def check_evaluable(run: AnyRun, data: PreparedDataset) -> None:
         raise InputError(
             f"{run.path} was trained on other items than {data.path} has; evaluate it on its own dataset, or match "
             "the items by id with --match-ids"
+        )
+    check_not_trained_on(run, data)
+
+
+def check_not_trained_on(run: AnyRun, data: PreparedDataset) -> None:
+    """Raise an InputError if the run may have been trained on test sessions of another dataset of the same shop."""
+    until = run.config.get("trained_until")
+    if run.config.get("dataset") == data.fingerprint or until is None or data.trained_until is None:
+        return
+    seen = int((data.test.times <= until).sum())
+    if seen:
+        raise InputError(
+            f"{run.path} may have been trained on {seen:,} of the {data.test.sessions:,} test sessions of {data.path}: "
+            f"they began before the last session of its training did. Evaluate it on its own dataset or on a later one"
         )
 
 

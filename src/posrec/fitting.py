@@ -161,8 +161,9 @@ def fit_run(
         torch.manual_seed(training.seed)
         network = build()
         if before is not None:
-            start = WarmStart(before, data.vocabulary, network.items)
-            progress.message(start.summary())
+            start = WarmStart(before, data.vocabulary, network.items, data.trained_until is not None)
+            for text in start.messages(data, training.protocol):
+                progress.message(text)
         config = {**run_config(model_name(model), model_config, training, data, network.items), **more}
         if resume and is_first(world) and not (path / RUN).exists():
             progress.message(f"{path} has no run to resume; a new one is trained")

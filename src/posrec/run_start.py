@@ -47,6 +47,7 @@ def run_config(name: str, model_config: Any, settings: Any, data: PreparedDatase
         **asdict(model_config),
         "training": asdict(settings),
         "dataset": data.fingerprint,
+        "trained_until": data.trained_until,
         "posrec": posrec.__version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -72,7 +73,7 @@ def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any], usual:
     if not isinstance(before.get("training"), dict):
         raise InputError(f"{path / RUN} has no settings of the training; it is damaged, or another program wrote it")
     before, now = ({**usual, **config, **config["training"]} for config in (before, now))
-    ignored = {"schema", "posrec", "torch", "python", "training"}
+    ignored = {"schema", "trained_until", "posrec", "torch", "python", "training"}
     differing = [key for key in sorted({*before, *now} - ignored) if before.get(key) != now.get(key)]
     if differing:
         shown = "; ".join(f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in differing)

@@ -14,6 +14,7 @@ than those of the run, and a few of the others, so that the model does not forge
 """
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor
 
 from posrec.data.attributes import AUTO, chosen_columns, encode_attributes
-from posrec.data.dataset import SessionDataset
+from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.data.vocabulary import Vocabulary
 from posrec.encodings.own import OwnEncoding
 from posrec.errors import InputError
@@ -53,6 +54,7 @@ class WarmStart(Start):
     run: Run
     vocabulary: Vocabulary  # of the new dataset
     items: int  # of them, those of the new model
+    has_times: bool = True  # whether the sessions of the new dataset have times
 
     def __post_init__(self) -> None:
         if not self.known_items:
@@ -72,12 +74,22 @@ class WarmStart(Start):
     def known_items(self) -> int:
         return int((self.old_rows >= 0).sum())
 
-    def summary(self) -> str:
-        known = self.known_items
-        return (
+    def messages(self, data: PreparedDataset, protocol: str) -> Iterator[str]:
+        """What is known of the run's items, and what the user should know about the sessions."""
+        known, continuation = self.known_items, self.run.continuation
+        yield (
             f"starting from {self.run.path}: {known:,} items are known, {self.items - known:,} are new, "
             f"{self.run.model.items - known:,} are no longer there"
         )
+        if not self.has_times:
+            yield "the log has no times, which would tell the new sessions; an epoch has all sessions"
+        elif protocol != "paper" and continuation is not None:
+            seen = int((data.validation.times <= continuation.trained_until).sum())
+            if seen:
+                yield (
+                    f"warning: the run was trained on {seen:,} of {data.validation.sessions:,} validation sessions, so "
+                    f"protocol={protocol} chooses an epoch on sessions that the model knows; use protocol=paper"
+                )
 
     def set_weights(self, model: SessionModel, samples: SessionDataset) -> None:
         old, weights = self.run.model.state_dict(), model.saved_weights()
@@ -115,7 +127,7 @@ class WarmStart(Start):
 
     def new_samples(self, samples: SessionDataset) -> Tensor | None:
         continuation = self.run.continuation
-        return None if continuation is None else samples.begun_after(continuation.trained_until)
+        return None if continuation is None or not self.has_times else samples.begun_after(continuation.trained_until)
 
     def moved(self, old: Tensor, new: Tensor, samples: SessionDataset) -> Tensor:
         """The run's table of item vectors, `old`, for the items of the new model, whose own is `new`."""

@@ -30,9 +30,10 @@ def test_every_kind_of_file(tmp_path: Path, kind: str) -> None:
     else:
         table.write_csv(path, separator="\t" if kind == "tsv" else ",")
     progress = RecordingProgress()
-    items = read_items(path, progress)
+    items = read_items(path).by_id(pl.Series(IDS), progress)
     assert items.of(IDS) == {"title": ["Boot", "Tent, red", None]}
     assert progress.messages == [
+        f"items.{kind}: column 'sku' read as the item id",
         f"items.{kind}: column 'Name' read as the title",
         f"items.{kind}: 1 of 3 rows have the id of an earlier row, which is kept",
     ]
@@ -57,15 +58,30 @@ def test_columns_of_any_type_reach_the_prepared_vocabulary(tmp_path: Path) -> No
 def test_of_rows_with_the_same_id_the_first_is_kept_and_the_others_are_counted(tmp_path: Path) -> None:
     (tmp_path / "items.csv").write_text("id,title\na,one\nb,two\na,three\na,four\n")
     progress = RecordingProgress()
-    found = read_items(tmp_path / "items.csv", progress)
+    found = read_items(tmp_path / "items.csv").by_id(pl.Series(["a"]), progress)
     assert found.of(["a", "b"]) == {"title": ["one", "two"]}
-    assert progress.messages == ["items.csv: 2 of 4 rows have the id of an earlier row, which is kept"]
+    assert progress.messages[1:] == ["items.csv: 2 of 4 rows have the id of an earlier row, which is kept"]
+
+
+def test_the_ids_are_in_the_column_that_has_those_of_the_log(tmp_path: Path) -> None:
+    """`id` often holds the number of the row."""
+    file = read_items(write_lines(tmp_path / "items.csv", ["id,ID,item_id,Title,title", "1,5,2,A,a", "2,6,3,B,b"]))
+    progress = RecordingProgress()
+    assert file.by_id(pl.Series(["2", "3"]), progress).of(["2", "3"]) == {
+        "ID": ["5", "6"], "Title": ["A", "B"], "title": ["a", "b"],
+    }  # fmt: skip
+    assert progress.messages == [
+        "items.csv: column 'item_id' read as the item id",
+        "items.csv: column 'id' is left out, because it holds other ids",
+    ]
+    assert file.by_id(pl.Series(["1"]), progress).of(["1"])["item_id"] == ["2"]
+    assert file.by_id(pl.Series(["5", "6"]), progress).of(["6"])["title"] == ["b"]
 
 
 def test_a_file_without_ids_or_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no column that looks like an item id .*: colour, price"):
-        read_items(write_lines(tmp_path / "items.csv", ["colour,price", "red,1"]), SilentProgress())
+        read_items(write_lines(tmp_path / "items.csv", ["colour,price", "red,1"]))
     with pytest.raises(InputError, match="can't be read as parquet"):
-        read_items(write_lines(tmp_path / "items.parquet", ["id,title"]), SilentProgress())
+        read_items(write_lines(tmp_path / "items.parquet", ["id,title"]))
     with pytest.raises(InputError, match="does not exist"):
-        read_items(tmp_path / "none.csv", SilentProgress())
+        read_items(tmp_path / "none.csv")

@@ -169,7 +169,7 @@ def test_the_clean_split_loses_nothing(
     ordered = sort_sessions(partitioned(clicks, kind, tmp_path))
     sessions = by_start(grouped(clicks))
     begun = [session[0][1] for session in sessions]
-    boundary = begun[-max(1, round(share * len(begun)))] if days is None else begun[-1] - days * steps.DAY
+    boundary = begun[-max(1, round(share * len(begun)))] if days is None else begun[-1] - days * steps.DAY + 1
     assert recipes.first_test_moment(ordered, days, share) == boundary
     train, test = ordered.split(partition.split_at_first_click, boundary)
     assert sessions_of(train) == [session for session in sessions if session[0][1] < boundary]

@@ -129,3 +129,59 @@ def test_options_of_preparing(shop: Shop, capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit):
         shop.night("--prepare", "gap")
     assert "gap: write name=value" in capsys.readouterr().err
+
+
+def test_a_session_of_two_columns(shop: Shop) -> None:
+    shop.grow_to(8)
+    header, *clicks = shop.log.read_text().splitlines()
+    rows = [line.split(",", 1) for line in clicks]
+    visits = {session: number for number, session in enumerate(dict.fromkeys(session for session, _ in rows))}
+    lines = [f"user-{visits[session] % 10},visit-{visits[session] // 10},{rest}" for session, rest in rows]
+    shop.log.write_text("\n".join(["user,visit," + header.split(",", 1)[1], *lines, ""]))
+    columns = ("--prepare", "session_column=user", "--prepare", "session_column=visit")
+    assert shop.night("--model", "pop", *columns) == 0
+    (night,) = (shop.home / "data").glob("*")
+    assert json.loads((night / "manifest.json").read_text())["steps"][0]["sessions"] == len(visits)
+    assert shop.night("--model", "pop", *columns, "--prepare", "gap=30m", "--prepare", "gap=1h") == 1
+    assert "--prepare gap is given twice" in str(shop.records[-1]["failed"])
+
+
+def test_another_model_starts_from_random_weights_and_so_does_a_fresh_one(shop: Shop) -> None:
+    shop.grow_to(8)
+    always = (*QUICK, "--tolerance", "1")
+    names = []
+    for more in (("--model", "posrec"), (), ("--fresh",), ("--model", "stamp")):
+        assert shop.night(*always, *more) == 0
+        config = json.loads((shop.home / "current" / "config.json").read_text())
+        names.append((config["model"], "started_from" in config))
+    assert names == [("posrec", False), ("posrec", True), ("posrec", False), ("stamp", False)]
+
+
+def test_a_model_of_ones_own_is_trained_every_night(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from posrec.models.registry import MODELS\nMINE = MODELS['stamp']\n")
+    shop.grow_to(8)
+    own = ("--model", f"{tmp_path / 'mine.py'}:MINE", *QUICK, "--tolerance", "1")
+    assert shop.night(*own) == 0
+    assert shop.night(*own) == 0
+    config = json.loads((shop.home / "current" / "config.json").read_text())
+    assert config["started_from"]["run"] == str((shop.home / "runs" / str(shop.records[0]["night"])).resolve())
+
+
+def test_nights_are_counted_by_their_datasets(shop: Shop) -> None:
+    for name in ("1", "2", "3"):
+        (shop.home / "data" / name).mkdir(parents=True)
+        (shop.home / "data" / f"{name}.bad-lines.jsonl").write_text("")
+    (shop.home / "data" / ".4.unfinished-x").mkdir()
+    shop.nightly.remove_old(shop.home, 2)
+    left = sorted(path.name for path in (shop.home / "data").glob("[!.]*"))
+    assert left == ["2", "2.bad-lines.jsonl", "3", "3.bad-lines.jsonl"]
+
+
+def test_a_test_day_of_a_few_clicks_promotes_nothing(shop: Shop) -> None:
+    """The last days are counted back from the latest click, whose clock may be wrong."""
+    shop.grow_to(8)
+    session, item, time = shop.log.read_text().splitlines()[-1].split(",")
+    with shop.log.open("a") as file:
+        file.write("".join(f"{session}-late,{item},{int(time) + 50 * DAY + click}\n" for click in range(3)))
+    assert shop.night("--model", "pop") == 1
+    assert "only 2 samples to compare models by" in str(shop.records[0]["failed"])

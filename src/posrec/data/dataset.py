@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from posrec.data.arrays import ARRAYS, SCHEMA, fingerprint, optional_arrays, read_array
+from posrec.data.arrays import ARRAYS, SCHEMA, WITHOUT_TIMES, fingerprint, optional_arrays, read_array
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
@@ -165,6 +165,11 @@ class PreparedDataset:
     def validation(self) -> SessionDataset:
         """The last tenth of the training sessions in time; a view of `train`, not a copy."""
         return self.train.part(self.manifest["validation_start"], self.train.sessions)
+
+    @property
+    def trained_until(self) -> int | None:
+        """When the training session began that began last; None if the log had no times."""
+        return None if self.manifest.get("format") in WITHOUT_TIMES else int(self.train.times.max())
 
     def require_test_part(self) -> None:
         """Raise an InputError if there is nothing to evaluate on."""

@@ -91,9 +91,10 @@ def estimate_clicks(log: Log) -> int:
     if log.table is not None:
         return int(log.table.select(pl.len()).collect().item())
     if log.format == "parquet":
-        with open_parquet(log.files[0]) as first:
-            rows = int(first.select(pl.len()).collect().item())
-        return rows * sum(path.stat().st_size for path in log.files) // log.files[0].stat().st_size
+        largest = max(log.files, key=lambda path: path.stat().st_size)  # the first may be a part without rows
+        with open_parquet(largest) as part:
+            rows = int(part.select(pl.len()).collect().item())
+        return rows * sum(path.stat().st_size for path in log.files) // largest.stat().st_size
     size = sum(path.stat().st_size * (EXPANSION if is_compressed(path) else 1) for path in log.files)
     start = read_start(log.files[0], START_BYTES)
     if log.format == "otto":

@@ -7,8 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from posrec.data.readers.columns import COMMON_NAMES, comma_separated, find_common
+from posrec.data.readers.columns import COMMON_NAMES, comma_separated, find_common, plain_name
 from posrec.data.readers.parquet import POLARS_ERRORS, first_line
+from posrec.data.remote import File
 from posrec.data.sources import find_files, read_whole
 from posrec.errors import InputError
 from posrec.progress import Progress
@@ -34,7 +35,38 @@ class ItemColumns:
         return {name: found[name].to_list() for name in found.columns}
 
 
-def read_items(source: str | Path, progress: Progress) -> ItemColumns:
+@dataclass(frozen=True)
+class ItemFile:
+    """The rows of a file, one for each item."""
+
+    path: File
+    rows: pl.DataFrame
+    id_columns: list[str]  # the columns that may hold the item ids, the likeliest first
+
+    def by_id(self, items: pl.Series, progress: Progress) -> ItemColumns:
+        """The rows by the ids of the log's `items`: the column with the most of them has the ids."""
+        id_column = max(self.id_columns, key=lambda name: self.rows[name].cast(pl.String).is_in(items.implode()).sum())
+        file = self.path.name
+        progress.message(f"{file}: column {id_column!r} read as the item id")
+        rows = self.rows
+        if id_column != "id" and "id" in rows.columns:
+            progress.message(f"{file}: column 'id' is left out, because it holds other ids")
+            rows = rows.drop("id")
+        rows = rows.rename({id_column: "id"}).with_columns(pl.col("id").cast(pl.String))
+        title_column = "title" if "title" in rows.columns else find_common(rows.columns, TITLE_NAMES)
+        if title_column not in (None, "title", "id"):
+            rows = rows.rename({title_column: "title"})
+            progress.message(f"{file}: column {title_column!r} read as the title")
+        # JSON has no NaN. Dates and similar types become text when the vocabulary is written.
+        rows = rows.with_columns(pl.selectors.float().fill_nan(None))
+        rows = rows.filter(pl.col("id").is_not_null())
+        first = rows.unique("id", keep="first", maintain_order=True)
+        if repeated := len(rows) - len(first):
+            progress.message(f"{file}: {repeated:,} of {len(rows):,} rows have the id of an earlier row, which is kept")
+        return ItemColumns(first)
+
+
+def read_items(source: str | Path) -> ItemFile:
     """A CSV, TSV, Parquet or JSON lines file with one row an item."""
     path = find_files(source)[0]
     data = io.BytesIO(read_whole(path))
@@ -48,24 +80,9 @@ def read_items(source: str | Path, progress: Progress) -> ItemColumns:
             rows = pl.read_csv(data, separator="\t" if kind == ".tsv" else ",", infer_schema=False)
     except POLARS_ERRORS as error:
         raise InputError(f"{path} can't be read as {kind[1:]}: {first_line(error)}") from None
-    columns = rows.columns
-    id_column = find_common(columns, ID_NAMES)
-    if id_column is None:
+    id_columns = [name for common in ID_NAMES for name in rows.columns if plain_name(name) == common]
+    if not id_columns:
         raise InputError(
             f"{path} has no column that looks like an item id (id, item_id, sku, ...): {comma_separated(rows.columns)}"
         )
-    rows = rows.rename({id_column: "id"}).with_columns(pl.col("id").cast(pl.String))
-    title_column = find_common(columns, TITLE_NAMES)
-    if title_column is not None and title_column != "title" and title_column != id_column:
-        rows = rows.rename({title_column: "title"})
-        progress.message(f"{path.name}: column {title_column!r} read as the title")
-    # JSON has no NaN. Dates and similar types become text when the vocabulary is written.
-    rows = rows.with_columns(pl.selectors.float().fill_nan(None))
-    rows = rows.filter(pl.col("id").is_not_null())
-    first = rows.unique("id", keep="first", maintain_order=True)
-    if len(first) < len(rows):
-        repeated = len(rows) - len(first)
-        progress.message(
-            f"{path.name}: {repeated:,} of {len(rows):,} rows have the id of an earlier row, which is kept"
-        )
-    return ItemColumns(first)
+    return ItemFile(path, rows, id_columns)

@@ -18,7 +18,7 @@ from posrec.data.readers.parquet import Table, read_tables
 from posrec.data.readers.store import ClickStore
 from posrec.data.remote import File
 from posrec.data.sniff import detect_format
-from posrec.data.sources import find_files, with_standard_input
+from posrec.data.sources import find_files, read_start, with_standard_input
 from posrec.errors import InputError
 from posrec.progress import Progress
 
@@ -62,7 +62,7 @@ def open_log(source: Any, format: str | None, options: dict[str, Any], progress:
     if format is not None:
         log_options.check(format)  # before anything is read
     with with_standard_input(source) as named:
-        files = find_files(named)
+        files = without_empty_start(find_files(named))
         concluded = format is None
         if format is None:
             found = detect_format(files[0])
@@ -74,6 +74,12 @@ def open_log(source: Any, format: str | None, options: dict[str, Any], progress:
             progress.message(f"{files[0].name}: read as {format}, {found.because} (pass --format if that is wrong)")
         log_options.check(format)
         yield Log(format, log_options, files, concluded=concluded)
+
+
+def without_empty_start(files: list[File]) -> list[File]:
+    """The files without those at the beginning that are empty once unpacked: the format is concluded from the first."""
+    with_data = next((number for number, path in enumerate(files) if read_start(path, 1)), 0)
+    return files[with_data:]
 
 
 def is_path(source: Any) -> bool:

@@ -20,6 +20,7 @@ from posrec.data.engine_choice import choose_engine
 from posrec.data.engines import Engine
 from posrec.data.items import read_items
 from posrec.data.log import TABLE, Log, lasting_sessions, open_log
+from posrec.data.notices import notices
 from posrec.data.numbering import write_clicks
 from posrec.data.partitions import PartitionedClicks
 from posrec.data.prepare_options import RECIPES, resolve_recipe, split_options
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from posrec.data.dataset import PreparedDataset
 
 DEFAULT_GAP = "30m"
-FEW_SAMPLES = 1000  # below which a notice is printed
 
 
 def prepare(
@@ -130,11 +130,12 @@ def prepare_folder(
             progress.message("recipe paper, as published (pass --recipe clean for a log of your own)")
         test_format = None if log.format == TABLE else log.format
         held_out = None if test is None else opened.enter_context(open_log(test, test_format, given_options, progress))
-        about_items = read_items(items, progress) if items is not None else None
+        item_file = None if items is None else read_items(items)
         logs = [part for part in (log, held_out) if part is not None]
         running = opened.enter_context(choose_engine(logs, folder, engine, memory, address, progress))
         parts = [read_log(part, running, f"log-{number}", progress) for number, part in enumerate(logs)]
         names, clicks = partitioned(parts, running)
+        about_items = None if item_file is None else item_file.by_id(names, progress)
         parsed = [part.parsed for part in parts]
         del parts  # and with it the clicks as they were read
         step_log = StepLog()
@@ -174,8 +175,8 @@ def prepare_folder(
         progress.message(f"the lines that were left out are in {bad_lines_file}")
     if about_items is not None:
         progress.message(f"{items}: describes {about_items.count(vocabulary.ids):,} of {len(vocabulary):,} items")
-    if manifest["counts"]["train_samples"] < FEW_SAMPLES:
-        progress.message(few_samples(manifest, recipe_options))
+    for notice in notices(folder, manifest, recipe_options):
+        progress.message(notice)
     return manifest
 
 
@@ -225,17 +226,3 @@ def split_part(clicks: PartitionedClicks, parsed: ParsedLog, log: Log) -> Partit
             f"{log.name} is a log of users, and --test is for logs of sessions; leave --test out and use --gap"
         )
     return grouped(clicks, parsed)
-
-
-def few_samples(manifest: dict[str, Any], options: RecipeOptions) -> str:
-    """What to say about a small dataset: how small it is, and what to change."""
-    removed = max(manifest["steps"], key=lambda step: int(step["removed_clicks"]))
-    samples = manifest["counts"]["train_samples"]
-    advice = "use a longer log"
-    if manifest["log"]["target_events"]:
-        advice += ", name more kinds with --target-events"
-    if removed["removed_clicks"]:
-        advice += (f", or lower --min-support (now {options.min_support}) or --min-length (now {options.min_length}): "
-                   f"the step '{removed['step']}' removed {removed['removed_clicks']:,} clicks")  # fmt: skip
-    count = "1 training sample is" if samples == 1 else f"{samples:,} training samples are"
-    return f"only {count} left, and most models need at least {FEW_SAMPLES:,}; {advice}"

@@ -6,6 +6,7 @@ from typing import Any, get_type_hints
 
 from posrec.config import parse
 from posrec.data import recipes, steps
+from posrec.data.arrays import WITHOUT_TIMES
 from posrec.data.readers.options import LogOptions
 from posrec.data.readers.times import parse_duration
 from posrec.data.recipes import RecipeOptions
@@ -60,6 +61,8 @@ def resolve_recipe(
                 "--test names an existing split, which is kept as it is; of the recipe only --min-length can be set"
             )
         return "given", options
+    if options.test_days is not None and format in WITHOUT_TIMES:
+        raise InputError(f"--test-days needs times, and a log of the format {format} has none; use --test-share")
     recipe = recipe or ("paper" if format in PAPER_DEFAULTS else "clean")
     if recipe not in RECIPES:
         raise InputError(f"recipe {recipe!r} is not known; choose one of {', '.join(RECIPES)}")

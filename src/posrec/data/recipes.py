@@ -171,7 +171,8 @@ def drop_until_stable(clicks: PartitionedClicks, min_length: int, min_support: i
 def first_test_moment(clicks: PartitionedClicks, days: float | None, share: float) -> int:
     """When the test part begins: with the latest `share` of the sessions, or `days` before the last one begins.
 
-    Sessions that begin in the same millisecond are in the same part. The clicks are sorted by `sort_sessions`.
+    Sessions that begin in the same millisecond are in the same part, and one that begins exactly `days` earlier is not
+    in the test part: if times are dates, `days` dates are. The clicks are sorted by `sort_sessions`.
     """
     sessions = clicks.count().sessions
     position = sessions - 1 if days is not None else sessions - max(1, round(share * sessions))
@@ -180,7 +181,7 @@ def first_test_moment(clicks: PartitionedClicks, days: float | None, share: floa
     number = int(np.searchsorted(ends, position, side="right"))
     starts = clicks.look(number, partition.session_starts)
     start = int(starts[position - ends[number] + len(starts)])
-    return start if days is None else start - round(days * steps.DAY)
+    return start if days is None else start - round(days * steps.DAY) + 1
 
 
 def keep_recent_samples(clicks: PartitionedClicks, fraction: Fraction) -> PartitionedClicks:

@@ -93,8 +93,10 @@ def is_data_file(path: Path) -> bool:
 
 def is_hidden(file: File, name: str) -> bool:
     """Whether the file's name, or that of a folder below the one that was named, begins with _ or a point."""
-    fixed = len(Path(name.split("*")[0]).parts) - ("*" in name)
-    return any(part.startswith(("_", ".")) for part in file.parts[max(fixed, 0) :])
+    fixed = Path(name)
+    if "*" in name:
+        fixed = Path(name[: name.index("*")] + "*").parent  # the folder above the first name with an asterisk
+    return any(part.startswith(("_", ".")) for part in file.parts[len(fixed.parts) :])
 
 
 @contextmanager

@@ -31,18 +31,19 @@ def small_dataset(
                 session.append((session[-1] + 1) % last if draw.random() < 0.8 else draw.randrange(last))
             part.append([f"{prefix}{item}" for item in session])
         parts.append(part)
-    return write_dataset(folder, *parts)
+    return write_dataset(folder, parts[0], parts[1])
 
 
-def write_dataset(folder: Path, train: list[list[str]], test: list[list[str]]) -> PreparedDataset:
-    """A prepared dataset of the given sessions, as `posrec prepare` would write it, without polars."""
+def write_dataset(folder: Path, train: list[list[str]], test: list[list[str]], begins: int = 0) -> PreparedDataset:
+    """A prepared dataset of the given sessions, as `posrec prepare` would write it, without polars. The first begins at
+    the time `begins`, each later one a millisecond after the one before."""
     numbers: dict[str, int] = {}
     for item in (item for session in [*train, *test] for item in session):
         numbers.setdefault(item, len(numbers) + 1)
     arrays: dict[str, npt.NDArray[Any]] = {}
-    for part, sessions in (("train", train), ("test", test)):
+    for part, sessions, start in (("train", train, begins), ("test", test, begins + len(train))):
         arrays[f"{part}_items"] = np.array([numbers[item] for session in sessions for item in session])
         arrays[f"{part}_offsets"] = np.cumsum([0, *map(len, sessions)])
-        arrays[f"{part}_times"] = np.arange(len(sessions))
+        arrays[f"{part}_times"] = start + np.arange(len(sessions))
     save_dataset(folder, arrays, Vocabulary(list(numbers)), {"schema": SCHEMA, "steps": []})
     return load(folder)

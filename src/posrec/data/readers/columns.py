@@ -137,8 +137,17 @@ def refuse_double_use(path: File | str, chosen: dict[str, tuple[str, ...]], opti
 
 def find_common(names: list[str], common_names: Sequence[str]) -> str | None:
     """The column that has one of these names, the earliest of them, however it is spelled; None if there is none."""
-    plain = {name.lower().replace("_", "").replace("-", "").replace(" ", ""): name for name in reversed(names)}
+    plain = {plain_name(name): name for name in reversed(names)}
     return next((plain[common] for common in common_names if common in plain), None)
+
+
+def plain_name(name: str) -> str:
+    """As in COMMON_NAMES.
+
+    >>> plain_name("Item_ID")
+    'itemid'
+    """
+    return name.lower().replace("_", "").replace("-", "").replace(" ", "")
 
 
 def refuse_single_column(path: File, header: str, fixed: str | None = None) -> None:

@@ -90,11 +90,13 @@ def read_text(
 
 def split_header(block: Block, layout: TextLayout) -> tuple[list[str], Block]:
     """The names of the columns, and the block without its header line."""
-    line, _, rest = block.data.partition(b"\n")
-    below = Block(block.path, rest, 2)
+    number, (line, _, rest) = 1, block.data.partition(b"\n")
+    while not line.strip() and rest:
+        number, (line, _, rest) = number + 1, rest.partition(b"\n")
+    below = Block(block.path, rest, number + 1)
 
     def header() -> list[str]:
-        return next((record.fields for record in layout.records(Block(block.path, line, 1))), [])
+        return next((record.fields for record in layout.records(Block(block.path, line, number))), [])
 
     if layout.names is not None:
         if not line.lower().startswith(layout.names[0].encode()):
@@ -102,7 +104,7 @@ def split_header(block: Block, layout: TextLayout) -> tuple[list[str], Block]:
         order = [name.strip().lower() for name in header()]
         if len(order) != len(layout.names) or not all(map(str.startswith, order, [name[:4] for name in layout.names])):
             raise InputError(
-                f"{block.path}, line 1: the header is {', '.join(order)}, but this format has "
+                f"{block.path}, line {number}: the header is {', '.join(order)}, but this format has "
                 f"{', '.join(layout.names)}; use --format csv"
             )
         return list(layout.names), below
@@ -111,7 +113,9 @@ def split_header(block: Block, layout: TextLayout) -> tuple[list[str], Block]:
         names = [name.partition(":")[0] for name in names]
     if len(set(names)) < len(names):
         repeated = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"{block.path}, line 1: the column {repeated!r} appears twice in the header; rename one")
+        raise InputError(
+            f"{block.path}, line {number}: the column {repeated!r} appears twice in the header; rename one"
+        )
     return names, below
 
 

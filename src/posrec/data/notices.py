@@ -1,0 +1,52 @@
+"""What `posrec prepare` says about a dataset that it has written, where that is unlikely to be what was wanted."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from posrec.data.recipes import RecipeOptions
+from posrec.data.steps import DAY
+
+FEW_SAMPLES = 1000  # to train on
+FEW_TEST_SAMPLES = 100
+
+
+def notices(folder: Path, manifest: dict[str, Any], options: RecipeOptions) -> Iterator[str]:
+    counts = manifest["counts"]
+    if future := future_sessions(folder):
+        yield (
+            f"warning: {future:,} of {counts['train_sessions'] + counts['test_sessions']:,} sessions begin in the "
+            "future, after tomorrow. The last days of the log are counted back from the latest session, so the test "
+            "part may hold these alone; remove them from the log, or check the time column and --time-unit"
+        )
+    if counts["train_samples"] < FEW_SAMPLES:
+        yield few_samples(manifest, options)
+    elif 0 < counts["test_samples"] < FEW_TEST_SAMPLES:
+        yield (
+            f"only {counts['test_samples']:,} test samples: too few to compare models by; raise --test-days or "
+            "--test-share, or use a longer log"
+        )
+
+
+def few_samples(manifest: dict[str, Any], options: RecipeOptions) -> str:
+    """What to say about a small dataset: how small it is, and what to change."""
+    removed = max(manifest["steps"], key=lambda step: int(step["removed_clicks"]))
+    samples = manifest["counts"]["train_samples"]
+    advice = "use a longer log"
+    if manifest["log"]["target_events"]:
+        advice += ", name more kinds with --target-events"
+    if removed["removed_clicks"]:
+        advice += (f", or lower --min-support (now {options.min_support}) or --min-length (now {options.min_length}): "
+                   f"the step '{removed['step']}' removed {removed['removed_clicks']:,} clicks")  # fmt: skip
+    count = "1 training sample is" if samples == 1 else f"{samples:,} training samples are"
+    return f"only {count} left, and most models need at least {FEW_SAMPLES:,}; {advice}"
+
+
+def future_sessions(folder: Path) -> int:
+    """How many sessions begin more than a day from now: clocks and time zones differ by less."""
+    limit = int(time.time() * 1000) + DAY
+    times = (np.load(folder / f"{part}_times.npy", mmap_mode="r") for part in ("train", "test"))
+    return sum(int(np.count_nonzero(part > limit)) for part in times)

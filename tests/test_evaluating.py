@@ -1,0 +1,45 @@
+"""A run is not evaluated on sessions that it was trained on."""
+
+from pathlib import Path
+
+import pytest
+
+from posrec.errors import InputError
+from posrec.evaluating import evaluate, evaluate_run
+from posrec.fitting import fit_run
+from posrec.progress import SilentProgress
+from posrec.recommend.recommender import Recommender
+from posrec.run import Run
+from posrec.testing import write_dataset
+
+SESSIONS = [[f"i{(number + step) % 7}" for step in range(4)] for number in range(20)]
+SEEN = r"may have been trained on 5 of the 10 test sessions of .*larger"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Of a model that counts, trained on the first 15 sessions."""
+    data = write_dataset(tmp_path / "data", SESSIONS[:15], SESSIONS[15:])
+    return fit_run(data, "vsknn", tmp_path / "run", {}, "cpu", progress=SilentProgress())[0]
+
+
+def test_another_split_of_the_same_log_is_refused(run: Run, tmp_path: Path) -> None:
+    larger = write_dataset(tmp_path / "larger", SESSIONS[:10], SESSIONS[10:])
+    before = (run.path / "metrics.json").read_text()
+    for match_ids in (False, True):
+        with pytest.raises(InputError, match=SEEN):
+            evaluate_run(run, larger, "cpu", SilentProgress(), match_ids=match_ids)
+    with pytest.raises(InputError, match=SEEN):
+        evaluate(Recommender(run, "cpu"), larger, SilentProgress())
+    assert (run.path / "metrics.json").read_text() == before
+
+
+def test_a_later_test_part_is_not(run: Run, tmp_path: Path) -> None:
+    smaller = write_dataset(tmp_path / "smaller", SESSIONS[:17], SESSIONS[17:])
+    assert len(evaluate_run(run, smaller, "cpu", SilentProgress()).ranks) == 9
+
+
+def test_times_that_are_places_in_a_file_tell_nothing(run: Run, tmp_path: Path) -> None:
+    larger = write_dataset(tmp_path / "larger", SESSIONS[:10], SESSIONS[10:])
+    larger.manifest["format"] = "sessions"
+    assert len(evaluate_run(run, larger, "cpu", SilentProgress()).ranks) == 30

@@ -220,6 +220,21 @@ def test_diversified_lists_are_less_alike() -> None:
     assert alike(0.9) < alike(0.3) < alike(0)
 
 
+@pytest.mark.parametrize(("rules", "groups"), [
+    ({}, 3), ({"filter": {"brand": ["b0", "b1"]}}, 2), ({"filter": {"brand": ["b0", "b1"]}, "pin": ["i3"]}, 2),
+])  # fmt: skip
+def test_more_groups_than_there_are_are_not_looked_for(
+    monkeypatch: pytest.MonkeyPatch, rules: dict[str, Any], groups: int
+) -> None:
+    """One item of each of three brands, where twenty items are asked for."""
+    rec, ranked = Recommender(run_of("posrec"), "cpu"), []
+    rank = rec.ranker.rank
+    monkeypatch.setattr(rec.ranker, "rank", lambda queries: ranked.append(queries) or rank(queries))
+    answer = rec.recommend(["i1", "i2"], diversify="brand", fields=["brand"], **rules)
+    assert len(answer) == groups + len(rules.get("pin", []))
+    assert len(ranked) == 1
+
+
 def test_similar_items_by_filter() -> None:
     rec = Recommender(run_of("posrec"), "cpu")
     plain = rec.similar_items("i3", k=ITEMS, fields=["size"])

@@ -11,6 +11,7 @@ import pytest
 
 from posrec.recommend.recommender import Recommender
 from posrec.run import load_run
+from posrec.server.rule_files import stamp_of
 from tests.helpers import command
 from tests.server.server_process import Server, serving, until
 
@@ -148,6 +149,16 @@ def test_rule_files_are_read_again_when_they_change(run: Path, tmp_path: Path) -
         allow.write_text("i15\n")
         until(lambda: items(server.recommend("i3", k=100).json()) == ["i15"])
         assert items(server.recommend("i3", filter={"brand": ["b0", "b1"]}).json()) == ["i15"]
+
+
+def test_permissions_are_a_change_of_a_rule_file(tmp_path: Path) -> None:
+    """A file that was copied, and could not be read before its permissions were set, is read again."""
+    deny = tmp_path / "deny.txt"
+    deny.write_text("i5\n")
+    before = stamp_of(deny)
+    assert stamp_of(deny) == before
+    deny.chmod(0o600 if deny.stat().st_mode & 0o077 else 0o644)
+    assert stamp_of(deny) != before
 
 
 def test_rules_stay_when_the_run_is_replaced(run: Path, counted: Path, tmp_path: Path) -> None:

@@ -56,6 +56,22 @@ def test_stopping_waits_for_the_batch_that_is_computed() -> None:
     assert asyncio.run(play()) == 8
 
 
+def test_a_place_is_kept_for_a_query_that_is_not_known_yet() -> None:
+    async def play() -> None:
+        batcher = Batcher(lambda numbers: numbers, queue=2)
+        with batcher.place(), batcher.place():
+            for refused in (batcher.submit, lambda _: batcher.place().__enter__()):
+                with pytest.raises(Overloaded):
+                    refused(1)
+            answer = batcher.submit(3, has_place=True)
+        batcher.start()
+        assert await asyncio.wait_for(answer, 60) == 3
+        assert await batcher.ask(4) == 4
+        await batcher.stop()
+
+    asyncio.run(play())
+
+
 def test_a_full_queue_refuses_more_and_answers_the_rest() -> None:
     going = threading.Event()
 

@@ -1,12 +1,18 @@
 """Feedback: over a socket into Parquet files, which `posrec prepare` and `posrec report` read."""
 
 import json
+import os
+import resource
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from posrec.errors import InputError, RunFailed
 from posrec.server import feedback as module
 from posrec.server.feedback import FeedbackFiles
 from tests.helpers import command, listed
@@ -129,12 +135,71 @@ def test_what_a_killed_worker_left_behind_is_converted_and_what_is_in_use_is_not
     assert listed(tmp_path / "alive") == [open_file.name]
 
 
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """No file may become larger, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_takes_all_rows_of_a_request_or_none(tmp_path: Path) -> None:
+    files = FeedbackFiles(tmp_path)
+    files.write("run-1", "clicked", ["a"], "v")
+    for items in (["b"], ["é" * 1000] * 40):  # less than a buffer, and cut off in the middle of a character
+        with largest_file(101), pytest.raises(RunFailed, match="feedback can't be written"):
+            files.write("run-1", "clicked", items, "v")
+    files.write("run-1", "clicked", ["c"], "v")
+    files.rotate()
+    (found,) = tmp_path.glob("*.parquet")
+    assert pl.read_parquet(found)["item"].to_list() == ["a", "c"]
+
+
+def test_a_line_that_is_no_text_does_not_stop_the_next_start(tmp_path: Path) -> None:
+    good = b'{"time":1,"session":"v","item":"a","event":"clicked","rank":null,"answer":"r-1","run":"r"}\n'
+    (tmp_path / ".open-killed.jsonl").write_bytes(good + '{"time":1,"session":"é'.encode()[:-1] + b"\n" + good)
+    FeedbackFiles(tmp_path)
+    assert [len(pl.read_parquet(one)) for one in tmp_path.iterdir()] == [2]
+
+
+def test_a_file_that_another_worker_removes_before_it_is_locked_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, real, removed = FeedbackFiles(tmp_path), module.fcntl.flock, []
+
+    def flock(file: FileIO, how: int) -> None:
+        if not removed:
+            removed.append(file.name)
+            Path(str(file.name)).unlink()
+        real(file, how)
+
+    monkeypatch.setattr(module.fcntl, "flock", flock)
+    files.write("run-1", "clicked", ["a"], "v")
+    files.rotate()
+    assert [len(pl.read_parquet(one)) for one in tmp_path.glob("*.parquet")] == [1]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_can_t_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(InputError, match="feedback can't be written into"):
+        FeedbackFiles(tmp_path)
+
+
+def test_a_file_in_place_of_the_folder_is_refused_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "feedback").write_text("")
+    with pytest.raises(InputError, match="feedback can't be written into"):
+        FeedbackFiles(tmp_path / "feedback")
+
+
 def test_a_line_that_is_being_written_is_not_reported(tmp_path: Path) -> None:
     files = FeedbackFiles(tmp_path)
     files.write("run-1", "shown", ["a", "b"], "v")
     assert files.file is not None
     files.file.write(b'{"time":17')
-    files.file.flush()
     assert json.loads(command("report", tmp_path, "--json").out)["total"]["shown"] == 2
 
 

@@ -119,3 +119,15 @@ def test_a_worker_searches_a_large_catalogue_with_its_share_of_the_cores(
     assert reloader.current is not None
     search = reloader.current.recommender.ranker.finder.search  # type: ignore[attr-defined]
     assert search.rounded.session.get_session_options().intra_op_num_threads == threads
+
+
+def test_a_build_that_can_t_be_started_is_done_without(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("posrec.recommend.artifacts.subprocess.Popen", fail)
+    reloader = started(trained, ArtifactCache(str(tmp_path / "empty")), tmp_path)
+    assert (reloader.problem, reloader.build) == (None, None)
+    assert used_by(reloader)[0] is False

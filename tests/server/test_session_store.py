@@ -1,6 +1,7 @@
 """Sessions in a real redis-server: clicks add up and expire, and the store may go down and come back."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,35 @@ def test_more_clicks_at_once_than_connections(store: Store) -> None:
         return stored
 
     assert asyncio.run(click_everywhere()) == [["i3"]] * (2 * CONNECTIONS)
+
+
+def test_a_click_that_is_refused_is_not_stored(server: Server, store: Store) -> None:
+    """A client that asks again would store it twice."""
+    wrong = {"item": "i3", "filter": {"colour": "red"}}
+    assert server.ask("POST", "/v1/sessions/ida/click", wrong).status == 400
+    assert not store.client.exists(key("ida"))
+
+
+def test_of_many_clicks_at_once_those_that_are_answered_are_stored(trained: Path, store: Store) -> None:
+    def click_once(number: int) -> int:
+        return server.ask("POST", f"/v1/sessions/many-{number}/click", {"item": "i3"}).status
+
+    with (
+        serving(trained, "--session-store", store.address(), "--queue", 4) as server,
+        ThreadPoolExecutor(40) as clients,
+    ):
+        store.client.client_pause(2000)  # milliseconds, so that all of them wait for the store
+        statuses = list(clients.map(click_once, range(40)))
+    assert {200, 503} == set(statuses)
+    assert [store.client.llen(key(f"many-{number}")) for number in range(40)] == [int(one == 200) for one in statuses]
+
+
+def test_the_log_has_the_reason_of_a_store_that_refuses(trained: Path, store: Store) -> None:
+    with serving(trained, "--session-store", f"redis://shop:wrong@127.0.0.1:{store.port}/0") as server:
+        (line,) = until(lambda: server.said("the session store failed"))
+        assert "password" in line["reason"]
+        assert "wrong@" not in str(server.log)
+        assert server.ask("POST", "/v1/sessions/jan/click", {"item": "i3"}).status == 503
 
 
 def test_types_are_checked_strictly(server: Server) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from posrec.server.processes import Place
 from tests.server.server_process import Server, children, open_files, serving, until
 
 pytest.importorskip("litestar")
@@ -156,3 +157,16 @@ def is_alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_a_worker_that_dies_again_and_again_is_started_less_and_less_often() -> None:
+    place = Place(worker=None, started=0.0)  # type: ignore[arg-type]
+    pauses = []
+    for now in (100.0, 110.0, 120.0, 130.0, 140.0, 150.0, 160.0, 170.0):
+        place.died(now)
+        pauses.append(place.pause)
+        assert place.due == now + place.pause
+        place.started = now
+    assert pauses == [0, 1, 2, 4, 8, 16, 30, 30]
+    place.died(place.started + 100)
+    assert place.pause == 0

@@ -79,6 +79,13 @@ class Attribute:
         groups[without] = -1 - without
         return groups
 
+    def count_groups(self, columns: Columns | None) -> int:
+        """How many groups the items with these columns are in; None means all items."""
+        groups = self.groups if columns is None else self.groups[columns]
+        has_value = np.zeros(len(self.index.codes), dtype=np.bool_)
+        has_value[groups[groups >= 0]] = True
+        return int(has_value.sum() + (groups < 0).sum())
+
     def having(self, values: Iterable[Any]) -> Mask:
         """[n] whether an item has any of these values."""
         mask = np.zeros(len(self.values), dtype=np.bool_)

@@ -182,6 +182,9 @@ class Plan:
         """How many items to find instead, where the ones found have too few groups and there are more; else None."""
         if not isinstance(self.diversify, str) or len(found.numbers) >= self.k:
             return None
+        columns = None if self.candidates is None else self.candidates.columns
+        if len(found.numbers) - found.pinned >= self.catalogue.attributes[self.diversify].count_groups(columns):
+            return None
         asked = queries[0].k
         more = any(len(numbers) == asked for numbers, _ in rankings[: len(self.groups)])
         return asked * DEEPER if more and asked < self.catalogue.items else None

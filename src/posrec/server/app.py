@@ -153,8 +153,7 @@ def routes(service: Service) -> list[Any]:
     @post("/v1/sessions/{session_id:str}/click", status_code=200, responses=ERROR_RESPONSES_WITH_404,
           summary="Add a click to a stored session, and get the best next items")  # fmt: skip
     async def click(session_id: str, data: Annotated[ClickRequest, Body()]) -> RecommendAnswer:
-        session = await service.stored_sessions().add(session_id, str(data.item))
-        return await service.recommend(session[-service.settings.max_length :], data, session_id)
+        return await service.click(session_id, data)
 
     @get("/healthz", media_type=MediaType.TEXT, responses=CONNECTION_RESPONSES, summary="The process is alive")
     async def healthz() -> str:

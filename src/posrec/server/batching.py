@@ -14,8 +14,9 @@ and the limit is higher.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 MAX_WAIT = 0.03  # seconds
@@ -43,6 +44,7 @@ class Batcher:
     ) -> None:
         self.compute, self.queue, self.max_batch, self.gather, self.observe = compute, queue, max_batch, gather, observe
         self.waiting: deque[tuple[Any, asyncio.Future[Any], float]] = deque()
+        self.kept_places = 0
         self.arrived = asyncio.Event()
         self.full = asyncio.Event()
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-compute")
@@ -59,9 +61,21 @@ class Batcher:
     async def ask(self, query: Any) -> Any:
         return await self.submit(query)
 
-    def submit(self, query: Any) -> asyncio.Future[Any]:
-        """The answer to come; raises Overloaded where the queue is full."""
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Keep a place in the queue for a query that is submitted in the block, once it is known; raises Overloaded
+        where the queue is full."""
         self.refuse_more()
+        self.kept_places += 1
+        try:
+            yield
+        finally:
+            self.kept_places -= 1
+
+    def submit(self, query: Any, has_place: bool = False) -> asyncio.Future[Any]:
+        """The answer to come; raises Overloaded where the queue is full."""
+        if not has_place:
+            self.refuse_more()
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.waiting.append((query, answer, self.clock()))
         self.arrived.set()
@@ -75,7 +89,7 @@ class Batcher:
             raise Overloaded
 
     def is_full(self) -> bool:
-        return len(self.waiting) >= min(self.queue, self.most_in_time())
+        return len(self.waiting) + self.kept_places >= min(self.queue, self.most_in_time())
 
     def most_in_time(self) -> int:
         """How many may wait: whole batches, since the first request of one more batch would wait for all of them."""

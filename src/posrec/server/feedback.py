@@ -9,17 +9,18 @@ rows or ROTATE_SECONDS, and when the worker stops. What a killed worker left beh
 import fcntl
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
-from posrec.errors import InputError
+from posrec.errors import InputError, RunFailed
 from posrec.evaluation.click_through import OPEN_FILES, column_types
 from posrec.io import whole_file
 from posrec.server.log import log_event
@@ -43,14 +44,15 @@ class FeedbackFiles:
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self.folder, self.clock = folder, clock
-        self.file: IO[bytes] | None = None
+        self.file: FileIO | None = None
         self.rows, self.began = 0, 0.0
         # Converting many rows takes a second, in which requests are answered.
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-feedback")
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
         except OSError as error:
-            raise InputError(f"{folder} can't be made a folder for feedback ({error.strerror})") from None
+            raise InputError(f"feedback can't be written into {folder} ({error.strerror})") from None
         for leftover in folder.glob(OPEN_FILES):
             convert_unused(leftover)
 
@@ -67,8 +69,7 @@ class FeedbackFiles:
         self.rotate_if_due(now)
         if self.file is None:
             self.file, self.rows, self.began = open_locked(self.folder, now), 0, now
-        self.file.write(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-        self.file.flush()
+        append(self.file, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
         self.rows += len(rows)
         return len(rows)
 
@@ -93,27 +94,46 @@ class FeedbackFiles:
         self.thread.submit(lambda: None).result()
 
 
-def convert_and_close(file: IO[bytes]) -> None:
+def append(file: FileIO, lines: bytes) -> None:
+    """Write all of it or, on a full disk, nothing: a line that is cut off would be joined with the next one."""
+    size = os.fstat(file.fileno()).st_size
+    left = memoryview(lines)
+    try:
+        while left:
+            left = left[file.write(left) :]
+    except OSError as error:
+        file.truncate(size)
+        raise RunFailed(f"feedback can't be written ({error.strerror})") from None
+
+
+def convert_and_close(file: FileIO) -> None:
     with file:  # its lock is held until the rows are converted
-        try:
-            convert(Path(file.name))
-        except Exception as error:  # the rows stay, and the next start converts them
-            log_event("feedback could not be written as Parquet", logging.ERROR, file=file.name, reason=str(error))
+        try_to_convert(Path(os.fsdecode(file.name)))
 
 
-def open_locked(folder: Path, now: float) -> IO[bytes]:
+def try_to_convert(path: Path) -> None:
+    try:
+        convert(path)
+    except Exception as error:  # the rows stay, and the next start converts them
+        log_event("feedback could not be written as Parquet", logging.ERROR, file=str(path), reason=str(error))
+
+
+def open_locked(folder: Path, now: float) -> FileIO:
     """A new file of rows. Its lock tells a file that is in use from one that a killed worker left behind."""
     name = f".open-{datetime.fromtimestamp(now, UTC):%Y%m%dT%H%M%S}-{os.getpid()}-{time.monotonic_ns()}.jsonl"
-    file = (folder / name).open("ab")
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return file
+    while True:
+        file = FileIO(folder / name, "ab")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # a worker that was just started took it for one that was left behind, and has removed it
 
 
 def convert_unused(path: Path) -> None:
     with suppress(OSError), path.open("rb") as file:  # it is in use, or another worker has converted it
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if path.exists():
-            convert(path)
+            try_to_convert(path)
 
 
 def convert(path: Path) -> None:
@@ -122,7 +142,7 @@ def convert(path: Path) -> None:
 
     rows = []
     for line in path.read_bytes().splitlines():
-        with suppress(msgspec.MsgspecError):
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
             rows.append(msgspec.json.decode(line, type=FeedbackRow))
     if rows:
         columns = {name: [getattr(row, name) for row in rows] for name in FeedbackRow.__struct_fields__}

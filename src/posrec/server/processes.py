@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,8 @@ from posrec.server.log import log_as_json, log_event
 from posrec.server.settings import ServerSettings
 from posrec.server.worker import GRACE_PERIOD, run_worker
 
-RESTART_PAUSE = 1.0  # seconds before a worker that died right after its start is started again
+SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before a worker that died soon after its start is started again
+SOON = 60.0  # seconds
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
 
 
@@ -37,6 +39,21 @@ def bind(host: str, port: int, shared: bool) -> socket.socket:
     return bound
 
 
+@dataclass
+class Place:
+    """One of the workers, and what is known about those that died in its place."""
+
+    worker: subprocess.Popen[bytes]
+    started: float
+    pause: float = 0.0  # before the last restart
+    due: float | None = None  # when to start a new worker, where this one has died
+
+    def died(self, now: float) -> None:
+        """Pause before the next worker, twice as long as before if it died soon after its start."""
+        self.pause = min(LONGEST_PAUSE, 2 * self.pause or SHORTEST_PAUSE) if now - self.started < SOON else 0.0
+        self.due = now + self.pause
+
+
 def run_workers(host: str, port: int, settings: ServerSettings) -> None:
     """Keep the workers alive until SIGTERM or Ctrl-C, then let them finish their requests."""
     from posrec.server.metrics import forget_queue
@@ -45,22 +62,24 @@ def run_workers(host: str, port: int, settings: ServerSettings) -> None:
     stopping = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stopping.set())
-    workers = [(start_worker(host, port, settings), time.monotonic()) for _ in range(settings.workers)]
+    places = [Place(start_worker(host, port, settings), time.monotonic()) for _ in range(settings.workers)]
     while not stopping.wait(0.2):
-        for place, (worker, started) in enumerate(workers):
-            if worker.poll() is None:
-                continue
-            # A cleaner of temporary folders may have removed it. The counts of the living workers then are lost.
-            shared.mkdir(parents=True, exist_ok=True)
-            forget_queue(worker.pid, shared)
-            log_event("a worker died and is replaced", logging.ERROR, worker=worker.pid, code=worker.returncode)
-            if time.monotonic() - started < RESTART_PAUSE and stopping.wait(RESTART_PAUSE):
-                break
-            workers[place] = (start_worker(host, port, settings), time.monotonic())
-    for worker, _ in workers:
+        for place in places:
+            now, worker = time.monotonic(), place.worker
+            if place.due is None and worker.poll() is not None:
+                # A cleaner of temporary folders may have removed it. The counts of the living workers then are lost.
+                shared.mkdir(parents=True, exist_ok=True)
+                forget_queue(worker.pid, shared)
+                place.died(now)
+                log_event("a worker died and is replaced", logging.ERROR, worker=worker.pid, code=worker.returncode,
+                          pause=place.pause)  # fmt: skip
+            if place.due is not None and now >= place.due:
+                place.worker, place.started, place.due = start_worker(host, port, settings), now, None
+    workers = [place.worker for place in places]
+    for worker in workers:
         worker.terminate()
     end = time.monotonic() + GRACE_PERIOD + 5
-    for worker, _ in workers:
+    for worker in workers:
         try:
             worker.wait(max(0.1, end - time.monotonic()))
         except subprocess.TimeoutExpired:

@@ -27,6 +27,7 @@ from posrec.server.metrics import Metrics
 from posrec.server.rule_files import RuleFiles
 
 POLL = 1.0  # seconds
+BUILD_GRACE = 5.0  # seconds that a build has to stop
 
 Stamp = frozenset[tuple[str, int, int, int]]
 
@@ -72,7 +73,12 @@ class RunReloader:
         wanted = wanted.minus(unusable)
         self.wanted, self.used = wanted, used
         if self.cache is not None and used != wanted and self.build is None:
-            self.build = self.cache.build_in_background(self.run, self.code)
+            try:
+                self.build = self.cache.build_in_background(self.run, self.code)
+            except OSError as error:  # no memory, no folder for temporary files, too many open files
+                missing = wanted.minus(used)
+                log_event(f"serving without the {missing}, whose build can't be started", logging.WARNING,
+                          reason=str(error))  # fmt: skip
         recommender.catalogue.attributes.prepare()
         if self.rules is not None:
             self.rules.apply(recommender.catalogue)
@@ -159,7 +165,7 @@ class RunReloader:
             if now != await loop.run_in_executor(None, stamp, self.run):
                 return  # still being written
             self.stamp = now
-            self.stop_build()
+            await loop.run_in_executor(None, self.stop_build)
             await loop.run_in_executor(None, self.take_over, "replaced on disk")
             if self.problem is None:
                 self.metrics.count("reloads")
@@ -182,7 +188,11 @@ class RunReloader:
         if self.build is not None:
             if self.build.poll() is None:
                 self.build.terminate()
-            self.build.wait()
+            try:
+                self.build.wait(BUILD_GRACE)
+            except subprocess.TimeoutExpired:
+                self.build.kill()
+                self.build.wait()
             self.build = None
 
 

@@ -2,9 +2,12 @@
 
 import asyncio
 import gc
+import logging
+import math
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +29,15 @@ from posrec.server.log import log_event
 from posrec.server.metrics import Metrics
 from posrec.server.reload import LoadedRun, RunReloader
 from posrec.server.rule_files import RuleFiles
-from posrec.server.schemas import AnswerRequest, RecommendAnswer, RecommendedItem, RecommendRequest
-from posrec.server.session_store import SessionStore
+from posrec.server.schemas import AnswerRequest, ClickRequest, RecommendAnswer, RecommendedItem, RecommendRequest
+from posrec.server.session_store import SessionStore, StoreUnavailable
 from posrec.server.settings import ServerSettings
 from posrec.server.split import Split
 
 DECODER, ENCODER = msgspec.json.Decoder(RecommendRequest), msgspec.json.Encoder()
 SESSIONS_AT_ONCE = 16  # of a batch request; other requests are computed between them
 ROTATION_CHECK = 60.0  # seconds
+STORE_LOG_PAUSE = 10.0  # seconds between two log lines about a session store that fails
 
 Asked = tuple[Recommender, Sequence[tuple[Plan, EncodedSession]]]
 
@@ -55,8 +59,9 @@ class Service:
         ]
         self.split = Split(settings.split or [1] * len(self.reloaders))
         self.store: SessionStore | None = None
+        self.store_failure_logged = -math.inf
         if settings.session_store:
-            self.store = SessionStore(settings.session_store, on_error=lambda: self.metrics.count("store_errors"))
+            self.store = SessionStore(settings.session_store, self.store_failed)
         self.feedback = FeedbackFiles(Path(settings.feedback)) if settings.feedback else None
         self.background = BackgroundQueue(settings.queue)  # an explanation scores its session once for every click
         self.batcher: Batcher | None = None
@@ -82,6 +87,7 @@ class Service:
         watching = [asyncio.create_task(reloader.watch()) for reloader in self.reloaders]
         watching.append(asyncio.create_task(self.rules.watch(self.apply_rules)))
         watching.append(asyncio.create_task(self.rotate_feedback()))
+        watching.append(asyncio.create_task(self.try_store()))
         yield
         for task in watching:
             task.cancel()
@@ -94,6 +100,19 @@ class Service:
         if self.feedback is not None:
             self.feedback.rotate()
         log_event("stopped")
+
+    async def try_store(self) -> None:
+        """Ask the session store once, so that the log has the reason if it can't be used."""
+        with suppress(StoreUnavailable):
+            if self.store is not None:
+                await self.store.clicks("")
+
+    def store_failed(self, reason: str) -> None:
+        self.metrics.count("store_errors")
+        now = time.monotonic()
+        if now - self.store_failure_logged > STORE_LOG_PAUSE:
+            self.store_failure_logged = now
+            log_event("the session store failed", logging.ERROR, reason=reason)
 
     def observe(self, size: int) -> None:
         self.metrics.batch(size)
@@ -123,6 +142,18 @@ class Service:
     async def recommend(self, session: list[Any], request: AnswerRequest, key: str | None = None) -> RecommendAnswer:
         loaded, plan = self.planned(session, request, key)
         return (await self.answers(loaded, plan, [session]))[0]
+
+    async def click(self, session_id: str, request: ClickRequest) -> RecommendAnswer:
+        """Store a click and recommend for the whole session. A request that is refused is refused before its click is
+        stored: a client that asks again would store it twice."""
+        store = self.stored_sessions()
+        assert self.batcher is not None
+        with self.batcher.place():
+            loaded, plan = self.planned([], request, session_id)
+            clicks = await store.add(session_id, str(request.item))
+            asked = (plan, self.encode(loaded.recommender, clicks[-self.settings.max_length :]))
+            ordered = self.batcher.submit((loaded.recommender, [asked]), has_place=True)
+        return answer(loaded, *asked, (await ordered)[0])
 
     def planned(self, session: list[Any], request: AnswerRequest, key: str | None) -> tuple[LoadedRun, Plan]:
         """The run that answers, and what is asked of it.

@@ -18,9 +18,9 @@ class StoreUnavailable(RuntimeError):
 
 
 class SessionStore:
-    """`on_error` is called whenever the store does not answer."""
+    """`on_error` is called with the reason whenever the store fails."""
 
-    def __init__(self, url: str, on_error: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, url: str, on_error: Callable[[str], None] = lambda reason: None) -> None:
         self.on_error = on_error
         try:
             import redis
@@ -49,16 +49,19 @@ class SessionStore:
                 clicks: list[str] = (await pipe.execute())[-1]
                 return clicks
         except self.errors as error:
-            self.on_error()
-            raise StoreUnavailable(str(error)) from None
+            raise self.failed(error) from None
 
     async def clicks(self, session: str) -> list[str]:
         try:
             clicks: list[str] = await self.client.lrange(key(session), -MAX_CLICKS, -1)
             return clicks
         except self.errors as error:
-            self.on_error()
-            raise StoreUnavailable(str(error)) from None
+            raise self.failed(error) from None
+
+    def failed(self, error: Exception) -> StoreUnavailable:
+        reason = str(error) or type(error).__name__
+        self.on_error(reason)
+        return StoreUnavailable(reason)
 
     async def close(self) -> None:
         await self.client.aclose()

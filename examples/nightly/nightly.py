@@ -30,7 +30,7 @@ from filelock import FileLock, Timeout
 import posrec
 from posrec.config import parse_pairs
 from posrec.errors import InputError
-from posrec.evaluating import evaluate_run
+from posrec.evaluating import check_not_trained_on, evaluate_run
 from posrec.models.lookup import model_name, with_own_encoding
 from posrec.run import Run
 from posrec.warm_start import open_start
@@ -116,16 +116,18 @@ def train_and_compare(options: argparse.Namespace, name: str) -> dict[str, Any]:
     running = open_start(current, options.model, settings.get("encoding")) if current.exists() else None
     how = {"items": options.items, "test_days": options.test_days, **named(options.prepare)}
     data = posrec.prepare(options.log, out=options.home / "data" / name, **how)
+    if len(data.test) < options.least:
+        raise InputError(
+            f"the latest {options.test_days:g} days have only {len(data.test):,} samples to compare models by, "
+            f"fewer than {options.least:,} (--least): check the end of the log, or raise --test-days"
+        )
+    if running is not None:
+        check_not_trained_on(running, data)
     model = options.model or (running.config["model"] if running is not None else None)
     start = None if options.fresh or not can_start(running, model) else running
     _, outcome = posrec.fit_run(data, model, options.home / "runs" / name, settings, options.device, start_from=start)
     if options.metric not in outcome.metrics:
         raise InputError(f"--metric {options.metric} is not one of {', '.join(outcome.metrics)}")
-    if len(outcome.ranks) < options.least:
-        raise InputError(
-            f"the latest {options.test_days:g} days have only {len(outcome.ranks):,} samples to compare models by, "
-            f"fewer than {options.least:,} (--least): check the end of the log, or raise --test-days"
-        )
     compared: dict[str, Any] = {"metric": options.metric, "new": outcome.metrics[options.metric]}
     if running is None:
         return {**compared, "promoted": True}

@@ -55,17 +55,17 @@ def recommender(run: Path) -> Recommender:
 
 
 @contextmanager
-def serving(run: Path, port: int = 0, api_key: str | None = None, onnx: bool = False) -> Iterator[str]:
-    """The address of `posrec serve`, ready."""
+def serving(run: Path, port: int = 0, api_key: str | None = None) -> Iterator[str]:
+    """The address of `posrec serve`, ready. It computes with torch: an export takes longer than all tests of a page."""
     pytest.importorskip("litestar")
     options = ["--cache", run.parent / "cache", "--port", port, *(["--api-key", api_key] if api_key else [])]
-    with server_process.serving(run, *options, onnx=onnx) as server:
+    with server_process.serving(run, *options) as server:
         yield f"http://127.0.0.1:{server.port}/"
 
 
 @pytest.fixture(scope="session")
 def address(run: Path) -> Iterator[str]:
-    with serving(run, onnx=True) as url:
+    with serving(run) as url:
         yield url
 
 
@@ -120,7 +120,7 @@ class PageVisit:
         return [float(text.replace("−", "-")) for text in texts]
 
     def agrees_with(self, answer: Recommendations) -> bool:
-        """Compare items and scores. ONNX Runtime computes scores to 1e-4, and the page shows three digits."""
+        """Compare items and scores, of which the page shows three digits."""
         assert self.shown() == [one.item for one in answer]
         assert self.scores() == pytest.approx([one.score for one in answer], abs=6e-4)
         return True

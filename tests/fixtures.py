@@ -1,6 +1,8 @@
 """A shop of five items with scores worked out by hand, and a small trained run with its ONNX export and index."""
 
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -12,11 +14,13 @@ from torch import Tensor
 
 from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import Vocabulary
+from posrec.errors import RunFailed
 from posrec.fitting import fit_run
 from posrec.io import WEIGHTS
 from posrec.models.base import CountingModel
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
+from posrec.ray_cluster import Cluster, ray_cluster
 from posrec.recommend.index_settings import IndexSettings
 from posrec.recommend.recommender import Recommender
 from posrec.run import Run, load_run
@@ -135,3 +139,23 @@ def artifacts_folder(trained: Path, exported: Path, tmp_path_factory: pytest.Tem
     wanted.onnx.write_bytes(with_outputs(exported, ["session_vectors"]))
     cache.build(run)  # what is missing: the vectors and the index
     return folder
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A real Ray of two workers, one for all tests of a file: starting it takes seconds. `posrec.prepare` too uses a
+    cluster that is connected already."""
+    pytest.importorskip("ray")
+    with ExitStack() as stack:
+        yield patiently_started(stack)
+
+
+def patiently_started(stack: ExitStack, tries: int = 3) -> Cluster:
+    """Ray gives its processes 30 seconds to start, which can't be changed and is too short on a stalled machine."""
+    for _ in range(tries):
+        try:
+            return stack.enter_context(ray_cluster(workers=2))
+        except RunFailed as error:
+            if "timed out during startup" not in str(error):
+                raise
+    pytest.skip(f"the machine is too busy: Ray did not start within 30 seconds, {tries} times")

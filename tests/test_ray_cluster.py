@@ -10,19 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from posrec.errors import InputError, RunFailed
+from posrec.errors import InputError, RunFailed, RunFailed
 from posrec.ray_cluster import ADDRESS, Cluster, ray_cluster
 from tests.helpers import RecordingProgress, heed_interrupts, own_process
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """One cluster of two workers for all tests of this file: starting one takes seconds."""
-    with ray_cluster(workers=2) as started:
-        yield started
 
 
 def halved(number: int) -> int:
@@ -167,6 +160,20 @@ def test_an_address_that_leads_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
             ray_cluster(given).__enter__()
     with pytest.raises(InputError, match="--workers is for a new local cluster"):
         ray_cluster("127.0.0.1:6379", workers=2).__enter__()
+
+
+def test_a_ray_that_does_not_start_in_time_is_a_failed_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: object) -> None:
+        raise Exception("The current node timed out during startup.")  # as Ray does
+
+    stopped: list[bool] = []
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: stopped.append(True))
+    monkeypatch.delenv(ADDRESS, raising=False)
+    with pytest.raises(RunFailed, match="Ray can't start a cluster on this machine: The current node timed out"):
+        ray_cluster(workers=1).__enter__()
+    assert stopped == [True]
 
 
 def test_without_ray_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

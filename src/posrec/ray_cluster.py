@@ -65,8 +65,9 @@ def ray_cluster(
         options = {"address": address}
     try:
         ray.init(**options, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, ValueError, ImportError, RuntimeError) as error:
+    except Exception as error:  # Ray raises a plain one if its own processes do not start within 30 seconds
         if address is None:
+            ray.shutdown()  # what has been started of it
             raise RunFailed(f"Ray can't start a cluster on this machine: {error}") from None
         raise InputError(
             f"the Ray cluster at {address} can't be used: {first_line(error)}; if it asks for a token, set "

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,6 @@ from tests.helpers import RecordingProgress, small_shop, write_lines
 pytest.importorskip("ray")
 pytestmark = pytest.mark.process
 SESSIONS = 200
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    """Two workers for all tests of this file; `prepare` uses a cluster that is connected already."""
-    from posrec.ray_cluster import ray_cluster
-
-    with ray_cluster(workers=2):
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from posrec.experiments.tune import tune
 from posrec.models.registry import MODELS
 from posrec.models.search_space import Range
 from posrec.progress import SilentProgress
-from posrec.ray_cluster import Cluster, ray_cluster
+from posrec.ray_cluster import Cluster
 
 pytestmark = pytest.mark.process
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}
@@ -28,13 +27,6 @@ JOBS = [Job("shop", "pop"), *(Job("shop", "stamp", TINY, seed) for seed in range
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     return chain_shop(tmp_path_factory.mktemp("ray"), seed=1)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    pytest.importorskip("ray")
-    with ray_cluster(workers=2) as started:
-        yield started
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from posrec.errors import InputError
 from posrec.io import WEIGHTS, load_tensors, save_tensors
 from posrec.io.checksums import read_checksums, write_checksums
 from posrec.progress import SilentProgress
-from posrec.ray_cluster import Cluster, ray_cluster
+from posrec.ray_cluster import Cluster
 from posrec.recommend import score_parts as module
 from posrec.recommend import session_file
 from posrec.recommend.recommender import Recommender
@@ -189,13 +188,6 @@ def test_the_command_continues_with_the_parts_that_it_finds(
 
 
 # On a real Ray of two processes.
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    pytest.importorskip("ray")
-    with ray_cluster(workers=2) as started:
-        yield started
 
 
 def killed_at_first(job, part):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from posrec.errors import InputError, RunFailed, RunFailed
+from posrec.errors import InputError, RunFailed
 from posrec.ray_cluster import ADDRESS, Cluster, ray_cluster
 from tests.helpers import RecordingProgress, heed_interrupts, own_process
 

@@ -96,7 +96,7 @@ $(RELEASE)/installed: constraints.txt
 
 install: .venv/installed
 
-# --no-compile saves a third of the time: Python compiles a module when it is first imported, and most never are.
+# --no-compile: Python compiles a module when it is first imported, and most never are.
 .venv/installed: pyproject.toml constraints.txt Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e ".[dev,serve,docs]"

@@ -118,8 +118,8 @@ def train_and_compare(options: argparse.Namespace, name: str) -> dict[str, Any]:
     data = posrec.prepare(options.log, out=options.home / "data" / name, **how)
     if len(data.test) < options.least:
         raise InputError(
-            f"the latest {options.test_days:g} days have only {len(data.test):,} samples to compare models by, "
-            f"fewer than {options.least:,} (--least): check the end of the log, or raise --test-days"
+            f"the test part (--test-days {options.test_days:g}) has only {len(data.test):,} samples to compare models "
+            f"by, fewer than {options.least:,} (--least): check the end of the log, or raise --test-days"
         )
     if running is not None:
         check_not_trained_on(running, data)

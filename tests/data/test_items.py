@@ -78,6 +78,11 @@ def test_the_ids_are_in_the_column_that_has_those_of_the_log(tmp_path: Path) -> 
     assert file.by_id(pl.Series(["5", "6"]), progress).of(["6"])["title"] == ["b"]
 
 
+def test_an_object_is_no_id(tmp_path: Path) -> None:
+    file = read_items(write_lines(tmp_path / "items.jsonl", ['{"id": 7, "product": {"name": "Tent"}}']))
+    assert file.by_id(pl.Series(["7"]), SilentProgress()).of(["7"]) == {"product": [{"name": "Tent"}]}
+
+
 def test_a_file_without_ids_or_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no column that looks like an item id .*: colour, price"):
         read_items(write_lines(tmp_path / "items.csv", ["colour,price", "red,1"]))

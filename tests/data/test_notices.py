@@ -27,7 +27,7 @@ def test_a_click_of_the_future_is_warned_of(tmp_path: Path) -> None:
     log = write_log(tmp_path / "odd.csv", [*shop, *wrong])
     data, said = prepared(log, tmp_path, test_days=1, overwrite=True)
     assert data.test.sessions == 1
-    assert said[-2].startswith("warning: 1 of 601 sessions begin in the future")
+    assert said[-2].startswith("warning: 1 of 601 sessions begin more than a day from now")
     assert said[-1].startswith("only 2 test samples: too few to compare models by; raise --test-days")
 
 

@@ -184,4 +184,4 @@ def test_a_test_day_of_a_few_clicks_promotes_nothing(shop: Shop) -> None:
     with shop.log.open("a") as file:
         file.write("".join(f"{session}-late,{item},{int(time) + 50 * DAY + click}\n" for click in range(3)))
     assert shop.night("--model", "pop") == 1
-    assert "only 2 samples to compare models by" in str(shop.records[0]["failed"])
+    assert "has only 2 samples to compare models by" in str(shop.records[0]["failed"])

@@ -80,7 +80,8 @@ def read_items(source: str | Path) -> ItemFile:
             rows = pl.read_csv(data, separator="\t" if kind == ".tsv" else ",", infer_schema=False)
     except POLARS_ERRORS as error:
         raise InputError(f"{path} can't be read as {kind[1:]}: {first_line(error)}") from None
-    id_columns = [name for common in ID_NAMES for name in rows.columns if plain_name(name) == common]
+    single = [name for name, kind in rows.schema.items() if not kind.is_nested()]  # `product` may be an object
+    id_columns = [name for common in ID_NAMES for name in single if plain_name(name) == common]
     if not id_columns:
         raise InputError(
             f"{path} has no column that looks like an item id (id, item_id, sku, ...): {comma_separated(rows.columns)}"

@@ -18,9 +18,9 @@ def notices(folder: Path, manifest: dict[str, Any], options: RecipeOptions) -> I
     counts = manifest["counts"]
     if future := future_sessions(folder):
         yield (
-            f"warning: {future:,} of {counts['train_sessions'] + counts['test_sessions']:,} sessions begin in the "
-            "future, after tomorrow. The last days of the log are counted back from the latest session, so the test "
-            "part may hold these alone; remove them from the log, or check the time column and --time-unit"
+            f"warning: {future:,} of {counts['train_sessions'] + counts['test_sessions']:,} sessions begin more than "
+            "a day from now. The last days of a log are counted back from its latest session, so the test part may "
+            "hold these alone; remove them from the log, or check the time column and --time-unit"
         )
     if counts["train_samples"] < FEW_SAMPLES:
         yield few_samples(manifest, options)

@@ -50,7 +50,7 @@ def error_response(error: BaseException) -> ErrorResponse:
         case RunFailed():  # the model of a run that was replaced meanwhile
             return 503, str(error), 1
         case StoreUnavailable():
-            return 503, "the session store does not answer or refuses to; send the whole session instead", 1
+            return 503, "the session store can't be used now; send the whole session instead", 1
         case msgspec.ValidationError():
             return 422, f"the request is not valid: {with_public_names(str(error))}", None
         case msgspec.DecodeError() | UnicodeDecodeError():

@@ -18,7 +18,7 @@ from unittest.mock import patch
 import posrec
 from posrec.cli import main
 from posrec.data.dataset import SessionDataset
-from posrec.io import CHECKSUMS, RUN, write_checksums
+from posrec.io import CHECKSUMS, write_checksums
 from posrec.progress import Progress
 from posrec.testing import small_dataset
 
@@ -134,12 +134,8 @@ def update_checksums(folder: Path) -> None:
 
 
 def remove_checksums(folder: Path) -> None:
-    """Make a run or a dataset one of a version that wrote no checksums.json."""
+    """Make a dataset one of a version that wrote no checksums.json."""
     (folder / CHECKSUMS).unlink()
-    if (folder / RUN).exists():
-        config = json.loads((folder / RUN).read_text())
-        del config["schema"]
-        (folder / RUN).write_text(json.dumps(config))
 
 
 def write_lines(path: Path, lines: Sequence[str], end: str = "\n") -> Path:

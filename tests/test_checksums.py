@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
 from posrec.io import FolderReader, changing, parse_array, write_checksums, write_text
-from posrec.run import FILES, load_run
-from tests.helpers import command, remove_checksums
+from posrec.run import FILES
+from tests.helpers import command, update_checksums
 
 
 @pytest.fixture
@@ -83,18 +82,18 @@ def test_a_run_of_which_any_file_was_changed_is_refused(trained: Path, tmp_path:
     assert f"{name} does not match checksums.json" in done.err
 
 
-def test_a_run_without_checksums_loads_with_a_note_and_evaluate_adds_them(
-    trained: Path, small: PreparedDataset, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("schema", [None, 2, 99])
+def test_a_run_of_another_version_is_refused(trained: Path, tmp_path: Path, schema: int | None) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "run"))
-    remove_checksums(run)
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "schema": schema}))
+    update_checksums(run)
     done = command("recommend", run, "i1")
-    assert done.code == 0
-    assert "wrote no checksums.json, so its files are not verified; posrec evaluate adds it" in done.err
-    assert load_run(run).verified is False
-    assert command("evaluate", run, small.path).code == 0
-    assert load_run(run).verified is True
-    assert command("recommend", run, "i1").err == ""
+    assert done.code == 2
+    assert (
+        f"{run} was trained by another version of posrec (schema {schema}, and this one reads 3); train it again"
+        in (done.err.replace("\n", " "))
+    )
 
 
 def test_a_run_that_was_copied_without_its_checksums_is_refused(trained: Path, tmp_path: Path) -> None:

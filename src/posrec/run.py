@@ -53,7 +53,6 @@ class Run(AnyRun):
     popularity: Clicks | None = None
     metrics: dict[str, float] | None = None
     sha256: Mapping[str, str] = field(default_factory=dict)
-    verified: bool = True
     continuation: Continuation | None = None
 
 
@@ -62,16 +61,11 @@ def finish_run(path: Path) -> None:
     write_checksums(path, FILES)
 
 
-def write_evaluation(run: Run, metrics: dict[str, Any], ranks: Tensor, data: PreparedDataset) -> None:
-    """Write metrics.json and ranks.npy into a finished run, and popularity.npy if an old run has none."""
-    adds_popularity = run.popularity is None and run.config.get("dataset") == data.fingerprint
-    with changing(run.path, METRICS, RANKS, *([POPULARITY] if adds_popularity else [])):
-        if adds_popularity:
-            write_popularity(run.path, data, run.model.items)
+def write_evaluation(run: Run, metrics: dict[str, Any], ranks: Tensor) -> None:
+    """Write metrics.json and ranks.npy into a finished run."""
+    with changing(run.path, METRICS, RANKS):
         write_json(run.path / METRICS, metrics)
         replace_array(run.path / RANKS, ranks.numpy())
-    if not run.verified:
-        finish_run(run.path)
 
 
 def write_popularity(path: Path, data: PreparedDataset, items: int) -> None:
@@ -113,8 +107,7 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None, encoding: 
     model = model_of_run(path, config, tensors, spec, encoding)
     continuation = read_continuation(reader)
     reader.check_rest()
-    return Run(path, model, **parts, config=config, sha256=reader.sha256, verified=reader.checksums is not None,
-               continuation=continuation)  # fmt: skip
+    return Run(path, model, **parts, config=config, sha256=reader.sha256, continuation=continuation)
 
 
 def check_is_known(path: Path, config: dict[str, Any], spec: str | ModelSpec | None) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 METRICS, RANKS, POPULARITY = "metrics.json", "ranks.npy", "popularity.npy"
 # What checksums.json lists; the last two are written by training/log.py and training/refit.py.
 FILES = (RUN, WEIGHTS, VOCABULARY_FILE, POPULARITY, METRICS, RANKS, CONTINUATION, "log.jsonl", "selection.json")
-SCHEMA = 2  # of config.json: 1, or none given, is a run from before checksums.json
+SCHEMA = 3  # of config.json
 RENAMED = {"start": "initialization"}  # old names of settings in config.json, and their present names
 
 Clicks = npt.NDArray[np.int64]
@@ -50,7 +50,6 @@ class AnyRun:
         popularity: [n] training clicks of items 1..n; None in runs of versions that did not write them.
         metrics: the metrics of the last evaluation, if there was one.
         sha256: the SHA-256 of every file that was read, by its name.
-        verified: whether the files were compared with checksums.json; False for a run from before that file.
     """
 
     path: Path
@@ -60,7 +59,6 @@ class AnyRun:
     popularity: Clicks | None
     metrics: dict[str, float] | None
     sha256: Mapping[str, str]
-    verified: bool
 
     @property
     def fingerprint(self) -> str:
@@ -88,12 +86,14 @@ def open_finished(path: Path) -> tuple[FolderReader, dict[str, Any]]:
     require_folder(path, RUN)
     reader = FolderReader(path)
     config = parsed_config(path, reader.json(RUN))
-    schema = config.get("schema", 1)
-    if type(schema) is not int or not 1 <= schema <= SCHEMA:
-        raise InputError(f"{path / RUN} has schema {schema!r}, and this version reads up to {SCHEMA}; update posrec")
+    if type(schema := config.get("schema")) is not int or schema != SCHEMA:
+        raise InputError(
+            f"{path} was trained by another version of posrec (schema {schema!r}, and this one reads {SCHEMA}); train "
+            "it again"
+        )
     if not (path / WEIGHTS).exists():
         raise InputError(f"{path} is unfinished (it has no {WEIGHTS}); continue it with posrec train --resume")
-    if schema == SCHEMA and reader.checksums is None:
+    if reader.checksums is None:
         raise InputError(
             f"{path} is unfinished or was copied in part (it has no {CHECKSUMS}); continue it with posrec train "
             "--resume, or copy it again"

@@ -14,6 +14,8 @@ from posrec import cli
 from posrec.encodings.schemes import make_encoding
 from posrec.errors import InputError
 from posrec.experiments.encodings import as_json, examine, load_trained_encoding, reason, spans
+from posrec.run import finish_run
+from posrec.run_folder import SCHEMA
 from posrec.training.checkpoint import save_tensors
 
 SMALL = ["--max-length", "9", "--dimensions", "8"]
@@ -27,9 +29,10 @@ def command(*options: str) -> str:
 
 def write_run(folder: Path, name: str = "ldpe", table: torch.Tensor | None = None, key: str = "encoding.table") -> Path:
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"model": "posrec", "encoding": name, "d": 6}))
+    (folder / "config.json").write_text(json.dumps({"schema": SCHEMA, "model": "posrec", "encoding": name, "d": 6}))
     weights = table if table is not None else torch.randn(7, 6, generator=torch.Generator().manual_seed(0))
     write_weights(folder, **{key: weights, "items.weight": torch.zeros(2, 2)})
+    finish_run(folder)
     return folder
 
 
@@ -124,8 +127,10 @@ DAMAGED = {
     "is not a run folder: it does not exist": not_a_folder,
     "config.json is not JSON": write_config("{"),
     "config.json names no model": write_config("[]"),
-    "config.json names no encoding": write_config('{"model": "pop"}'),
-    "encoding 'dpe', which has no learned table": write_config('{"model": "posrec", "encoding": "dpe"}'),
+    "config.json names no encoding": write_config(f'{{"schema": {SCHEMA}, "model": "pop"}}'),
+    "encoding 'dpe', which has no learned table": write_config(
+        f'{{"schema": {SCHEMA}, "model": "posrec", "encoding": "dpe"}}'
+    ),
     "is unfinished (it has no model.safetensors)": lambda run: (run / "model.safetensors").unlink(),
     "model.safetensors can't be read": lambda run: (run / "model.safetensors").write_bytes(b"no"),
     "one weight `encoding.table`, found none": lambda run: write_weights(
@@ -145,6 +150,8 @@ def test_a_damaged_run_is_reported_in_one_line(tmp_path: Path, message: str) -> 
     run = write_run(tmp_path / "run")
     load_trained_encoding(run)
     DAMAGED[message](run)
+    if run.exists():
+        finish_run(run)
     with pytest.raises(InputError) as error:
         load_trained_encoding(run)
     assert message in str(error.value)

@@ -25,7 +25,7 @@ from posrec.recommend.session import Session
 from posrec.recommend.torch_encoder import item_table
 from posrec.run import POPULARITY, Run, load_run
 from tests.fixtures import QUICK
-from tests.helpers import command, remove_checksums
+from tests.helpers import command
 
 
 def scored(answer) -> list[tuple[str, float]]:
@@ -258,16 +258,6 @@ def test_popularity_counts_training_clicks(trained: Path, small: PreparedDataset
     answer = Recommender.load(trained).recommend(["nobody"], k=30)
     assert [one.score for one in answer] == sorted(counts[1:], reverse=True)
     assert all(counts[small.vocabulary.index(one.item)] == one.score for one in answer)
-
-
-def test_evaluate_adds_popularity_to_an_older_run(trained: Path, small: PreparedDataset, tmp_path: Path) -> None:
-    Recommender.load(trained).save(tmp_path / "old")
-    (tmp_path / "old" / POPULARITY).unlink()
-    remove_checksums(tmp_path / "old")
-    refused = command("recommend", tmp_path / "old", "nobody")
-    assert (refused.code, "posrec evaluate" in refused.err) == (2, True)
-    assert command("evaluate", tmp_path / "old", small.path).code == 0
-    assert command("recommend", tmp_path / "old", "nobody").code == 0
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY rubbish", None])

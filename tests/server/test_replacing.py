@@ -1,6 +1,5 @@
 """Runs that are replaced, overwritten or fixed while they are served, through the real command."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 
 from posrec.recommend.recommender import Recommender
 from posrec.run import load_run
-from tests.helpers import remove_checksums, update_checksums
+from tests.helpers import update_checksums
 from tests.recommend.test_trial import USELESS
 from tests.server.server_process import Server, serving, until
 
@@ -115,14 +114,3 @@ def test_a_server_started_on_a_damaged_run_serves_it_once_it_is_fixed(run: Path,
         assert str(run) not in answer.body.decode()
         (run / name).write_bytes(good)
         until(lambda: server.ask("GET", "/readyz").status == 200)
-
-
-def test_a_run_from_before_checksums_is_served_and_the_log_says_so(run: Path) -> None:
-    remove_checksums(run)
-    with serving(run) as server:
-        assert server.recommend("i3").status == 200
-        until(lambda: server.said("the run has no checksums.json; posrec evaluate adds it"))
-        config = json.loads((run / "config.json").read_text())
-        (run / "config.json").write_text(json.dumps({**config, "schema": 2}))  # now it is one that lacks its checksums
-        until(lambda: any("it has no checksums.json" in reason for reason in refusals(server)))
-        assert server.recommend("i3").status == 200

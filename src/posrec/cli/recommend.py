@@ -26,7 +26,6 @@ from posrec.cli.printing import (
     Overwrite,
     Threads,
     console,
-    note_unverified,
     show,
 )
 from posrec.errors import InputError, not_installed
@@ -68,7 +67,6 @@ def recommend(
     from posrec.cli.explanations import drawn, notes, recommendations_table
 
     recommender = open_recommender(run, device, model, encoding)
-    note_unverified(recommender.run)
     session, rules = item or [], answer_rules(exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
     answer = recommender.recommend(session, k, **rules)
     wanted = [about] if about else [one.item for one in answer] if explain and not answer.popular else []
@@ -130,7 +128,6 @@ def export(
     from posrec.run import load_run
 
     loaded, of_index = load_run(run, model, encoding), index_settings(settings)
-    note_unverified(loaded)
     if onnx is not None:
         from posrec.recommend.onnx_export import CLOSE, export_onnx
 

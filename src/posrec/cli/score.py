@@ -19,7 +19,7 @@ from posrec.cli.answer_options import (
     answer_rules,
 )
 from posrec.cli.engine import LOCAL, Address, Engine, Workers, cluster_of
-from posrec.cli.printing import Device, EncodingOption, ModelOption, Overwrite, Threads, console, note_unverified
+from posrec.cli.printing import Device, EncodingOption, ModelOption, Overwrite, Threads, console
 
 
 def score(
@@ -63,7 +63,6 @@ def score(
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
         if cluster is None and not parts and not parts_folder(out).exists():  # which an interrupted call left
             recommender = Recommender.load(run, device, model, encoding)
-            note_unverified(recommender.run)
             totals = score_file(recommender, source, out, k, overwrite=overwrite, progress=progress, **rules)
         else:
             totals = score_parts(

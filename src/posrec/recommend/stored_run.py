@@ -30,7 +30,6 @@ class StoredRun(AnyRun):
     popularity: Clicks | None = None
     metrics: dict[str, float] | None = None
     sha256: Mapping[str, str] = field(default_factory=dict)
-    verified: bool = True
 
     @cached_property
     def model(self) -> "Model":  # type: ignore[override]
@@ -53,5 +52,4 @@ def open_stored(folder: str | Path, code: OwnCode | None = None) -> StoredRun:
     reader.read(WEIGHTS)
     weights = (path / WEIGHTS).open("rb")  # `model` notices if they are others by now
     reader.check_rest()
-    return StoredRun(path, weights=weights, code=code or OwnCode(), config=config, **parts, sha256=reader.sha256,
-                     verified=reader.checksums is not None)  # fmt: skip
+    return StoredRun(path, weights=weights, code=code or OwnCode(), config=config, **parts, sha256=reader.sha256)

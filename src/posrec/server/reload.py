@@ -145,8 +145,6 @@ class RunReloader:
             "serving", run=str(self.run), why=why, by="onnx" if self.used.onnx else "torch",
             items=ranker.items, search=ranker.search_kind, recall=round(ranker.recall, 4),
         )  # fmt: skip
-        if not self.current.recommender.run.verified:
-            log_event("the run has no checksums.json; posrec evaluate adds it", logging.WARNING, run=str(self.run))
 
     async def watch(self) -> None:
         """Check every second whether the run was replaced, or an artifact was built."""

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 from posrec import device
 from tests.helpers import own_process
@@ -78,3 +79,16 @@ print(torch.get_num_threads())
 @pytest.mark.process
 def test_threads_can_be_set_before_and_after_torch_is_loaded() -> None:
     assert own_process(code=THREADS).stdout.split() == ["1", "2", "2"]
+
+
+def test_small_work_is_done_by_one_thread_unless_the_user_chose_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for chosen, operations, expected in ((False, 10**6, 1), (False, 10**12, 2), (True, 10**6, 2)):
+            monkeypatch.setattr(device.Threads, "chosen", chosen)
+            with device.threads_for(operations):
+                assert torch.get_num_threads() == expected
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -18,11 +18,18 @@ if TYPE_CHECKING:
 
 CGROUP = Path("/sys/fs/cgroup")
 THREADS = "OMP_NUM_THREADS"
+FEW_OPERATIONS = 1_000_000_000  # in a training step; PosRec on a small shop has fewer, posrec-plus more
 # How long a waiting thread spins before it sleeps: GOMP_SPINCOUNT in rounds (GNU's OpenMP, which torch brings along),
 # KMP_BLOCKTIME in milliseconds (Intel's and LLVM's).
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
 # On a CPU torch raises a plain RuntimeError if memory is exhausted; only these words in its message show it.
 OUT_OF_MEMORY = ("DefaultCPUAllocator", "allocate memory", "bad_alloc")
+
+
+class Threads:
+    """Whether the user has chosen the number of threads: by --threads, or before posrec was imported."""
+
+    chosen = THREADS in os.environ
 
 
 def choose_device(name: str) -> "torch.device":
@@ -59,9 +66,25 @@ def use_threads(threads: int | None) -> None:
     """Compute with this many threads, in this process and those it starts; None leaves the default."""
     if threads is None:
         return
+    Threads.chosen = True
     os.environ[THREADS] = os.environ["POLARS_MAX_THREADS"] = str(threads)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(threads)
+
+
+@contextmanager
+def threads_for(operations: int) -> Iterator[None]:
+    """In the block, compute steps of so many additions and multiplications with one thread if they are few: then
+    distributing them over threads takes longer than it saves. A number of threads that the user has chosen stays."""
+    import torch
+
+    before = torch.get_num_threads()
+    if operations < FEW_OPERATIONS and not Threads.chosen:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def usable_cores() -> int:

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from posrec.device import use_threads
-from posrec.progress import CONTROLS, printable
+from posrec.progress import CONTROLS
 
 if TYPE_CHECKING:
-    from posrec.run_folder import AnyRun
+    pass
 
 console = Console(emoji=False)
 error_console = Console(stderr=True, emoji=False)
@@ -30,17 +29,11 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 Threads = Annotated[
     int | None,
     typer.Option(
-        help="Threads to compute with on a CPU; all usable cores if not given.", min=1, callback=use_threads,
+        help="Threads to compute with on a CPU; if not given, all usable cores, or one for a small training.",
+        min=1, callback=use_threads,
         show_default=False,
     ),
 ]  # fmt: skip
-
-
-def note_unverified(run: "AnyRun") -> None:
-    """Say that the files of a run could not be compared with their checksums."""
-    if not run.verified:
-        note = f"note: {run.path} is of a version that wrote no checksums.json, so its files are not verified;"
-        error_console.print(escape(printable(f"{note} posrec evaluate adds it")), highlight=False, soft_wrap=True)
 
 
 def show(figures: Any, table: Any, as_json: bool) -> None:

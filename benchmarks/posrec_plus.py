@@ -33,7 +33,8 @@ WITHOUT = {
     "smoothing": {"smoothing": 0.0},
     "positions": {"encoding": "none"},
     "item dropout": {"item_dropout": 0.0},
-    "graph layer": {"graph": False},
+    "message": {"message": False},
+    "initial intention": {"initial": False},
     "recency": {"recency": 0.0},
     "repeat dropout": {"repeat_dropout": 0.0},
     "cosine": {"cosine": False},
@@ -64,7 +65,7 @@ def main() -> None:
     rows = [row for row in ROWS if arguments.only in row.label]
     # The first seed of every row, then the second: a stopped call leaves whole tables.
     jobs = [job for row in rows for name in DATASETS for job in jobs_of(row, name, SEEDS)]
-    jobs.sort(key=lambda job: 0 if job.model == PLUS and not job.settings else job.seed)
+    jobs.sort(key=lambda job: (not (job.model == PLUS and not job.settings), job.seed))
     with TerminalProgress() as progress:
         done = run_jobs(jobs, datasets, arguments.jobs, minutes=arguments.minutes, progress=progress)
     if arguments.out is None:

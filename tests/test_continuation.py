@@ -176,9 +176,9 @@ def test_an_epoch_has_every_new_sample_and_some_others(new: set[int], replay: fl
     is_new = torch.tensor([sample in new for sample in range(30)])
     runner = EpochRunner(model, make_optimizer(model, settings, CPU), samples, settings, CPU, 3, 10, new=is_new)
     order = runner.shuffle(epoch)
-    used = order.ids[order.weights > 0].tolist()
-    assert len(order.ids) == order.steps * size
-    assert len(order.ids) - len(used) < size
+    used = order.batches[order.batches >= 0].tolist()
+    assert order.batches.shape == (order.steps, size)
+    assert order.batches.numel() - len(used) < size
     assert len(set(used)) == len(used)
     if len(new) in (0, 30):
         assert len(used) == 30  # nothing is new, or everything

@@ -63,7 +63,7 @@ FORBIDDEN = {
 }
 # And of some boxes only a part: a box and another -> the modules of the other that it may import.
 IN_PART = {
-    ("posrec.data", "posrec.nn"): ours("nn.batch", "nn.attributes"),
+    ("posrec.data", "posrec.nn"): ours("nn.batch", "nn.attributes", "nn.first_read"),
     ("posrec.demo", "posrec.nn"): ours("nn.batch"),
     ("posrec.training", "posrec.models"): ours("models.base"),
     ("posrec.evaluation", "posrec.models"): ours("models.base"),

@@ -83,7 +83,7 @@ def evaluate_run(
     outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress)
     outcome = with_list_metrics(outcome, run.model, data)
     if is_first(world_of(run.model)):
-        write_evaluation(run, outcome.as_json(), outcome.ranks, data)
+        write_evaluation(run, outcome.as_json(), outcome.ranks)
     return outcome
 
 
@@ -119,8 +119,6 @@ def with_list_metrics(outcome: Evaluation, model: Model, data: PreparedDataset) 
     clicks = torch.bincount(data.train.items.long(), minlength=model.items + 1)
     vectors = model.similarity_vectors() if isinstance(model, SessionModel) else None
     rows = rows_of(model) if world_of(model) is not None else None
-    if vectors is not None and rows is None:
-        vectors = vectors.cpu()
     targets, columns = data.test.items[places].long(), data.vocabulary.columns
     return replace(outcome, of_lists=list_metrics(outcome.top, targets, clicks, vectors, columns, rows))
 

@@ -20,6 +20,8 @@ def sessions() -> SessionDataset:
 class NextNumber:
     """Scores an item the higher the nearer it is to one more than the last click."""
 
+    stride = 1
+
     def scores(self, batch: SessionBatch) -> torch.Tensor:
         last = batch.items.gather(1, (batch.lengths - 1)[:, None])
         return -(torch.arange(1, ITEMS + 1) - last - 1).abs().float()

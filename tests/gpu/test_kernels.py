@@ -102,7 +102,7 @@ def test_attention(d: int, heads: int, causal: bool, counts: list[int]) -> None:
 
     total = sum(counts)
     rows, upstream = random(total + SPARE, 3 * d), random(total + SPARE, d)
-    ours = attention(rows, begins(counts), begins(counts)[:1], heads, max(counts), causal, 0.0)
+    ours = attention(*split(rows), None, begins(counts), begins(counts)[:1], heads, max(counts), causal, 0.0)[0]
     parts = []
     for session in rows[:total].split(counts):
         queries, keys, values = session.view(len(session), 3, heads, -1).permute(1, 2, 0, 3)
@@ -116,6 +116,44 @@ def test_attention(d: int, heads: int, causal: bool, counts: list[int]) -> None:
     assert close(gradients(ours, upstream, rows)[0], gradients(plain, upstream[:total], rows)[0])
 
 
+def split(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Q || K || V [T, 3d] -> Q, and K || V."""
+    d = rows.shape[1] // 3
+    return rows[:, :d], rows[:, d:]
+
+
+@pytest.mark.parametrize("askers", [1, 2])
+@pytest.mark.parametrize(("d", "heads", "longest"), [(200, 2, 50), (64, 4, 9), (16, 1, 50)])
+def test_causal_attention_by_distance(d: int, heads: int, longest: int, askers: int, monkeypatch) -> None:
+    """A causal layer by the kernel and without it: values and all gradients, with unused rows and empty sessions."""
+    from posrec.nn import causal_layer
+    from posrec.nn.packing import pack_many
+    from posrec.nn.seen_clicks import every_click
+
+    torch.set_float32_matmul_precision("highest")
+    torch.manual_seed(0)
+    lengths = torch.randint(0, longest + 1, (40,), device="cuda")
+    lengths[0] = longest
+    (packing,) = pack_many(torch.arange(longest, device="cuda") < lengths[:, None], 40 * longest, 40)
+    clicks, rows = every_click(packing), 40 * longest
+    layer = causal_layer.CausalLayer(d, heads, 4 * d).cuda()
+    torch.nn.init.normal_(layer.same_item)
+    x, y = torch.randn(rows, askers, d, device="cuda"), torch.randn(rows, d, device="cuda")
+    backward, bias = torch.randn(longest, d, device="cuda"), torch.randn(heads, longest, device="cuda")
+    inputs = [one.requires_grad_() for one in (x, y, backward, bias)]
+    same = (torch.rand(rows, askers, longest, device="cuda") < 0.2).float()
+    factor = torch.randn(rows, askers, d, device="cuda") * packing.used[:, None, None]
+    found = []
+    for has_kernel in (True, False):
+        if not has_kernel:
+            monkeypatch.setattr(causal_layer, "has_kernel", lambda *_: False)
+        result = layer(x, same, layer.project(y, backward, bias), clicks, packing) * packing.used[:, None, None]
+        attending = [layer.same_item, *layer.queries_keys_values.parameters(), *layer.out.parameters()]
+        found.append([result.detach(), *torch.autograd.grad((result * factor).sum(), [*inputs, *attending])])
+    for ours, theirs in zip(*found, strict=True):
+        assert (ours - theirs).norm() < 1e-4 * theirs.norm()
+
+
 @pytest.mark.parametrize("counts", [FEW, MANY], ids=["few", "many"])
 def test_dropout_of_attention_is_the_same_backward_and_averages_out(counts: list[int]) -> None:
     from posrec.kernels.attention import attention
@@ -123,12 +161,14 @@ def test_dropout_of_attention_is_the_same_backward_and_averages_out(counts: list
     rows = random(sum(counts), 300)
     seeds = torch.arange(300, device="cuda")[:, None]
     with torch.no_grad():
-        outcomes = torch.stack([attention(rows, begins(counts), seed, 2, max(counts), False, 0.3) for seed in seeds])
-    whole = attention(rows, begins(counts), seeds[0], 2, max(counts), False, 0.0)
+        outcomes = torch.stack(
+            [attention(*split(rows), None, begins(counts), seed, 2, max(counts), False, 0.3)[0] for seed in seeds]
+        )
+    whole = attention(*split(rows), None, begins(counts), seeds[0], 2, max(counts), False, 0.0)[0]
     assert not torch.equal(outcomes[0], outcomes[1])
     assert (outcomes.mean(0) - whole).abs().mean() < 0.1 * whole.abs().mean()
     # It is linear in the values, so the gradient of the values gives the outcome back where the mask is the same.
-    ours = attention(rows, begins(counts), seeds[3], 2, max(counts), False, 0.3)
+    ours = attention(*split(rows), None, begins(counts), seeds[3], 2, max(counts), False, 0.3)[0]
     upstream = random(sum(counts), 100)
     (gradient,) = gradients(ours, upstream, rows)
     back, forth = (

@@ -1,7 +1,6 @@
-"""posrec-plus against a plain, slow re-statement of its equations, one session at a time."""
+"""posrec-plus against a plain, slow re-statement of its equations; and that one pass reads every prefix as if alone."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
@@ -11,14 +10,14 @@ from torch import Tensor
 
 from posrec.encodings.schemes import ENCODINGS
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
-from posrec.models.repeat_part import of_owner
 from posrec.nn.batch import SessionBatch
-from posrec.nn.packing import pack
+from posrec.nn.first_read import first_read
+from posrec.nn.packing import pack_many
 from posrec.testing import random_sessions
-from tests.models.test_posrec import transformer_slowly
 
 ITEMS = 12
 SMALL = PosRecPlusConfig(d=8, heads=2, max_length=9, repeat_width=5, neighbours=3)
+SPLIT = [name for name in ENCODINGS if not name.startswith("2d")]
 sessions = st.lists(st.integers(1, ITEMS), min_size=1, max_size=9)
 
 
@@ -43,22 +42,76 @@ def smoothed_slowly(model: PosRecPlus) -> Tensor:
     return torch.stack(rows)
 
 
-def slowly(model: PosRecPlus, session: list[int]) -> Tensor:
-    """log p of all items: loops over nodes, no packing, no masks."""
-    config = model.config
-    nodes = list(dict.fromkeys(session))
-    vectors = smoothed_slowly(model)
-    x = {item: vectors[item - 1] for item in nodes}
-    updated = graph_slowly(model, session, x) if config.graph else x
-    forward = torch.tensor([[session.index(node) for node in nodes]])
-    backward = torch.tensor([[session[::-1].index(node) for node in nodes]])
-    length = torch.tensor([len(session)])
-    hidden = torch.stack([updated[node] for node in nodes]) + model.encoding(forward, backward, length)[0]
-    bias = model.encoding.attention_bias(forward, backward, length)[0] if config.encoding == "rpe" else None
-    for layer in model.transformer:
-        hidden = transformer_slowly(layer, hidden, config.heads, bias)
-    h = updated[session[-1]] + hidden[nodes.index(session[-1])] + hidden[0]
+def encoded_slowly(model: PosRecPlus, place: int, last: int) -> Tensor:
+    """The positional encoding itself, at a place of a session that ends at click `last`."""
+    at = (torch.tensor([[place]]), torch.tensor([[last - place]]), torch.tensor([last + 1]))
+    return model.encoding(*at)[0, 0]
 
+
+def attended_slowly(
+    layer, asking: Tensor, item: int, read: list[Tensor], items: list[int], bias: list[Tensor]
+) -> Tensor:
+    """x1 of one asking vector, head by head; `read` are the clicks with their whole positional encoding."""
+    d, heads = len(asking), layer.heads
+    to_query, to_key, to_value = layer.queries_keys_values.weight.split(d)
+    of_query, of_key, of_value = layer.queries_keys_values.bias.split(d)
+    query, width = to_query @ asking + of_query, d // heads
+    parts = []
+    for head in range(heads):
+        own = slice(head * width, (head + 1) * width)
+        logits = [
+            query[own] @ (to_key @ y + of_key)[own] / width**0.5 + layer.same_item[head] * (one == item) + near[head]
+            for y, one, near in zip(read, items, bias, strict=True)
+        ]
+        weights = torch.stack(logits).softmax(0)
+        parts.append(sum(weight * (to_value @ y + of_value)[own] for weight, y in zip(weights, read, strict=True)))
+    return layer.after_attention(asking + layer.out(torch.cat(parts)))
+
+
+def states_slowly(model: PosRecPlus, session: list[int], x: list[Tensor]) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """x' and H of every click, and G at the last; one layer, which reads each click with its encoding in the prefix."""
+    reader, last = model.reader, len(session) - 1
+    updated = []
+    for j, vector in enumerate(x):
+        if reader.message is None:
+            updated.append(vector)
+            continue
+        before = x[j - 1] if j else torch.zeros_like(vector)
+        from_x, from_message = reader.message.of_click(vector).chunk(3), reader.message.of_message(before).chunk(3)
+        reset, update = ((from_x[gate] + from_message[gate]).sigmoid() for gate in (0, 1))
+        new = (from_message[2] + reset * from_x[2]).tanh()
+        updated.append((1 - update) * new + update * vector)
+    counts = [min(session[: j + 1].count(item), 5) for j, item in enumerate(session)]
+
+    def read_at(i: int) -> list[Tensor]:
+        return [updated[j] + reader.clicks[counts[j]] + encoded_slowly(model, j, i) for j in range(i + 1)]
+
+    def bias_at(i: int) -> list[Tensor]:
+        if model.config.encoding != "rpe":
+            return [torch.zeros(model.config.heads)] * (i + 1)
+        place = torch.arange(i + 1)[None]
+        bias = model.encoding.attention_bias(place, i - place, torch.tensor([i + 1]))[0]
+        return [bias[:, i, j] for j in range(i + 1)]
+
+    (layer,) = reader.transformer
+    hidden = []
+    for i, item in enumerate(session):
+        asked = attended_slowly(layer, read_at(i)[-1], item, read_at(i), session[: i + 1], bias_at(i))
+        inner = layer.narrow(layer.widen(asked).relu())
+        hidden.append(layer.after_feed_forward(asked + inner))
+    initial = attended_slowly(layer, read_at(last)[0], session[0], read_at(last), session, bias_at(last))
+    return updated, hidden, initial
+
+
+def slowly(model: PosRecPlus, session: list[int]) -> Tensor:
+    """log p of all items: loops over clicks, no packing, no masks, no causal pass."""
+    config = model.config
+    vectors = smoothed_slowly(model)
+    x = [vectors[item - 1] for item in session]
+    updated, hidden, initial = states_slowly(model, session, x)
+    h = updated[-1] + hidden[-1]
+    if model.reader.gate is not None:
+        h = h + model.reader.gate(hidden[-1]).sigmoid() * initial
     z = vectors[:ITEMS] @ h
     if config.cosine:
         z = config.scale * z / h.norm() / vectors[:ITEMS].norm(dim=1)
@@ -66,71 +119,99 @@ def slowly(model: PosRecPlus, session: list[int]) -> Tensor:
         z = z + model.trends.by_part()[:ITEMS, -1]
     if model.repeat is None:
         return z
-    part, rho, delta = model.repeat, [], []
-    for place, node in enumerate(nodes):
-        u = part.of_item(x[node]) + part.of_state(hidden[place]) + part.of_session(h)
-        u = u + part.forward_position[forward[0, place]] + part.backward_position[backward[0, place]]
-        u = u + part.clicks[min(session.count(node), 5)]
-        out = part.out(u.relu())
+    part, own = model.repeat, list(dict.fromkeys(session))
+    rho, delta = [], []
+    for item in own:
+        j = max(place for place, one in enumerate(session) if one == item)
+        u = part.of_item(x[j]) + part.of_state(hidden[j]) + part.of_session(h)
+        u = u + part.forward_position[session.index(item)] + part.backward_position[len(session) - 1 - j]
+        out = part.out((u + part.clicks[min(session.count(item), 5)]).relu())
         rho.append(out[0])
         delta.append(out[1].clamp(-10, 10))
-    r = torch.stack(rho).softmax(0)
-    features = torch.tensor([len(session), len(nodes)]).log1p() / 3
+    r, strength = torch.stack(rho).softmax(0), torch.stack(rho).logsumexp(0)[None] / 5
+    features = torch.tensor([len(session), len(own)]).log1p() / 3
     again = torch.tensor([float(session.count(session[-1]) > 1)])
-    strength = torch.stack(rho).logsumexp(0)[None] / 5
     g = part.gate(torch.cat([h, features.double(), again.double(), strength])).softmax(0)
     raised = z.clone()
-    for node, amount in zip(nodes, delta, strict=True):
-        raised[node - 1] = raised[node - 1] + amount
+    for item, amount in zip(own, delta, strict=True):
+        raised[item - 1] = raised[item - 1] + amount
     p = g[1] * raised.softmax(0)
-    for node, chance in zip(nodes, r, strict=True):
-        p[node - 1] = p[node - 1] + g[0] * chance
+    for item, chance in zip(own, r, strict=True):
+        p[item - 1] = p[item - 1] + g[0] * chance
     return p.log()
 
 
-def graph_slowly(model: PosRecPlus, session: list[int], x: dict[int, Tensor]) -> dict[int, Tensor]:
-    d = model.config.d
-    assert model.graph is not None
-    w_in, w_out, w_gates = model.graph.from_node.weight.split([d, d, 3 * d])
-    b_in, b_out, b_gates = model.graph.from_node.bias.split([d, d, 3 * d])
-    updated = {}
-    for node in x:
-        received = []
-        steps = list(pairwise(session))
-        incoming, outgoing = [a for a, b in steps if b == node], [b for a, b in steps if a == node]
-        for others, weight, bias in ((incoming, w_in, b_in), (outgoing, w_out, b_out)):
-            total = sum((weight @ x[other] + bias for other in others), torch.zeros(d, dtype=torch.double))
-            received.append(total / max(len(others), 1))
-        from_message = model.graph.from_message.weight @ torch.cat(received) + model.graph.from_message.bias
-        from_node = w_gates @ x[node] + b_gates
-        reset, update = ((from_message + from_node)[part * d : (part + 1) * d].sigmoid() for part in (0, 1))
-        new = (from_message[2 * d :] + reset * from_node[2 * d :]).tanh()
-        updated[node] = (1 - update) * new + update * x[node]
-    return updated
-
-
-@pytest.mark.parametrize("encoding", list(ENCODINGS))
+@pytest.mark.parametrize("encoding", SPLIT)
 def test_every_encoding_agrees_with_the_equations(encoding: str) -> None:
+    """With one layer, the two parts of an encoding are the encoding itself in every prefix."""
     model = make(encoding=encoding)
     batch = [[1, 2, 3], [4], [5, 5, 5], [1, 2, 1, 3, 2, 9, 1], [7, 8, 7, 8]]
     expected = torch.stack([slowly(model, session) for session in batch])
     assert torch.allclose(model.scores(SessionBatch.of(batch)), expected, atol=1e-5)
 
 
-PARTS = ("graph", "cosine", "trend", "repeat")
+@pytest.mark.parametrize("encoding", ["2dspe", "2dlpe"])
+def test_an_encoding_that_reads_the_length_is_refused(encoding: str) -> None:
+    with pytest.raises(ValueError, match=f"encoding={encoding} depends on the session's length.*--model posrec"):
+        make(encoding=encoding)
+
+
+PARTS = ("message", "initial", "cosine", "trend", "repeat")
 
 
 @settings(max_examples=40)
-@given(st.lists(sessions, min_size=1, max_size=5), st.tuples(*[st.booleans()] * 4), st.sampled_from([0.0, 0.5]))
+@given(st.lists(sessions, min_size=1, max_size=5), st.tuples(*[st.booleans()] * 5), st.sampled_from([0.0, 0.5]))
 def test_any_batch_agrees_with_the_equations(batch: list[list[int]], on: tuple[bool, ...], smoothing: float) -> None:
-    """With each part on or off; graphs are float32, where thirds are rounded."""
-    model = make(smoothing=smoothing, layers=2, **dict(zip(PARTS, on, strict=True)))
+    """With each part on or off; the co-click graph is float32, where thirds are rounded."""
+    model = make(smoothing=smoothing, **dict(zip(PARTS, on, strict=True)))
     expected = torch.stack([slowly(model, session) for session in batch])
     assert torch.allclose(model.scores(SessionBatch.of(batch)), expected, atol=1e-4)
 
 
+@settings(max_examples=40)
+@given(st.lists(sessions, min_size=1, max_size=5), st.sampled_from(SPLIT), st.integers(0, 3), st.integers(0, 4))
+def test_one_pass_reads_every_prefix_as_if_alone(
+    batch: list[list[int]], encoding: str, layers: int, padding: int
+) -> None:
+    """At any padding of the batch, and with unused rows after the last click."""
+    model = make(encoding=encoding, layers=layers)
+    whole = SessionBatch.of(batch)
+    whole = replace(whole, items=torch.nn.functional.pad(whole.items, (0, padding)), every_click=True)
+    clicks = sum(map(len, batch))
+    roomy = replace(whole, packing=pack_many(whole.mask, clicks + padding, len(batch))[0])
+    prefixes = [session[:end] for session in batch for end in range(1, len(session) + 1)]
+    alone = model.scores(SessionBatch.of(prefixes))
+    assert torch.allclose(model.scores(whole), alone)
+    assert torch.allclose(model.scores(roomy)[:clicks], alone)
+
+
+@given(st.lists(st.integers(1, ITEMS), min_size=10, max_size=30), st.integers(0, 29))
+def test_a_session_longer_than_max_length_is_read_from_a_multiple_of_the_stride(session: list[int], end: int) -> None:
+    """So that the pass over such a window reads all of its prefixes as if alone, whatever comes after them."""
+    model, end = make(), 1 + end % len(session)
+    first = first_read(end, 9, model.stride)
+    assert model.stride == 4
+    assert first % 4 == 0
+    assert end <= 9 or 9 - 4 < end - first <= 9
+    window = replace(SessionBatch.of([session[first : first + 9]]), every_click=True)
+    alone = model.scores(SessionBatch.of([session[:end]], 9, model.stride))
+    assert torch.allclose(model.scores(window)[end - first - 1], alone[0])
+
+
+def test_a_loss_has_no_gradient_to_later_clicks() -> None:
+    """The loss at click i changes the vectors of the items clicked up to i, and of no item that is clicked later."""
+    model = make(smoothing=0.0, layers=2).requires_grad_(True)
+    batch = replace(SessionBatch.of([[1, 2, 3, 1, 4, 5]]), every_click=True)
+    for i, seen in enumerate(([1], [1, 2], [1, 2, 3], [1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5])):
+        model.zero_grad()
+        encoded = model.encode(batch)
+        (encoded.sessions[i].sum() + encoded.own.repeat[i].sum() + encoded.own.explore[i]).backward()
+        changed = (model.embedding.weight.grad.abs().sum(1) > 0).nonzero()[:, 0] + 1
+        assert changed.tolist() == seen
+
+
 def test_the_parts_of_the_session_vector_add_up_to_it() -> None:
-    for changes in ({}, {"trend": False}, {"cosine": False}):
+    for changes in ({}, {"trend": False}, {"cosine": False}, {"initial": False}):
         model, batch = make(**changes), SessionBatch.of([[1, 2, 1], [3], [4, 5]])
         parts = model.vector_parts(batch)
         assert ("trend" in parts) == model.config.trend
@@ -153,15 +234,6 @@ def test_dropout_acts_in_training_alone() -> None:
     model.train()
     torch.manual_seed(0)
     assert not torch.allclose(model.scores(batch), calm)
-
-
-def test_what_rows_read_of_their_session_has_a_gradient_that_is_summed_in_order() -> None:
-    """On a CPU several threads add up the gradient of x[index] in any order, and that of index_select in one."""
-    packing = pack(torch.tensor([[True, True], [True, False]]))
-    x = torch.tensor([[1.0], [2.0]], requires_grad=True)
-    found = of_owner(x, packing)
-    assert found.tolist() == [[1.0], [1.0], [2.0]]
-    assert type(found.grad_fn).__name__ == "IndexSelectBackward0"
 
 
 def test_an_unknown_item_is_never_an_own_item() -> None:

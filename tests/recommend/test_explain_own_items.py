@@ -15,6 +15,7 @@ from posrec.cli.explanations import clicks_table, drawn, parts_table
 from posrec.data.vocabulary import Vocabulary
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.nn.batch import SessionBatch
+from posrec.nn.first_read import first_read
 from posrec.recommend.recommender import Recommender
 from posrec.run import Run, load_run
 from tests.helpers import command
@@ -37,7 +38,7 @@ def test_the_parts_add_up_to_the_score(session, item, cosine, layers) -> None:
     found = rec.explain(session, item)
     assert list(found.parts) == PARTS
     assert sum(found.parts.values()) == pytest.approx(found.score, abs=1e-4)
-    assert (found.parts["clicked before"] == 0) == (item not in session[-9:])
+    assert (found.parts["clicked before"] == 0) == (item not in session[first_read(len(session), 9, 4) :])
     assert found.probability == pytest.approx(math.exp(found.score))
     shown = {one.item: one.score for one in rec.recommend(session, k=ITEMS)}
     assert found.score == pytest.approx(shown[item], abs=1e-5)
@@ -56,7 +57,8 @@ def test_the_probabilities_of_all_items_add_up_to_one(session) -> None:
 def test_each_part_is_what_the_definition_says(session, item) -> None:
     """p = g r + (1 - g) e, worked out from the model's vectors and the numbers of the repeat part."""
     rec = plus_of()
-    numbers, number = [IDS.index(one) + 1 for one in session][-9:], IDS.index(item) + 1
+    read = session[first_read(len(session), 9, 4) :]
+    numbers, number = [IDS.index(one) + 1 for one in read], IDS.index(item) + 1
     with torch.no_grad():
         vectors, table, own = rec.model.encode(SessionBatch.of([numbers]))
     z = (table[:ITEMS] @ vectors[0]).tolist()
@@ -71,32 +73,34 @@ def test_each_part_is_what_the_definition_says(session, item) -> None:
     assert why.repeat_chance == pytest.approx(g, abs=1e-5)
     assert sum(why.parts[name] for name in PARTS[:4]) == pytest.approx(z[number - 1], abs=1e-4)
     assert why.parts["normalisation"] == pytest.approx(math.log((1 - g) / total), abs=1e-4)
-    for click, one in zip(why.clicks, numbers, strict=True):
-        assert click.attention["clicked before"] == pytest.approx(repeats[one] / g, abs=1e-5)
+    for place, (click, one) in enumerate(zip(why.clicks, numbers, strict=True)):
+        share = 0 if one in numbers[place + 1 :] else repeats[one] / g  # an item's share stands at its latest click
+        assert click.attention["clicked before"] == pytest.approx(share, abs=1e-5)
 
 
 @given(sessions)
-def test_attention_and_shares_sum_to_one_over_the_nodes(session) -> None:
+def test_attention_and_shares_sum_to_one_over_the_clicks(session) -> None:
     found = plus_of(layers=2).explain(session, "i1")
     for name in ("latest intention", "initial intention", "clicked before"):
-        by_item = {click.item: click.attention[name] for click in found.clicks}  # clicks on an item share its node
-        assert sum(by_item.values()) == pytest.approx(1, abs=1e-5)
-        assert [click.attention[name] for click in found.clicks] == [by_item[click.item] for click in found.clicks]
+        assert sum(click.attention[name] for click in found.clicks) == pytest.approx(1, abs=1e-5)
 
 
 def test_attention_is_the_softmax_of_the_layer() -> None:
-    """One head, one layer: softmax of the products of queries and keys, worked out for the session a b a c."""
-    rec = plus_of(heads=1)
-    model, layer = rec.model, rec.model.transformer[0]
+    """One head, one layer, no positions: softmax of the products of queries and keys, plus s for clicks on the item of
+    the click that asks; worked out for the session a b a."""
+    rec = plus_of(heads=1, encoding="none", message=False)
+    model, layer = rec.model, rec.model.reader.transformer[0]
+    layer.same_item.data.fill_(0.7)
     seen = []
-    layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    model.session_vectors(SessionBatch.of([[1, 2, 1, 3]]))
-    (hidden,) = seen  # [3, d]: a, b, c
-    queries, keys, _ = layer.queries_keys_values(hidden).chunk(3, dim=1)
-    wanted = (queries @ keys.T / 8**0.5).softmax(1)[:, [0, 1, 0, 2]]  # by click
-    found = rec.explain(["i1", "i2", "i1", "i3"], "i5").clicks
+    layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][:, 0]))
+    model.session_vectors(SessionBatch.of([[1, 2, 1]]))
+    hidden, first = seen  # [3, d]: a, b, a; and the first click, which asks at the last
+    queries, keys, _ = layer.queries_keys_values(torch.cat([hidden, first])).chunk(3, dim=1)
+    logits = queries @ keys[:3].T / 8**0.5 + torch.tensor([0.7, 0, 0.7])
+    wanted = logits.softmax(1)
+    found = rec.explain(["i1", "i2", "i1"], "i5").clicks
     assert [click.attention["latest intention"] for click in found] == pytest.approx(wanted[2].tolist(), abs=1e-6)
-    assert [click.attention["initial intention"] for click in found] == pytest.approx(wanted[0].tolist(), abs=1e-6)
+    assert [click.attention["initial intention"] for click in found] == pytest.approx(wanted[3].tolist(), abs=1e-6)
 
 
 # How it is drawn.

@@ -214,7 +214,7 @@ def test_scores_are_those_of_the_whole_softmax(session: list[int]) -> None:
     """Of items inside and outside of the session, worked out one by one from the definition."""
     model = RUN.model
     with torch.no_grad():
-        vectors, table, own = model.encode(SessionBatch.of([session], 6))
+        vectors, table, own = model.encode(SessionBatch.of([session], 6, model.stride))
     z = (table[:ITEMS].double() @ vectors[0].double()).tolist()
     inside = {item: slot for slot, item in enumerate(own.items[0].tolist()) if item}
     raised = {item: own.raised[0, slot].item() for item, slot in inside.items()}

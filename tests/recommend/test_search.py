@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.recommend.by_scores import TOP_BLOCK, top
+from posrec.evaluation.metrics import TOP_BLOCK, top
 from posrec.recommend.rounded import (
     CACHED,
     MOST_THREADS,

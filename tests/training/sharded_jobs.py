@@ -35,6 +35,7 @@ from posrec.nn.sharding import ShardedRows, sharded_over
 from posrec.nn.table_rows import TableRows
 from posrec.nn.trends import Trends
 from posrec.progress import SilentProgress
+from posrec.training.batches import Batches, PassBatches, SampleBatches
 from posrec.training.losses import choose_loss, losses_of
 from posrec.training.ranking_losses import Negatives
 from posrec.training.sharded_softmax import join_processes
@@ -132,11 +133,18 @@ def fixed_shapes(world: World, folder: Path) -> None:
             model.count(data.train.items, data.train.offsets)
             loss = choose_loss("full", data.train_items, data.train.items, rows=rows_of(model))
             optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-            stepper = Stepper(model.train(), optimizer, data.train, loss, 7, 6)
-            ids, weights = torch.arange(28), torch.rand(28, generator=torch.Generator().manual_seed(1))
+            weights = torch.rand(len(data.train), generator=torch.Generator().manual_seed(1))
+            if model.is_causal:
+                processes = world.size if is_sharded else 1
+                batches: Batches = PassBatches(data.train, weights, 7, 6, model.stride, processes)
+                order = batches.arrange(torch.arange(12), torch.Generator().manual_seed(2))
+            else:
+                batches = SampleBatches(data.train, weights, 7, 6, model.build_graph)
+                order = torch.arange(28).view(4, 7)
+            stepper = Stepper(model.train(), optimizer, batches, loss, 7, 6, torch.device("cpu"))
             stepper.capacity = 64
             with stepper.part.with_fixed_shapes():
-                losses.append(stepper.run(ids, weights))
+                losses.append(stepper.run(order))
     kinds = len(WITHOUT_DROPOUT)
     for alone, together in zip(losses[:kinds], losses[kinds:], strict=True):
         close(world.summed(together), alone)

@@ -35,8 +35,11 @@ def test_batches_are_filled_up_and_warmed_up_with_the_shortest_sample() -> None:
     model = PosRec(25, PosRecConfig(d=8))
     runner = EpochRunner(model, make_optimizer(model, settings, cpu), samples, settings, cpu, 25, 20)
     assert samples.clicks_before(torch.arange(3)).tolist() == [20, 1, 3]
-    assert runner.stepper.filler == 1
-    assert runner.shuffle(0).ids[3:].tolist() == [1]
+    batches = runner.shuffle(0).batches
+    assert batches.flatten()[3:].tolist() == [-1]
+    (batch, weights) = runner.batches.read(batches[1:], 20, None)[0]
+    assert batch.lengths[1] == 1  # of the filler
+    assert weights[1] == 0
 
 
 def test_the_last_batch_is_filled_up_with_samples_of_one_click(tmp_path: Path) -> None:
@@ -45,7 +48,10 @@ def test_the_last_batch_is_filled_up_with_samples_of_one_click(tmp_path: Path) -
     model = PosRec(data.train_items, PosRecConfig(d=8))
     runner = EpochRunner(model, make_optimizer(model, settings, cpu), data.train, settings, cpu, data.train_items, 20)
     order, count = runner.shuffle(0), len(data.train)
-    assert sorted(order.ids[:count].tolist()) == list(range(count))
-    assert len(order.ids) == 128 * order.steps > count
-    assert order.weights.tolist() == [1.0] * count + [0.0] * (len(order.ids) - count)
-    assert set(data.train.clicks_before(order.ids[count:]).tolist()) == {1}
+    ids = order.batches.flatten()
+    assert sorted(ids[:count].tolist()) == list(range(count))
+    assert len(ids) == 128 * order.steps > count == order.samples
+    (batch, weights) = runner.batches.read(order.batches[-1:], 20, None)[0]
+    fillers = len(ids) - count
+    assert weights.tolist() == [1.0] * (128 - fillers) + [0.0] * fillers
+    assert set(batch.lengths[-fillers:].tolist()) == {1}

@@ -22,6 +22,7 @@ from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.io import DATASET, FolderReader, read_json, require_folder
 from posrec.nn.batch import PADDING, SessionBatch
+from posrec.nn.first_read import first_read
 from posrec.wording import plural
 
 MANIFEST, CEILING = DATASET, "ceiling.json"
@@ -97,8 +98,11 @@ class SessionDataset:
 
     def moments(self, sample_ids: Tensor) -> Tensor:
         """The share of all clicks that came before the target of each sample, [B]."""
-        _, target = self.locate(sample_ids)
-        return (target - self.offsets[0]).double() / (self.offsets[-1] - self.offsets[0])
+        return self.moment_of(self.locate(sample_ids)[1])
+
+    def moment_of(self, click: Tensor) -> Tensor:
+        """The share of all clicks that came before those at these indices in `items`, [B]."""
+        return (click - self.offsets[0]).double() / (self.offsets[-1] - self.offsets[0])
 
     def part(self, start: int, end: int) -> "SessionDataset":
         """Sessions start..end-1 over the same memory."""
@@ -113,15 +117,17 @@ class SessionDataset:
         return SessionDataset(self.items.to(device), self.offsets.to(device), self.times.to(device), targets)
 
 
-def collate(dataset: SessionDataset, sample_ids: Tensor, max_length: int) -> SessionBatch:
-    """The samples `sample_ids [B]` as a batch of width `max_length`: the latest clicks of each, and its target.
+def collate(dataset: SessionDataset, sample_ids: Tensor, max_length: int, stride: int = 1) -> SessionBatch:
+    """The samples `sample_ids [B]` as a batch of width `max_length`: the latest clicks of each (`first_read`), and its
+    target.
 
     Only tensor operations on the dataset's device, and no value is read back to the CPU: the batch is the same on CPU
     and GPU, and a CUDA graph can capture it. The top of this file explains how samples are numbered.
     """
     sample_ids = sample_ids.to(dataset.offsets)
     session, target = dataset.locate(sample_ids)  # [B], [B]
-    lengths = (target - dataset.offsets[session]).clamp(max=max_length)  # [B]
+    clicks = target - dataset.offsets[session]
+    lengths = clicks - first_read(clicks, max_length, stride)  # [B]
     column = torch.arange(max_length, device=lengths.device)  # [L]
     inside = column < lengths[:, None]  # [B, L]
     click = torch.where(inside, (target - lengths)[:, None] + column, target[:, None])  # [B, L], always a real click

@@ -1,7 +1,7 @@
 """Full ranking of every test sample, in bounded memory; `metrics.ranks_of` computes the ranks."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,11 +9,14 @@ from torch import Tensor
 
 from posrec.allocation import freed_memory_kept
 from posrec.data.dataset import SessionDataset, collate
+from posrec.data.passes import collate_passes, cut_into_batches, passes_over
 from posrec.evaluation.metrics import CUTOFFS, coverage, mean_popularity, rank_metrics, ranks_of
-from posrec.evaluation.sharded import ranker
+from posrec.evaluation.metrics import top as top_items
+from posrec.evaluation.sharded import sharded_ranker
 from posrec.kernels.launch import only_compiled
 from posrec.models.base import Model, SessionModel
 from posrec.nn.item_table import rows_of
+from posrec.nn.packing import pack
 from posrec.nn.sharding import ShardedRows
 from posrec.progress import Progress, SilentProgress
 from posrec.wording import plural
@@ -87,14 +90,17 @@ def evaluate(
     top = torch.empty(len(samples), min(max(CUTOFFS), items), dtype=torch.int64, device=device)
     held = rows_of(model) if isinstance(model, SessionModel) else None
     if isinstance(model, SessionModel) and isinstance(held, ShardedRows):
-        rank = ranker(model, held, top.shape[1])
+        ranked = by_prefixes(samples, rows, sharded_ranker(model, held, samples, max_length, top.shape[1]))
+    elif isinstance(model, SessionModel) and model.is_causal:
+        ranked = by_passes(model, samples, rows, max_length, top.shape[1])
     else:
-        rank = plain_ranker(model, top.shape[1])
+        ranked = by_prefixes(samples, rows, plain_ranker(model, samples, max_length, top.shape[1]))
+    done = 0
     with freed_memory_kept():
-        for start in range(0, len(samples), rows):
-            ids = torch.arange(start, min(start + rows, len(samples)), device=device)
-            ranks[ids], top[ids] = rank(samples, ids, max_length)
-            progress.update("Evaluating", min(start + rows, len(samples)), len(samples))
+        for ids, of_ids, best in ranked:
+            ranks[ids], top[ids] = of_ids, best
+            done += len(ids)
+            progress.update("Evaluating", done, len(samples))
     metrics = rank_metrics(ranks)
     metrics[f"coverage@{max(CUTOFFS)}"] = float(coverage(top, items))
     metrics[f"popularity@{max(CUTOFFS)}"] = float(mean_popularity(top, popularity.to(device)))
@@ -113,19 +119,59 @@ def compile_ahead(model: SessionModel, samples: SessionDataset, device: torch.de
     ids = torch.arange(min(rows_for(samples, model.items, max_length), len(samples)), device=device)
     model.eval()
     with only_compiled(in_background=True):
-        model.scores(collate(samples, ids, max_length))
+        if model.is_causal:
+            next(by_passes(model, samples, len(ids), max_length, 1))
+        else:
+            model.scores(collate(samples, ids, max_length))
     model.train(was_training)
 
 
-def plain_ranker(model: Model, k: int) -> Callable[[SessionDataset, Tensor, int], tuple[Tensor, Tensor]]:
-    """A function of samples, their numbers [B] and the most clicks to read, that returns ranks [B] and top [B, k]."""
+Ranked = Iterator[tuple[Tensor, Tensor, Tensor]]  # numbers of samples [B], their ranks [B], the best items [B, k]
 
-    def rank(samples: SessionDataset, ids: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
-        batch = collate(samples, ids, max_length)
+
+def by_prefixes(samples: SessionDataset, rows: int, rank: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Ranked:
+    """Rank so many samples at a time, each of them a prefix that is read on its own."""
+    for start in range(0, len(samples), rows):
+        ids = torch.arange(start, min(start + rows, len(samples)), device=samples.items.device)
+        yield ids, *rank(ids)
+
+
+def plain_ranker(
+    model: Model, samples: SessionDataset, max_length: int, k: int
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """A function of the numbers of samples [B] that returns ranks [B] and top [B, k]."""
+
+    def rank(ids: Tensor) -> tuple[Tensor, Tensor]:
+        batch = collate(samples, ids, max_length, model.stride)
         if ids.device.type == "cpu":
             batch = batch.trimmed()
         scores = model.scores(batch)
         assert batch.targets is not None
-        return ranks_of(scores, batch.targets), scores.topk(k).indices + 1
+        return ranks_of(scores, batch.targets), top_items(scores, k)[1] + 1
 
     return rank
+
+
+def by_passes(model: SessionModel, samples: SessionDataset, rows: int, max_length: int, k: int) -> Ranked:
+    """Read each session once, sessions of like length together, and rank so many of its samples at a time, or those of
+    one session if it has more."""
+    device = samples.items.device
+    _, target = samples.locate(torch.arange(len(samples), device=device))
+    sample_at = torch.full((len(samples.items) + 1,), -1, device=device)  # by the index of the target
+    sample_at[target] = torch.arange(len(samples), device=device)
+    passes = passes_over(samples, max_length, model.stride)
+    order = passes.clicks.sort(stable=True).indices
+    begin, longest = 0, int(passes.clicks.max()) if len(passes) else 0
+    for end in cut_into_batches(passes.clicks[order], rows).tolist():
+        some, begin = order[begin:end], end
+        start, clicks = passes.start[some], passes.clicks[some]
+        width = int(clicks.max()) if device.type == "cpu" else longest  # on a GPU one width has one set of kernels
+        batch = collate_passes(samples, start, clicks, width)
+        packing = pack(batch.mask)
+        session, place = packing.slot_of_row // packing.longest, packing.slot_of_row % packing.longest
+        click = start[session] + place + 1  # [T] the target of each row
+        ids = torch.where(place >= passes.skipped[some][session], sample_at[click], -1)
+        wanted = (ids >= 0).nonzero()[:, 0]
+        scores = model.scores(replace(batch, packing=packing))
+        scores = scores if len(wanted) == len(ids) else scores[wanted]
+        yield ids[wanted], ranks_of(scores, samples.items[click[wanted]].long()), top_items(scores, k)[1] + 1

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+TOP_BLOCK = 128  # columns whose highest score `top` takes first
 CUTOFFS = (5, 10, 20)
 
 
@@ -70,3 +71,23 @@ def rank_metrics(ranks: Tensor) -> dict[str, float]:
     """Every metric of ranks, at every cutoff."""
     kinds = {"recall": recall, "mrr": mrr, "ndcg": ndcg}
     return {f"{name}@{k}": float(metric(ranks, k)) for name, metric in kinds.items() for k in CUTOFFS}
+
+
+def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """`scores.topk(k)` of scores [B, n]: values and columns, [B, k] each, the best first.
+
+    torch's topk goes through every row several times, which takes longer than computing the row did. The k best are in
+    the k blocks of columns with the highest maxima, so those blocks are found first, and topk goes through them alone.
+    """
+    block = TOP_BLOCK
+    blocks = scores.shape[1] // block
+    if blocks < 2 * k:
+        values, columns = scores.topk(k)
+        return values, columns
+    whole = blocks * block
+    best = scores[:, :whole].view(-1, blocks, block).amax(2).topk(k, sorted=False).indices  # [B, k] blocks
+    inside = (best[..., None] * block + torch.arange(block, device=scores.device)).flatten(1)  # [B, k * block] columns
+    rest = torch.arange(whole, scores.shape[1], device=scores.device).expand(scores.shape[0], -1)
+    columns = torch.cat([inside, rest], dim=1)
+    values, place = scores.gather(1, columns).topk(k)
+    return values, columns.gather(1, place)

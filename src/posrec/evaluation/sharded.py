@@ -18,12 +18,12 @@ from posrec.nn.own_items import OwnItems
 from posrec.nn.sharding import ShardedRows
 
 
-def ranker(
-    model: SessionModel, rows: ShardedRows, k: int
-) -> Callable[[SessionDataset, Tensor, int], tuple[Tensor, Tensor]]:
-    """A function of samples, their numbers [B] and the most clicks to read, that returns ranks [B] and top [B, k]."""
+def sharded_ranker(
+    model: SessionModel, rows: ShardedRows, samples: SessionDataset, max_length: int, k: int
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """A function of the numbers of samples [B] that returns ranks [B] and top [B, k]."""
 
-    def rank(samples: SessionDataset, ids: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
+    def rank(ids: Tensor) -> tuple[Tensor, Tensor]:
         scores = scores_of_held(model, rows, samples, ids, max_length)
         _, target = samples.locate(ids)
         targets = samples.items[target].long()
@@ -40,15 +40,15 @@ def scores_of_held(
     world = rows.world
     size = -(-len(ids) // world.size)
     filled = torch.cat([ids, ids[:1].expand(size * world.size - len(ids))])  # all parts must be of one size
-    width = int(samples.clicks_before(ids).clamp(max=max_length).max())
-    batch = collate(samples, filled[world.rank * size : (world.rank + 1) * size], width)
+    longest = min(max_length, int(samples.clicks_before(ids).max()))
+    batch = collate(samples, filled[world.rank * size : (world.rank + 1) * size], max_length, model.stride)
+    batch = replace(batch, items=batch.items[:, :longest])
     sessions, table, own = model.encode(batch)
     products = world.gathered(sessions)[: len(ids)] @ table[: rows.held].T
     if own is None:
         return products
-    everyone = OwnItems(*(world.gathered(part)[: len(ids)] for part in (
-        own.items, own.products, own.raised, own.repeat, own.explore
-    )))  # fmt: skip
+    items, *rest = (world.gathered(part)[: len(ids)] for part in (own.items, own.raised, own.repeat, own.explore))
+    everyone = OwnItems(items, None, *rest)
     here = everyone.items - rows.start  # items of other processes become slots without an item
     held = replace(everyone, items=torch.where((here >= 1) & (here <= rows.held), here, 0))
 

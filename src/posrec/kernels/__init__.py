@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 LONGEST = 128  # clicks; the attention of a session must fit into a multiprocessor's memory
+LARGEST_BLOCK = 64 * 128  # numbers in one of the blocks of queries, keys and values of a session
 SHORT = 16  # rows of most sessions, and of the smallest block that the matrix units multiply
 MANY_SESSIONS = 256  # from so many on, short sessions have a launch of their own
 UPDATERS = 264  # programs that update the item table: two for each multiprocessor of a large GPU
@@ -16,6 +17,16 @@ UPDATERS = 264  # programs that update the item table: two for each multiprocess
 def serve(x: Tensor) -> bool:
     """Whether the kernels support `x`: they are for single precision on a GPU."""
     return x.is_cuda and x.dtype == torch.float32 and not torch.is_autocast_enabled("cuda")
+
+
+def attention_fits(longest: int, head: int) -> bool:
+    """Whether the attention of a session with so many rows, in heads so wide, fits into a multiprocessor's memory."""
+    return longest <= LONGEST and block_of(longest) * block_of(head) <= LARGEST_BLOCK
+
+
+def messages_fit(longest: int, d: int) -> bool:
+    """The same for the messages of a session graph, between nodes of width d."""
+    return longest <= LONGEST and block_of(longest) * block_of(d) <= 2 * LARGEST_BLOCK
 
 
 def precision() -> str:

@@ -1,35 +1,36 @@
 """Attention inside each session, over packed rows: one kernel forward, one backward.
 
-    A = softmax(Q K^T / sqrt(d_head)) V,  over the rows of the session
+    A = softmax(Q K^T / sqrt(d_head) + near) V,  over the rows of the session
 
-The rows of session b are `begins[b] .. begins[b + 1] - 1` of `rows [T, 3 d]`, which holds Q, K and V side by side, each
-with its heads side by side. A program computes one head of one session, so its attention weights stay on the chip. Rows
-after the last session are unused; their results are zeros.
+The rows of session b are `begins[b] .. begins[b + 1] - 1` of `queries [T, A d]`, in which A vectors ask at every row,
+and of `keys_values [T, 2 d]`, K and V side by side; the heads of each are side by side. A program computes one head of
+one session, so its attention weights stay on the chip. Rows after the last session are unused; their results are zeros.
+
+`near [T, A, heads, W]`, if it is given, is what the distance adds to the logits: at row t, distance k, where row t
+reads row t - k. Then the attention is causal, and the weights are returned by distance too, for a sum over distances.
 """
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from posrec.kernels import block_of, launches, precision
+from posrec.kernels import MANY_SESSIONS, block_of, launches, precision
 from posrec.kernels.launch import launch
 from posrec.kernels.operation import operation
 
 
 @triton.jit
-def load_heads(rows, row, column, of, inside, d: tl.constexpr, HEAD: tl.constexpr):
-    return tl.load(rows + row[:, None] * (3 * d) + of * d + column[None, :], mask=inside, other=0.0)
-
-
-@triton.jit
-def attend(q, k, there, scale, causal, PRECISION: tl.constexpr, L: tl.constexpr):
-    """Attention weights: the softmax over the session's rows, [L, L]."""
+def attend(q, k, near, by_distance, there, scale, CAUSAL: tl.constexpr, NEAR: tl.constexpr, PRECISION: tl.constexpr,
+           L: tl.constexpr):  # fmt: skip
+    """Attention weights: the softmax over the session's rows, [L, L]. `by_distance` [L, L] is where `near`, and the
+    weights, of each pair of rows are."""
     logits = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
     seen = there[None, :]
-    if causal:
+    if CAUSAL:
         place = tl.arange(0, L)
         seen = seen & (place[None, :] <= place[:, None])
+    if NEAR:
+        logits += tl.load(near + by_distance, mask=seen & there[:, None], other=0.0)
     logits = tl.where(seen, logits, -float("inf"))
     # Unused rows get logits of 0, so that their softmax is not 0/0; their results are not stored.
     logits = tl.where(there[:, None], logits, 0.0)
@@ -38,17 +39,25 @@ def attend(q, k, there, scale, causal, PRECISION: tl.constexpr, L: tl.constexpr)
 
 
 @triton.jit
-def kept(seed, session, head, dropout, L: tl.constexpr, LONG: tl.constexpr):
+def distances(row, asker, head, ASKERS: tl.constexpr, heads, width, L: tl.constexpr):
+    """[L, L] the index of each pair of rows in an array [T, A, heads, width] by distance; of earlier rows alone."""
+    place = tl.arange(0, L)
+    return (((row * ASKERS + asker) * heads + head) * width)[:, None] + place[:, None] - place[None, :]
+
+
+@triton.jit
+def kept(seed, session, asker, head, dropout, ASKERS: tl.constexpr, L: tl.constexpr, LONG: tl.constexpr):
     """The factors of dropout; the same seed gives the same factors in the forward and the backward pass."""
     place = tl.arange(0, L)
-    number = ((session * tl.num_programs(1) + head) * LONG + place[:, None]) * LONG + place[None, :]
+    number = (((session * ASKERS + asker) * tl.num_programs(1) + head) * LONG + place[:, None]) * LONG + place[None, :]
     return (tl.rand(tl.load(seed), number) >= dropout).to(tl.float32) / (1 - dropout)
 
 
-@triton.jit(do_not_specialize=["sessions", "capacity"])
+@triton.jit(do_not_specialize=["sessions", "capacity", "width"])
 def attention_kernel(
-    rows, begins, seed, attended, sessions, capacity, scale, dropout, d: tl.constexpr, head_width: tl.constexpr,
-    HEAD: tl.constexpr, ABOVE: tl.constexpr, L: tl.constexpr, LONG: tl.constexpr, CAUSAL: tl.constexpr,
+    queries, keys_values, near, begins, seed, attended, by_distance, sessions, capacity, query_stride, key_stride,
+    scale, dropout, width, ASKERS: tl.constexpr, d: tl.constexpr, head_width: tl.constexpr, HEAD: tl.constexpr,
+    ABOVE: tl.constexpr, L: tl.constexpr, LONG: tl.constexpr, CAUSAL: tl.constexpr, NEAR: tl.constexpr,
     DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     session, head = tl.program_id(0), tl.program_id(1)
@@ -59,28 +68,37 @@ def attention_kernel(
     if session == sessions:  # the unused rows
         for start in range(begin, capacity, L):
             row = start + place
-            where = attended + row[:, None] * d + column[None, :]
-            tl.store(where, tl.zeros([L, HEAD], tl.float32), mask=(row[:, None] < capacity) & in_head)
+            for asker in tl.static_range(ASKERS):
+                where = attended + (row[:, None] * ASKERS + asker) * d + column[None, :]
+                tl.store(where, tl.zeros([L, HEAD], tl.float32), mask=(row[:, None] < capacity) & in_head)
     else:
         count = tl.load(begins + session + 1) - begin
         if (count > ABOVE) & (count <= L):
             row, there = begin + place, place < count
             inside = there[:, None] & in_head
-            q = load_heads(rows, row, column, 0, inside, d, HEAD)
-            k = load_heads(rows, row, column, 1, inside, d, HEAD)
-            v = load_heads(rows, row, column, 2, inside, d, HEAD)
-            weights = attend(q, k, there, scale, CAUSAL, PRECISION, L)
-            if DROP:
-                weights = weights * kept(seed, session, head, dropout, L, LONG)
-            result = tl.dot(weights, v, input_precision=PRECISION)
-            tl.store(attended + row[:, None] * d + column[None, :], result, mask=inside)
+            of_row = keys_values + row[:, None] * key_stride + column[None, :]
+            k = tl.load(of_row, mask=inside, other=0.0)
+            v = tl.load(of_row + d, mask=inside, other=0.0)
+            for asker in tl.static_range(ASKERS):
+                asking = queries + row[:, None] * query_stride + asker * d + column[None, :]
+                q = tl.load(asking, mask=inside, other=0.0)
+                pairs = distances(row, asker, head, ASKERS, tl.num_programs(1), width, L)
+                weights = attend(q, k, near, pairs, there, scale, CAUSAL, NEAR, PRECISION, L)
+                if DROP:
+                    weights = weights * kept(seed, session, asker, head, dropout, ASKERS, L, LONG)
+                if NEAR:
+                    earlier = (place[None, :] <= place[:, None]) & there[:, None]
+                    tl.store(by_distance + pairs, weights, mask=earlier)
+                result = tl.dot(weights, v, input_precision=PRECISION)
+                tl.store(attended + (row[:, None] * ASKERS + asker) * d + column[None, :], result, mask=inside)
 
 
-@triton.jit(do_not_specialize=["sessions", "capacity"])
+@triton.jit(do_not_specialize=["sessions", "capacity", "width"])
 def attention_backward_kernel(
-    rows, begins, seed, gradient, of_rows, sessions, capacity, scale, dropout, d: tl.constexpr,
+    queries, keys_values, near, begins, seed, gradient, of_distances, of_queries, of_keys_values, of_near, sessions,
+    capacity, query_stride, key_stride, scale, dropout, width, ASKERS: tl.constexpr, d: tl.constexpr,
     head_width: tl.constexpr, HEAD: tl.constexpr, ABOVE: tl.constexpr, L: tl.constexpr, LONG: tl.constexpr,
-    CAUSAL: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
+    CAUSAL: tl.constexpr, NEAR: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     session, head = tl.program_id(0), tl.program_id(1)
     begin = tl.load(begins + session)
@@ -88,92 +106,139 @@ def attention_backward_kernel(
     in_head = column[None, :] < head_width
     column = head * head_width + column
     if session == sessions:
+        nothing = tl.zeros([L, HEAD], tl.float32)
         for start in range(begin, capacity, L):
             row = start + place
-            where = of_rows + row[:, None] * (3 * d) + column[None, :]
-            for of in range(3):
-                tl.store(where + of * d, tl.zeros([L, HEAD], tl.float32), mask=(row[:, None] < capacity) & in_head)
+            unused = (row[:, None] < capacity) & in_head
+            for asker in tl.static_range(ASKERS):
+                tl.store(of_queries + (row[:, None] * ASKERS + asker) * d + column[None, :], nothing, mask=unused)
+            where = of_keys_values + row[:, None] * (2 * d) + column[None, :]
+            tl.store(where, nothing, mask=unused)
+            tl.store(where + d, nothing, mask=unused)
     else:
         count = tl.load(begins + session + 1) - begin
         if (count > ABOVE) & (count <= L):
             row, there = begin + place, place < count
             inside = there[:, None] & in_head
-            q = load_heads(rows, row, column, 0, inside, d, HEAD)
-            k = load_heads(rows, row, column, 1, inside, d, HEAD)
-            v = load_heads(rows, row, column, 2, inside, d, HEAD)
-            of_result = tl.load(gradient + row[:, None] * d + column[None, :], mask=inside, other=0.0)
-            weights = attend(q, k, there, scale, CAUSAL, PRECISION, L)
-            of_weights = tl.dot(of_result, tl.trans(v), input_precision=PRECISION)
-            used = weights
-            if DROP:
-                keep = kept(seed, session, head, dropout, L, LONG)
-                used, of_weights = weights * keep, of_weights * keep
-            of_v = tl.dot(tl.trans(used), of_result, input_precision=PRECISION)
-            of_logits = weights * (of_weights - tl.sum(of_weights * weights, 1)[:, None]) * scale
-            of_q = tl.dot(of_logits, k, input_precision=PRECISION)
-            of_k = tl.dot(tl.trans(of_logits), q, input_precision=PRECISION)
-            where = of_rows + row[:, None] * (3 * d) + column[None, :]
-            tl.store(where, of_q, mask=inside)
-            tl.store(where + d, of_k, mask=inside)
-            tl.store(where + 2 * d, of_v, mask=inside)
+            of_row = keys_values + row[:, None] * key_stride + column[None, :]
+            k = tl.load(of_row, mask=inside, other=0.0)
+            v = tl.load(of_row + d, mask=inside, other=0.0)
+            of_k, of_v = tl.zeros([L, HEAD], tl.float32), tl.zeros([L, HEAD], tl.float32)
+            earlier = (place[None, :] <= place[:, None]) & there[:, None]
+            for asker in tl.static_range(ASKERS):
+                asking = row[:, None] * query_stride + asker * d + column[None, :]
+                q = tl.load(queries + asking, mask=inside, other=0.0)
+                result = (row[:, None] * ASKERS + asker) * d + column[None, :]
+                of_result = tl.load(gradient + result, mask=inside, other=0.0)
+                pairs = distances(row, asker, head, ASKERS, tl.num_programs(1), width, L)
+                weights = attend(q, k, near, pairs, there, scale, CAUSAL, NEAR, PRECISION, L)
+                of_weights = tl.dot(of_result, tl.trans(v), input_precision=PRECISION)
+                if NEAR:
+                    of_weights += tl.load(of_distances + pairs, mask=earlier, other=0.0)
+                used = weights
+                if DROP:
+                    keep = kept(seed, session, asker, head, dropout, ASKERS, L, LONG)
+                    used, of_weights = weights * keep, of_weights * keep
+                of_v += tl.dot(tl.trans(used), of_result, input_precision=PRECISION)
+                of_logits = weights * (of_weights - tl.sum(of_weights * weights, 1)[:, None])
+                if NEAR:
+                    tl.store(of_near + pairs, of_logits, mask=earlier)
+                of_logits = of_logits * scale
+                of_q = tl.dot(of_logits, k, input_precision=PRECISION)
+                of_k += tl.dot(tl.trans(of_logits), q, input_precision=PRECISION)
+                tl.store(of_queries + result, of_q, mask=inside)
+            where = of_keys_values + row[:, None] * (2 * d) + column[None, :]
+            tl.store(where, of_k, mask=inside)
+            tl.store(where + d, of_v, mask=inside)
 
 
-def sizes(rows: Tensor, heads: int) -> tuple[int, int, int]:
-    """d, the width of a head, and the block size for that width."""
-    d = rows.shape[1] // 3
-    return d, d // heads, block_of(d // heads)
+def sizes(queries: Tensor, keys_values: Tensor, heads: int) -> tuple[int, int, int, int]:
+    """A, d, the width of a head, and the block size for that width."""
+    d = keys_values.shape[1] // 2
+    return queries.shape[1] // d, d, d // heads, block_of(d // heads)
+
+
+def plan(sessions: int, longest: int, near: Tensor | None) -> list[tuple[int, int, int, int]]:
+    """The launches; with `near` the same for any number of sessions, so that ranking has no kernels of its own."""
+    return launches(sessions if near is None else max(sessions, MANY_SESSIONS), longest)
+
+
+def with_plain_rows(x: Tensor) -> Tensor:
+    """A view of some columns is read as it is."""
+    return x if x.stride(1) == 1 else x.contiguous()
 
 
 @operation("posrec::attention")
 def attention(
-    rows: Tensor, begins: Tensor, seed: Tensor, heads: int, longest: int, causal: bool, dropout: float
-) -> Tensor:
-    """rows [T, 3 d], begins [B + 1], an integer `seed`, sessions of at most `longest` rows -> [T, d]."""
-    d, width, wide = sizes(rows, heads)
-    attended = rows.new_empty(len(rows), d)
-    sessions = len(begins) - 1
-    for above, block, long, warps in launches(sessions, longest):
+    queries: Tensor, keys_values: Tensor, near: Tensor | None, begins: Tensor, seed: Tensor, heads: int, longest: int,
+    causal: bool, dropout: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """queries [T, A d], keys_values [T, 2 d], near [T, A, heads, W], begins [B + 1], an integer `seed`, sessions of at
+    most `longest` rows -> A [T, A d], and the weights by distance [T, A, heads, W], 0 where there is no row; without
+    `near` they are empty."""
+    askers, d, width, wide = sizes(queries, keys_values, heads)
+    queries, keys_values = with_plain_rows(queries), with_plain_rows(keys_values)
+    attended = queries.new_empty(len(queries), askers * d)
+    by_distance = queries.new_zeros(len(queries), askers, heads, 0 if near is None else near.shape[3])
+    sessions, of_distances = len(begins) - 1, attended if near is None else near.contiguous()
+    for above, block, long, warps in plan(sessions, longest, near):
         launch(attention_kernel, sessions + 1, heads)(
-            rows, begins, seed, attended, sessions, len(rows), width**-0.5, dropout, d, width, wide, above, block, long,
-            causal, dropout > 0, precision(), num_warps=warps,
+            queries, keys_values, of_distances, begins, seed, attended, by_distance, sessions, len(queries),
+            queries.stride(0), keys_values.stride(0), width**-0.5, dropout, by_distance.shape[3], askers, d, width,
+            wide, above, block, long, causal, near is not None, dropout > 0, precision(), num_warps=warps,
         )  # fmt: skip
-    return attended
+    return attended, by_distance
 
 
 @attention.register_fake
-def _(rows: Tensor, begins: Tensor, seed: Tensor, heads: int, longest: int, causal: bool, dropout: float) -> Tensor:
-    return rows.new_empty(rows.shape[0], rows.shape[1] // 3)
+def _(
+    queries: Tensor, keys_values: Tensor, near: Tensor | None, begins: Tensor, seed: Tensor, heads: int, longest: int,
+    causal: bool, dropout: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    askers = queries.shape[1] * 2 // keys_values.shape[1]
+    weights = (queries.shape[0], askers, heads, 0 if near is None else near.shape[3])
+    return queries.new_empty(queries.shape), queries.new_empty(weights)
 
 
 @operation("posrec::attention_backward")
 def attention_backward(
-    rows: Tensor, begins: Tensor, seed: Tensor, gradient: Tensor, heads: int, longest: int, causal: bool, dropout: float
-) -> Tensor:
-    d, width, wide = sizes(rows, heads)
-    of_rows = torch.empty_like(rows)
-    sessions, gradient = len(begins) - 1, gradient.contiguous()
-    for above, block, long, warps in launches(sessions, longest):
+    queries: Tensor, keys_values: Tensor, near: Tensor | None, begins: Tensor, seed: Tensor, gradient: Tensor,
+    of_distances: Tensor, heads: int, longest: int, causal: bool, dropout: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    askers, d, width, wide = sizes(queries, keys_values, heads)
+    queries, keys_values = with_plain_rows(queries), with_plain_rows(keys_values)
+    of_queries, of_keys_values = queries.new_empty(queries.shape), keys_values.new_empty(keys_values.shape)
+    of_near = of_distances.new_zeros(of_distances.shape)
+    sessions, gradient, of_distances = len(begins) - 1, gradient.contiguous(), of_distances.contiguous()
+    for above, block, long, warps in plan(sessions, longest, near):
         launch(attention_backward_kernel, sessions + 1, heads)(
-            rows, begins, seed, gradient, of_rows, sessions, len(rows), width**-0.5, dropout, d, width, wide, above,
-            block, long, causal, dropout > 0, precision(), num_warps=warps,
+            queries, keys_values, gradient if near is None else near.contiguous(), begins, seed, gradient,
+            of_distances, of_queries, of_keys_values, of_near, sessions, len(queries), queries.stride(0),
+            keys_values.stride(0), width**-0.5, dropout, of_near.shape[3], askers, d, width, wide, above, block, long,
+            causal, near is not None, dropout > 0, precision(), num_warps=warps,
         )  # fmt: skip
-    return of_rows
+    return of_queries, of_keys_values, of_near
 
 
 @attention_backward.register_fake
 def _(
-    rows: Tensor, begins: Tensor, seed: Tensor, gradient: Tensor, heads: int, longest: int, causal: bool, dropout: float
-) -> Tensor:
-    return torch.empty_like(rows)
+    queries: Tensor, keys_values: Tensor, near: Tensor | None, begins: Tensor, seed: Tensor, gradient: Tensor,
+    of_distances: Tensor, heads: int, longest: int, causal: bool, dropout: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    of_queries, of_keys_values = queries.new_empty(queries.shape), keys_values.new_empty(keys_values.shape)
+    return of_queries, of_keys_values, of_distances.new_empty(of_distances.shape)
 
 
 def keep(ctx, inputs, output) -> None:
-    rows, begins, seed, *ctx.options = inputs
-    ctx.save_for_backward(rows, begins, seed)
+    queries, keys_values, near, begins, seed, *ctx.options = inputs
+    ctx.has_near = near is not None
+    ctx.save_for_backward(queries, keys_values, near, begins, seed)
 
 
-def backward(ctx, gradient: Tensor):
-    return attention_backward(*ctx.saved_tensors, gradient, *ctx.options), None, None, None, None, None, None
+def backward(ctx, gradient: Tensor, of_distances: Tensor):
+    found = attention_backward(*ctx.saved_tensors, gradient, of_distances, *ctx.options)
+    of_queries, of_keys_values, of_near = found
+    return of_queries, of_keys_values, of_near if ctx.has_near else None, None, None, None, None, None, None
 
 
 attention.register_autograd(backward, setup_context=keep)

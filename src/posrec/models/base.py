@@ -35,6 +35,11 @@ class Model(nn.Module):
         self.items = items
         self.config = config
 
+    @property
+    def stride(self) -> int:
+        """What the model reads of a session longer than `max_length` begins at a multiple of this many clicks."""
+        return 1
+
     def count(self, items: Tensor, offsets: Tensor) -> None:
         """Called once, before training or in place of it, with the training sessions, oldest first: session s is
         `items[offsets[s] : offsets[s + 1]]`. A trained model that takes nothing else from them ignores it.
@@ -104,11 +109,19 @@ class SessionModel(Model):
     """
 
     embedding: ItemTable
+    # Whether what is computed at a click depends on the clicks up to it alone, so that one pass over a session gives
+    # the vectors of all its prefixes (`SessionBatch.every_click`).
+    is_causal = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if cls.session_vectors is SessionModel.session_vectors and cls.vectors is SessionModel.vectors:
             raise TypeError(f"{cls.__name__} must define session_vectors(batch), or vectors(batch) in its place")
+
+    @property
+    def stride(self) -> int:
+        """A causal model reads overlapping windows of a long session, each of them once."""
+        return max(1, self.config.max_length // 2) if self.is_causal else 1
 
     def describe(self, attributes: Attributes) -> None:
         """Called before training with the attributes of the items, if the setting `attributes` of the model's config
@@ -150,6 +163,11 @@ class SessionModel(Model):
         sessions, table, own = self.encode(batch)
         assert own is not None
         return own.log_chances_of_all(sessions @ table[: self.items].T)
+
+    def counted_lists(self) -> list[Tensor]:
+        """Buffers whose lengths depend on what was counted: code that is compiled for one training serves another that
+        counts other sessions."""
+        return []
 
     def step_encoder(self, sessions: int, longest: int, optimizer: Optimizer) -> StepEncoder | None:
         """The kernels that encode batches of `sessions` sessions of at most `longest` clicks in training, if the model

@@ -1,47 +1,45 @@
-"""posrec-plus: PosRec's graph, dual positions and bidirectional readout, and what has been learnt since the paper.
+"""posrec-plus: PosRec's dual positions and its two intentions, read in one pass, and what has been learnt since.
 
-    B sessions of L slots (a node lives in the slot of its first click), T nodes in all, d dimensions, n items.
+    T clicks of B sessions, d dimensions, n items. Click j of a session is its j-th from the front, from 0 on.
 
 Item vectors, smoothed over the graph of co-clicked items (`nn/coclicks.py`) and scored by their cosine:
 
-    E = id vectors, plus those of the attributes if there are any      `nn/attributes.py`
-    X = E + smoothing A E                                               x_t: the row of X of node t's item
-    x', H = gated graph layer, dual positional encoding, Transformer    as in PosRec, Eq. (7)-(9), without anchors
-    h   = x'_{l-1} + H_{l-1} + H_0                                      Eq. (10)
-    z_i = scale cos(h, X_i) + trend_i                                   in place of Eq. (11); nn/trends.py
+    E    = id vectors, plus those of the attributes if there are any     `nn/attributes.py`
+    X    = E + smoothing A E                                             x_j: the row of X of click j's item
+    h_i  = the intentions at click i, from the x_j of j <= i             `session_reader.py`, Eq. (7)-(10)
+    z_i  = scale cos(h_i, X) + trend                                     in place of Eq. (11); `nn/trends.py`
 
-Repeat and explore (`nn/own_items.py`): p_i = g_repeat r_i + g_explore e_i, with g and r of `repeat_part.py`.
+One pass over a session computes h_i of all its prefixes, each as if it were read alone; so a training step reads whole
+sessions and takes the loss at every click.
+
+Repeat and explore (`nn/own_items.py`): p = g_repeat r + g_explore e, with g and r of `repeat_part.py`.
 
 The network is trained by -log p of the next item. Without dropout of what it reads it learns the training sessions by
-heart: `item_dropout` acts on the x_t that the graph layer reads, `repeat_dropout` on the x_t, H_t and h that the repeat
+heart: `item_dropout` acts on the x_j that the reader reads, `repeat_dropout` on the x_j, H_j and h_i that the repeat
 part and the gate read. `id_dropout` replaces the X of some items by the vectors of their attributes alone, which is all
 that an item without clicks has.
 """
 
 import math
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.models.base import Encoded, SessionModel
-from posrec.models.repeat_part import RepeatPart, of_owner, owner, positions
+from posrec.models.repeat_part import RepeatPart
+from posrec.models.session_reader import PARTS, Clicks, SessionReader
 from posrec.models.setting_ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, require
 from posrec.nn.attributes import Attributes, AttributeVectors
 from posrec.nn.batch import SessionBatch
 from posrec.nn.coclicks import CoClickGraph
-from posrec.nn.gated_graph import GatedGraph, message_graph
-from posrec.nn.graph import SessionGraph
+from posrec.nn.dropout import Dropout
 from posrec.nn.item_table import ItemTable
 from posrec.nn.own_items import REPEAT, OwnItems
-from posrec.nn.packing import Packing
-from posrec.nn.transformer import TransformerLayer
+from posrec.nn.packing import pack, unpacked
+from posrec.nn.seen_clicks import every_click, last_clicks, returns
 from posrec.nn.trends import Trends
-
-PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,8 @@ class PosRecPlusConfig:
 
     d: int = 200
     encoding: str = "ldpe"
-    graph: bool = True  # the gated graph layer
+    message: bool = True  # from each click to the next, by a GRU
+    initial: bool = True  # the initial intention, the first click's view
     layers: int = 1  # Transformer layers
     heads: int = 2
     feed_forward: int = 4  # width of the Transformer's feed-forward, in d
@@ -71,7 +70,9 @@ class PosRecPlusConfig:
 
 
 class PosRecPlus(SessionModel):
-    """PosRec with smoothed item vectors, scored by cosine, in a mixture of repeating a click and exploring."""
+    """PosRec in one pass, with smoothed item vectors, scored by cosine, in a mixture of repeats and exploring."""
+
+    is_causal = True
 
     def __init__(self, items: int, config: PosRecPlusConfig) -> None:
         super().__init__(items, config)
@@ -84,21 +85,23 @@ class PosRecPlus(SessionModel):
         self.attributes = AttributeVectors(self.embedding.rows, d) if config.attributes else None
         self.co_clicks = CoClickGraph(config.smoothing, config.neighbours, config.window)
         self.trends = Trends(self.embedding.rows) if config.trend else None
-        self.graph = GatedGraph(d) if config.graph else None
-        heads = {"heads": config.heads} if config.encoding == "rpe" else {}
-        self.encoding = make_encoding(config.encoding, d, config.max_length, **heads)
-        self.transformer = nn.ModuleList(
-            TransformerLayer(d, config.heads, config.feed_forward * d, config.dropout) for _ in range(config.layers)
-        )
+        self.reader = SessionReader(
+            d, config.encoding, config.layers, config.heads, config.feed_forward, config.dropout, config.max_length,
+            config.message, config.initial,
+        )  # fmt: skip
         self.has_own_items = config.repeat
         self.repeat = RepeatPart(d, config.repeat_width, config.max_length) if config.repeat else None
-        self.item_dropout, self.repeat_dropout = nn.Dropout(config.item_dropout), nn.Dropout(config.repeat_dropout)
+        self.item_dropout, self.repeat_dropout = Dropout(config.item_dropout), Dropout(config.repeat_dropout)
         bound = 1 / math.sqrt(d)
         for module in self.modules_to_initialize():
             for parameter in module.parameters(recurse=False):
                 nn.init.uniform_(parameter, -bound, bound)
         if self.trends is not None:
             nn.init.zeros_(self.trends.weights)
+
+    @property
+    def encoding(self) -> nn.Module:
+        return self.reader.encoding
 
     def describe(self, attributes: Attributes) -> None:
         assert self.attributes is not None
@@ -108,12 +111,15 @@ class PosRecPlus(SessionModel):
         if self.attributes is not None and self.attributes.is_described:
             rows = self.embedding.rows
             clicked = torch.zeros(len(rows) + 1, dtype=torch.bool)
-            clicked[rows.local(items[offsets[0] : offsets[-1]].long() - 1)] = True
+            clicked[rows.local(items[offsets[0] : offsets[-1]].long() - 1).cpu()] = True
             with torch.no_grad():
                 self.embedding.weight[~clicked[:-1]] = 0  # an item without clicks is what its attributes say
         self.co_clicks.count(items, offsets, self.embedding.rows)
         if self.trends is not None:
             self.trends.count(items, offsets)
+
+    def counted_lists(self) -> list[Tensor]:
+        return self.co_clicks.lists
 
     def saved_weights(self) -> dict[str, Tensor]:
         """The weights with X in place of E and the trend after the whole log: recommending needs no counts."""
@@ -144,9 +150,6 @@ class PosRecPlus(SessionModel):
         dropped = (torch.rand(len(table), device=table.device) < self.config.id_dropout) & self.attributes.described
         return torch.where(dropped[:, None], of_attributes, smoothed)
 
-    def build_graph(self, batch: SessionBatch) -> SessionGraph:
-        return message_graph(batch, anchors=False, normalize=True)
-
     def item_vectors(self) -> Tensor:
         return self.with_trend(self.scored(self.smoothed()))[: self.embedding.rows.held]
 
@@ -174,21 +177,34 @@ class PosRecPlus(SessionModel):
 
     def encode_sessions(self, batch: SessionBatch) -> Encoded:
         """As `encode`, with the table X as it is: scaling every row takes longer than reading a few sessions."""
-        graph, packing = self.graph_and_packing(batch)
-        numbers = packing.to_rows(batch.items)
-        x, smoothed = self.embedding.rows.look_up_and_table(self.smoothed(self.training), numbers)
-        updated, hidden = self.read(batch, graph, packing, x)
-        h = sum_of_parts(batch, graph, packing, updated, hidden)
+        clicks = self.clicks_of(batch)
+        x, table = self.embedding.rows.look_up_and_table(self.smoothed(self.training), clicks.numbers)
+        read = self.reader(self.item_dropout(x), clicks)
+        h = sum_of(read.parts)
         sessions = self.scored(h) * (self.config.scale if self.config.cosine else 1)
         if self.trends is not None:
             sessions = torch.cat([sessions, self.trends.of_sessions(h, batch.when)], 1)
-        own = None
-        if self.repeat is not None:
-            nodes = self.with_trend(self.scored(x), batch, (numbers - 1).clamp(0, self.items - 1))
-            products = (of_owner(sessions, packing) * nodes).sum(1)  # [T] z of the nodes
-            dropped = (self.repeat_dropout(one) for one in (x, hidden, h))
-            own = self.repeat(batch, graph, packing, self.known(numbers), products, *dropped)
-        return Encoded(sessions, smoothed, own)
+        if self.repeat is None:
+            return Encoded(sessions, table, None)
+        own = self.repeat(clicks, *(self.repeat_dropout(one) for one in (x, read.hidden, h)))
+        if not batch.every_click:
+            vectors = self.with_trend(self.scored(x), batch, (clicks.numbers - 1).clamp(min=0))
+            own = replace(own, products=(sessions[:, None] * clicks.asked.of(vectors)).sum(2))
+        return Encoded(sessions, table, own)
+
+    def clicks_of(self, batch: SessionBatch) -> Clicks:
+        packing = batch.packing
+        if packing is None:
+            packing = unpacked(batch.mask) if torch.compiler.is_exporting() else pack(batch.mask, batch.capacity)
+        every = every_click(packing)
+        numbers = packing.to_rows(batch.items)
+        numbers = torch.where((numbers >= 1) & (numbers <= self.items), numbers, 0)
+        asked = every if batch.every_click else last_clicks(packing, batch.lengths)
+        return Clicks(packing, every, asked, returns(numbers, every), numbers)
+
+    def input_vectors(self, clicks: Clicks) -> Tensor:
+        """x [T, d]."""
+        return self.embedding.rows.look_up_and_table(self.smoothed(), clicks.numbers)[0]
 
     def with_trend(self, vectors: Tensor, batch: SessionBatch | None = None, rows: Tensor | None = None) -> Tensor:
         """Vectors of all items, or of those in `rows` of the table, with the columns of the trend."""
@@ -196,36 +212,11 @@ class PosRecPlus(SessionModel):
             return vectors
         return torch.cat([vectors, self.trends.of_items(None if batch is None else batch.when, rows)], 1)
 
-    def known(self, numbers: Tensor) -> Tensor:
-        """Item numbers, with 0 for those that are unknown."""
-        return torch.where((numbers >= 1) & (numbers <= self.items), numbers, 0)
-
-    def read(self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x [T, d] -> x' [T, d], Eq. (7)-(8), and H [T, d], Eq. (9)."""
-        updated, hidden, bias = self.placed(batch, graph, packing, x)
-        for layer in self.transformer:
-            hidden = layer(hidden, packing, bias)
-        return updated, hidden
-
-    def placed(
-        self, batch: SessionBatch, graph: SessionGraph, packing: Packing, x: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """x [T, d] -> x' [T, d]; x' plus its positional encoding, the Transformer's input; and the attention's bias."""
-        updated = self.item_dropout(x)
-        if self.graph is not None:
-            assert graph.weights is not None
-            updated = self.graph(updated, graph.weights, packing)
-        forward, backward = positions(batch, graph)
-        rows = (packing.to_rows(part)[:, None] for part in (forward, backward))  # [T, 1] each
-        hidden = updated + self.encoding(*rows, batch.lengths[owner(packing)])[:, 0]
-        return updated, hidden, attention_bias(self.encoding, forward, backward, batch.lengths)
-
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
         """The terms of Eq. (10) by name, scaled as the session vector is; they add up to it."""
-        graph, packing = self.graph_and_packing(batch)
-        updated, hidden = self.read(batch, graph, packing, self.input_vectors(batch, packing))
-        parts = parts_of(batch, graph, packing, updated, hidden)
-        length = torch.stack(parts).sum(0).norm(dim=-1, keepdim=True)
+        clicks = self.clicks_of(batch)
+        parts = self.reader(self.input_vectors(clicks), clicks).parts
+        length = sum_of(parts).norm(dim=-1, keepdim=True)
         scale = self.config.scale / length if self.config.cosine else torch.ones_like(length)
         named = {name: part * scale for name, part in zip(PARTS, parts, strict=True)}
         if self.trends is None:
@@ -235,38 +226,19 @@ class PosRecPlus(SessionModel):
         return {**named, "trend": functional.pad(columns, (self.config.d, 0))}
 
     def click_attention(self, batch: SessionBatch) -> dict[str, Tensor]:
-        """The attention of the latest and the initial intention in the last Transformer layer, the mean over heads, and
-        r of the repeat part; [B, L] each.
-
-        Clicks on the same item share a node, and each of them has the node's weight.
-        """
-        graph, packing = self.graph_and_packing(batch)
-        _, hidden, bias = self.placed(batch, graph, packing, self.input_vectors(batch, packing))
-        session = torch.arange(batch.items.shape[0], device=batch.items.device)
-        of_nodes = {}
-        for layer in self.transformer:
-            weights = cast(TransformerLayer, layer).attention(hidden, packing, bias).mean(1)  # [B, L, L]
-            of_nodes = {PARTS[1]: weights[session, graph.last(batch.lengths)], PARTS[2]: weights[:, 0]}
-            hidden = layer(hidden, packing, bias)
+        """The attention of the latest and the initial intention in the last Transformer layer, and r of the repeat
+        part, which is that of an item and stands at its latest click; [B, L] each."""
+        clicks = self.clicks_of(batch)
+        found = self.reader.attention(self.input_vectors(clicks), clicks)
         own = self.sessions_and_own_items(batch)[1]
         if own is not None:
-            of_nodes[REPEAT] = own.repeat_shares
-        return {name: weights.gather(1, graph.alias) for name, weights in of_nodes.items()}
-
-    def input_vectors(self, batch: SessionBatch, packing: Packing) -> Tensor:
-        """x [T, d]."""
-        return self.embedding.rows.look_up_and_table(self.smoothed(), packing.to_rows(batch.items))[0]
+            distance = torch.arange(own.items.shape[1], device=own.items.device)
+            place = (clicks.asked.place[:, None] - distance).clamp(min=0)
+            found[REPEAT] = torch.zeros_like(own.repeat).scatter_add(1, place, own.repeat_shares)
+        return found
 
 
-def parts_of(
-    batch: SessionBatch, graph: SessionGraph, packing: Packing, updated: Tensor, hidden: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """x'_{l-1}, H_{l-1}, H_0: the three parts of Eq. (10), [B, d] each."""
-    last, first = packing.row_at(graph.last(batch.lengths)), packing.row_of_slot[:, 0]
-    return updated[last], hidden[last], hidden[first]
-
-
-def sum_of_parts(batch: SessionBatch, graph: SessionGraph, packing: Packing, updated: Tensor, hidden: Tensor) -> Tensor:
-    """h [B, d], Eq. (10)."""
-    last, latest, initial = parts_of(batch, graph, packing, updated, hidden)
+def sum_of(parts: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    """h [Q, d], Eq. (10)."""
+    last, latest, initial = parts
     return last + latest + initial

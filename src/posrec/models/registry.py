@@ -79,13 +79,15 @@ MEMORY = {"batch_size": 512, "learning_rate": 0.003, "epochs": 8, "decay_every":
 
 # Chosen with the model's own settings. Large batches use a GPU well, and need a learning rate that rises and falls.
 PLUS = {
-    "protocol": "refit", "epochs": 6, "batch_size": 1024, "learning_rate": 0.002, "schedule": "cosine",
+    "protocol": "refit", "epochs": 6, "batch_size": 2048, "learning_rate": 0.003, "schedule": "cosine",
     "warmup": 0.05, "recency": 1.0, "replay": 4.0, "l2": 0.0, "choose_by": "ndcg@20", "patience": 6,
 }  # fmt: skip
 
 SPECS: dict[str, ModelSpec] = {
     "posrec": ModelSpec(PosRec, PosRecConfig, "graph, anchors, Transformer, dual positional encoding"),
-    "posrec-plus": ModelSpec(PosRecPlus, PosRecPlusConfig, "posrec, smoothed items, repeats; the default", PLUS),
+    "posrec-plus": ModelSpec(
+        PosRecPlus, PosRecPlusConfig, "reads a session once; smoothed items, repeats; the default", PLUS
+    ),
     "pop": ModelSpec(Pop, PopConfig, "the most clicked items, the same for every session"),
     "spop": ModelSpec(SPop, SPopConfig, "the most clicked items of the session, then the popular ones"),
     "itemknn": ModelSpec(ItemKNN, ItemKNNConfig, "items often seen in the same sessions as the last one"),

@@ -1,25 +1,23 @@
-"""The repeat part of posrec-plus: how likely each of a session's own items is clicked again.
+"""The repeat part of posrec-plus: how likely each of the items clicked so far is clicked again.
 
-For each node t, with f its position from the front (of its earliest click), b its position from the back (of its
-latest) and c the number of its clicks:
+At click i, for each click j <= i that is the latest on its item, with f the place of the first click on the item and c
+the number of clicks on it, both as they are at click j:
 
-    u_t = relu(W_x x_t + W_H H_t + W_h h + P_f[f] + P_b[b] + P_c[c] + bias)
-    (rho_t, delta_t) = W_u u_t + bias;    r = softmax of rho over the session's nodes
-    g   = softmax(W_2 relu(W_1 [h || v] + bias) + bias)
-    v   = clicks and nodes of the session (log(1 + .) / 3), whether the last item was clicked before, logsumexp(rho) / 5
+    u_ij = relu(W_x x_j + W_H H_j + W_h h_i + P_f[f] + P_b[i - j] + P_c[c] + bias)
+    (rho_ij, delta_ij) = W_u u_ij + bias;    r_i = softmax of rho_ij over j
+    g_i  = softmax(W_2 relu(W_1 [h_i || v_i] + bias) + bias)
+    v_i  = clicks and items so far (log(1 + .) / 3), whether the item of i was clicked before, logsumexp(rho_i) / 5
+
+    Q clicks i that are asked for, T clicks in all, W distances i - j, d dimensions.
 """
 
 import torch
 from torch import Tensor, nn
 
 from posrec.encodings.schemes import learned_table, look_up
-from posrec.nn.batch import SessionBatch
-from posrec.nn.graph import SessionGraph
-from posrec.nn.matmul import linear
+from posrec.models.session_reader import MOST_CLICKS, Clicks
 from posrec.nn.own_items import NONE, OwnItems
-from posrec.nn.packing import Packing
 
-MOST_CLICKS = 5  # on one item of a session; more count as so many
 MOST_RAISED = 10.0  # the largest |delta|
 
 
@@ -37,52 +35,25 @@ class RepeatPart(nn.Module):
         self.out = nn.Linear(width, 2)
         self.gate = nn.Sequential(nn.Linear(d + 4, width), nn.ReLU(), nn.Linear(width, 2))
 
-    def forward(
-        self, batch: SessionBatch, graph: SessionGraph, packing: Packing, numbers: Tensor, products: Tensor,
-        x: Tensor, hidden: Tensor, h: Tensor,
-    ) -> OwnItems:  # fmt: skip
-        """numbers [T] of the nodes' items (0: unknown), their products z [T], x and H [T, d], h [B, d]."""
-        mask = batch.mask
-        clicks = torch.zeros_like(graph.alias).scatter_add(1, graph.alias, mask.long())  # [B, L] on a slot's node
-        forward, backward = positions(batch, graph)
-        u = (
-            linear(self.of_item, x) + linear(self.of_state, hidden) + of_owner(linear(self.of_session, h), packing)
-            + look_up(self.forward_position, packing.to_rows(forward))
-            + look_up(self.backward_position, packing.to_rows(backward))
-            + look_up(self.clicks, packing.to_rows(clicks))
+    def forward(self, clicks: Clicks, x: Tensor, hidden: Tensor, h: Tensor) -> OwnItems:
+        """x and H [T, d] of every click, h [Q, d] of those that are asked for."""
+        asked, returned = clicks.asked, clicks.returned
+        first = clicks.every.place - returned.since
+        of_click = (
+            self.of_item(x) + self.of_state(hidden) + look_up(self.forward_position, first)
+            + look_up(self.clicks, returned.clicks)
         )  # fmt: skip
-        rho, delta, z = packing.to_slots(torch.cat([linear(self.out, u.relu()), products[:, None]], 1)).unbind(
-            2
-        )  # [B, L]
-        items = torch.where(graph.nodes, packing.to_slots(numbers), 0)
+        at_distance = look_up(self.backward_position, torch.arange(asked.rows.shape[1], device=x.device))
+        u = (asked.of(of_click) + self.of_session(h)[:, None] + at_distance).relu()  # [Q, W, width]
+        rho, delta = self.out(u).unbind(2)  # [Q, W]
+        is_latest = returned.latest_of_items(asked)
+        items = torch.where(is_latest, asked.of(clicks.numbers), 0)
         rho = torch.where(items > 0, rho, NONE)
-        again = clicks.gather(1, graph.last(batch.lengths)[:, None]) > 1  # [B, 1]
-        counts = torch.stack([batch.lengths, graph.nodes.sum(1)], 1).to(h.dtype).log1p() / 3
+        counts = torch.stack([asked.place + 1, is_latest.sum(1)], 1).to(h.dtype).log1p() / 3
+        again = (asked.at(returned.clicks) > 1)[:, None].to(h.dtype)
         strength = rho.logsumexp(1, keepdim=True)
-        features = torch.cat([counts, again.to(h.dtype), strength.clamp(min=-20) / 5], 1)
-        logits = self.gate(torch.cat([h, features], 1))  # [B, 2]
+        logits = self.gate(torch.cat([h, counts, again, strength.clamp(min=-20) / 5], 1))  # [Q, 2]
         nothing = torch.where((items > 0).any(1), 0.0, NONE)  # no item to repeat
         g = torch.stack([logits[:, 0] + nothing, logits[:, 1]], 1).log_softmax(1)
         repeat = g[:, :1] + rho - strength
-        delta = delta.clamp(-MOST_RAISED, MOST_RAISED)
-        return OwnItems(items, z, delta, repeat, g[:, 1])
-
-
-def positions(batch: SessionBatch, graph: SessionGraph) -> tuple[Tensor, Tensor]:
-    """Of each node, [B, L]: its earliest click counted from the front, its latest counted from the back."""
-    slot = torch.arange(batch.items.shape[1], device=batch.items.device).expand_as(batch.items)
-    return slot, batch.lengths[:, None] - 1 - graph.latest
-
-
-def owner(packing: Packing) -> Tensor:
-    """[T] the session of each row."""
-    return packing.slot_of_row // packing.longest
-
-
-def of_owner(of_sessions: Tensor, packing: Packing) -> Tensor:
-    """[B, ...] -> [T, ...] for each row what its session has.
-
-    Not by `of_sessions[owner(packing)]`: on a CPU several threads add up the gradient of that, in any order, and two
-    trainings would not end with the same bits.
-    """
-    return of_sessions.index_select(0, owner(packing))
+        return OwnItems(items, None, delta.clamp(-MOST_RAISED, MOST_RAISED), repeat, g[:, 1])

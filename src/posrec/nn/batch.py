@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from posrec.nn.first_read import first_read
 from posrec.nn.graph import SessionGraph, build_graph
 from posrec.nn.packing import Packing
 
@@ -17,6 +18,9 @@ class SessionBatch:
     """`items [B, L]` int64, padded with 0 on the right; `lengths [B]`; `targets [B]`, the next items if they are known.
 
     Models compute positions from `lengths`, never from the width of the array, so padding changes no score.
+
+    With `every_click`, which is for models that are causal, a model computes the vectors of all prefixes, one for each
+    click, in the order of the packing's rows; `targets` and `when` are [T] then.
     """
 
     items: Tensor
@@ -26,18 +30,22 @@ class SessionBatch:
     packing: Packing | None = None  # of the graph's nodes, or of the clicks if there is no graph; likewise
     capacity: int | None = None  # an upper bound on the clicks of all sessions, where shapes must not depend on data
     when: Tensor | None = None  # [B] in training: the share of the training clicks that came before the target
+    every_click: bool = False
     longest: int | None = None  # an upper bound on the clicks of a session, where L is not known (ONNX export)
 
     @classmethod
-    def of(cls, sessions: Sequence[Sequence[int]], max_length: int | None = None) -> "SessionBatch":
-        """A batch of the given sessions, with the latest `max_length` clicks of each.
+    def of(cls, sessions: Sequence[Sequence[int]], max_length: int | None = None, stride: int = 1) -> "SessionBatch":
+        """A batch of the given sessions, with the latest clicks of each (`first_read`).
 
         >>> SessionBatch.of([[5, 3], [7]]).items.tolist()
         [[5, 3], [7, 0]]
         """
         if not sessions or not all(sessions):
             raise ValueError("a batch needs at least one session, and each session at least one click")
-        kept = [list(session if max_length is None else session[-max_length:]) for session in sessions]
+        kept = [
+            list(session if max_length is None else session[first_read(len(session), max_length, stride) :])
+            for session in sessions
+        ]
         longest = max(map(len, kept))
         padded = [session + [PADDING] * (longest - len(session)) for session in kept]
         return cls(torch.tensor(padded), torch.tensor([len(session) for session in kept]))

@@ -87,7 +87,7 @@ class CoClickGraph(nn.Module):
     def __init__(self, weight: float, neighbours: int, window: int) -> None:
         super().__init__()
         self.weight, self.neighbours, self.window = weight, neighbours, window
-        self.edges, self.smooth = 0, smooth
+        self.has_edges, self.smooth = False, smooth
         for name in ("offsets", "columns", "transposed_offsets", "transposed_columns"):
             self.register_buffer(name, torch.empty(0, dtype=torch.int64), persistent=False)
         for name in ("values", "transposed_values"):
@@ -102,16 +102,21 @@ class CoClickGraph(nn.Module):
         row, column, value = item[kept] - 1, other[kept] - 1, count[kept]
         total = value.new_zeros(rows.total).index_add_(0, row, value)
         value = (value / total[row]).float()
-        self.edges, device = len(value), self.values.device
+        self.has_edges, device = len(value) > 0, self.values.device
         self.smooth = rows.smooth if isinstance(rows, ShardedRows) else smooth
         self.offsets, self.columns, self.values = lists(*rows.by_source(row, column, value), device)
         self.transposed_offsets, self.transposed_columns, self.transposed_values = lists(
             *rows.by_source(column, row, value), device
         )
 
+    @property
+    def lists(self) -> list[Tensor]:
+        """The buffers with an element for each edge."""
+        return [self.columns, self.values, self.transposed_columns, self.transposed_values]
+
     def smoothed(self, table: Tensor) -> Tensor:
         """X = E + w A E, for E [rows, d]."""
-        if not self.edges:
+        if not self.has_edges:
             return table
         forward = (self.offsets, self.columns, self.values)
         backward = (self.transposed_offsets, self.transposed_columns, self.transposed_values)
@@ -124,7 +129,7 @@ class CoClickGraph(nn.Module):
         From a weight of 1 on that need not converge. Then E = X / (1 + w), which is exact where an item and its
         neighbours have the same vector.
         """
-        if not self.edges:
+        if not self.has_edges:
             return smoothed
         table = smoothed / (1 + self.weight)
         if abs(self.weight) < 1:

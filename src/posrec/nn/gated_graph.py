@@ -46,18 +46,23 @@ class GatedGraph(nn.Module):
     def forward(self, x: Tensor, weights: Tensor, packing: Packing) -> Tensor:
         sent, gates = linear(self.from_node, x).tensor_split([2 * self.d], dim=-1)
         from_message = linear(self.from_message, messages(sent, weights, packing))
-        if in_eager_cpu(x):
-            updated: Tensor = Update.apply(x, gates, from_message)  # type: ignore[no-untyped-call]
-            return updated
-        reset_m, update_m, new_m = from_message.chunk(3, dim=-1)
-        reset_x, update_x, new_x = gates.chunk(3, dim=-1)
-        reset, update = torch.sigmoid(reset_m + reset_x), torch.sigmoid(update_m + update_x)
-        new = torch.tanh(new_m + reset * new_x)
-        return new + update * (x - new)
+        return gru_update(x, gates, from_message)
+
+
+def gru_update(x: Tensor, gates: Tensor, from_message: Tensor) -> Tensor:
+    """Eq. (8): x [T, d], and the parts of the three gates that x and the message give, [T, 3d] each -> x' [T, d]."""
+    if in_eager_cpu(x):
+        updated: Tensor = Update.apply(x, gates, from_message)  # type: ignore[no-untyped-call]
+        return updated
+    reset_m, update_m, new_m = from_message.chunk(3, dim=-1)
+    reset_x, update_x, new_x = gates.chunk(3, dim=-1)
+    reset, update = torch.sigmoid(reset_m + reset_x), torch.sigmoid(update_m + update_x)
+    new = torch.tanh(new_m + reset * new_x)
+    return new + update * (x - new)
 
 
 class Update(torch.autograd.Function):
-    """The GRU of `GatedGraph.forward`: x [T, d], gates and from_message [T, 3d] -> x' [T, d].
+    """`gru_update` on a CPU.
 
     Its gradient takes fewer operations than torch's own, which computes the parts and copies them into place.
     """
@@ -93,7 +98,7 @@ class Update(torch.autograd.Function):
 def messages(sent: Tensor, weights: Tensor, packing: Packing) -> Tensor:
     """Sum the messages along the edges: sent [T, 2d], each node's messages along outgoing and incoming edges; weights
     [B, 2, L, L] (row: receiver) -> received [T, 2d]."""
-    if kernels.serve(sent) and weights.shape[-1] <= kernels.LONGEST:
+    if kernels.serve(sent) and kernels.messages_fit(weights.shape[-1], sent.shape[1] // 2):
         received: Tensor = fused_messages(sent, weights, packing.begins, packing.slot_of_row)
         return received
     if in_eager_cpu(sent) and packing.used is None:

@@ -25,8 +25,8 @@ from posrec import kernels
 if torch.cuda.is_available():
     from posrec.kernels.linear import linear as fused_linear
 
-# Up to so many rows the kernel computes the backward pass. It was made for about 500 rows; at 5,120 (posrec-plus, H200)
-# it takes 68 us a layer on average, and cuBLAS about half of that.
+# Up to so many rows the kernel computes the backward pass. It was made for about 500 rows; at 5,120 rows on an H200 it
+# takes 68 us a layer on average, and cuBLAS about half of that.
 FEW_ROWS = 1024
 
 

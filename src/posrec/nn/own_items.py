@@ -30,7 +30,7 @@ class OwnItems:
     ignored."""
 
     items: Tensor  # [B, R] int64 item numbers, distinct within a session
-    products: Tensor  # [B, R] z
+    products: Tensor | None  # [B, R] z; a search needs them, and training does not
     raised: Tensor  # [B, R] delta
     repeat: Tensor  # [B, R] log(g_repeat r)
     explore: Tensor  # [B] log g_explore
@@ -52,6 +52,7 @@ class OwnItems:
 
     def log_normaliser(self, log_sum: Tensor) -> Tensor:
         """log Z [B] -> log S [B]."""
+        assert self.products is not None
         shares = torch.where(self.known, (self.products - log_sum[:, None]).exp() * self.raised.expm1(), 0)
         return log_sum + (1 + shares.sum(1)).clamp(min=LEAST).log()
 

@@ -59,6 +59,24 @@ def pack(filled: Tensor, capacity: int | None = None) -> Packing:
     return Packing(row_of_slot, filled.flatten().nonzero()[:, 0], filled, None, begins)
 
 
+class Unpacked(Packing):
+    """A row for every slot, filled or not."""
+
+    def to_rows(self, slots: Tensor) -> Tensor:
+        return slots.flatten(0, 1)
+
+    def to_slots(self, rows: Tensor) -> Tensor:
+        return torch.unflatten(rows, 0, self.filled.shape)
+
+
+def unpacked(filled: Tensor) -> Packing:
+    """`filled [B, L]` -> a packing whose shape does not depend on values, where there is no capacity (ONNX export)."""
+    sessions, longest = filled.shape
+    slot = torch.arange(sessions * longest, device=filled.device)
+    begins = torch.arange(sessions + 1, device=filled.device) * longest
+    return Unpacked(slot.view_as(filled), slot, filled, filled.flatten(), begins)
+
+
 def pack_many(filled: Tensor, capacity: int, sessions: int) -> list[Packing]:
     """`filled [S x sessions, L]` -> the packings of S batches, of `capacity` rows each."""
     batches = filled.view(-1, sessions, filled.shape[1])  # [S, B, L]

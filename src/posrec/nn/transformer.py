@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posrec import kernels
+from posrec.nn.dropout import Dropout
 from posrec.nn.matmul import batched_product, linear
 from posrec.nn.packing import Packing
 
@@ -37,10 +38,10 @@ class TransformerLayer(nn.Module):
         self.narrow = nn.Linear(width, d)
         self.after_attention = nn.LayerNorm(d)
         self.after_feed_forward = nn.LayerNorm(d)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, packing: Packing, bias: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
-        if rows is None or bias is not None or has_kernel(x, packing, bias):
+        if rows is None or bias is not None or has_kernel(x, packing, bias, self.heads):
             projected = linear(self.queries_keys_values, x)  # [T, 3d]
             attended = self_attention(projected, self.heads, packing, bias, self.dropout)
             if rows is not None:
@@ -52,9 +53,18 @@ class TransformerLayer(nn.Module):
             x = x.index_select(0, rows)
             queries = functional.linear(x, to_query, of_query)
             attended = attention_of(queries, keys_values, self.heads, packing, self.dropout)
-        x = self.after_attention(x + self.dropout(linear(self.out, attended)))
-        x = self.after_feed_forward(x + self.dropout(linear(self.narrow, functional.relu(linear(self.widen, x)))))
-        return x
+        return self.fed_forward(self.with_attended(x, attended))
+
+    def with_attended(self, x: Tensor, attended: Tensor) -> Tensor:
+        """x and A [R, d] -> x1 [R, d]."""
+        x1: Tensor = self.after_attention(x + self.dropout(linear(self.out, attended)))
+        return x1
+
+    def fed_forward(self, x1: Tensor) -> Tensor:
+        """x1 -> x2, [R, d]."""
+        inner = functional.relu(linear(self.widen, x1))
+        x2: Tensor = self.after_feed_forward(x1 + self.dropout(linear(self.narrow, inner)))
+        return x2
 
     def attention(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
         """The attention weights, for explanations; [B, heads, L, L], row: the query's slot."""
@@ -85,10 +95,12 @@ def self_attention(
     causal: bool = False,
 ) -> Tensor:
     """Q || K || V [T, 3d] -> A [T, d]; `dropout` is applied to the weights; `causal`: no attention to later rows."""
-    if has_kernel(rows, packing, bias):
+    if has_kernel(rows[:, : rows.shape[1] // 3], packing, bias, heads):
         share = dropout.p if dropout is not None and dropout.training else 0.0
         seed = torch.randint(1 << 31, (1,), device=rows.device) if share else packing.begins[:1]
-        fused: Tensor = fused_attention(rows, packing.begins, seed, heads, packing.longest, causal, share)
+        d = rows.shape[1] // 3
+        where = (packing.begins, seed, heads, packing.longest)
+        fused: Tensor = fused_attention(rows[:, :d], rows[:, d:], None, *where, causal, share)[0]
         return fused
     queries, keys, values = split_heads(rows, heads, packing)
     weights = attention_weights(queries, keys, packing, bias, causal)
@@ -97,9 +109,9 @@ def self_attention(
     return packing.to_rows(batched_product(weights, values).transpose(1, 2).flatten(2))
 
 
-def has_kernel(x: Tensor, packing: Packing, bias: Tensor | None) -> bool:
+def has_kernel(x: Tensor, packing: Packing, bias: Tensor | None, heads: int) -> bool:
     """Whether a kernel computes the attention of all rows; then there is less to gain from computing only some."""
-    return bias is None and kernels.serve(x) and packing.longest <= kernels.LONGEST
+    return bias is None and kernels.serve(x) and kernels.attention_fits(packing.longest, x.shape[1] // heads)
 
 
 def attention_of(queries: Tensor, keys_values: Tensor, heads: int, packing: Packing, dropout: nn.Dropout) -> Tensor:

@@ -11,6 +11,8 @@ is done with trend_i(15), after the whole log. The term is a product like the re
 more columns and an item vector too.
 """
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -47,7 +49,7 @@ class Trends(nn.Module):
             for column, tau in enumerate(FADING):
                 faded = torch.exp((age[start:end] - part / PARTS) / tau)
                 added = torch.bincount(items[start:end], faded, minlength=rows)[:rows]
-                counts[:, part, column] = counts[:, part - 1, column] * torch.tensor(-1 / PARTS / tau).exp() + added
+                counts[:, part, column] = counts[:, part - 1, column] * math.exp(-1 / PARTS / tau) + added
         self.counts = counts.log1p().float().to(self.now.device)
 
     def by_part(self, rows: Tensor | None = None) -> Tensor:

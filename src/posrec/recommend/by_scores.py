@@ -6,10 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from posrec.evaluation.metrics import top
 from posrec.nn.batch import SessionBatch
 from posrec.recommend.ranker import Query, Ranking
-
-TOP_BLOCK = 128  # columns whose highest score `top` takes first
 
 
 class ByScores:
@@ -20,11 +19,12 @@ class ByScores:
     def __init__(self, scorer: Any, items: int, device: torch.device) -> None:
         self.scorer, self.items, self.device = scorer, items, device
         self.max_length: int = scorer.config.max_length
+        self.stride: int = scorer.stride
         self.has_own_items: bool = scorer.has_own_items
 
     @torch.inference_mode()
     def rank(self, queries: Sequence[Query]) -> list[Ranking]:
-        batch = SessionBatch.of([query.session.numbers for query in queries], self.max_length)
+        batch = SessionBatch.of([query.session.numbers for query in queries], self.max_length, self.stride)
         scores = self.scorer.scores(batch.to(self.device)).to(self.device, torch.float32)
         return self.best(scores, queries)
 
@@ -53,23 +53,3 @@ class ByScores:
             every if query.candidates is None else torch.from_numpy(query.candidates.excluded) for query in queries
         ]
         return torch.stack(masks).to(self.device)
-
-
-def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """`scores.topk(k)` of scores [B, n]: values and columns, [B, k] each, the best first.
-
-    On a CPU, torch's topk goes through every row, which takes longer than computing the row did. The k best are in the
-    k blocks of columns with the highest maxima, so those blocks are found first, and topk goes through them alone.
-    """
-    block = TOP_BLOCK
-    blocks = scores.shape[1] // block
-    if scores.device.type != "cpu" or blocks < 2 * k:
-        values, columns = scores.topk(k)
-        return values, columns
-    whole = blocks * block
-    best = scores[:, :whole].view(-1, blocks, block).amax(2).topk(k, sorted=False).indices  # [B, k] blocks
-    inside = (best[..., None] * block + torch.arange(block)).flatten(1)  # [B, k * block] columns
-    rest = torch.arange(whole, scores.shape[1]).expand(scores.shape[0], -1)
-    columns = torch.cat([inside, rest], dim=1)
-    values, place = scores.gather(1, columns).topk(k)
-    return values, columns.gather(1, place)

@@ -26,7 +26,8 @@ class BySearch:
         self.recall, self.items = search.recall, len(search.table)
 
     def rank(self, queries: Sequence[Query]) -> list[Ranking]:
-        vectors, own = self.encoder.encode(*padded([query.session.numbers for query in queries], self.max_length))
+        sessions = [query.session.numbers for query in queries]
+        vectors, own = self.encoder.encode(*padded(sessions, self.max_length, self.encoder.stride))
         return self.best(vectors, queries) if own is None else self.best_with_own_items(vectors, own, queries)
 
     def best(self, vectors: Floats, queries: Sequence[Query]) -> list[Ranking]:

@@ -19,6 +19,7 @@ from torch import Tensor
 from posrec.evaluation.metrics import ranks_of
 from posrec.models.base import Model, SessionModel
 from posrec.nn.batch import SessionBatch
+from posrec.nn.first_read import first_read
 from posrec.nn.own_items import REPEAT
 from posrec.recommend.results import NORMALISATION, ClickEffect, Explanation
 from posrec.recommend.session import EncodedSession
@@ -67,22 +68,24 @@ class ScoreBreakdown:
 def break_down(model: Model, session: Sequence[int], items: Sequence[int], device: torch.device) -> ScoreBreakdown:
     """`session` and `items` are item numbers. Each click that the model reads is left out in turn.
 
-    A click is left out of the whole session: if that is longer than what the model reads, an earlier click moves in.
+    A click is left out of what the model reads. An earlier click of a longer session moves in, unless the model reads
+    windows that begin at multiples of its stride.
     """
-    longest: int = model.config.max_length
-    whole = SessionBatch.of([session], longest).to(device)
+    read = (model.config.max_length, model.stride)
+    whole = SessionBatch.of([session], *read).to(device)
+    first = first_read(len(session), *read)
     wanted = torch.tensor(items, device=device)
     scores, ranks = scores_and_ranks(model, whole, wanted)
     scores_without = ranks_without = None
     if len(session) > 1:
-        places = range(len(session))[-longest:]
-        shorter = [[*session[:place], *session[place + 1 :]] for place in places]
-        scores_without, ranks_without = scores_and_ranks(model, SessionBatch.of(shorter, longest).to(device), wanted)
+        begin = max(first - 1, 0) if model.stride == 1 else first
+        shorter = [[*session[begin:place], *session[place + 1 :]] for place in range(first, len(session))]
+        scores_without, ranks_without = scores_and_ranks(model, SessionBatch.of(shorter).to(device), wanted)
     parts, attention = parts_of(model, whole, wanted)
     own_parts, repeat_chance = own_parts_of(model, whole, wanted)
     if parts:
         parts |= own_parts
-    of_clicks = (scores_without, ranks_without, session[-longest:])
+    of_clicks = (scores_without, ranks_without, session[first:])
     return ScoreBreakdown(scores[0], ranks[0], parts, attention, *of_clicks, repeat_chance)
 
 

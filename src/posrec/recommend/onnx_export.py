@@ -84,7 +84,8 @@ def as_onnx(model: Any, run: AnyRun) -> bytes:
         export, whole = traced if recurrent else captured, Exported(model)
         proto = onnx.load_from_string(export(whole.eval(), (example.items, example.lengths), longest))
     add_top(proto, min(K, model.items))
-    about = {"posrec": posrec.__version__, "model": run.config["model"], "items": model.items, "max_length": longest}
+    about = {"posrec": posrec.__version__, "model": run.config["model"], "items": model.items, "max_length": longest,
+             "stride": model.stride}  # fmt: skip
     onnx.helper.set_model_props(proto, {name: str(value) for name, value in about.items()})
     onnx.checker.check_model(proto)
     content: bytes = proto.SerializeToString()

@@ -33,7 +33,7 @@ class OnnxNetwork:
             content = Path(path).read_bytes() if outputs is None else with_outputs(Path(path), outputs)
             self.session = open_session(content, threads)
             about = self.session.get_modelmeta().custom_metadata_map
-            self.config = OnnxConfig(int(about["max_length"]))
+            self.config, self.stride = OnnxConfig(int(about["max_length"])), int(about["stride"])
             self.has_own_items = {one.name for one in self.session.get_outputs()}.issuperset(OWN_OUTPUTS)
         except InputError:
             raise

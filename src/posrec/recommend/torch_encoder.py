@@ -19,6 +19,7 @@ class TorchEncoder:
 
     def __init__(self, model: Any) -> None:
         self.model, self.config, self.has_own_items = model, model.config, model.has_own_items
+        self.stride = model.stride
 
     @torch.inference_mode()
     def encode(self, items: Columns, lengths: Columns) -> tuple[Floats, OwnItemArrays | None]:
@@ -29,6 +30,7 @@ class TorchEncoder:
 
 
 def as_arrays(own: OwnItems) -> OwnItemArrays:
+    assert own.products is not None
     floats = (as_floats(one) for one in (own.products, own.raised, own.repeat, own.explore))
     return OwnItemArrays(own.items.cpu().numpy(), *floats)
 

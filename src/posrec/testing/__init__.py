@@ -99,6 +99,7 @@ def own_items_are_the_only_other_term(spec: ModelSpec) -> None:
         expect(model.has_own_items == (own is not None), "has_own_items and encode(batch) contradict each other")
         if own is None:
             return
+        assert own.products is not None, "encode(batch) must give the products of the own items, which a search needs"
         products, found = sessions @ table[:ITEMS].T, model.scores(batch)
         expect(alike(found.logsumexp(1), torch.zeros(len(BATCH))), "the probabilities of a session do not add up to 1")
         for row, session in enumerate(BATCH):
@@ -262,9 +263,12 @@ def step_without_values(model: SessionModel) -> None:
     """A forward and backward pass on tensors that have shapes but no values."""
     model = model.train().to("meta")
     items = torch.zeros(5, 9, dtype=torch.long, device="meta")
-    batch = SessionBatch(items, items[:, 0] + 1, items[:, 0] + 1, capacity=45, when=items[:, 0].double())
+    samples = items.flatten() if model.is_causal else items[:, 0]
+    batch = SessionBatch(
+        items, items[:, 0] + 1, samples + 1, capacity=45, when=samples.double(), every_click=model.is_causal
+    )
     encoded = model.encode(replace(batch, graph=model.build_graph(batch)))
-    losses = losses_of(full_softmax(ITEMS), encoded, items[:, 0] + 1)
+    losses = losses_of(full_softmax(ITEMS), encoded, samples + 1)
     losses.sum().backward()  # type: ignore[no-untyped-call]
     expect(losses.device.type == encoded.table.device.type == "meta", "a tensor left the model's device")
 

@@ -16,6 +16,7 @@ from posrec.models.base import SessionModel
 from posrec.nn.item_table import rows_of
 from posrec.nn.matmul import rounded_table_products
 from posrec.nn.sharding import world_of
+from posrec.training.batches import Batches, PassBatches, SampleBatches
 from posrec.training.losses import choose_loss, over_all_items
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives
 from posrec.training.settings import Settings
@@ -29,12 +30,14 @@ MANY_ITEMS = 10_000  # with fewer, rounding saves little of a step
 
 @dataclass(frozen=True)
 class EpochOrder:
-    """The samples of an epoch in random order, and their weights. Samples that only fill the last batch have weight
-    0."""
+    """The batches of an epoch in random order."""
 
-    ids: Tensor  # [steps x batch size]
-    weights: Tensor  # [steps x batch size]
-    steps: int
+    batches: Tensor  # [steps, width] (`batches.py`)
+    samples: int
+
+    @property
+    def steps(self) -> int:
+        return len(self.batches)
 
 
 class EpochRunner:
@@ -63,34 +66,37 @@ class EpochRunner:
         clicks = samples.items[samples.offsets[0] : samples.offsets[-1]]
         loss = choose_loss(settings.loss, items, clicks, negatives, settings.score_l2, rows_of(model))
         self.world = world_of(model)
-        stepper = CapturedStepper if device.type == "cuda" else Stepper
-        self.weights = torch.ones(len(samples)) if weights is None else weights  # of the samples
-        self.new = new if new is not None and new.any() and not new.all() else None
+        weights = torch.ones(len(samples)) if weights is None else weights  # of the samples
         self.max_length = min(max_length, max(1, samples.longest - 1))
+        if model.is_causal:
+            processes = 1 if self.world is None else self.world.size
+            self.batches: Batches = PassBatches(samples, weights, self.batch_size, max_length, model.stride, processes)
+        else:
+            self.batches = SampleBatches(samples, weights, self.batch_size, self.max_length, model.build_graph)
+        self.new = new if new is not None and new.any() and not new.all() else None
+        stepper = CapturedStepper if device.type == "cuda" else Stepper
         bf16 = settings.precision == "bf16" and device.type == "cuda"
         self.stepper = stepper(
-            model, optimizer, samples, loss, self.batch_size, self.max_length, bf16,
+            model, optimizer, self.batches, loss, self.batch_size, self.max_length, device, bf16,
             items if over_all_items(settings.loss, items) else None,
         )  # fmt: skip
 
     def shuffle(self, epoch: int) -> EpochOrder:
         """The order of an epoch's samples: it depends on seed and epoch alone, so a resumed run has the same order."""
-        size, random = self.batch_size, torch.Generator().manual_seed(self.settings.seed * 1_000_003 + epoch)
-        permutation = torch.randperm(len(self.samples), generator=random)
+        random = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + epoch)
+        counts = self.batches.samples_of_units
+        units = torch.randperm(len(counts), generator=random)
         if self.new is not None:
-            is_new = self.new[permutation]
-            permutation = permutation[is_new | ((~is_new).cumsum(0) <= self.replayed)]
-        count = len(permutation)
-        steps = -(-count // size)
-        filler = permutation.new_full((steps * size - count,), self.stepper.filler)
-        weights = torch.cat([self.weights[permutation], torch.zeros(len(filler))])
-        order = EpochOrder(torch.cat([permutation, filler]).to(self.device), weights.to(self.device), steps)
-        self.stepper.prepare(self.samples.clicks_before(order.ids).clamp(max=self.max_length))
-        return order
+            is_new = self.batches.units_of(self.new)[units]
+            others = torch.where(is_new, 0, counts[units]).cumsum(0)
+            units = units[is_new | (others <= self.replayed)]
+        batches = self.batches.arrange(units, random).to(self.device)
+        self.stepper.prepare(batches)
+        return EpochOrder(batches, int(counts[units].sum()))
 
     @property
     def replayed(self) -> int:
-        """How many samples that are not new are in an epoch."""
+        """How many samples that are not new are in an epoch, at most."""
         if self.new is None:
             return 0
         count = int(self.new.sum())
@@ -100,8 +106,7 @@ class EpochRunner:
         """Run one or more steps, beginning with number `step`; returns the loss of each."""
         at_once = self.stepper.steps_at_once
         count = at_once if step + at_once <= order.steps else 1
-        part = slice(step * self.batch_size, (step + count) * self.batch_size)
-        return self.stepper.run(order.ids[part], order.weights[part])
+        return self.stepper.run(order.batches[step : step + count])
 
     def is_time_to_read(self, step: int, seconds: float) -> bool:
         """Whether to read the losses after this step, `seconds` after they were read before. Copying them from a GPU

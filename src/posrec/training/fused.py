@@ -44,7 +44,7 @@ class FusedStep:
             self.early = EarlyUpdate(table, rows.held, sessions, self.state, self.options)
 
     @torch.no_grad()
-    def __call__(self, batches: Sequence[SessionBatch], shares: Tensor) -> list[Tensor]:
+    def __call__(self, batches: Sequence[SessionBatch], shares: Sequence[Tensor]) -> list[Tensor]:
         self.encoder.begin()
         if self.early is not None:
             self.early.begin(batches)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from posrec.allocation import freed_memory_kept
 from posrec.data.dataset import PreparedDataset, SessionDataset
+from posrec.device import threads_for
 from posrec.errors import RunFailed, RunStopped
 from posrec.evaluation.evaluate import Evaluation, compile_ahead, evaluate
 from posrec.models.base import Model, SessionModel
@@ -93,7 +94,7 @@ def train(
     """
     stops_early = settings.protocol == "early-stop"
     samples = data.fitting if stops_early else data.train
-    model.count(samples.items, samples.offsets)
+    model.count(samples.items.to(device), samples.offsets.to(device))
     new = None
     if start is not None:
         start.set_weights(model, samples)
@@ -126,7 +127,9 @@ def train(
     if not stops_early:
         compile_ahead(model, data.test, device)  # the caller ranks it afterwards
     rounding = matmul_precision(settings, device, data.train_items)
-    with rounding, freed_memory_kept(), signals, Log(run if is_first else None, track) as log:
+    # Forward and backward, every sample is multiplied with every weight three times.
+    operations = 6 * settings.batch_size * sum(weight.numel() for weight in model.parameters())
+    with rounding, freed_memory_kept(), signals, threads_for(operations), Log(run if is_first else None, track) as log:
         if resume:
             log.resume_after(state.epoch)
         if stops_early:
@@ -182,7 +185,7 @@ def train_epoch(
         latest = read_losses(losses, state)
         log.point("loss/step", latest, state.epoch * order.steps + state.step)
         name = f"Epoch {state.epoch + 1} of {epochs}"
-        speed = (state.step - first_step) * settings.batch_size / (now - began)
+        speed = (state.step - first_step) * order.samples / order.steps / (now - began)
         average = state.loss_so_far / state.step
         progress.update(name, state.step, order.steps, f"loss {average:.3f}, {speed:,.0f} samples/s")
         stop, save = agree(runner.world, runner.device, signals.received, now - saved > CHECKPOINT_SECONDS)
@@ -194,7 +197,7 @@ def train_epoch(
     seconds = time.monotonic() - began
     state.losses.append(state.loss_so_far / order.steps)
     state.epoch, state.step, state.loss_so_far = state.epoch + 1, 0, 0.0
-    samples = (order.steps - first_step) * settings.batch_size
+    samples = (order.steps - first_step) * order.samples / order.steps
     log.epoch(state.epoch, loss=state.losses[-1], learning_rate=rate, seconds=round(seconds, 3), steps=order.steps,
               samples_per_second=round(samples / max(seconds, 1e-9)))  # fmt: skip
     return seconds

@@ -101,7 +101,8 @@ def sampled_softmax(clicks: Tensor, negatives: int = NEGATIVES, rows: TableRows 
             return torch.cat([of_target[:, None], of_drawn], 1).logsumexp(1) - of_target
         # The session's own items are in the sum as they are, and not sampled either.
         of_drawn = of_drawn.masked_fill((drawn[:, None] == own.items[:, None, :]).any(2), -torch.inf)
-        of_own = torch.where(own.known, (own.products + own.raised).float(), -torch.inf)
+        own_products = (sessions[:, None] * held.at(table, own.columns)).sum(2)
+        of_own = torch.where(own.known, (own_products + own.raised).float(), -torch.inf)
         here = own.items == targets[:, None]
         of_target = of_target + torch.where(here, own.raised, 0).sum(1).float()
         of_others = of_target[:, None].masked_fill(here.any(1, keepdim=True), -torch.inf)  # it is among the own items

@@ -37,10 +37,10 @@ class PartOfBatch:
         self.replicated = [one for name, one in model.named_parameters() if name not in by_rows]
 
     def of(self, whole: Tensor) -> Tensor:
-        """[steps, batch size] -> [steps, size]."""
+        """Batches [steps, width] -> this process's part of them, [steps, size]."""
         if self.world is None:
             return whole
-        filled = self.filled(whole)
+        filled = self.filled(whole, -1)
         return filled[:, self.world.rank * self.size : (self.world.rank + 1) * self.size]
 
     def filled(self, whole: Tensor, value: int = 0) -> Tensor:

@@ -9,23 +9,23 @@ Where several processes train together, a step is that of this process's part of
 """
 
 import gc
+import logging
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from posrec import kernels
-from posrec.data.dataset import SessionDataset, collate
 from posrec.kernels.launch import only_compiled
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
-from posrec.nn.packing import Packing, pack_many
 from posrec.nn.table_rows import TableRows
 from posrec.training.adam import begin_adam
+from posrec.training.batches import Batches
 from posrec.training.losses import Loss, losses_of
 from posrec.training.sharded_step import PartOfBatch
 
@@ -40,13 +40,13 @@ HEADROOM = 1.1  # over the fullest batch of the first epoch, for the batches of 
 class Step(Protocol):
     """Optimiser steps, one after the other."""
 
-    def __call__(self, batches: Sequence[SessionBatch], shares: Tensor) -> list[Tensor]:
-        """`shares [steps, B]` are the weights of the samples in each step's loss; returns the losses of the samples,
+    def __call__(self, batches: Sequence[SessionBatch], shares: Sequence[Tensor]) -> list[Tensor]:
+        """`shares`, [B] for each step, are the weights of the samples in its loss; returns the losses of the samples,
         [B] for each step."""
 
 
 class Stepper:
-    """Runs optimiser steps eagerly. All batches have the same size; samples that only fill one up have weight 0."""
+    """Runs optimiser steps eagerly."""
 
     steps_at_once = 1  # a call of `run` takes so many steps, or a single one
 
@@ -54,44 +54,31 @@ class Stepper:
         self,
         model: SessionModel,
         optimizer: torch.optim.Optimizer,
-        samples: SessionDataset,
+        batches: Batches,
         loss: Loss,
         batch_size: int,
         max_length: int,
+        device: torch.device,
         bf16: bool = False,
         softmax_items: int | None = None,
     ) -> None:
-        self.model, self.optimizer, self.samples, self.loss = model, optimizer, samples, loss
-        self.batch_size, self.max_length, self.bf16 = batch_size, max_length, bf16
+        self.model, self.optimizer, self.batches, self.loss = model, optimizer, batches, loss
+        self.batch_size, self.max_length, self.device, self.bf16 = batch_size, max_length, device, bf16
         self.softmax_items = softmax_items  # the number of items where the loss is a softmax over all of them
-        self.device = samples.items.device
-        self.filler = shortest_sample(samples)  # fills batches up, because it takes the least room
         self.part = PartOfBatch(model, batch_size)
         self.capacity: int | None = None
         self.step: Step = PlainStep(self.losses, optimizer, self.part.add_up_gradients)
 
-    def prepare(self, lengths: Tensor) -> None:
-        """Called before each epoch with the clicks of its samples, `lengths [steps x batch_size]`, in their order.
+    def prepare(self, batches: Tensor) -> None:
+        """Called before each epoch with its batches, [steps, width].
 
         Eager steps take batches of any size, so there is nothing to prepare.
         """
 
-    def run(self, ids: Tensor, weights: Tensor) -> Tensor:
-        """Run one step for each `batch_size` of `ids`; returns the loss of each step. Of several processes each returns
-        the part of its own samples, and the parts add up to the loss."""
-        return self.run_eagerly(ids, weights)
-
-    def batches(self, ids: Tensor, width: int) -> SessionBatch:
-        """The samples of several batches as one, with their session graphs if the model reads graphs."""
-        batch = replace(collate(self.samples, ids, width), when=self.samples.moments(ids))
-        return replace(batch, graph=self.model.build_graph(batch), capacity=self.capacity)
-
-    def width_of(self, ids: Tensor) -> int:
-        """How many clicks to reserve for a session: those of the longest one, or where that can't be known without
-        waiting for the device, of any."""
-        if self.device.type != "cpu":
-            return self.max_length
-        return min(self.max_length, int(self.samples.clicks_before(ids).max()))
+    def run(self, batches: Tensor) -> Tensor:
+        """Run one step for each of `batches [steps, width]`; returns the loss of each step. Of several processes each
+        returns the part of its own samples, and the parts add up to the loss."""
+        return self.run_eagerly(batches)
 
     def losses(self, batch: SessionBatch) -> Tensor:
         """The loss of each sample, [B]."""
@@ -99,23 +86,18 @@ class Stepper:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             return losses_of(self.loss, self.model.encode(batch), batch.targets)
 
-    def run_eagerly(self, ids: Tensor, weights: Tensor) -> Tensor:
-        shares = weights.view(-1, self.batch_size)
-        shares = self.part.of(shares / shares.sum(1, keepdim=True))
-        own_ids, size = self.part.of(ids.view(-1, self.batch_size)), self.part.size
-        everything = self.batches(own_ids.flatten(), self.width_of(ids))
-        batches = [
-            replace(everything.rows(number * size, (number + 1) * size), packing=packing)
-            for number, packing in enumerate(self.packings(everything, len(shares)))
-        ]
-        return (torch.stack(self.step(batches, shares)) * shares).sum(1)
-
-    def packings(self, batch: SessionBatch, steps: int) -> Sequence[Packing | None]:
-        """The packing of each step's batch if a capacity is set; otherwise None, and the model packs for itself."""
-        if self.capacity is None:
-            return [None] * steps
-        filled = batch.mask if batch.graph is None else batch.graph.nodes
-        return pack_many(filled, self.capacity, self.part.size)
+    def run_eagerly(self, batches: Tensor) -> Tensor:
+        width, capacity = self.max_length, self.capacity
+        if self.device.type == "cpu":  # on a GPU this would wait for values
+            clicks = self.batches.clicks(batches)
+            width = min(width, int(clicks.max()))
+            if capacity is None and self.part.world is not None and self.model.is_causal:
+                capacity = most_clicks(self.part.filled(clicks), self.part.size)  # the same in every process
+        read = self.batches.read(self.part.of(batches), width, capacity)
+        total = self.batches.total_weights(batches)
+        shares = [weights / sum_ for (_, weights), sum_ in zip(read, total, strict=True)]
+        losses = self.step([batch for batch, _ in read], shares)
+        return torch.stack([(one * share).sum() for one, share in zip(losses, shares, strict=True)])
 
 
 class PlainStep:
@@ -129,7 +111,7 @@ class PlainStep:
     ) -> None:
         self.losses, self.optimizer, self.after_backward = losses, optimizer, after_backward
 
-    def __call__(self, batches: Sequence[SessionBatch], shares: Tensor) -> list[Tensor]:
+    def __call__(self, batches: Sequence[SessionBatch], shares: Sequence[Tensor]) -> list[Tensor]:
         return [self.step(batch, own) for batch, own in zip(batches, shares, strict=True)]
 
     def step(self, batch: SessionBatch, shares: Tensor) -> Tensor:
@@ -146,39 +128,45 @@ class CapturedStepper(Stepper):
 
     steps_at_once = STEPS_AT_ONCE
 
-    def prepare(self, lengths: Tensor) -> None:
+    def prepare(self, batches: Tensor) -> None:
         """Capture anew if a batch of the epoch has more clicks than the captured steps have room for."""
-        lengths = self.part.filled(lengths.view(-1, self.batch_size), self.max_length)
-        clicks = most_clicks(lengths, self.part.size)
+        if self.batches.capacity is not None:
+            if self.capacity is None:
+                self.capture(self.batches.capacity, batches.shape[1])
+            return
+        clicks = most_clicks(self.part.filled(self.batches.clicks(batches), self.max_length), self.part.size)
         if clicks > (self.capacity or 0):
-            self.capture(capacity_for(clicks))
+            self.capture(capacity_for(clicks), batches.shape[1])
 
-    def capture(self, capacity: int) -> None:
-        """Compile and capture steps for batches of at most `capacity` clicks; the weights stay as they are."""
-        with self.part.with_fixed_shapes():
-            self.capture_steps(capacity)
+    def capture(self, capacity: int, width: int) -> None:
+        """Compile and capture steps for batches of `width` units with at most `capacity` clicks; the weights stay as
+        they are."""
+        with self.part.with_fixed_shapes(), silent_compiler():
+            self.capture_steps(capacity, width)
 
-    def capture_steps(self, capacity: int) -> None:
+    def capture_steps(self, capacity: int, width: int) -> None:
         self.capacity = capacity
+        for counted in self.model.counted_lists():
+            torch._dynamo.maybe_mark_dynamic(counted, 0)
         self.step = self.compiled_step()
-        self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor]] = {}
+        self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
         state = self.snapshot()
         for steps in (STEPS_AT_ONCE, 1):
-            ids = torch.full((steps * self.batch_size,), self.filler, device=self.device)
-            weights = torch.ones(len(ids), device=self.device)
+            batches = torch.full((steps, width), -1, device=self.device)
+            batches[:, 0] = 0
             aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             aside.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(aside):  # compiles kernels and allocates workspaces, which a capture can't do
                 with only_compiled():
-                    self.run_eagerly(ids[: self.batch_size], weights[: self.batch_size])
-                self.run_eagerly(ids[: self.batch_size], weights[: self.batch_size])
+                    self.run_eagerly(batches[:1])
+                self.run_eagerly(batches[:1])
             torch.cuda.current_stream().wait_stream(aside)
             self.optimizer.zero_grad(set_to_none=True)
             graph = torch.cuda.CUDAGraph()
             # Only this thread's calls count as part of the capture: NCCL has a thread of its own.
             with garbage_left(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                losses = self.run_eagerly(ids, weights)
-            self.graphs[steps] = (graph, ids, weights, losses)
+                losses = self.run_eagerly(batches)
+            self.graphs[steps] = (graph, batches, losses)
         self.restore(state)
 
     def compiled_step(self) -> Step:
@@ -190,7 +178,7 @@ class CapturedStepper(Stepper):
             if world is not None:
                 # Its products are in context managers that can't be traced.
                 self.loss = torch.compiler.disable(self.loss)  # type: ignore[no-untyped-call]
-            return PlainStep(compiled(self.losses), self.optimizer, add_up)
+            return PlainStep(compiled(self.losses, self.purpose), self.optimizer, add_up)
         from posrec.training.fused import CompiledEncoder, FusedStep
 
         begin_adam(self.optimizer)
@@ -199,14 +187,20 @@ class CapturedStepper(Stepper):
         if world is None or world.is_alone:
             encoder = self.model.step_encoder(self.part.size, self.max_length, self.optimizer)
         if encoder is None:
-            encoder = CompiledEncoder(compiled(self.model.session_vectors), table, self.optimizer, add_up)
+            encoder = CompiledEncoder(compiled(self.model.session_vectors, self.purpose), table, self.optimizer, add_up)
         return FusedStep(encoder, table, rows, self.part.size, self.optimizer)
 
-    def run(self, ids: Tensor, weights: Tensor) -> Tensor:
-        """Replay the captured steps; `ids` are STEPS_AT_ONCE batches or one."""
-        graph, own_ids, own_weights, losses = self.graphs[len(ids) // self.batch_size]
-        own_ids.copy_(ids)
-        own_weights.copy_(weights)
+    @property
+    def purpose(self) -> Any:
+        """What compiled steps depend on."""
+        model, precision = self.model, torch.get_float32_matmul_precision()
+        shapes = (model.items, self.batch_size, self.max_length, self.capacity, self.softmax_items)
+        return type(model), model.config, shapes, self.bf16, precision
+
+    def run(self, batches: Tensor) -> Tensor:
+        """Replay the captured steps; `batches` are STEPS_AT_ONCE or one."""
+        graph, own, losses = self.graphs[len(batches)]
+        own.copy_(batches)
         graph.replay()
         return losses.clone()
 
@@ -225,12 +219,39 @@ class CapturedStepper(Stepper):
         return [*weights, *moments]
 
 
-def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile for fixed shapes. Importing the compiler takes seconds, so nothing else touches it."""
-    # It reads a global setting, which can't be traced.
-    torch.compiler.assume_constant_result(kernels.precision)  # type: ignore[no-untyped-call]
-    torch.compiler.reset()  # what was compiled for other models or capacities counts towards torch's limit
-    return torch.compile(function, dynamic=False)
+class Compiler:
+    """torch.compile for fixed shapes. Importing the compiler takes seconds, so nothing else touches it."""
+
+    compiled_for: Any = None
+
+    def __call__(self, function: Callable[P, R], purpose: Any) -> Callable[P, R]:
+        """What was compiled before is used again if it was for the same purpose, such as another model of the same
+        settings; if not, it is dropped, since it counts towards torch's limit."""
+        # It reads a global setting, which can't be traced.
+        torch.compiler.assume_constant_result(kernels.precision)  # type: ignore[no-untyped-call]
+        if purpose != self.compiled_for:
+            torch.compiler.reset()
+            self.compiled_for = purpose
+        return torch.compile(function, dynamic=False)
+
+
+compiled = Compiler()
+
+
+@contextmanager
+def silent_compiler() -> Iterator[None]:
+    """In the block, warnings of torch's compiler, which are meant for its developers, are not shown."""
+    loggers = [logging.getLogger(name) for name in ("torch._dynamo", "torch._inductor", "torch._functorch")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 @contextmanager
@@ -250,12 +271,6 @@ def scored_parameter(model: SessionModel) -> nn.Parameter | None:
     """The parameter whose first rows are the item vectors, or None if the item vectors are computed."""
     vectors = model.item_vectors()
     return next((parameter for parameter in model.parameters() if parameter.data_ptr() == vectors.data_ptr()), None)
-
-
-def shortest_sample(samples: SessionDataset) -> int:
-    """The number of the sample with the fewest clicks."""
-    clicks = samples.clicks_before(torch.arange(len(samples), device=samples.items.device))
-    return int(clicks.argmin()) if len(clicks) else 0
 
 
 def most_clicks(lengths: Tensor, batch_size: int) -> int:

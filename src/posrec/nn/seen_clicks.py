@@ -1,0 +1,89 @@
+"""SeenClicks: the clicks that a click can see, itself and those before it, by their distance; and returns to an item.
+
+Clicks are rows of a packing, one session after the other, so the click at distance k before row t is row t - k.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from posrec.nn.packing import Packing
+
+
+@dataclass(frozen=True)
+class SeenClicks:
+    """What Q clicks see; W is the number of distances, at least the clicks of any session."""
+
+    row: Tensor  # [Q] the row of each click
+    place: Tensor  # [Q] its place in the session, from the front
+    rows: Tensor  # [Q, W] the row of the click at each distance; arbitrary where there is none
+    seen: Tensor  # [Q, W] True where there is one
+    is_every: bool  # whether these are all T clicks; else the last of each session
+
+    @property
+    def first(self) -> Tensor:
+        """[Q] the row of the session's first click."""
+        return self.row - self.place
+
+    def at(self, values: Tensor) -> Tensor:
+        """[T, ...] -> [Q, ...]: the values of these clicks."""
+        return values if self.is_every else values[self.row]
+
+    def of(self, values: Tensor) -> Tensor:
+        """[T, ...] -> [Q, W, ...]: the values of the seen clicks."""
+        if values.dim() == 2 and values.is_floating_point():
+            return functional.embedding(self.rows, values)  # whose gradient is quick, and summed in order, on a CPU
+        return values[self.rows]
+
+
+def every_click(packing: Packing) -> SeenClicks:
+    """What each of the T rows sees."""
+    row = torch.arange(packing.slot_of_row.shape[0], device=packing.slot_of_row.device)
+    return seen_by(row, packing, is_every=True)
+
+
+def last_clicks(packing: Packing, lengths: Tensor) -> SeenClicks:
+    """What the last click of each session sees."""
+    return seen_by(packing.row_at(lengths - 1), packing, is_every=False)
+
+
+def seen_by(row: Tensor, packing: Packing, is_every: bool) -> SeenClicks:
+    slot, width = packing.slot_of_row[row], packing.longest
+    session = slot // width
+    place = slot - session * width
+    if packing.used is not None:
+        place = torch.where(packing.used[row], place, 0)  # a row without a slot sees itself alone
+    distance = torch.arange(width, device=row.device)
+    rows, seen = (row[:, None] - distance).clamp(min=0), distance <= place[:, None]
+    return SeenClicks(row, place, rows, seen, is_every)
+
+
+@dataclass(frozen=True)
+class Returns:
+    """Where the item of each of T clicks was clicked before and is clicked again, in the same session."""
+
+    back: Tensor  # [T] the distance to the latest click before on the same item; 0 if there is none
+    ahead: Tensor  # [T] the distance to the next click on it; W if there is none
+    clicks: Tensor  # [T] clicks on it so far, with this one
+    since: Tensor  # [T] the distance to the first click on it
+
+    def latest_of_items(self, clicks: SeenClicks) -> Tensor:
+        """[Q, W] True for the seen clicks that are the latest on their item: one for each item of the prefix."""
+        distance = torch.arange(clicks.rows.shape[1], device=clicks.rows.device)
+        return clicks.seen & (self.ahead[clicks.rows] > distance)
+
+
+def returns(items: Tensor, clicks: SeenClicks) -> Returns:
+    """items [T] of all rows, `clicks` from `every_click`."""
+    width = clicks.rows.shape[1]
+    distance = torch.arange(width, device=items.device)
+    same = (items[clicks.rows] == items[:, None]) & clicks.seen  # [T, W]; at distance 0 always
+    back = torch.where(same & (distance > 0), distance, width).amin(1)
+    has_before = back < width
+    # Each click is the next one of the click it returns to; the last element takes those that return to none.
+    rows = items.shape[0]
+    earlier = torch.where(has_before, clicks.row - back, rows)
+    ahead = torch.full((rows + 1,), width, device=items.device).scatter(0, earlier, back)[:-1]
+    return Returns(torch.where(has_before, back, 0), ahead, same.sum(1), torch.where(same, distance, 0).amax(1))

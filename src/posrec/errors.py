@@ -1,7 +1,10 @@
-"""Errors that are shown to the user in a line or two: what is wrong, where, and what to do."""
+"""Errors that are shown to the user in a line or two: what is wrong, where, and what to do; and what is not shown."""
 
 import importlib
-from collections.abc import Iterable
+import logging
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
@@ -47,3 +50,19 @@ class RunFailed(RuntimeError):
 
 class RunStopped(RuntimeError):
     """The user stopped the work. The command line exits with 130."""
+
+
+@contextmanager
+def warnings_hidden(*loggers: str) -> Iterator[None]:
+    """In the block, neither Python's warnings nor those that these loggers write are shown."""
+    found = [logging.getLogger(name) for name in loggers]
+    levels = [logger.level for logger in found]
+    for logger in found:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(found, levels, strict=True):
+            logger.setLevel(level)

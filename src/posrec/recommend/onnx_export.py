@@ -1,9 +1,6 @@
 """`posrec export --onnx`: the file is kept only if ONNX Runtime gives the same scores as torch."""
 
-import logging
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import posrec
-from posrec.errors import InputError, RunFailed, imported
+from posrec.errors import InputError, RunFailed, imported, warnings_hidden
 from posrec.io import whole_file
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
@@ -80,7 +77,7 @@ def as_onnx(model: Any, run: AnyRun) -> bytes:
     # At least two sessions and two clicks: torch takes a dimension of size 1 as fixed.
     example = next(random_batches(model.items, longest, [(3, min(longest, 3))]))
     recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
-    with quiet(), torch.no_grad():
+    with warnings_hidden("torch.onnx"), torch.no_grad():  # those of the exporter are for developers of torch
         export, whole = traced if recurrent else captured, Exported(model)
         proto = onnx.load_from_string(export(whole.eval(), (example.items, example.lengths), longest))
     add_top(proto, min(K, model.items))
@@ -162,20 +159,6 @@ def random_batches(items: int, longest: int, sizes: list[tuple[int, int]]) -> It
         among = torch.where(torch.arange(sessions) % 2 == 0, items, min(3, items))[:, None]
         drawn = torch.randint(0, items, (sessions, width), generator=random) % among + 1
         yield SessionBatch(torch.where(torch.arange(width) < lengths[:, None], drawn, 0), lengths)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence the exporter's warnings, which are meant for developers of torch."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 def import_onnx() -> Any:

@@ -9,9 +9,7 @@ Where several processes train together, a step is that of this process's part of
 """
 
 import gc
-import logging
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -20,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from posrec import kernels
+from posrec.errors import warnings_hidden
 from posrec.kernels.launch import only_compiled
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
@@ -32,6 +31,7 @@ from posrec.training.sharded_step import PartOfBatch
 P = ParamSpec("P")
 R = TypeVar("R")
 STEPS_AT_ONCE = 32
+COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")  # whose warnings are for its developers
 WIDEST = 256  # the largest d that the fused kernels support
 ROWS_APART = 256  # capacities are multiples of this, so that few different ones have to be compiled
 HEADROOM = 1.1  # over the fullest batch of the first epoch, for the batches of later epochs
@@ -141,7 +141,7 @@ class CapturedStepper(Stepper):
     def capture(self, capacity: int, width: int) -> None:
         """Compile and capture steps for batches of `width` units with at most `capacity` clicks; the weights stay as
         they are."""
-        with self.part.with_fixed_shapes(), silent_compiler():
+        with self.part.with_fixed_shapes(), warnings_hidden(*COMPILER):
             self.capture_steps(capacity, width)
 
     def capture_steps(self, capacity: int, width: int) -> None:
@@ -236,22 +236,6 @@ class Compiler:
 
 
 compiled = Compiler()
-
-
-@contextmanager
-def silent_compiler() -> Iterator[None]:
-    """In the block, warnings of torch's compiler, which are meant for its developers, are not shown."""
-    loggers = [logging.getLogger(name) for name in ("torch._dynamo", "torch._inductor", "torch._functorch")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 @contextmanager

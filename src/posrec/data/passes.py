@@ -19,16 +19,12 @@ from posrec.nn.batch import PADDING, SessionBatch
 class Passes:
     """P passes, in the order of the sessions."""
 
-    session: Tensor  # [P] the session of each pass
     start: Tensor  # [P] the index of its first click in the dataset's `items`
     clicks: Tensor  # [P] how many clicks it reads
     skipped: Tensor  # [P] after so many of them its own samples begin
 
     def __len__(self) -> int:
         return len(self.start)
-
-    def to(self, device: torch.device) -> "Passes":
-        return Passes(*(part.to(device) for part in (self.session, self.start, self.clicks, self.skipped)))
 
 
 def passes_over(dataset: SessionDataset, longest: int, stride: int) -> Passes:
@@ -46,7 +42,7 @@ def passes_over(dataset: SessionDataset, longest: int, stride: int) -> Passes:
     begin = number * stride
     clicks = (read[session] - begin).clamp(max=longest)
     skipped = torch.where(number > 0, longest - stride, 0)
-    return Passes(session, dataset.offsets[:-1][session] + begin, clicks, skipped)
+    return Passes(dataset.offsets[:-1][session] + begin, clicks, skipped)
 
 
 def cut_into_batches(clicks: Tensor, most: int) -> Tensor:

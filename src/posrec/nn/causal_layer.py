@@ -21,11 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec import kernels
 from posrec.nn.matmul import batched_product
 from posrec.nn.packing import Packing
 from posrec.nn.seen_clicks import SeenClicks
-from posrec.nn.transformer import TransformerLayer
+from posrec.nn.transformer import TransformerLayer, has_kernel
 
 if torch.cuda.is_available():
     from posrec.kernels.attention import attention as fused_attention
@@ -61,8 +60,8 @@ class CausalLayer(TransformerLayer):
     ) -> Tensor:
         """x [Q, A, d] of what asks; same [Q, A, W]: 1 where a seen click has its item, else 0 -> x1 [Q, A, d]."""
         queries, near = self.asked(x, same, read)
-        _, near_values = split_heads(read.of_distances, self.heads)
-        if clicks.is_every and has_kernel(x, packing, self.heads):
+        _, near_values = keys_and_values(read.of_distances, self.heads)
+        if clicks.is_every and has_kernel(x[:, 0], packing, None, self.heads):
             share = self.dropout.p if self.training else 0.0
             seed = torch.randint(1 << 31, (1,), device=x.device) if share else packing.begins[:1]
             attended, weights = fused_attention(
@@ -91,17 +90,13 @@ class CausalLayer(TransformerLayer):
         d = x.shape[2]
         to_query, of_query = (part[:d] for part in self.projections)
         queries = torch.unflatten(functional.linear(x, to_query, of_query), 2, (self.heads, -1))
-        near_keys, _ = split_heads(read.of_distances, self.heads)
+        near_keys, _ = keys_and_values(read.of_distances, self.heads)
         near = torch.einsum("qahe,whe->qahw", queries, near_keys / math.sqrt(d // self.heads))
         near = near + same[:, :, None] * self.same_item[:, None]
         return queries, near if read.bias is None else near + read.bias
 
 
-def has_kernel(x: Tensor, packing: Packing, heads: int) -> bool:
-    return kernels.serve(x) and kernels.attention_fits(packing.longest, x.shape[2] // heads)
-
-
-def split_heads(keys_values: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+def keys_and_values(keys_values: Tensor, heads: int) -> tuple[Tensor, Tensor]:
     """[..., 2d] -> two of [..., heads, d_head]."""
     keys, values = torch.unflatten(keys_values, -1, (2, heads, -1)).unbind(-3)
     return keys, values
@@ -113,7 +108,7 @@ def split_heads(keys_values: Tensor, heads: int) -> tuple[Tensor, Tensor]:
 
 def in_slots(keys_values: Tensor, heads: int, packing: Packing) -> tuple[Tensor, Tensor]:
     """[T, 2d] -> two of [B, heads, L, d_head]."""
-    keys, values = split_heads(packing.to_slots(keys_values), heads)
+    keys, values = keys_and_values(packing.to_slots(keys_values), heads)
     return keys.transpose(1, 2), values.transpose(1, 2)
 
 

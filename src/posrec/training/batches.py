@@ -20,7 +20,7 @@ from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
 from posrec.nn.packing import pack, pack_many
 
-ROWS_APART = 64  # capacities are multiples of this
+MULTIPLE = 64  # of the rows that are reserved for a batch
 SORTED_AT_ONCE = 8192  # passes; batches of sessions of like length have little padding, and each epoch has others
 
 
@@ -118,7 +118,7 @@ class PassBatches:
         )
         self.pass_weights = torch.cat([(summed[end] - summed[first])[used], nothing.double()]).float()
         longest = int(self.length.max())
-        self.capacity = None if processes > 1 else -(-max(size, longest) // ROWS_APART) * ROWS_APART
+        self.capacity = None if processes > 1 else -(-max(size, longest) // MULTIPLE) * MULTIPLE
 
     def arrange(self, units: Tensor, random: torch.Generator) -> Tensor:
         lengths = self.length.cpu()[units]

@@ -101,6 +101,16 @@ def test_recent_samples_weigh_more(small: PreparedDataset) -> None:
     assert float(weights[-1] / weights[0]) == pytest.approx(torch.e**2, rel=0.01)
 
 
+def test_a_batch_without_weight_has_a_loss_of_zero(small: PreparedDataset) -> None:
+    settings, cpu = Settings(batch_size=50), torch.device("cpu")
+    model = PosRecPlus(small.train_items, PosRecPlusConfig(d=8))
+    model.count(small.train.items, small.train.offsets)
+    weights = torch.zeros(len(small.train))
+    optimizer = make_optimizer(model, settings, cpu)
+    runner = EpochRunner(model, optimizer, small.train, settings, cpu, small.train_items, 10, weights)
+    assert runner.run(runner.shuffle(0), 0).tolist() == [0.0]
+
+
 def test_a_sample_has_the_weight_of_its_target(small: PreparedDataset) -> None:
     part, clicks = small.train.part(3, 9), len(small.train.items)
     by_click = np.arange(clicks, dtype=np.float32)

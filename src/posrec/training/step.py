@@ -94,8 +94,9 @@ class Stepper:
             if capacity is None and self.part.world is not None and self.model.is_causal:
                 capacity = most_clicks(self.part.filled(clicks), self.part.size)  # the same in every process
         read = self.batches.read(self.part.of(batches), width, capacity)
-        total = self.batches.total_weights(batches)
-        shares = [weights / sum_ for (_, weights), sum_ in zip(read, total, strict=True)]
+        # A batch of events that all have weight 0 changes nothing, instead of dividing by 0.
+        totals = self.batches.total_weights(batches).clamp(min=torch.finfo(torch.float32).tiny)
+        shares = [weights / total for (_, weights), total in zip(read, totals, strict=True)]
         losses = self.step([batch for batch, _ in read], shares)
         return torch.stack([(one * share).sum() for one, share in zip(losses, shares, strict=True)])
 

@@ -95,12 +95,12 @@ def evaluate(
         ranked = by_passes(model, samples, rows, max_length, top.shape[1])
     else:
         ranked = by_prefixes(samples, rows, plain_ranker(model, samples, max_length, top.shape[1]))
-    done = 0
+    done, count = 0, len(samples)
     with freed_memory_kept():
         for ids, of_ids, best in ranked:
             ranks[ids], top[ids] = of_ids, best
             done += len(ids)
-            progress.update("Evaluating", done, len(samples))
+            progress.update("Evaluating", done, count)
     metrics = rank_metrics(ranks)
     metrics[f"coverage@{max(CUTOFFS)}"] = float(coverage(top, items))
     metrics[f"popularity@{max(CUTOFFS)}"] = float(mean_popularity(top, popularity.to(device)))

@@ -20,8 +20,10 @@ def serve(x: Tensor) -> bool:
 
 
 def attention_fits(longest: int, head: int) -> bool:
-    """Whether the attention of a session with so many rows, in heads so wide, fits into a multiprocessor's memory."""
-    return longest <= LONGEST and block_of(longest) * block_of(head) <= LARGEST_BLOCK
+    """Whether the attention of a session with so many rows, in heads so wide, fits into a multiprocessor's memory.
+    Products that are not rounded take twice as much."""
+    block = block_of(longest) * block_of(head)
+    return longest <= LONGEST and block <= (LARGEST_BLOCK if may_round() else LARGEST_BLOCK // 2)
 
 
 def messages_fit(longest: int, d: int) -> bool:
@@ -29,9 +31,15 @@ def messages_fit(longest: int, d: int) -> bool:
     return longest <= LONGEST and block_of(longest) * block_of(d) <= 2 * LARGEST_BLOCK
 
 
+def may_round() -> bool:
+    """Whether the factors of products may be rounded to the ten bits of TF32."""
+    return torch.get_float32_matmul_precision() != "highest"
+
+
 def precision() -> str:
-    """The precision of products, by Triton's name."""
-    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    """The precision of products inside a kernel, by Triton's name. Three products of rounded parts have nearly all bits
+    of single precision; a kernel with products of single precision itself takes tens of seconds to compile."""
+    return "tf32" if may_round() else "tf32x3"
 
 
 def block_of(size: int) -> int:

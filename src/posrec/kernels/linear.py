@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from posrec.kernels import precision
+from posrec.kernels import may_round
 from posrec.kernels.launch import launch
 
 TILE, STEP = 32, 128  # a program computes [TILE, TILE] numbers, summing over STEP terms at a time
@@ -85,7 +85,7 @@ def linear_backward(x: Tensor, weight: Tensor, dy: Tensor) -> tuple[Tensor, Tens
     across = triton.cdiv(width, TILE)
     programs = (triton.cdiv(rows, TILE) + triton.cdiv(out, TILE)) * across
     launch(linear_backward_kernel, programs)(
-        x, weight, dy, dx, dweight, dbias, rows, width, out, TILE, STEP, precision() != "ieee", num_stages=1
+        x, weight, dy, dx, dweight, dbias, rows, width, out, TILE, STEP, may_round(), num_stages=1
     )  # fmt: skip
     return dx, dweight, dbias
 

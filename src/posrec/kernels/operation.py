@@ -9,8 +9,8 @@ import torch
 class Operation:
     """`function` as the operation `name`.
 
-    In inference mode, which needs neither autograd nor torch.compile, the function is called directly: at the first
-    call of an operation torch imports its compiler, which takes two seconds.
+    Where neither autograd nor torch.compile needs it, the function is called directly: at the first call of an
+    operation torch imports its compiler, which takes two seconds.
     """
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
@@ -20,7 +20,8 @@ class Operation:
         self.register_autograd = self.known_to_torch.register_autograd
 
     def __call__(self, *arguments: Any) -> Any:
-        return self.function(*arguments) if torch.is_inference_mode_enabled() else self.known_to_torch(*arguments)
+        needed = torch.compiler.is_compiling() or not torch.is_inference_mode_enabled()
+        return self.known_to_torch(*arguments) if needed else self.function(*arguments)
 
 
 def operation(name: str) -> Callable[[Callable[..., Any]], Operation]:

@@ -8,10 +8,10 @@ With scores s_bi = h_b . x_i and p_bi = exp(s_bi - log_b), where log_b = log sum
 The scores of some items of a session, its own, may be raised by amounts (`columns`, `amounts`): before the sum, so that
 their rounding is that of the sum.
 
-The factors of all three products are in half precision, which has the ten bits of TF32; the sums are in single
-precision. The products are cuBLAS's; for 1,024 sessions and 43,104 items on an H200 they take 153 us, and 365 us in
-TF32, whose transposed factors the matrix units can't read. G is scaled so that its largest possible value is in the
-upper range of half precision.
+The factors of all three products are in half precision, which has the ten bits of TF32, and so are the scores, since
+reading and writing them is most of the work; all sums are in single precision. The products are cuBLAS's; for 1,024
+sessions and 43,104 items on an H200 they take 153 us, and 365 us in TF32, whose transposed factors the matrix units
+can't read. G is scaled so that its largest possible value is in the upper range of half precision.
 
 Where several processes hold the items (`training/sharded_softmax.py`), each computes s, G and the products for its own
 items and the sessions of all; the sums over all items and over the gradients of a session go over all processes.
@@ -40,7 +40,7 @@ def log_sum_kernel(scores, logs, items, n, BLOCK: tl.constexpr):
     for start in range(0, n, BLOCK):
         column = start + place
         # n is usually a multiple of 16 and `items` is not: bounded by n, a thread loads four scores at once.
-        score = tl.load(scores + row * n + column, mask=column < n, other=-float("inf"))
+        score = tl.load(scores + row * n + column, mask=column < n, other=-float("inf")).to(tl.float32)
         score = tl.where(column < items, score, -float("inf"))
         higher = tl.maximum(highest, score)
         summed = summed * tl.exp(highest - higher) + tl.exp(score - higher)
@@ -54,7 +54,7 @@ def changes_kernel(scores, logs, targets, factors, changes, items, n, BLOCK: tl.
     """G of one row and BLOCK columns, times the scale that is part of `factors`."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    score = tl.load(scores + row * n + column, mask=column < n, other=0.0)
+    score = tl.load(scores + row * n + column, mask=column < n, other=0.0).to(tl.float32)
     change = tl.exp(score - tl.load(logs + row)) - (column == tl.load(targets + row)).to(tl.float32)
     change = tl.where(column < items, change * tl.load(factors + row), 0.0)
     tl.store(changes + row * n + column, change.to(tl.float16), mask=column < n)
@@ -65,11 +65,11 @@ def scores_and_logs(
     sessions: Tensor, table: Tensor, items: int, columns: Tensor | None, amounts: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """h [B, d] and X [n, d] in half precision -> s [B, n] and log [B]; only the first `items` rows are items."""
-    scores = torch.mm(sessions, table.T, out_dtype=torch.float32)
+    scores = torch.mm(sessions, table.T)
     if columns is not None and amounts is not None:
-        scores.scatter_add_(1, columns, amounts)
+        scores.scatter_add_(1, columns, amounts.half())
     batch, n = scores.shape
-    logs = scores.new_empty(batch)
+    logs = scores.new_empty(batch, dtype=torch.float32)
     launch(log_sum_kernel, batch)(scores, logs, items, n, BLOCK, num_warps=8)
     return scores, logs
 
@@ -78,8 +78,8 @@ def scores_and_logs(
 def _(
     sessions: Tensor, table: Tensor, items: int, columns: Tensor | None, amounts: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    scores = sessions.new_empty(sessions.shape[0], table.shape[0], dtype=torch.float32)
-    return scores, scores.new_empty(sessions.shape[0])
+    scores = sessions.new_empty(sessions.shape[0], table.shape[0])
+    return scores, scores.new_empty(sessions.shape[0], dtype=torch.float32)
 
 
 @torch.library.custom_op("posrec::cross_entropy_backward", mutates_args=())
@@ -88,7 +88,7 @@ def cross_entropy_backward(
 ) -> tuple[Tensor, Tensor]:
     """dh [B, d] and dX [n, d], where `factors [B]` takes the place of g."""
     batch, n = scores.shape
-    changes = torch.empty_like(scores, dtype=torch.float16)
+    changes = torch.empty_like(scores)
     launch(changes_kernel, batch, triton.cdiv(n, BLOCK))(
         scores, logs, targets, factors, changes, items, n, BLOCK, num_warps=8
     )  # fmt: skip
@@ -100,7 +100,7 @@ def cross_entropy_backward(
 def _(
     scores: Tensor, logs: Tensor, targets: Tensor, factors: Tensor, sessions: Tensor, table: Tensor, items: int
 ) -> tuple[Tensor, Tensor]:
-    return scores.new_empty(sessions.shape), scores.new_empty(table.shape)
+    return logs.new_empty(sessions.shape), logs.new_empty(table.shape)
 
 
 class CrossEntropy(torch.autograd.Function):
@@ -123,7 +123,7 @@ class CrossEntropy(torch.autograd.Function):
                 inside = (columns >= 0) & (columns < items)
                 columns, amounts = columns.clamp(0, items - 1), torch.where(inside, amounts, 0)
         scores, logs = scores_and_logs(sessions, table, items, columns, amounts)
-        of_target = scores.gather(1, targets.clamp(0, items - 1)[:, None])[:, 0]
+        of_target = scores.gather(1, targets.clamp(0, items - 1)[:, None])[:, 0].float()
         if world is not None:
             is_here = (targets >= 0) & (targets < items)
             everyone = world.gathered(torch.stack([logs, torch.where(is_here, of_target, 0)])[None])
@@ -145,7 +145,7 @@ class CrossEntropy(torch.autograd.Function):
         )
         of_sessions, of_amounts = of_sessions / scale, None
         if columns is not None:
-            chances = (scores.gather(1, columns) - logs[:, None]).exp()
+            chances = (scores.gather(1, columns).float() - logs[:, None]).exp()
             of_amounts = gradient[:, None] * (chances - (columns == targets[:, None]).float())
         if world is not None:
             of_sessions = world.sums_of_parts(of_sessions)

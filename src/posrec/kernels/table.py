@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from posrec.kernels import block_of, precision
+from posrec.kernels import block_of, may_round
 from posrec.kernels.launch import launch
 
 LOG2E = tl.constexpr(1.4426950408889634)  # powers of 2 take fewer instructions than powers of e
@@ -135,7 +135,7 @@ def softmax(sessions: Tensor, table: Tensor, items: int, targets: Tensor, shares
     losses, logs = sessions.new_empty(2, batch)
     gradient = torch.empty_like(sessions)
     launch(parts_of_softmax, parts, triton.cdiv(batch, rows))(
-        sessions, table, best, total, mean, batch, items, d, wide, rows, ITEMS, precision() != "ieee", num_warps=8
+        sessions, table, best, total, mean, batch, items, d, wide, rows, ITEMS, may_round(), num_warps=8
     )
     launch(join_parts, batch)(
         sessions, table, targets, shares, best, total, mean, losses, logs, gradient, step, batch, parts, d, wide,

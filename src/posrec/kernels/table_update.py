@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from posrec.kernels import UPDATERS, precision
+from posrec.kernels import UPDATERS, may_round
 from posrec.kernels.adam import adam_factors, adam_of
 from posrec.kernels.launch import launch
 from posrec.kernels.listed_rows import ListedRows
@@ -161,7 +161,7 @@ def adam(
     batch, d = known.sessions.shape
     wide, rows = blocks(batch, d)
     lists = (table, table) if apart is None else (apart.list_of_row, apart.number)
-    is_half, has_own, has_list = precision() != "ieee", own_gradient is not None, apart is not None
+    is_half, has_own, has_list = may_round(), own_gradient is not None, apart is not None
     launch(update_table, min(programs, triton.cdiv(end - begin, UPDATED)))(
         table, table if own_gradient is None else own_gradient, *lists, *arguments(state, options, known), begin, end,
         d, wide, rows, UPDATED, batch <= rows, has_own, has_list, SCALE, is_half, num_warps=8, num_stages=1,
@@ -177,7 +177,7 @@ def adam_of_listed(
     wide, rows = blocks(batch, d)
     launch(update_listed, triton.cdiv(len(listed.rows), UPDATED))(
         table, own_gradient, listed.rows, listed.count, *arguments(state, options, known), d, wide, rows, UPDATED,
-        batch <= rows, SCALE, precision() != "ieee", num_warps=8, num_stages=1,
+        batch <= rows, SCALE, may_round(), num_warps=8, num_stages=1,
     )  # fmt: skip
 
 

@@ -45,7 +45,7 @@ class RepeatPart(nn.Module):
         )  # fmt: skip
         at_distance = look_up(self.backward_position, torch.arange(asked.rows.shape[1], device=x.device))
         u = (asked.of(of_click) + self.of_session(h)[:, None] + at_distance).relu()  # [Q, W, width]
-        rho, delta = self.out(u).unbind(2)  # [Q, W]
+        rho, delta = self.two_numbers(u)  # [Q, W]
         is_latest = returned.latest_of_items(asked)
         items = torch.where(is_latest, asked.of(clicks.numbers), 0)
         rho = torch.where(items > 0, rho, NONE)
@@ -57,3 +57,12 @@ class RepeatPart(nn.Module):
         g = torch.stack([logits[:, 0] + nothing, logits[:, 1]], 1).log_softmax(1)
         repeat = g[:, :1] + rho - strength
         return OwnItems(items, None, delta.clamp(-MOST_RAISED, MOST_RAISED), repeat, g[:, 1])
+
+    def two_numbers(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """W_u u + bias. On a GPU as sums, into which compiled code takes the computation of u, so that it is not stored
+        and read again."""
+        if not u.is_cuda:
+            first, second = self.out(u).unbind(2)
+            return first, second
+        first, second = ((u * weight).sum(2) for weight in self.out.weight)
+        return first + self.out.bias[0], second + self.out.bias[1]

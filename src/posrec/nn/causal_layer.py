@@ -29,6 +29,8 @@ from posrec.nn.transformer import TransformerLayer, has_kernel
 if torch.cuda.is_available():
     from posrec.kernels.attention import attention as fused_attention
 
+PARTS = 16  # of the rows of a product on a GPU
+
 
 @dataclass(frozen=True)
 class ReadClicks:
@@ -67,7 +69,7 @@ class CausalLayer(TransformerLayer):
             attended, weights = fused_attention(
                 queries.flatten(1), read.of_clicks, near, packing.begins, seed, self.heads, packing.longest, True, share
             )
-            attended = attended.view_as(x) + torch.einsum("qahw,whe->qahe", weights, near_values).flatten(2)
+            attended = attended.view_as(x) + by_head(weights, near_values.transpose(0, 1)).flatten(2)
         else:
             keys, values = in_slots(read.of_clicks, self.heads, packing)
             weights = self.dropout(attention_weights(queries, keys, near, clicks, packing))
@@ -91,9 +93,21 @@ class CausalLayer(TransformerLayer):
         to_query, of_query = (part[:d] for part in self.projections)
         queries = torch.unflatten(functional.linear(x, to_query, of_query), 2, (self.heads, -1))
         near_keys, _ = keys_and_values(read.of_distances, self.heads)
-        near = torch.einsum("qahe,whe->qahw", queries, near_keys / math.sqrt(d // self.heads))
+        near = by_head(queries, near_keys.permute(1, 2, 0) / math.sqrt(d // self.heads))
         near = near + same[:, :, None] * self.same_item[:, None]
         return queries, near if read.bias is None else near + read.bias
+
+
+def by_head(x: Tensor, factors: Tensor) -> Tensor:
+    """x [Q, A, heads, m], factors [heads, m, n] -> [Q, A, heads, n].
+
+    The gradient of `factors` is a sum over all rows of x, which few units of a GPU would compute one after the other.
+    So the rows are cut into parts, and the sums of the parts are computed side by side.
+    """
+    parts = PARTS if x.is_cuda and len(x) % PARTS == 0 else 1
+    rows = x.reshape(parts, -1, *x.shape[2:]).transpose(1, 2)  # [parts, heads, rows, m]
+    found = torch.matmul(rows, factors.expand(parts, -1, -1, -1))
+    return found.transpose(1, 2).reshape(*x.shape[:3], -1)
 
 
 def keys_and_values(keys_values: Tensor, heads: int) -> tuple[Tensor, Tensor]:

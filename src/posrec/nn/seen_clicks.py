@@ -56,8 +56,9 @@ def seen_by(row: Tensor, packing: Packing, is_every: bool) -> SeenClicks:
     if packing.used is not None:
         place = torch.where(packing.used[row], place, 0)  # a row without a slot sees itself alone
     distance = torch.arange(width, device=row.device)
-    rows, seen = (row[:, None] - distance).clamp(min=0), distance <= place[:, None]
-    return SeenClicks(row, place, rows, seen, is_every)
+    before = row[:, None] - distance
+    rows = torch.where(before >= 0, before, 0)  # not clamp, of which torch's compiler makes an index that it can't use
+    return SeenClicks(row, place, rows, distance <= place[:, None], is_every)
 
 
 @dataclass(frozen=True)

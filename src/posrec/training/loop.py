@@ -28,7 +28,8 @@ from posrec.training.settings import Settings
 from posrec.training.sharded_step import agree
 from posrec.training.start import Start, continuation_of
 
-CHECKPOINT_SECONDS = 600
+EPOCH_CHECKPOINT_SECONDS = 30  # an epoch ends with a checkpoint if the latest is older ...
+CHECKPOINT_SECONDS = 600  # ... and during an epoch one is saved if it is older than this
 RANKS_APART = 1_000_003  # between the seeds of two processes
 
 
@@ -69,6 +70,22 @@ class StopSignals:
         if self.received and number == signal.SIGINT and not self.patient:
             raise KeyboardInterrupt
         self.received = True
+
+
+class Checkpoints:
+    """Saves checkpoints by `write` and knows how old the latest is."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        self.write, self.began = write, time.monotonic()
+        self.saved: float | None = None
+
+    def save(self) -> None:
+        self.write()
+        self.saved = time.monotonic()
+
+    def is_older_than(self, seconds: float) -> bool:
+        """Without a checkpoint: whether the training is."""
+        return time.monotonic() - (self.began if self.saved is None else self.saved) > seconds
 
 
 def train(
@@ -115,9 +132,7 @@ def train(
         state = TrainingState(**load_state(run, model, optimizer))
         progress.message(f"resuming after epoch {state.epoch}, step {state.step}")
 
-    def checkpoint() -> None:
-        if resumable:
-            save_state(run, model, optimizer, vars(state))
+    checkpoints = Checkpoints(lambda: save_state(run, model, optimizer, vars(state)) if resumable else None)
 
     def save() -> None:
         save_weights(run, model, continuation_of(model, optimizer, trained_until))
@@ -140,14 +155,20 @@ def train(
             count, others = int(runner.new.sum()), runner.replayed
             progress.message(f"{count:,} of {len(samples):,} samples are new; an epoch has them and {others:,} others")
         epochs = stop_after or settings.epochs
-        while state.epoch < epochs and state.epochs_without_gain < settings.patience:
-            seconds = train_epoch(runner, state, settings, epochs, checkpoint, progress, signals, log)
+
+        def goes_on() -> bool:
+            return state.epoch < epochs and state.epochs_without_gain < settings.patience
+
+        while goes_on():
+            seconds = train_epoch(runner, state, settings, epochs, checkpoints, progress, signals, log)
             line = f"epoch {state.epoch} of {epochs}: loss {state.losses[-1]:.3f}, {seconds:.1f} s"
             if stops_early:
                 found = keep_if_best(model, data, state, settings.choose_by, save, device, progress, log)
                 line += f", {settings.choose_by} {100 * found:.2f} on validation"
             progress.message(line)
-            checkpoint()
+            (is_old,) = agree(world, device, checkpoints.is_older_than(EPOCH_CHECKPOINT_SECONDS))
+            if checkpoints.saved is None or is_old or not goes_on():
+                checkpoints.save()
     if not stops_early:
         save()
     return state
@@ -158,15 +179,14 @@ def train_epoch(
     state: TrainingState,
     settings: Settings,
     epochs: int,
-    checkpoint: Callable[[], None],
+    checkpoints: Checkpoints,
     progress: Progress,
     signals: StopSignals,
     log: Log,
 ) -> float:
-    """Train for one epoch of `epochs`, or for the rest of it after a resume; `checkpoint` saves a checkpoint. Returns
-    seconds."""
+    """Train for one epoch of `epochs`, or for the rest of it after a resume. Returns seconds."""
     order = runner.shuffle(state.epoch)
-    began = last_read = saved = time.monotonic()
+    began = last_read = time.monotonic()
     first_step, unread, rate = state.step, [], settings.rate_at(state.epoch + 1 - 0.5 / order.steps)
     while state.step < order.steps:
         rate = settings.rate_at(state.epoch + (state.step + 0.5) / order.steps)
@@ -188,10 +208,9 @@ def train_epoch(
         speed = (state.step - first_step) * order.samples / order.steps / (now - began)
         average = state.loss_so_far / state.step
         progress.update(name, state.step, order.steps, f"loss {average:.3f}, {speed:,.0f} samples/s")
-        stop, save = agree(runner.world, runner.device, signals.received, now - saved > CHECKPOINT_SECONDS)
+        stop, save = agree(runner.world, runner.device, signals.received, checkpoints.is_older_than(CHECKPOINT_SECONDS))
         if stop or save:
-            checkpoint()
-            saved = now
+            checkpoints.save()
         if stop:
             raise RunStopped(f"stopped in epoch {state.epoch + 1}, step {state.step}; continue with --resume")
     seconds = time.monotonic() - began

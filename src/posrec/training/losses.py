@@ -42,7 +42,7 @@ def full_softmax(items: int) -> Loss:
         raised = () if own is None else (own.columns, own.amounts.float())
         if served_by_cpu(sessions):
             return at_once(sessions, table, targets, items, own)
-        if kernels.serve(sessions) and kernels.precision() != "ieee":
+        if kernels.serve(sessions) and kernels.may_round():
             return fused_cross_entropy(sessions, table, targets - 1, items, *raised)
         scores = (sessions @ table.T).float()
         if raised:

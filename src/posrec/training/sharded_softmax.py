@@ -38,7 +38,7 @@ def sharded_cross_entropy(
     if len(table) != len(rows):
         raise ValueError(f"the model returned {len(table)} item vectors, and this process holds {len(rows)} rows")
     columns, amounts = raised_of(own)
-    if chunk is None and kernels.serve(sessions) and kernels.precision() != "ieee":
+    if chunk is None and kernels.serve(sessions) and kernels.may_round():
         if columns is not None and amounts is not None:
             columns, amounts = columns - rows.start, amounts.float()
         local = targets - 1 - rows.start

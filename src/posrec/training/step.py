@@ -173,8 +173,7 @@ class CapturedStepper(Stepper):
     def compiled_step(self) -> Step:
         """The fused step if the loss is a softmax over all items and products may be rounded; else a compiled one."""
         table, world, add_up = scored_parameter(self.model), self.part.world, self.part.add_up_gradients
-        exact = torch.get_float32_matmul_precision() == "highest"
-        plain = self.bf16 or exact or self.model.has_own_items
+        plain = self.bf16 or not kernels.may_round() or self.model.has_own_items
         if plain or self.softmax_items is None or table is None or table.shape[1] > WIDEST:
             if world is not None:
                 # Its products are in context managers that can't be traced.
@@ -228,10 +227,14 @@ class Compiler:
     def __call__(self, function: Callable[P, R], purpose: Any) -> Callable[P, R]:
         """What was compiled before is used again if it was for the same purpose, such as another model of the same
         settings; if not, it is dropped, since it counts towards torch's limit."""
-        # It reads a global setting, which can't be traced.
-        torch.compiler.assume_constant_result(kernels.precision)  # type: ignore[no-untyped-call]
+        # They read a global setting, which can't be traced.
+        for setting in (kernels.may_round, kernels.precision):
+            torch.compiler.assume_constant_result(setting)  # type: ignore[no-untyped-call]
+        # What is compiled is kept on disk, even where it has gradients of its own.
+        torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True
         if purpose != self.compiled_for:
-            torch.compiler.reset()
+            if self.compiled_for is not None:
+                torch.compiler.reset()
             self.compiled_for = purpose
         return torch.compile(function, dynamic=False)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Floats that are computed at a time, whatever the size of the catalogue. On a CPU 32 MB, which stay in the process from
 # batch to batch; up to 128 MB for FEW_ROWS sessions. On a GPU 1 GB, or less if little memory is free.
 ON_CPU, ON_CPU_AT_MOST, ON_GPU = 8_000_000, 1 << 25, 1 << 28
-MOST_ROWS, FEW_ROWS = 2048, 32
+MOST_ON_CPU, MOST_ON_GPU, FEW_ROWS = 2048, 8192, 32  # sessions at a time
 PAIRS = 8  # numbers that a model may store for each pair of clicks of a session: edges, distances, attention
 
 
@@ -61,11 +61,11 @@ class Evaluation:
 def rows_at_once(numbers: int, device: torch.device) -> int:
     """How many sessions to rank at a time, if each takes so many floats."""
     if device.type == "cpu":
-        floats = max(ON_CPU, min(FEW_ROWS * numbers, ON_CPU_AT_MOST))
+        floats, most = max(ON_CPU, min(FEW_ROWS * numbers, ON_CPU_AT_MOST)), MOST_ON_CPU
     else:
         free, _ = torch.cuda.mem_get_info(device)
-        floats = min(ON_GPU, free // 32)  # an eighth of the memory
-    return max(1, min(MOST_ROWS, floats // numbers))
+        floats, most = min(ON_GPU, free // 32), MOST_ON_GPU  # an eighth of the memory
+    return max(1, min(most, floats // numbers))
 
 
 def rows_for(samples: SessionDataset, items: int, max_length: int) -> int:

@@ -74,25 +74,10 @@ def test_captured_steps_are_the_eager_ones(name: str, fused: bool) -> None:
     compare(stepper(Stepper, name, loss, over), stepper(CapturedStepper, name, loss, over), fused)
 
 
-@pytest.fixture(params=[(0, 16), (200, 16), (10**9, 16), (200, 10**9)])
-def division(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No row, some and all are updated beside the encoder's kernels (`training/early_update.py`); and one update alone,
-    as for batches that occupy the whole GPU."""
-    meanwhile, fewest = request.param
-    monkeypatch.setattr("posrec.training.update_plan.MEANWHILE", meanwhile)
-    monkeypatch.setattr("posrec.training.update_plan.FEWEST", fewest)
+def test_a_step_moves_every_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adam's first step moves a weight by the learning rate or, where the gradient is tiny, by less."""
     monkeypatch.setattr(f"{__name__}.ITEMS", 1000)
     torch.set_float32_matmul_precision("high")
-
-
-def test_steps_are_the_same_however_the_update_is_divided(division: None) -> None:
-    loss = full_softmax(ITEMS)
-    captured = stepper(CapturedStepper, "posrec", loss, ITEMS)
-    compare(stepper(Stepper, "posrec", loss, ITEMS), captured, fused=True)
-
-
-def test_a_step_moves_every_row_once(division: None) -> None:
-    """Adam's first step moves a weight by the learning rate or, where the gradient is tiny, by less."""
     captured = stepper(CapturedStepper, "posrec", full_softmax(ITEMS), ITEMS)
     assert isinstance(captured, CapturedStepper)
     captured.capture(128, BATCH)
@@ -103,24 +88,6 @@ def test_a_step_moves_every_row_once(division: None) -> None:
     assert moved.max() <= 1.01 * RATE
     assert moved[:ITEMS].amax(1).min() > 0
     assert not moved[ITEMS:].any()
-
-
-def test_rows_of_this_batch_and_the_next_are_updated_apart() -> None:
-    from posrec.nn.batch import SessionBatch
-    from posrec.training.early_update import EarlyUpdate
-
-    table = torch.zeros(100, 16, device="cuda")
-    early = EarlyUpdate(table, 90, 5, {"step": torch.zeros((), device="cuda")}, {})
-    for steps in (1, 3):
-        lengths = torch.full((5,), 4, device="cuda")
-        batches = [SessionBatch(torch.randint(1, 91, (5, 4), device="cuda"), lengths) for _ in range(steps)]
-        early.begin(batches)
-        for number in range(steps):
-            listed = early.lists[number % 2]
-            expected = torch.cat([one.items for one in batches[number : number + 2]]).unique() - 1
-            assert torch.equal(listed.rows[: int(listed.count)].long().sort().values, expected)
-            early.make_next_list()
-            early.number += 1
 
 
 @pytest.fixture(scope="module")

@@ -52,48 +52,6 @@ def test_distances(longest: int) -> None:
         assert torch.equal(found.cpu(), expected)
 
 
-@pytest.mark.parametrize("longest", [1, 5, 20, 32])
-@pytest.mark.parametrize(("anchors", "normalize"), [(True, False), (True, True), (False, True)])
-def test_graphs_with_message_weights(longest: int, anchors: bool, normalize: bool) -> None:
-    """One kernel computes what tensor operations compute on a CPU."""
-    from posrec.nn.batch import SessionBatch
-    from posrec.nn.gated_graph import message_graph
-
-    lengths = torch.randint(1, longest + 1, (300,))
-    for choices in (2, longest // 2 + 1, 10 * longest):
-        items = torch.randint(1, choices + 1, (300, longest)) * (torch.arange(longest) < lengths[:, None])
-        batch = SessionBatch(items, lengths)
-        expected, found = (vars(message_graph(one, anchors, normalize)) for one in (batch, batch.to("cuda")))
-        for name, value in expected.items():
-            assert value is None if found[name] is None else torch.allclose(found[name].cpu(), value), name
-
-
-def test_list_of_rows() -> None:
-    from posrec.kernels.listed_rows import ListedRows
-
-    listed = ListedRows(1000, 9000, torch.device("cuda"))
-    for choices in (1000, 3, 700):
-        items = torch.randint(0, choices + 1, (300, 30), device="cuda")
-        listed.make(items)
-        expected = items.unique()
-        expected = expected[expected > 0] - 1
-        assert torch.equal(listed.rows[: int(listed.count)].long().sort().values, expected)
-        assert torch.equal((listed.list_of_row == listed.number).nonzero()[:, 0], expected)
-
-
-@pytest.mark.parametrize(("rows", "width", "out"), [(45, 20, 70), (640, 100, 500), (1, 16, 1), (640, 200, 300)])
-def test_linear(rows: int, width: int, out: int) -> None:
-    from posrec.kernels.linear import linear
-
-    x, weight, bias, upstream = random(rows, width), random(out, width), random(out), random(rows, out)
-    ours, plain = linear(x, weight, bias), functional.linear(x, weight, bias)
-    assert close(ours, plain)
-    for mine, theirs in zip(
-        gradients(ours, upstream, x, weight, bias), gradients(plain, upstream, x, weight, bias), strict=True
-    ):
-        assert torch.allclose(mine, theirs, rtol=1e-3, atol=1e-3)
-
-
 @pytest.mark.parametrize("counts", [FEW, MANY], ids=["few", "many"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("d", "heads"), [(100, 2), (12, 1), (100, 10)])
@@ -260,90 +218,10 @@ def test_softmax_and_adam(batch: int, items: int, d: int, own: bool) -> None:
     given, ours = sessions.detach(), before.clone()
     outcome = softmax(given, ours, items, targets, shares, step)
     known = KnownSoftmax(given, targets, shares, outcome.logs)
-    adam(ours, from_encoder, state, plain.param_groups[0], known, 0, items)
+    adam(ours, from_encoder, state, plain.param_groups[0], known, items)
     assert step == 1
     assert close(outcome.losses, losses)
     assert close(outcome.gradient, of_sessions)
     assert torch.allclose(state["exp_avg"][:items], plain.state[table]["exp_avg"][:items], atol=1e-6)
     assert torch.allclose(ours[:items], table[:items], atol=1e-4)
     assert torch.equal(ours[items:], before[items:])  # rows of no item stay
-
-
-@pytest.mark.parametrize(("d", "heads", "width"), [(100, 2, 4), (32, 1, 2)])
-def test_encoder_of_posrec(d: int, heads: int, width: int) -> None:
-    """Session vectors and all gradients are those of the model; products are rounded to ten bits, backward to eight."""
-    from dataclasses import replace
-
-    from posrec.models.posrec import PosRec, PosRecConfig
-    from posrec.nn.batch import SessionBatch
-    from posrec.nn.fused_encoder import FusedEncoder
-    from posrec.nn.packing import pack
-    from posrec.training.adam import begin_adam
-
-    config = PosRecConfig(d=d, heads=heads, feed_forward=width, lambda0=0.7, lambda1=0.9, lambda2=1.1)
-    model = PosRec(60, config).cuda()
-    sessions = [torch.randint(1, 61, (1 + number % 20,)).tolist() for number in range(40)]
-    batch = SessionBatch.of([*sessions, [4, 4, 4], [1, 2, 1, 2, 1]]).to("cuda")
-    graph = model.build_graph(batch)
-    batch = replace(batch, graph=graph, packing=pack(graph.nodes, 512), capacity=512)
-    rate = torch.tensor(0.01, device="cuda")
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate, capturable=True, weight_decay=0.001)
-    begin_adam(optimizer)
-    encoder = model.step_encoder(len(batch.lengths), config.max_length, optimizer)
-    assert isinstance(encoder, FusedEncoder)
-    encoder.begin()
-    plain, ours = model.session_vectors(batch), encoder.encode(batch)
-    assert torch.allclose(ours, plain, rtol=1e-2, atol=1e-2)
-    upstream = torch.randn_like(plain)
-    parameters = [*encoder.weights, encoder.encoding]
-    of_table, *expected = torch.autograd.grad(plain, [encoder.table, *parameters], upstream)
-    found = encoder.backward(upstream)
-    assert (found - of_table).norm() < 0.03 * of_table.norm()
-    copies = [one.detach().clone().requires_grad_() for one in parameters]
-    encoder.update(optimizer.param_groups[0], torch.ones((), device="cuda"))
-    parts = encoder.flat.split([one.numel() for one in copies])
-    for gradient, part in zip(expected, parts, strict=True):
-        assert (part.view_as(gradient) - gradient).norm() < 0.03 * gradient.norm()
-    other = torch.optim.Adam(copies, lr=0.01, weight_decay=0.001)
-    for copy, part in zip(copies, parts, strict=True):
-        copy.grad = part.view_as(copy).clone()
-    other.step()
-    for one, copy in zip(parameters, copies, strict=True):
-        assert torch.allclose(one, copy, rtol=1e-4, atol=1e-5)
-        assert optimizer.state[one]["step"] == 1
-
-
-@pytest.mark.parametrize("cut", [0, 300, 700])
-@pytest.mark.parametrize("batch", [5, 300])
-def test_adam_of_listed_items_and_of_the_others(batch: int, cut: int) -> None:
-    """The update of all items at once is that of the listed ones, of those before `cut` and of those after it."""
-    from posrec.kernels.listed_rows import ListedRows
-    from posrec.kernels.table import softmax
-    from posrec.kernels.table_update import KnownSoftmax, adam, adam_of_listed
-
-    items, d = 700, 100
-    clicked = torch.randint(0, items + 1, (90,), device="cuda")
-    listed = ListedRows(704, 100, torch.device("cuda"))
-    listed.make(clicked)
-    table, sessions = random(704, d).detach(), random(batch, d).detach()
-    targets, shares = torch.randint(1, items + 1, (batch,), device="cuda"), torch.rand(batch, device="cuda") / batch
-    own = torch.zeros(704, d, device="cuda")
-    own[clicked[clicked > 0] - 1] = torch.randn(int((clicked > 0).sum()), d, device="cuda")
-    options = {"lr": torch.tensor(0.01, device="cuda"), "weight_decay": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8}
-    found = []
-    for apart in (False, True):
-        now, gradient, step = table.clone(), own.clone(), torch.zeros((), device="cuda")
-        state = {"step": step, "exp_avg": torch.ones_like(table), "exp_avg_sq": torch.ones_like(table)}
-        outcome = softmax(sessions, now, items, targets, shares, step)
-        known = KnownSoftmax(sessions, targets, shares, outcome.logs)
-        if apart:
-            adam_of_listed(now, gradient, state, options, known, listed)
-            for begin, end in ((0, cut), (cut, items)):
-                if begin < end:
-                    adam(now, None, state, options, known, begin, end, listed, 64)
-        else:
-            adam(now, gradient, state, options, known, 0, items)
-        found.append(torch.stack([now, state["exp_avg"], state["exp_avg_sq"]]))
-    assert torch.allclose(*found, rtol=1e-5, atol=1e-6)
-    assert not torch.allclose(found[0][0], table)
-    assert not gradient.any()

@@ -11,7 +11,6 @@ LONGEST = 128  # clicks; the attention of a session must fit into a multiprocess
 LARGEST_BLOCK = 64 * 128  # numbers in one of the blocks of queries, keys and values of a session
 SHORT = 16  # rows of most sessions, and of the smallest block that the matrix units multiply
 MANY_SESSIONS = 256  # from so many on, short sessions have a launch of their own
-UPDATERS = 264  # programs that update the item table: two for each multiprocessor of a large GPU
 
 
 def serve(x: Tensor) -> bool:

@@ -10,10 +10,9 @@ the model. The model reads the latest `config.max_length` clicks of a session.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from posrec.encodings.own import OwnEncoding
 from posrec.nn.attributes import Attributes
@@ -78,25 +77,6 @@ class Encoded(NamedTuple):
     sessions: Tensor  # [B, d] session vectors
     table: Tensor  # [n, d] item vectors, or a table with some unused rows at its end
     own: OwnItems | None = None
-
-
-class StepEncoder(Protocol):
-    """Kernels of a model's own for training steps on a GPU: session vectors, their gradients, and the update of all
-    weights but the item table."""
-
-    sparse: bool  # the table's gradient is zero but for the rows of the batch's items, which the update sets to zero
-
-    def begin(self) -> None:
-        """Called before the first of several steps: the weights may have been changed since the last one."""
-
-    def encode(self, batch: SessionBatch) -> Tensor:
-        """[B, d], without a gradient of its own."""
-
-    def backward(self, gradient: Tensor) -> Tensor | None:
-        """The item table's gradient, from that of the session vectors."""
-
-    def update(self, options: dict[str, Any], step: Tensor) -> None:
-        """Gradients and Adam of the other weights; `step` is the number of steps, with this one."""
 
 
 class SessionModel(Model):
@@ -168,11 +148,6 @@ class SessionModel(Model):
         """Buffers whose lengths depend on what was counted: code that is compiled for one training serves another that
         counts other sessions."""
         return []
-
-    def step_encoder(self, sessions: int, longest: int, optimizer: Optimizer) -> StepEncoder | None:
-        """The kernels that encode batches of `sessions` sessions of at most `longest` clicks in training, if the model
-        has any; otherwise `session_vectors` is compiled."""
-        return None
 
     def modules_to_initialize(self) -> Iterator[nn.Module]:
         """The modules whose weights the model draws: all but layer norms, which start as the identity, and an encoding

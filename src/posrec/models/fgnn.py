@@ -20,7 +20,7 @@ from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph, add_anchors, neighbours
 from posrec.nn.item_table import ItemTable
-from posrec.nn.matmul import batched_product, linear
+from posrec.nn.matmul import batched_product
 from posrec.nn.packing import Packing
 
 SLOPE = 0.2  # of LeakyReLU below zero
@@ -62,7 +62,8 @@ class WeightedAttention(nn.Module):
         attention = logits.masked_fill((weights == 0)[:, None], -math.inf).softmax(-1)
         attended = batched_product(attention.flatten(1, 2), packing.to_slots(x))  # [B, K L, d]
         attended = attended.view(weights.shape[0], self.heads, -1, d).transpose(1, 2).flatten(2)  # [B, L, K d]
-        return linear(self.values, packing.to_rows(attended) / self.heads)
+        values: Tensor = self.values(packing.to_rows(attended) / self.heads)
+        return values
 
 
 class Readout(nn.Module):
@@ -121,7 +122,7 @@ class FGNN(SessionModel):
             nodes = layer(functional.relu(nodes) if number else nodes, weights, packing)
         query = nodes[packing.row_at(last)]  # [B, d]
         query = query if self.config.from_last else torch.zeros_like(query)
-        return linear(self.out, self.readout(packing.to_slots(nodes), graph.nodes, query)), table
+        return self.out(self.readout(packing.to_slots(nodes), graph.nodes, query)), table
 
     def weights(self, graph: SessionGraph, last: Tensor) -> Tensor:
         """[B, L, L], row: the node that attends. A node that does not follow itself has a loop of weight 1.

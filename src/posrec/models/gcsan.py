@@ -19,7 +19,6 @@ from posrec.nn.batch import SessionBatch
 from posrec.nn.gated_graph import GatedGraph, message_graph
 from posrec.nn.graph import SessionGraph
 from posrec.nn.item_table import ItemTable
-from posrec.nn.matmul import linear
 from posrec.nn.packing import Packing
 from posrec.nn.transformer import apply_layers, self_attention
 
@@ -49,10 +48,10 @@ class SelfAttentionLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, packing: Packing, rows: Tensor | None = None) -> Tensor:
-        attended = self_attention(linear(self.queries_keys_values, x), 1, packing)
+        attended = self_attention(self.queries_keys_values(x), 1, packing)
         if rows is not None:
             attended = attended[rows]
-        mapped: Tensor = self.dropout(linear(self.second, functional.relu(linear(self.first, attended))))
+        mapped: Tensor = self.dropout(self.second(functional.relu(self.first(attended))))
         return mapped + attended
 
 

@@ -14,10 +14,9 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from posrec.encodings.schemes import LDPE, attention_bias, make_encoding
-from posrec.models.base import SessionModel, StepEncoder
+from posrec.encodings.schemes import attention_bias, make_encoding
+from posrec.models.base import SessionModel
 from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.gated_graph import GatedGraph, message_graph
@@ -26,9 +25,6 @@ from posrec.nn.item_table import ItemTable
 from posrec.nn.packing import Packing
 from posrec.nn.transformer import TransformerLayer, apply_layers
 
-# The most sessions in a batch for which `nn/fused_encoder.py` is used. For batches of 1,024 (Diginetica, H200) a
-# compiled encoder is faster: a step takes 1.11 ms instead of 1.24.
-FEW_SESSIONS = 256
 PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
 
 
@@ -116,18 +112,6 @@ class PosRec(SessionModel):
         positions = (forward, backward, batch.lengths)
         placed = updated + packing.to_rows(self.encoding(*positions))
         return updated, placed, attention_bias(self.encoding, *positions)
-
-    def step_encoder(self, sessions: int, longest: int, optimizer: Optimizer) -> StepEncoder | None:
-        config, encoding = self.config, self.encoding
-        is_plain = type(self) is PosRec and config.layers == 1 and config.dropout == 0
-        fits = 16 <= config.d <= 128 and longest <= 32 and config.max_length <= 32 and sessions <= FEW_SESSIONS
-        if not (is_plain and fits and isinstance(encoding, LDPE)):
-            return None
-        from posrec.nn.fused_encoder import FusedEncoder
-
-        lambdas = (config.lambda0, config.lambda1, config.lambda2)
-        layer = cast(TransformerLayer, self.transformer[0])
-        return FusedEncoder(self.embedding.weight, self.graph, encoding.table, layer, lambdas, sessions, optimizer)
 
     def vector_parts(self, batch: SessionBatch) -> dict[str, Tensor]:
         """The terms of Eq. (10) by name, [B, d] each; they add up to h."""

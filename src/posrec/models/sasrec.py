@@ -21,7 +21,6 @@ from posrec.models.base import SessionModel
 from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.item_table import ItemTable
-from posrec.nn.matmul import linear
 from posrec.nn.packing import Packing, pack
 from posrec.nn.transformer import apply_layers, self_attention
 
@@ -58,13 +57,13 @@ class SelfAttentionBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, packing: Packing, bias: Tensor | None, rows: Tensor | None = None) -> Tensor:
-        projected = linear(self.queries_keys_values, self.attention_norm(x))
+        projected = self.queries_keys_values(self.attention_norm(x))
         attended = self_attention(projected, self.heads, packing, bias, self.dropout, causal=True)
         if rows is not None:
             x, attended = x[rows], attended[rows]
         x = x + self.dropout(attended)
-        inner = self.dropout(functional.relu(linear(self.first, self.feed_forward_norm(x))))
-        x = x + self.dropout(linear(self.second, inner))
+        inner = self.dropout(functional.relu(self.first(self.feed_forward_norm(x))))
+        x = x + self.dropout(self.second(inner))
         return x
 
 

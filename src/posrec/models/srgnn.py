@@ -20,7 +20,6 @@ from posrec.nn.batch import SessionBatch
 from posrec.nn.gated_graph import GatedGraph, message_graph
 from posrec.nn.graph import SessionGraph
 from posrec.nn.item_table import ItemTable
-from posrec.nn.matmul import linear
 
 
 @dataclass(frozen=True)
@@ -66,11 +65,11 @@ class SRGNN(SessionModel):
 
         last_row = packing.row_at(last)
         last_item = nodes[last_row]  # s_l [B, d]
-        query, key = linear(self.ask, nodes).chunk(2, dim=1)  # [T, d] each
+        query, key = self.ask(nodes).chunk(2, dim=1)  # [T, d] each
         match = torch.sigmoid(packing.to_slots(key) + query[last_row][:, None])  # [B, L, d]
         weight = (match * self.weigh).sum(2) * clicks(graph, last)  # [B, L]
         session = (weight[..., None] * packing.to_slots(nodes)).sum(1)  # s_g [B, d], Eq. (6)
-        return linear(self.join, torch.cat([last_item, session], dim=1)), table
+        return self.join(torch.cat([last_item, session], dim=1)), table
 
 
 def clicks(graph: SessionGraph, last: Tensor) -> Tensor:

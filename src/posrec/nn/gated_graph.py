@@ -15,20 +15,15 @@ from torch.nn import functional
 from posrec import kernels
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph, message_weights
-from posrec.nn.matmul import batched_product, linear
+from posrec.nn.matmul import batched_product
 from posrec.nn.packing import Packing
 
 if torch.cuda.is_available():
-    from posrec.kernels import graph as fused_graph
     from posrec.kernels.messages import messages as fused_messages
 
 
 def message_graph(batch: SessionBatch, anchors: bool, normalize: bool) -> SessionGraph:
     """The session graphs of a batch with the message weights A_in and A_out of Eq. (7)."""
-    if batch.items.is_cuda and batch.items.shape[1] <= fused_graph.WIDEST:
-        found = fused_graph.graphs(batch.items, batch.lengths, anchors, normalize)
-        alias, nodes, latest, repeated, edges, distances, weights = found
-        return SessionGraph(alias, nodes, latest, repeated, edges, distances if anchors else None, weights)
     graph = batch.build_graph(with_distances=anchors)
     last = graph.last(batch.lengths)
     return replace(graph, weights=message_weights(graph.edges, graph.distances, graph.repeated, last, normalize))
@@ -44,8 +39,8 @@ class GatedGraph(nn.Module):
         self.d = d
 
     def forward(self, x: Tensor, weights: Tensor, packing: Packing) -> Tensor:
-        sent, gates = linear(self.from_node, x).tensor_split([2 * self.d], dim=-1)
-        from_message = linear(self.from_message, messages(sent, weights, packing))
+        sent, gates = self.from_node(x).tensor_split([2 * self.d], dim=-1)
+        from_message = self.from_message(messages(sent, weights, packing))
         return gru_update(x, gates, from_message)
 
 

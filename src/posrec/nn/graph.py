@@ -1,5 +1,4 @@
 """SessionGraph: the session graphs of a whole batch, built by tensor operations on the batch's device; anchor edges.
-For short sessions on a GPU one kernel computes the same, with the message weights (`kernels/graph.py`).
 
 A node is a distinct item of a session. Its slot is the position of its first click, so items need no renumbering: in
 the session a b a c the nodes are in slots 0 (a), 1 (b) and 3 (c), and slot 2 is empty. All tensors are [B, L] or

@@ -1,6 +1,5 @@
-"""Matrix products where torch's own are slow: linear layers over packed rows, batches of small products, item tables.
+"""Matrix products where torch's own are slow on a CPU: batches of small products, and products with item tables.
 
-`linear` has a backward pass of one kernel on a GPU where there are few rows; cuBLAS is faster where there are many.
 `batched_product` is for CPUs without MKL: there torch calls a matrix product once for each pair, and the calls take
 longer than the arithmetic. Transposed views, as in attention's Q K^T and in the gradient of every product, are slower
 still. NumPy computes the whole batch in one call.
@@ -17,26 +16,8 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
-
-from posrec import kernels
-
-if torch.cuda.is_available():
-    from posrec.kernels.linear import linear as fused_linear
-
-# Up to so many rows the kernel computes the backward pass. It was made for about 500 rows; at 5,120 rows on an H200 it
-# takes 68 us a layer on average, and cuBLAS about half of that.
-FEW_ROWS = 1024
-
-
-def linear(layer: nn.Linear, x: Tensor) -> Tensor:
-    """`layer(x)` for x [T, in]."""
-    if kernels.serve(x) and x.dim() == 2 and len(x) <= FEW_ROWS:
-        return fused_linear(x, layer.weight, layer.bias)
-    y: Tensor = layer(x)
-    return y
-
 
 rounding: ContextVar[bool] = ContextVar("rounding", default=False)
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from posrec import kernels
 from posrec.nn.dropout import Dropout
-from posrec.nn.matmul import batched_product, linear
+from posrec.nn.matmul import batched_product
 from posrec.nn.packing import Packing
 
 if torch.cuda.is_available():
@@ -42,7 +42,7 @@ class TransformerLayer(nn.Module):
 
     def forward(self, x: Tensor, packing: Packing, bias: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
         if rows is None or bias is not None or has_kernel(x, packing, bias, self.heads):
-            projected = linear(self.queries_keys_values, x)  # [T, 3d]
+            projected = self.queries_keys_values(x)  # [T, 3d]
             attended = self_attention(projected, self.heads, packing, bias, self.dropout)
             if rows is not None:
                 x, attended = x[rows], attended[rows]
@@ -57,18 +57,18 @@ class TransformerLayer(nn.Module):
 
     def with_attended(self, x: Tensor, attended: Tensor) -> Tensor:
         """x and A [R, d] -> x1 [R, d]."""
-        x1: Tensor = self.after_attention(x + self.dropout(linear(self.out, attended)))
+        x1: Tensor = self.after_attention(x + self.dropout(self.out(attended)))
         return x1
 
     def fed_forward(self, x1: Tensor) -> Tensor:
         """x1 -> x2, [R, d]."""
-        inner = functional.relu(linear(self.widen, x1))
-        x2: Tensor = self.after_feed_forward(x1 + self.dropout(linear(self.narrow, inner)))
+        inner = functional.relu(self.widen(x1))
+        x2: Tensor = self.after_feed_forward(x1 + self.dropout(self.narrow(inner)))
         return x2
 
     def attention(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
         """The attention weights, for explanations; [B, heads, L, L], row: the query's slot."""
-        queries, keys, _ = split_heads(linear(self.queries_keys_values, x), self.heads, packing)
+        queries, keys, _ = split_heads(self.queries_keys_values(x), self.heads, packing)
         return attention_weights(queries, keys, packing, bias)
 
 

@@ -179,16 +179,11 @@ class CapturedStepper(Stepper):
                 # Its products are in context managers that can't be traced.
                 self.loss = torch.compiler.disable(self.loss)  # type: ignore[no-untyped-call]
             return PlainStep(compiled(self.losses, self.purpose), self.optimizer, add_up)
-        from posrec.training.fused import CompiledEncoder, FusedStep
+        from posrec.training.fused import FusedStep
 
         begin_adam(self.optimizer)
         rows = TableRows(self.softmax_items) if self.part.rows is None else self.part.rows
-        encoder = None
-        if world is None or world.is_alone:
-            encoder = self.model.step_encoder(self.part.size, self.max_length, self.optimizer)
-        if encoder is None:
-            encoder = CompiledEncoder(compiled(self.model.session_vectors, self.purpose), table, self.optimizer, add_up)
-        return FusedStep(encoder, table, rows, self.part.size, self.optimizer)
+        return FusedStep(compiled(self.model.session_vectors, self.purpose), table, rows, self.optimizer, add_up)
 
     @property
     def purpose(self) -> Any:

@@ -6,18 +6,16 @@ import torch
 
 from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
-from posrec.distributed import is_first
 from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.evaluate import evaluate as rank_all
 from posrec.evaluation.lists import list_metrics
 from posrec.models.base import Model, SessionModel
-from posrec.nn.item_table import rows_of
-from posrec.nn.sharding import world_of
 from posrec.progress import Progress, default_progress
 from posrec.recommend.recommender import Recommender
 from posrec.run import Run, write_evaluation
 from posrec.run_folder import AnyRun
+from posrec.training.distributed.rows import sharded_rows_of, world_of
 from posrec.training.loop import evaluate_on
 
 
@@ -82,7 +80,7 @@ def evaluate_run(
     check_evaluable(run, data)
     outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress)
     outcome = with_list_metrics(outcome, run.model, data)
-    if is_first(world_of(run.model)):
+    if world_of(run.model).is_first:
         write_evaluation(run, outcome.as_json(), outcome.ranks)
     return outcome
 
@@ -118,7 +116,7 @@ def with_list_metrics(outcome: Evaluation, model: Model, data: PreparedDataset) 
     _, places = data.test.locate(torch.arange(len(data.test)))
     clicks = torch.bincount(data.train.items.long(), minlength=model.items + 1)
     vectors = model.similarity_vectors() if isinstance(model, SessionModel) else None
-    rows = rows_of(model) if world_of(model) is not None else None
+    rows = sharded_rows_of(model)
     targets, columns = data.test.items[places].long(), data.vocabulary.columns
     return replace(outcome, of_lists=list_metrics(outcome.top, targets, clicks, vectors, columns, rows))
 

@@ -16,7 +16,6 @@ from posrec.data.dataset import PreparedDataset
 from posrec.data.kept_items import with_items_of
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import choose_device, out_of_memory_hint
-from posrec.distributed import entered_by_first, is_first
 from posrec.encodings.own import OwnEncoding
 from posrec.errors import InputError
 from posrec.evaluating import evaluate_run
@@ -25,19 +24,18 @@ from posrec.io import RUN, STATE, WEIGHTS, save_tensors
 from posrec.models.base import CountingModel, Model, SessionModel
 from posrec.models.lookup import find_spec, model_name, with_own_encoding
 from posrec.models.registry import ModelSpec
-from posrec.nn.collectives import World
-from posrec.nn.item_table import rows_of
-from posrec.nn.sharding import sharded_over
 from posrec.progress import Progress, default_progress
 from posrec.recommend.recommender import Recommender
 from posrec.run import Run, finish_run, load_run
 from posrec.run_folder import POPULARITY
 from posrec.run_start import begin_run, is_new_run, lock_run, run_config
+from posrec.training.checkpoint import load_weights
+from posrec.training.distributed.rows import keep_own_rows
+from posrec.training.distributed.world import World, entered_by_first
 from posrec.training.log import EVENTS, LOG, check_tracking
 from posrec.training.loop import train
 from posrec.training.refit import CHOSEN, SELECTION, train_refit
 from posrec.training.settings import Settings
-from posrec.training.sharded_checkpoint import load_sharded_weights
 from posrec.warm_start import STARTED_FROM, WarmStart, check_same_model, inherited_settings, open_start, origin
 from posrec.wording import plural
 
@@ -129,7 +127,8 @@ def fit_run(
         RunFailed: if the loss was not a number.
     """
     progress, torch_device, path = progress or default_progress(), choose_device(device), Path(out)
-    if world is not None and start_from is not None:
+    world = world or World()
+    if not world.is_alone and start_from is not None:
         raise InputError("--from reads whole item tables, in one process; leave it out, or start without torchrun")
     settings = with_own_encoding(settings or {})
     before = open_start(start_from, model, settings.get("encoding"))
@@ -150,7 +149,7 @@ def fit_run(
         defaults, more = inherited_settings(before, spec), {STARTED_FROM: origin(before)}
     model_config, training = split_settings(settings, *defaults)
     training.check()
-    if world is not None:
+    if not world.is_alone:
         check_shardable(spec, model_name(model))
     build = network_builder(spec, model_config, data, world)
     if spec.is_trained and training.protocol != "paper":
@@ -165,7 +164,7 @@ def fit_run(
             for text in start.messages(data, training.protocol):
                 progress.message(text)
         config = {**run_config(model_name(model), model_config, training, data, network.items), **more}
-        if resume and is_first(world) and not (path / RUN).exists():
+        if resume and world.is_first and not (path / RUN).exists():
             progress.message(f"{path} has no run to resume; a new one is trained")
         with run_folder(path, config, usual, data, resume, world, torch_device):
             if isinstance(network, CountingModel):
@@ -181,9 +180,9 @@ def fit_run(
                     train(network, data, training, path, torch_device, progress, resume, track, resumable, start=start)
             else:
                 raise InputError(f"{type(network).__name__} must be a subclass of SessionModel or CountingModel")
-            if is_first(world):
+            if world.is_first:
                 finish_run(path)
-        if world is None:
+        if world.is_alone:
             own_encoding = getattr(model_config, "encoding", None)
             run = load_run(path, spec, own_encoding if isinstance(own_encoding, OwnEncoding) else None)
         else:
@@ -215,16 +214,8 @@ def network_builder(
 
 def build_model(spec: ModelSpec, items: int, model_config: Any, world: World | None) -> Model:
     """The model for items 1..items. Where several processes train together, it holds this process's item vectors."""
-    if world is None:
-        return spec.build(items, model_config)
-    with sharded_over(world):
-        network = spec.build(items, model_config)
-    if rows_of(network) is None:
-        raise InputError(
-            f"{type(network).__name__} has no ItemTable (nn/item_table.py) to spread over processes; train it without "
-            "torchrun"
-        )
-    return network
+    network = spec.build(items, model_config)
+    return network if world is None or world.is_alone else keep_own_rows(network, world)
 
 
 def check_validation(data: PreparedDataset, protocol: str) -> None:
@@ -250,12 +241,12 @@ def check_shardable(spec: ModelSpec, name: str) -> None:
 @contextmanager
 def run_folder(
     path: Path, config: dict[str, Any], usual: dict[str, Any], data: PreparedDataset, resume: bool,
-    world: World | None, device: torch.device,
+    world: World, device: torch.device,
 ) -> Iterator[None]:  # fmt: skip
     """Begin the run or continue it, in the first process; no other process trains in its folder during the block."""
     with ExitStack() as stack:
         with entered_by_first(world, device):
-            if is_first(world):
+            if world.is_first:
                 stack.enter_context(lock_run(path))
                 is_new = is_new_run(path, config, usual, resume)
                 stack.enter_context(remove_run_that_never_started(path, is_new))
@@ -270,7 +261,7 @@ def load_own_rows(
     """A finished run whose model holds the item vectors of this process alone."""
     network = build_model(spec, config["items"], model_config, world)
     assert isinstance(network, SessionModel)
-    load_sharded_weights(path, network.to(device).eval(), world)
+    load_weights(path, network.to(device).eval())
     popularity = torch.bincount(data.train.items.long(), minlength=network.items + 1)[1 : network.items + 1]
     return Run(path, network, data.vocabulary, config, popularity.numpy())
 

@@ -1,21 +1,13 @@
-"""Captured and compiled steps do what eager steps do, for every trained model, and so do those of a process that is one
-of several. Skipped without a GPU."""
+"""Captured and compiled steps do what eager steps do, for every trained model. Skipped without a GPU."""
 
-import gc
-import tempfile
-from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import fields, replace
 
 import pytest
 import torch
-from torch import distributed
 
 from posrec.data.dataset import SessionDataset, collate
 from posrec.models.registry import MODELS
-from posrec.nn.collectives import World
-from posrec.nn.item_table import ItemTable, rows_of
-from posrec.nn.sharding import sharded_over
+from posrec.nn.item_table import ItemTable
 from posrec.training.batches import Batches, PassBatches, SampleBatches
 from posrec.training.losses import Loss, choose_loss, full_softmax
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives
@@ -36,22 +28,11 @@ def sessions() -> SessionDataset:
     return SessionDataset(items, offsets, torch.arange(200))
 
 
-class Talking(World):
-    """A process alone that communicates all the same."""
-
-    is_alone = False
-
-
-def stepper(
-    kind: type[Stepper], name: str, loss: Loss, softmax_items: int | None = None, world: World | None = None
-) -> Stepper:
+def stepper(kind: type[Stepper], name: str, loss: Loss, softmax_items: int | None = None) -> Stepper:
     torch.manual_seed(0)
     spec = MODELS[name]
     without = {field.name: 0.0 for field in fields(spec.config) if "dropout" in field.name}
-    with nullcontext() if world is None else sharded_over(world):
-        model = spec.build(ITEMS, replace(spec.config(), **without))
-    if world is not None:
-        loss = choose_loss("full", ITEMS, sessions().items.cuda(), rows=rows_of(model))
+    model = spec.build(ITEMS, replace(spec.config(), **without))
     model.count(sessions().items, sessions().offsets)
     model.cuda().train()
     rate = torch.tensor(RATE, device="cuda")
@@ -88,26 +69,6 @@ def test_a_step_moves_every_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert moved.max() <= 1.01 * RATE
     assert moved[:ITEMS].amax(1).min() > 0
     assert not moved[ITEMS:].any()
-
-
-@pytest.fixture(scope="module")
-def nccl() -> Iterator[None]:
-    with tempfile.TemporaryDirectory() as folder:
-        distributed.init_process_group(
-            "nccl", init_method=f"file://{folder}/store", rank=0, world_size=1, device_id=torch.device("cuda", 0)
-        )
-        yield
-        gc.collect()  # communication can't end while captured steps use it
-        distributed.destroy_process_group()
-
-
-@pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("name", ["posrec", "posrec-plus", "narm", "sasrec"])
-@pytest.mark.parametrize("world", [World(), Talking()], ids=["alone", "nccl"])
-def test_captured_steps_of_one_of_several_processes(nccl: None, world: World, name: str, fused: bool) -> None:
-    torch.set_float32_matmul_precision("high" if fused else "highest")
-    loss, over = full_softmax(ITEMS), ITEMS if fused else None
-    compare(stepper(Stepper, name, loss, over), stepper(CapturedStepper, name, loss, over, world), fused)
 
 
 def compare(eager: Stepper, captured: Stepper, fused: bool) -> None:

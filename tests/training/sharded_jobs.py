@@ -10,7 +10,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from posrec.data.dataset import SessionDataset, load
-from posrec.distributed import joined
 from posrec.evaluation.evaluate import evaluate
 from posrec.fitting import fit_run
 from posrec.models.base import Encoded
@@ -28,17 +26,18 @@ from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.nn.attributes import Attributes, AttributeVectors
 from posrec.nn.coclicks import CoClickGraph
-from posrec.nn.collectives import World
 from posrec.nn.item_table import ItemTable, rows_of
 from posrec.nn.own_items import OwnItems
-from posrec.nn.sharding import ShardedRows, sharded_over
 from posrec.nn.table_rows import TableRows
 from posrec.nn.trends import Trends
 from posrec.progress import SilentProgress
 from posrec.training.batches import Batches, PassBatches, SampleBatches
-from posrec.training.losses import choose_loss, losses_of
+from posrec.training.distributed.ranking import sharded_ranker
+from posrec.training.distributed.rows import ShardedRows, keep_own_rows, sharded_rows_of
+from posrec.training.distributed.steps import choose_loss_of
+from posrec.training.distributed.world import World, joined
+from posrec.training.losses import losses_of
 from posrec.training.ranking_losses import Negatives
-from posrec.training.sharded_softmax import join_processes
 from posrec.training.step import Stepper
 
 ITEMS, D, BATCH = 45, 6, 12  # the table has 48 rows
@@ -59,11 +58,10 @@ def initial_weights(world: World, folder: Path) -> None:
     for initialization in ("uniform", "normal"):
         config = PosRecConfig(d=D, initialization=initialization)
         torch.manual_seed(3)
-        alone = PosRec(20_000, config)  # more rows than are drawn at once
+        alone = PosRec(20_000, config)
         after = torch.rand(3)
         torch.manual_seed(3)
-        with sharded_over(world):
-            model = PosRec(20_000, config)
+        model = keep_own_rows(PosRec(20_000, config), world)
         assert torch.equal(torch.rand(3), after)
         rows = model.embedding.rows
         assert len(model.embedding.weight) == len(rows) < len(alone.embedding.weight)
@@ -77,8 +75,7 @@ def look_ups(world: World, folder: Path) -> None:
     torch.manual_seed(0)
     alone = ItemTable(ITEMS, D)
     torch.manual_seed(0)
-    with sharded_over(world):
-        table = ItemTable(ITEMS, D)
+    table = keep_own_rows(ItemTable(ITEMS, D), world)
     for count in (0, 5):
         torch.manual_seed(1)
         parts = [torch.randint(-2, ITEMS + 4, (2, (count + rank) * (rank + 1))) for rank in range(world.size)]
@@ -91,47 +88,21 @@ def look_ups(world: World, folder: Path) -> None:
         close(table.weight.grad, alone.weight.grad[table.rows.start : table.rows.end])
         table.zero_grad()
         alone.zero_grad()
-    # As captured GPU steps look up: the same number of items in each process.
-    parts, factors = torch.randint(-2, ITEMS + 4, (world.size, 2, 7)), torch.randn(world.size, 2, 7, D)
-    table.rows.has_fixed_shapes = True
-    vectors, _ = table.look_up_and_table(parts[world.rank])
-    close(vectors, alone.look_up(parts[world.rank]))
-    (alone.look_up(parts) * factors).sum().backward()
-    (vectors * factors[world.rank]).sum().backward()
-    close(table.weight.grad, alone.weight.grad[table.rows.start : table.rows.end])
 
 
-def joined_softmax(world: World, folder: Path) -> None:
-    """The softmax that each process computes over its own items, joined, against the one over all items."""
-    torch.manual_seed(9)
-    table, sessions, targets = torch.randn(48, D), torch.randn(BATCH, D), torch.randint(1, ITEMS + 1, (BATCH,))
-    shares, rows = torch.rand(BATCH), ShardedRows(ITEMS, world)
-
-    def softmax(first: int, end: int) -> tuple[Tensor, Tensor, Tensor]:
-        scores, is_here = sessions @ table[first:end].T, ((targets > first) & (targets <= end)).float()
-        of_target = table[targets - 1] * is_here[:, None]
-        gradient = shares[:, None] * (scores.softmax(1) @ table[first:end] - of_target)
-        return scores.logsumexp(1) - (sessions * of_target).sum(1), scores.logsumexp(1), gradient
-
-    local = torch.where(rows.local(targets - 1) < len(rows), rows.local(targets - 1) + 1, 0)
-    own = softmax(rows.start, rows.start + rows.held)
-    found = join_processes(world, *own, table[rows.start : rows.end], local, shares)
-    expected = softmax(0, ITEMS)
-    close(found[0], part_of(world, expected[0]))
-    close(found[1], expected[1])
-    close(found[2], part_of(world, expected[2]))
-
-
-def fixed_shapes(world: World, folder: Path) -> None:
-    """Steps as they are captured on a GPU, with batches that parts of equal size do not divide; here run eagerly."""
+def steps(world: World, folder: Path) -> None:
+    """Batches that parts of equal size do not divide, of samples and of whole sessions."""
     data, losses = load(folder / "data"), []
     for is_sharded in (False, True):
         for kind, config in WITHOUT_DROPOUT:
             torch.manual_seed(4)
-            with sharded_over(world) if is_sharded else nullcontext():
-                model = kind(data.train_items, config)
+            model = kind(data.train_items, config)
+            if is_sharded:
+                keep_own_rows(model, world)
             model.count(data.train.items, data.train.offsets)
-            loss = choose_loss("full", data.train_items, data.train.items, rows=rows_of(model))
+            rows = rows_of(model)
+            assert rows is not None
+            loss = choose_loss_of(rows, "full", data.train_items, data.train.items)
             optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
             weights = torch.rand(len(data.train), generator=torch.Generator().manual_seed(1))
             if model.is_causal:
@@ -142,9 +113,7 @@ def fixed_shapes(world: World, folder: Path) -> None:
                 batches = SampleBatches(data.train, weights, 7, 6, model.build_graph)
                 order = torch.arange(28).view(4, 7)
             stepper = Stepper(model.train(), optimizer, batches, loss, 7, 6, torch.device("cpu"))
-            stepper.capacity = 64
-            with stepper.part.with_fixed_shapes():
-                losses.append(stepper.run(order))
+            losses.append(torch.cat([stepper.run(batch[None]) for batch in order]))
     kinds = len(WITHOUT_DROPOUT)
     for alone, together in zip(losses[:kinds], losses[kinds:], strict=True):
         close(world.summed(together), alone)
@@ -184,7 +153,7 @@ def compare_loss(world: World, name: str, with_own: bool, items: int) -> None:
             of_own = replace(own, items=mine(own.items), products=mine(own.products), raised=raised,
                              repeat=mine(own.repeat), explore=mine(own.explore))  # fmt: skip
         torch.manual_seed(7)
-        loss = choose_loss(name, items, clicks, Negatives(20, 0.5), 0.3, held)
+        loss = choose_loss_of(held, name, items, clicks, Negatives(20, 0.5), 0.3)
         values = losses_of(loss, Encoded(own_sessions, own_table, of_own), mine(targets))
         (values * mine(weights)).sum().backward()
         found.append((values.detach(), own_sessions.grad, own_table.grad, None if raised is None else raised.grad))
@@ -198,12 +167,13 @@ def compare_loss(world: World, name: str, with_own: bool, items: int) -> None:
 
 def small_chunks(world: World, folder: Path) -> None:
     """The softmax in chunks that end within a process's rows."""
-    from posrec.training import losses as module
+    from posrec.training.distributed import steps as module
 
-    module.CHUNK = 7
+    whole_chunks = module.sharded_softmax
+    module.sharded_softmax = partial(whole_chunks, chunk=7)
     for items in (ITEMS, 13):
         compare_loss(world, "chunked", True, items)
-    module.CHUNK = 65_536
+    module.sharded_softmax = whole_chunks
 
 
 def smoothing(world: World, folder: Path) -> None:
@@ -257,12 +227,14 @@ def ranking(world: World, folder: Path) -> None:
         torch.manual_seed(4)
         alone = kind(data.train_items, config)
         torch.manual_seed(4)
-        with sharded_over(world):
-            model = kind(data.train_items, config)
+        model = keep_own_rows(kind(data.train_items, config), world)
         samples = SessionDataset(data.test.items, data.test.offsets, data.test.times)
         clicks = torch.ones(data.train_items + 1)
+        rows = sharded_rows_of(model)
+        assert rows is not None
         expected, found = (
-            evaluate(one.eval(), samples, data.train_items, config.max_length, clicks) for one in (alone, model)
+            evaluate(one.eval(), samples, data.train_items, config.max_length, clicks, rank=rank)
+            for one, rank in ((alone, None), (model, sharded_ranker(model, rows)))
         )
         assert (found.ranks == expected.ranks).float().mean() > 0.99  # equal but for scores that round differently
         assert (found.top == expected.top).float().mean() > 0.99
@@ -295,8 +267,7 @@ TRAINED: dict[str, dict[str, Any]] = {  # without dropout, which differs from pr
 JOBS: dict[str, Callable[[World, Path], None]] = {
     "initial_weights": initial_weights,
     "look_ups": look_ups,
-    "joined_softmax": joined_softmax,
-    "fixed_shapes": fixed_shapes,
+    "steps": steps,
     "losses": losses,
     "small_chunks": small_chunks,
     "smoothing": smoothing,
@@ -309,7 +280,6 @@ JOBS: dict[str, Callable[[World, Path], None]] = {
 def main() -> None:
     folder, jobs = Path(sys.argv[1]), sys.argv[2:]
     with joined("cpu") as world:
-        assert world is not None
         for job in jobs:
             outcome = folder / f"{job}.{world.rank}"
             try:

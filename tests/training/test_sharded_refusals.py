@@ -8,14 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from posrec.data.dataset import PreparedDataset
-from posrec.distributed import joined
 from posrec.errors import InputError
 from posrec.fitting import fit_run
 from posrec.models.base import SessionModel
 from posrec.models.registry import ModelSpec
 from posrec.nn.batch import SessionBatch
-from posrec.nn.collectives import World
-from posrec.nn.sharding import ShardedRows
+from posrec.training.distributed.rows import ShardedRows
+from posrec.training.distributed.world import World, joined
 
 FIRST_OF_TWO = World(0, 2)
 
@@ -78,4 +77,4 @@ def test_every_row_has_one_owner() -> None:
 def test_a_process_that_was_started_alone_joins_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
     with joined("cpu") as world:
-        assert world is None
+        assert world == World(rank=0, size=1)

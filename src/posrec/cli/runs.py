@@ -71,21 +71,21 @@ def train(
     from posrec.cli.tables import metrics_table
     from posrec.config import parse_pairs
     from posrec.data.dataset import load
-    from posrec.distributed import is_first, joined
     from posrec.fitting import fit_run
     from posrec.progress import SilentProgress, TerminalProgress
+    from posrec.training.distributed.world import joined
 
     chosen = parse_pairs(settings or [])
     options = {"protocol": protocol, "epochs": epochs, "seed": seed}
     chosen.update({key: value for key, value in options.items() if value is not None})
     data = load(dataset)
     with joined(device) as world, TerminalProgress() as terminal:
-        progress = terminal if is_first(world) else SilentProgress()
+        progress = terminal if world.is_first else SilentProgress()
         run, evaluation = fit_run(
             data, model, out, chosen, device, resume, progress, track,
             start_from=start_from, keep_items=keep_items, world=world,
         )  # fmt: skip
-    if not is_first(world):
+    if not world.is_first:
         return
     if evaluation.metrics:
         console.print(metrics_table({run.config["model"]: evaluation.metrics}, data.ceiling))

@@ -12,12 +12,9 @@ from posrec.data.dataset import SessionDataset, collate
 from posrec.data.passes import collate_passes, cut_into_batches, passes_over
 from posrec.evaluation.metrics import CUTOFFS, coverage, mean_popularity, rank_metrics, ranks_of
 from posrec.evaluation.metrics import top as top_items
-from posrec.evaluation.sharded import sharded_ranker
 from posrec.kernels.launch import only_compiled
 from posrec.models.base import Model, SessionModel
-from posrec.nn.item_table import rows_of
 from posrec.nn.packing import pack
-from posrec.nn.sharding import ShardedRows
 from posrec.progress import Progress, SilentProgress
 from posrec.wording import plural
 
@@ -81,20 +78,19 @@ def evaluate(
     max_length: int,
     popularity: Tensor,
     progress: Progress | None = None,
+    rank: "Ranker | None" = None,
 ) -> Evaluation:
-    """Rank all `items` for every sample. `popularity [items + 1]` counts training clicks."""
+    """Rank all `items` for every sample. `popularity [items + 1]` counts training clicks. `rank` ranks in place of the
+    model's scores, where this process has only some of them."""
     progress = progress or SilentProgress()
     device = samples.items.device
     rows = rows_for(samples, items, max_length)
     ranks = torch.empty(len(samples), dtype=torch.int64, device=device)
     top = torch.empty(len(samples), min(max(CUTOFFS), items), dtype=torch.int64, device=device)
-    held = rows_of(model) if isinstance(model, SessionModel) else None
-    if isinstance(model, SessionModel) and isinstance(held, ShardedRows):
-        ranked = by_prefixes(samples, rows, sharded_ranker(model, held, samples, max_length, top.shape[1]))
-    elif isinstance(model, SessionModel) and model.is_causal:
+    if rank is None and isinstance(model, SessionModel) and model.is_causal:
         ranked = by_passes(model, samples, rows, max_length, top.shape[1])
     else:
-        ranked = by_prefixes(samples, rows, plain_ranker(model, samples, max_length, top.shape[1]))
+        ranked = by_prefixes(samples, rows, rank or plain_ranker(model), max_length, top.shape[1])
     done, count = 0, len(samples)
     with freed_memory_kept():
         for ids, of_ids, best in ranked:
@@ -112,7 +108,7 @@ def evaluate(
 @torch.inference_mode()
 def compile_ahead(model: SessionModel, samples: SessionDataset, device: torch.device) -> None:
     """Where `model` is on a GPU, begin to compile the kernels with which `evaluate` will rank `samples` there."""
-    if device.type != "cuda" or not len(samples) or isinstance(rows_of(model), ShardedRows):
+    if device.type != "cuda" or not len(samples):
         return
     was_training, max_length = model.training, model.config.max_length
     samples = samples.to(device)
@@ -129,19 +125,19 @@ def compile_ahead(model: SessionModel, samples: SessionDataset, device: torch.de
 Ranked = Iterator[tuple[Tensor, Tensor, Tensor]]  # numbers of samples [B], their ranks [B], the best items [B, k]
 
 
-def by_prefixes(samples: SessionDataset, rows: int, rank: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Ranked:
+# samples, the numbers of some of them [B], max_length and k -> their ranks [B] and the best items [B, k]
+Ranker = Callable[[SessionDataset, Tensor, int, int], tuple[Tensor, Tensor]]
+
+
+def by_prefixes(samples: SessionDataset, rows: int, rank: Ranker, max_length: int, k: int) -> Ranked:
     """Rank so many samples at a time, each of them a prefix that is read on its own."""
     for start in range(0, len(samples), rows):
         ids = torch.arange(start, min(start + rows, len(samples)), device=samples.items.device)
-        yield ids, *rank(ids)
+        yield ids, *rank(samples, ids, max_length, k)
 
 
-def plain_ranker(
-    model: Model, samples: SessionDataset, max_length: int, k: int
-) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """A function of the numbers of samples [B] that returns ranks [B] and top [B, k]."""
-
-    def rank(ids: Tensor) -> tuple[Tensor, Tensor]:
+def plain_ranker(model: Model) -> Ranker:
+    def rank(samples: SessionDataset, ids: Tensor, max_length: int, k: int) -> tuple[Tensor, Tensor]:
         batch = collate(samples, ids, max_length, model.stride)
         if ids.device.type == "cpu":
             batch = batch.trimmed()

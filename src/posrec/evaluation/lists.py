@@ -36,8 +36,8 @@ def vector_diversity(top: Tensor, vectors: Tensor, rows: TableRows | None = None
         # The sum over all pairs is |sum of the unit vectors|^2, less the k pairs of an item with itself.
         columns = some - 1 if rows is None else rows.local(some - 1).clamp(max=len(vectors))
         sums = units[columns.to(units.device)].sum(1)
-        if rows is not None and rows.world is not None:
-            rows.world.summed(sums)
+        if rows is not None:
+            sums = rows.summed(sums)
         found.append(1 - (sums.square().sum(1) - k) / (k * (k - 1)))
     return torch.cat(found).double().mean()
 

@@ -13,7 +13,7 @@ SHORT = 16  # rows of most sessions, and of the smallest block that the matrix u
 MANY_SESSIONS = 256  # from so many on, short sessions have a launch of their own
 
 
-def serve(x: Tensor) -> bool:
+def supports(x: Tensor) -> bool:
     """Whether the kernels support `x`: they are for single precision on a GPU."""
     return x.is_cuda and x.dtype == torch.float32 and not torch.is_autocast_enabled("cuda")
 

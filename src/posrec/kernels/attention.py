@@ -76,9 +76,9 @@ def attention_kernel(
         if (count > ABOVE) & (count <= L):
             row, there = begin + place, place < count
             inside = there[:, None] & in_head
-            of_row = keys_values + row[:, None] * key_stride + column[None, :]
-            k = tl.load(of_row, mask=inside, other=0.0)
-            v = tl.load(of_row + d, mask=inside, other=0.0)
+            key_of_row = keys_values + row[:, None] * key_stride + column[None, :]
+            k = tl.load(key_of_row, mask=inside, other=0.0)
+            v = tl.load(key_of_row + d, mask=inside, other=0.0)
             for asker in tl.static_range(ASKERS):
                 asking = queries + row[:, None] * query_stride + asker * d + column[None, :]
                 q = tl.load(asking, mask=inside, other=0.0)
@@ -95,8 +95,8 @@ def attention_kernel(
 
 @triton.jit(do_not_specialize=["sessions", "capacity", "width"])
 def attention_backward_kernel(
-    queries, keys_values, near, begins, seed, gradient, of_distances, of_queries, of_keys_values, of_near, sessions,
-    capacity, query_stride, key_stride, scale, dropout, width, ASKERS: tl.constexpr, d: tl.constexpr,
+    queries, keys_values, near, begins, seed, gradient, grad_distances, grad_queries, grad_keys_values, grad_near,
+    sessions, capacity, query_stride, key_stride, scale, dropout, width, ASKERS: tl.constexpr, d: tl.constexpr,
     head_width: tl.constexpr, HEAD: tl.constexpr, ABOVE: tl.constexpr, L: tl.constexpr, LONG: tl.constexpr,
     CAUSAL: tl.constexpr, NEAR: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -111,8 +111,8 @@ def attention_backward_kernel(
             row = start + place
             unused = (row[:, None] < capacity) & in_head
             for asker in tl.static_range(ASKERS):
-                tl.store(of_queries + (row[:, None] * ASKERS + asker) * d + column[None, :], nothing, mask=unused)
-            where = of_keys_values + row[:, None] * (2 * d) + column[None, :]
+                tl.store(grad_queries + (row[:, None] * ASKERS + asker) * d + column[None, :], nothing, mask=unused)
+            where = grad_keys_values + row[:, None] * (2 * d) + column[None, :]
             tl.store(where, nothing, mask=unused)
             tl.store(where + d, nothing, mask=unused)
     else:
@@ -120,36 +120,36 @@ def attention_backward_kernel(
         if (count > ABOVE) & (count <= L):
             row, there = begin + place, place < count
             inside = there[:, None] & in_head
-            of_row = keys_values + row[:, None] * key_stride + column[None, :]
-            k = tl.load(of_row, mask=inside, other=0.0)
-            v = tl.load(of_row + d, mask=inside, other=0.0)
-            of_k, of_v = tl.zeros([L, HEAD], tl.float32), tl.zeros([L, HEAD], tl.float32)
+            key_of_row = keys_values + row[:, None] * key_stride + column[None, :]
+            k = tl.load(key_of_row, mask=inside, other=0.0)
+            v = tl.load(key_of_row + d, mask=inside, other=0.0)
+            grad_k, grad_v = tl.zeros([L, HEAD], tl.float32), tl.zeros([L, HEAD], tl.float32)
             earlier = (place[None, :] <= place[:, None]) & there[:, None]
             for asker in tl.static_range(ASKERS):
                 asking = row[:, None] * query_stride + asker * d + column[None, :]
                 q = tl.load(queries + asking, mask=inside, other=0.0)
                 result = (row[:, None] * ASKERS + asker) * d + column[None, :]
-                of_result = tl.load(gradient + result, mask=inside, other=0.0)
+                grad_result = tl.load(gradient + result, mask=inside, other=0.0)
                 pairs = distances(row, asker, head, ASKERS, tl.num_programs(1), width, L)
                 weights = attend(q, k, near, pairs, there, scale, CAUSAL, NEAR, PRECISION, L)
-                of_weights = tl.dot(of_result, tl.trans(v), input_precision=PRECISION)
+                grad_weights = tl.dot(grad_result, tl.trans(v), input_precision=PRECISION)
                 if NEAR:
-                    of_weights += tl.load(of_distances + pairs, mask=earlier, other=0.0)
+                    grad_weights += tl.load(grad_distances + pairs, mask=earlier, other=0.0)
                 used = weights
                 if DROP:
                     keep = kept(seed, session, asker, head, dropout, ASKERS, L, LONG)
-                    used, of_weights = weights * keep, of_weights * keep
-                of_v += tl.dot(tl.trans(used), of_result, input_precision=PRECISION)
-                of_logits = weights * (of_weights - tl.sum(of_weights * weights, 1)[:, None])
+                    used, grad_weights = weights * keep, grad_weights * keep
+                grad_v += tl.dot(tl.trans(used), grad_result, input_precision=PRECISION)
+                grad_logits = weights * (grad_weights - tl.sum(grad_weights * weights, 1)[:, None])
                 if NEAR:
-                    tl.store(of_near + pairs, of_logits, mask=earlier)
-                of_logits = of_logits * scale
-                of_q = tl.dot(of_logits, k, input_precision=PRECISION)
-                of_k += tl.dot(tl.trans(of_logits), q, input_precision=PRECISION)
-                tl.store(of_queries + result, of_q, mask=inside)
-            where = of_keys_values + row[:, None] * (2 * d) + column[None, :]
-            tl.store(where, of_k, mask=inside)
-            tl.store(where + d, of_v, mask=inside)
+                    tl.store(grad_near + pairs, grad_logits, mask=earlier)
+                grad_logits = grad_logits * scale
+                grad_q = tl.dot(grad_logits, k, input_precision=PRECISION)
+                grad_k += tl.dot(tl.trans(grad_logits), q, input_precision=PRECISION)
+                tl.store(grad_queries + result, grad_q, mask=inside)
+            where = grad_keys_values + row[:, None] * (2 * d) + column[None, :]
+            tl.store(where, grad_k, mask=inside)
+            tl.store(where + d, grad_v, mask=inside)
 
 
 def sizes(queries: Tensor, keys_values: Tensor, heads: int) -> tuple[int, int, int, int]:
@@ -180,10 +180,10 @@ def attention(
     queries, keys_values = with_plain_rows(queries), with_plain_rows(keys_values)
     attended = queries.new_empty(len(queries), askers * d)
     by_distance = queries.new_zeros(len(queries), askers, heads, 0 if near is None else near.shape[3])
-    sessions, of_distances = len(begins) - 1, attended if near is None else near.contiguous()
+    sessions, by_pair = len(begins) - 1, attended if near is None else near.contiguous()
     for above, block, long, warps in plan(sessions, longest, near):
         launch(attention_kernel, sessions + 1, heads)(
-            queries, keys_values, of_distances, begins, seed, attended, by_distance, sessions, len(queries),
+            queries, keys_values, by_pair, begins, seed, attended, by_distance, sessions, len(queries),
             queries.stride(0), keys_values.stride(0), width**-0.5, dropout, by_distance.shape[3], askers, d, width,
             wide, above, block, long, causal, near is not None, dropout > 0, precision(), num_warps=warps,
         )  # fmt: skip
@@ -203,30 +203,30 @@ def _(
 @operation("posrec::attention_backward")
 def attention_backward(
     queries: Tensor, keys_values: Tensor, near: Tensor | None, begins: Tensor, seed: Tensor, gradient: Tensor,
-    of_distances: Tensor, heads: int, longest: int, causal: bool, dropout: float,
+    grad_distances: Tensor, heads: int, longest: int, causal: bool, dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     askers, d, width, wide = sizes(queries, keys_values, heads)
     queries, keys_values = with_plain_rows(queries), with_plain_rows(keys_values)
-    of_queries, of_keys_values = queries.new_empty(queries.shape), keys_values.new_empty(keys_values.shape)
-    of_near = of_distances.new_zeros(of_distances.shape)
-    sessions, gradient, of_distances = len(begins) - 1, gradient.contiguous(), of_distances.contiguous()
+    grad_queries, grad_keys_values = queries.new_empty(queries.shape), keys_values.new_empty(keys_values.shape)
+    grad_near = grad_distances.new_zeros(grad_distances.shape)
+    sessions, gradient, grad_distances = len(begins) - 1, gradient.contiguous(), grad_distances.contiguous()
     for above, block, long, warps in plan(sessions, longest, near):
         launch(attention_backward_kernel, sessions + 1, heads)(
             queries, keys_values, gradient if near is None else near.contiguous(), begins, seed, gradient,
-            of_distances, of_queries, of_keys_values, of_near, sessions, len(queries), queries.stride(0),
-            keys_values.stride(0), width**-0.5, dropout, of_near.shape[3], askers, d, width, wide, above, block, long,
+            grad_distances, grad_queries, grad_keys_values, grad_near, sessions, len(queries), queries.stride(0),
+            keys_values.stride(0), width**-0.5, dropout, grad_near.shape[3], askers, d, width, wide, above, block, long,
             causal, near is not None, dropout > 0, precision(), num_warps=warps,
         )  # fmt: skip
-    return of_queries, of_keys_values, of_near
+    return grad_queries, grad_keys_values, grad_near
 
 
 @attention_backward.register_fake
 def _(
     queries: Tensor, keys_values: Tensor, near: Tensor | None, begins: Tensor, seed: Tensor, gradient: Tensor,
-    of_distances: Tensor, heads: int, longest: int, causal: bool, dropout: float,
+    grad_distances: Tensor, heads: int, longest: int, causal: bool, dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    of_queries, of_keys_values = queries.new_empty(queries.shape), keys_values.new_empty(keys_values.shape)
-    return of_queries, of_keys_values, of_distances.new_empty(of_distances.shape)
+    grad_queries, grad_keys_values = queries.new_empty(queries.shape), keys_values.new_empty(keys_values.shape)
+    return grad_queries, grad_keys_values, grad_distances.new_empty(grad_distances.shape)
 
 
 def keep(ctx, inputs, output) -> None:
@@ -235,10 +235,10 @@ def keep(ctx, inputs, output) -> None:
     ctx.save_for_backward(queries, keys_values, near, begins, seed)
 
 
-def backward(ctx, gradient: Tensor, of_distances: Tensor):
-    found = attention_backward(*ctx.saved_tensors, gradient, of_distances, *ctx.options)
-    of_queries, of_keys_values, of_near = found
-    return of_queries, of_keys_values, of_near if ctx.has_near else None, None, None, None, None, None, None
+def backward(ctx, gradient: Tensor, grad_distances: Tensor):
+    found = attention_backward(*ctx.saved_tensors, gradient, grad_distances, *ctx.options)
+    grad_queries, grad_keys_values, grad_near = found
+    return grad_queries, grad_keys_values, grad_near if ctx.has_near else None, None, None, None, None, None, None
 
 
 attention.register_autograd(backward, setup_context=keep)

@@ -12,12 +12,7 @@ The factors of all three products are in half precision, which has the ten bits 
 reading and writing them is most of the work; all sums are in single precision. The products are cuBLAS's; for 1,024
 sessions and 43,104 items on an H200 they take 153 us, and 365 us in TF32, whose transposed factors the matrix units
 can't read. G is scaled so that its largest possible value is in the upper range of half precision.
-
-Where several processes hold the items (`training/sharded_softmax.py`), each computes s, G and the products for its own
-items and the sessions of all; the sums over all items and over the gradients of a session go over all processes.
 """
-
-from typing import Any
 
 import torch
 import triton
@@ -92,8 +87,8 @@ def cross_entropy_backward(
     launch(changes_kernel, batch, triton.cdiv(n, BLOCK))(
         scores, logs, targets, factors, changes, items, n, BLOCK, num_warps=8
     )  # fmt: skip
-    of_sessions = torch.mm(changes, table, out_dtype=torch.float32)
-    return of_sessions, torch.mm(changes.T, sessions, out_dtype=torch.float32)
+    grad_sessions = torch.mm(changes, table, out_dtype=torch.float32)
+    return grad_sessions, torch.mm(changes.T, sessions, out_dtype=torch.float32)
 
 
 @cross_entropy_backward.register_fake
@@ -113,55 +108,32 @@ class CrossEntropy(torch.autograd.Function):
         items: int,
         columns: Tensor | None,
         amounts: Tensor | None,
-        world: Any,
     ) -> Tensor:
-        inside, sessions, table = None, sessions.half(), table.half()
-        if world is not None:
-            sessions, targets = world.gathered(sessions), world.gathered(targets)
-            if columns is not None and amounts is not None:
-                columns, amounts = world.gathered(columns), world.gathered(amounts)
-                inside = (columns >= 0) & (columns < items)
-                columns, amounts = columns.clamp(0, items - 1), torch.where(inside, amounts, 0)
+        sessions, table = sessions.half(), table.half()
         scores, logs = scores_and_logs(sessions, table, items, columns, amounts)
-        of_target = scores.gather(1, targets.clamp(0, items - 1)[:, None])[:, 0].float()
-        if world is not None:
-            is_here = (targets >= 0) & (targets < items)
-            everyone = world.gathered(torch.stack([logs, torch.where(is_here, of_target, 0)])[None])
-            logs, of_target = everyone[:, 0].logsumexp(0), everyone[:, 1].sum(0)
-        ctx.save_for_backward(sessions, table, targets, scores, logs, columns, inside)
-        ctx.items, ctx.world = items, world
-        losses: Tensor = logs - of_target
-        return losses if world is None else losses.view(world.size, -1)[world.rank].clone()
+        ctx.save_for_backward(sessions, table, targets, scores, logs, columns)
+        ctx.items = items
+        losses: Tensor = logs - scores.gather(1, targets[:, None])[:, 0].float()
+        return losses
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        sessions, table, targets, scores, logs, columns, inside = ctx.saved_tensors
-        world: Any = ctx.world
-        if world is not None:
-            gradient = world.gathered(gradient)
+        sessions, table, targets, scores, logs, columns = ctx.saved_tensors
         scale = LARGEST / gradient.abs().max().clamp(min=1e-20)
-        of_sessions, of_table = cross_entropy_backward(
+        grad_sessions, grad_table = cross_entropy_backward(
             scores, logs, targets, gradient * scale, sessions, table, ctx.items
         )
-        of_sessions, of_amounts = of_sessions / scale, None
+        grad_amounts = None
         if columns is not None:
             chances = (scores.gather(1, columns).float() - logs[:, None]).exp()
-            of_amounts = gradient[:, None] * (chances - (columns == targets[:, None]).float())
-        if world is not None:
-            of_sessions = world.sums_of_parts(of_sessions)
-            if of_amounts is not None:
-                of_amounts = world.sums_of_parts(torch.where(inside, of_amounts, 0))
-        return of_sessions, of_table / scale, None, None, None, of_amounts, None
+            grad_amounts = gradient[:, None] * (chances - (columns == targets[:, None]).float())
+        return grad_sessions / scale, grad_table / scale, None, None, None, grad_amounts
 
 
 def cross_entropy(
     sessions: Tensor, table: Tensor, targets: Tensor, items: int, columns: Tensor | None = None,
-    amounts: Tensor | None = None, world: Any = None,
+    amounts: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """sessions [B, d], table [n, d] whose first `items` rows are items, their rows `targets` [B] -> losses [B].
-
-    With `world`, the processes that hold the items (`nn/collectives.py`), `table` has the rows of this process; targets
-    and columns are counted from the first of them.
-    """
-    losses: Tensor = CrossEntropy.apply(sessions, table, targets, items, columns, amounts, world)
+    """sessions [B, d], table [n, d] whose first `items` rows are items, their rows `targets` [B] -> losses [B]."""
+    losses: Tensor = CrossEntropy.apply(sessions, table, targets, items, columns, amounts)
     return losses

@@ -1,7 +1,6 @@
 """Items clicked near each other in the training sessions: their counts, and item vectors smoothed over them."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,15 +10,12 @@ from torch.nn import functional
 from posrec import kernels
 from posrec.nn.counting import offsets_of
 from posrec.nn.session_index import nearest
-from posrec.nn.sharding import ShardedRows
 from posrec.nn.table_rows import TableRows
 
 if torch.cuda.is_available():
     from posrec.kernels.smoothing import smooth as fused_smooth
 
 UNSMOOTHED_TO = 1e-6  # the relative error of `unsmoothed`
-
-Smooth = Callable[[Tensor, float, Tensor, Tensor, Tensor], Tensor]  # E, w and the lists of A -> E + w A E
 
 
 def co_clicks(
@@ -76,7 +72,7 @@ class CoClickGraph(nn.Module):
     """
 
     # A and its transpose, as lists: row i has the entries offsets[i] .. offsets[i + 1] - 1 of `columns` and `values`.
-    # If this process holds only some rows of the table, `ShardedRows.by_source` says which entries it has.
+    # Where a process holds only some rows of the table, `TableRows.by_source` says which entries it has.
     offsets: Tensor
     columns: Tensor
     values: Tensor
@@ -87,7 +83,7 @@ class CoClickGraph(nn.Module):
     def __init__(self, weight: float, neighbours: int, window: int) -> None:
         super().__init__()
         self.weight, self.neighbours, self.window = weight, neighbours, window
-        self.has_edges, self.smooth = False, smooth
+        self.has_edges, self.rows = False, TableRows(0)
         for name in ("offsets", "columns", "transposed_offsets", "transposed_columns"):
             self.register_buffer(name, torch.empty(0, dtype=torch.int64), persistent=False)
         for name in ("values", "transposed_values"):
@@ -103,7 +99,7 @@ class CoClickGraph(nn.Module):
         total = value.new_zeros(rows.total).index_add_(0, row, value)
         value = (value / total[row]).float()
         self.has_edges, device = len(value) > 0, self.values.device
-        self.smooth = rows.smooth if isinstance(rows, ShardedRows) else smooth
+        self.rows = rows
         self.offsets, self.columns, self.values = lists(*rows.by_source(row, column, value), device)
         self.transposed_offsets, self.transposed_columns, self.transposed_values = lists(
             *rows.by_source(column, row, value), device
@@ -120,7 +116,7 @@ class CoClickGraph(nn.Module):
             return table
         forward = (self.offsets, self.columns, self.values)
         backward = (self.transposed_offsets, self.transposed_columns, self.transposed_values)
-        smoothed: Tensor = Smoothing.apply(table, self.weight, self.smooth, *forward, *backward)  # type: ignore[no-untyped-call]
+        smoothed: Tensor = Smoothing.apply(table, self.weight, self.rows, *forward, *backward)  # type: ignore[no-untyped-call]
         return smoothed
 
     def unsmoothed(self, smoothed: Tensor) -> Tensor:
@@ -148,22 +144,34 @@ class Smoothing(torch.autograd.Function):
     directions, and no additions into shared rows."""
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, weight: float, smooth: Smooth, *graph: Tensor) -> Tensor:
+    def forward(ctx: Any, table: Tensor, weight: float, rows: TableRows, *graph: Tensor) -> Tensor:
         ctx.save_for_backward(*graph[3:])
-        ctx.weight, ctx.smooth = weight, smooth
-        return smooth(table, weight, *graph[:3])
+        ctx.weight, ctx.rows = weight, rows
+        return smooth(table, weight, rows, *graph[:3])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.smooth(gradients[0], ctx.weight, *ctx.saved_tensors), *([None] * 8)
+        return smooth(gradients[0], ctx.weight, ctx.rows, *ctx.saved_tensors), *([None] * 8)
 
 
-def smooth(table: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+def smooth(table: Tensor, weight: float, rows: TableRows, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
     """E + w A E, where row i of A has the entries offsets[i] .. offsets[i + 1] - 1 of `columns` and `values`."""
-    if kernels.serve(table):
-        fused: Tensor = fused_smooth(table, weight, offsets, columns, values)
+    result = table
+    for part, place in rows.sources(table):
+        result = add_smoothed(result, part, weight, offsets[place], columns, values)
+    return result
+
+
+def add_smoothed(
+    result: Tensor, part: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor
+) -> Tensor:
+    """`result` + w A E for a part of E."""
+    if kernels.supports(part):
+        fused: Tensor = fused_smooth(part, weight, offsets, columns, values, result)
         return fused
+    begin, end = int(offsets[0]), int(offsets[-1])
+    values = values[begin:end].to(part.dtype)
     near = functional.embedding_bag(
-        columns, table, offsets, mode="sum", per_sample_weights=values.to(table.dtype), include_last_offset=True
+        columns[begin:end], part, offsets - begin, mode="sum", per_sample_weights=values, include_last_offset=True
     )
-    return torch.add(table, near, alpha=weight)
+    return torch.add(result, near, alpha=weight)

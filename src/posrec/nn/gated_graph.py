@@ -78,22 +78,22 @@ class Update(torch.autograd.Function):
         (gradient,) = gradients
         d = x.shape[1]
         reset, update = both.chunk(2, dim=-1)
-        of_x = gradient * update
-        of_message = torch.empty_like(gates)
-        of_both, of_new = of_message[:, : 2 * d], of_message[:, 2 * d :]
-        torch.mul(gradient - of_x, 1 - new * new, out=of_new)
-        torch.mul(of_new, gates[:, 2 * d :], out=of_both[:, :d])
-        torch.mul(gradient, x - new, out=of_both[:, d:])
-        of_both.mul_(both - both * both)
-        of_gates = of_message.clone()
-        of_gates[:, 2 * d :].mul_(reset)
-        return of_x, of_gates, of_message
+        grad_x = gradient * update
+        grad_message = torch.empty_like(gates)
+        grad_both, grad_new = grad_message[:, : 2 * d], grad_message[:, 2 * d :]
+        torch.mul(gradient - grad_x, 1 - new * new, out=grad_new)
+        torch.mul(grad_new, gates[:, 2 * d :], out=grad_both[:, :d])
+        torch.mul(gradient, x - new, out=grad_both[:, d:])
+        grad_both.mul_(both - both * both)
+        grad_gates = grad_message.clone()
+        grad_gates[:, 2 * d :].mul_(reset)
+        return grad_x, grad_gates, grad_message
 
 
 def messages(sent: Tensor, weights: Tensor, packing: Packing) -> Tensor:
     """Sum the messages along the edges: sent [T, 2d], each node's messages along outgoing and incoming edges; weights
     [B, 2, L, L] (row: receiver) -> received [T, 2d]."""
-    if kernels.serve(sent) and kernels.messages_fit(weights.shape[-1], sent.shape[1] // 2):
+    if kernels.supports(sent) and kernels.messages_fit(weights.shape[-1], sent.shape[1] // 2):
         received: Tensor = fused_messages(sent, weights, packing.begins, packing.slot_of_row)
         return received
     if in_eager_cpu(sent) and packing.used is None:

@@ -4,9 +4,12 @@ Both uses give the table a gradient, and `look_up_and_table` adds the two. A pro
 table, `nn/table_rows.py`.
 """
 
+import math
+
+import torch
 from torch import Tensor, nn
 
-from posrec.nn.table_rows import TableRows, rows_for
+from posrec.nn.table_rows import TableRows
 
 
 class ItemTable(nn.Module):
@@ -17,8 +20,9 @@ class ItemTable(nn.Module):
     def __init__(self, items: int, d: int) -> None:
         super().__init__()
         self.items = items
-        self.rows = rows_for(items)
-        self.weight = self.rows.new_table(d)
+        self.rows = TableRows(items)
+        bound = 1 / math.sqrt(d)
+        self.weight = nn.Parameter(torch.empty(self.rows.total, d).uniform_(-bound, bound))
 
     def look_up(self, items: Tensor) -> Tensor:
         """[...] item numbers -> [..., d]."""

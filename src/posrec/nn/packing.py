@@ -115,10 +115,10 @@ class ToRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
         slot_of_row, row_of_slot, filled = ctx.saved_tensors
-        (of_rows,) = gradients
+        (grad_rows,) = gradients
         if ctx.all_used:
-            return spread(of_rows, slot_of_row, filled.shape), None, None, None, None
-        return masked(of_rows[row_of_slot], filled), None, None, None, None
+            return spread(grad_rows, slot_of_row, filled.shape), None, None, None, None
+        return masked(grad_rows[row_of_slot], filled), None, None, None, None
 
 
 class ToSlots(torch.autograd.Function):

@@ -1,20 +1,15 @@
 """Which rows of a table of item vectors this process holds, and how it reads the others.
 
 Row i is item i + 1. The number of rows is rounded up to a multiple of eight, because products of odd sizes are slow on
-GPUs; code that reads the whole table ignores the rows after the last item. A process usually holds all rows,
-`TableRows`. In training over several processes each holds a part of them, `nn/sharding.py`.
+GPUs; code that reads the whole table ignores the rows after the last item. A process holds all rows, `TableRows`,
+unless several train together (`training/distributed`).
 """
 
-import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-
-from posrec.nn.collectives import World
+from torch import Tensor
 
 MULTIPLE = 8
 
@@ -26,10 +21,7 @@ class TableRows:
         items: the number of items.
         total: the number of rows of the whole table.
         start, end: this process holds the rows start..end-1.
-        world: the processes that share the rows; None if this process holds them all.
     """
-
-    world: World | None = None
 
     def __init__(self, items: int) -> None:
         self.items = items
@@ -48,11 +40,6 @@ class TableRows:
         """Rows of the whole table -> rows of this process, counted from 0; `len(self)` for those it does not hold."""
         return rows
 
-    def new_table(self, d: int) -> nn.Parameter:
-        """A table of this process's rows, uniform in +-1/sqrt(d)."""
-        bound = 1 / math.sqrt(d)
-        return nn.Parameter(torch.empty(self.total, d).uniform_(-bound, bound))
-
     def at(self, table: Tensor, rows: Tensor) -> Tensor:
         """table [len(self), ...], rows [...] of the whole table -> [..., ...]."""
         return table[rows]
@@ -70,6 +57,10 @@ class TableRows:
         order = row.sort(stable=True).indices
         return row[order], column[order], value[order], self.total
 
+    def sources(self, table: Tensor) -> Iterable[tuple[Tensor, slice]]:
+        """The parts of the whole table, and for each the place of its entries among the offsets of `by_source`."""
+        return [(table, slice(None))]
+
     def same_for_all(self, drawn: Tensor) -> Tensor:
         """Random numbers that all processes must share: those of the first process."""
         return drawn
@@ -77,6 +68,10 @@ class TableRows:
     def of_all(self, targets: Tensor) -> Tensor:
         """The targets of the whole batch, from those of this process's part of it."""
         return targets
+
+    def summed(self, values: Tensor) -> Tensor:
+        """The sum over all processes."""
+        return values
 
 
 class Tied(torch.autograd.Function):
@@ -90,10 +85,10 @@ class Tied(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None]:
         (index,) = ctx.saved_tensors
-        of_rows, of_table = gradients
-        if of_rows is None:
-            return of_table, None
-        return with_look_up(of_table, ctx.shape, index.flatten(), of_rows.flatten(0, -2)), None
+        grad_rows, grad_table = gradients
+        if grad_rows is None:
+            return grad_table, None
+        return with_look_up(grad_table, ctx.shape, index.flatten(), grad_rows.flatten(0, -2)), None
 
 
 def fresh(gradient: Tensor) -> Tensor:
@@ -103,9 +98,9 @@ def fresh(gradient: Tensor) -> Tensor:
     return gradient
 
 
-def with_look_up(of_table: Tensor | None, shape: torch.Size, index: Tensor, rows: Tensor) -> Tensor:
+def with_look_up(grad_table: Tensor | None, shape: torch.Size, index: Tensor, rows: Tensor) -> Tensor:
     """The gradient of a table of this shape: that of its use as a whole, if it has one, and that of looked-up rows."""
-    return add_rows(fresh(rows.new_zeros(shape)) if of_table is None else of_table, index, rows)
+    return add_rows(fresh(rows.new_zeros(shape)) if grad_table is None else grad_table, index, rows)
 
 
 def add_rows(gradient: Tensor, index: Tensor, rows: Tensor) -> Tensor:
@@ -114,21 +109,3 @@ def add_rows(gradient: Tensor, index: Tensor, rows: Tensor) -> Tensor:
     if not torch.compiler.is_compiling() and hasattr(gradient, "posrec_fresh"):
         return gradient.index_add_(0, index, rows)
     return gradient.index_add(0, index, rows)
-
-
-held_by_this_process: ContextVar[Callable[[int], TableRows]] = ContextVar("held_by_this_process", default=TableRows)
-
-
-@contextmanager
-def tables_of(kind: Callable[[int], TableRows]) -> Iterator[None]:
-    """In the block, item tables of new models hold the rows that `kind(items)` says."""
-    token = held_by_this_process.set(kind)
-    try:
-        yield
-    finally:
-        held_by_this_process.reset(token)
-
-
-def rows_for(items: int) -> TableRows:
-    """The rows that an item table built now holds."""
-    return held_by_this_process.get()(items)

@@ -111,7 +111,7 @@ def self_attention(
 
 def has_kernel(x: Tensor, packing: Packing, bias: Tensor | None, heads: int) -> bool:
     """Whether a kernel computes the attention of all rows; then there is less to gain from computing only some."""
-    return bias is None and kernels.serve(x) and kernels.attention_fits(packing.longest, x.shape[1] // heads)
+    return bias is None and kernels.supports(x) and kernels.attention_fits(packing.longest, x.shape[1] // heads)
 
 
 def attention_of(queries: Tensor, keys_values: Tensor, heads: int, packing: Packing, dropout: nn.Dropout) -> Tensor:

@@ -1,66 +1,73 @@
-"""Checkpoints: everything that a resumed run needs, in one safetensors file. On a CPU it ends with the same weights.
-
-Where several processes train together, `sharded_checkpoint.py` writes and reads the same file.
-"""
+"""Checkpoints: everything that a resumed run needs, in one safetensors file. On a CPU it ends with the same weights."""
 
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from posrec.io import STATE, WEIGHTS, Continuation, load_tensors, save_tensors
+from posrec.io import CONTINUATION, STATE, WEIGHTS, Continuation
 from posrec.models.base import SessionModel
-from posrec.nn.sharding import world_of
-from posrec.training.sharded_checkpoint import (
-    load_sharded_state,
-    save_sharded_continuation,
-    save_sharded_state,
-    save_sharded_weights,
-)
+from posrec.training.distributed.files import Shards, load_together, names_and_about, save_together
+from posrec.training.distributed.rows import tensors_by_rows, world_of
+
+MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam: shaped like the weights
 
 
 def save_weights(run: Path, model: SessionModel, kept: Continuation) -> None:
     """Write model.safetensors, and continuation.safetensors for a training that starts from them."""
-    world = world_of(model)
-    if world is None:
-        save_tensors(run / WEIGHTS, model.saved_weights(), {})
-        kept.save(run)
-    else:
-        save_sharded_weights(run, model, world)
-        save_sharded_continuation(run, model, kept, world)
+    shards, world = tensors_by_rows(model), world_of(model)
+    save_together(run / WEIGHTS, model.saved_weights(), shards, world, {})
+    save_together(run / CONTINUATION, kept.moments, shards, world, kept.about())
+
+
+def load_weights(run: Path, model: SessionModel) -> None:
+    """Read the rows of this process into a model that was just built."""
+    load_together(run / WEIGHTS, model.state_dict(), tensors_by_rows(model), world_of(model))
 
 
 def has_state(run: Path, model: SessionModel) -> bool:
     """Whether the run has a checkpoint."""
-    world, exists = world_of(model), (run / STATE).exists()
-    return exists if world is None else bool(world.number(exists, next(model.parameters()).device))
+    return bool(world_of(model).number((run / STATE).exists(), next(model.parameters()).device))
 
 
 def save_state(run: Path, model: SessionModel, optimizer: torch.optim.Optimizer, progress: dict[str, Any]) -> None:
-    world = world_of(model)
-    if world is not None:
-        return save_sharded_state(run, model, optimizer, progress, world)
+    world, device = world_of(model), next(model.parameters()).device
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
             tensors[f"optimizer.{key}.{name}"] = value
-    tensors["random"] = torch.get_rng_state()
-    save_tensors(run / STATE, tensors, progress)
+    random = world.gathered(torch.get_rng_state().to(device)[None])
+    tensors |= {random_name(rank): random[rank] for rank in range(world.size)}
+    save_together(run / STATE, tensors, state_shards(model), world, progress)
 
 
 def load_state(run: Path, model: SessionModel, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Restore the model, the optimiser and the random generator; returns the progress that was saved."""
-    world = world_of(model)
-    if world is not None:
-        return load_sharded_state(run, model, optimizer, world)
-    tensors, progress = load_tensors(run / STATE)
-    model.load_state_dict({n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")})
+    world, device = world_of(model), next(model.parameters()).device
+    names, progress = names_and_about(run / STATE, world, device)
+    tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in model.state_dict().items()}
     for name, parameter in model.named_parameters():
-        device = parameter.device
-        saved = {key: tensors.get(f"optimizer.{key}.{name}") for key in ("step", "exp_avg", "exp_avg_sq")}
-        for key, value in saved.items():
-            if value is not None:
+        for key in ("step", *MOMENTS):
+            if (saved := f"optimizer.{key}.{name}") in names:
                 # Fused Adam keeps its step count on the device of the weights.
-                optimizer.state[parameter][key] = value.to(device)
-    torch.set_rng_state(tensors["random"])
+                value = torch.zeros((), device=device) if key == "step" else torch.empty_like(parameter)
+                optimizer.state[parameter][key] = tensors[saved] = value.detach()
+    size = len(torch.get_rng_state())
+    ranks = [rank for rank in range(world.size) if random_name(rank) in names]
+    tensors |= {random_name(rank): torch.empty(size, dtype=torch.uint8, device=device) for rank in ranks}
+    load_together(run / STATE, tensors, state_shards(model), world)
+    if world.rank in ranks:
+        torch.set_rng_state(tensors[random_name(world.rank)].cpu())
     return progress
+
+
+def state_shards(model: SessionModel) -> Shards:
+    """The names in a checkpoint of the tensors of which a process holds some rows."""
+    prefixes = ("model", *(f"optimizer.{key}" for key in MOMENTS))
+    return {f"{prefix}.{name}": rows for name, rows in tensors_by_rows(model).items() for prefix in prefixes}
+
+
+def random_name(rank: int) -> str:
+    """The state of a process's random generator."""
+    return "random" if rank == 0 else f"random.{rank}"

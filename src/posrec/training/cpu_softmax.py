@@ -66,12 +66,12 @@ class AtOnce(torch.autograd.Function):
         share = gradients[0][:, None]
         weight = share / sums[:, None]
         with table_products():
-            of_table, of_sessions = powers.T @ (sessions * weight), powers @ table
-        of_table.index_add_(0, targets, sessions * -share)
-        of_amounts = None
+            grad_table, grad_sessions = powers.T @ (sessions * weight), powers @ table
+        grad_table.index_add_(0, targets, sessions * -share)
+        grad_amounts = None
         if columns is not None:
-            of_amounts = powers.gather(1, columns) * weight - share * (columns == targets[:, None])
-        return of_sessions * weight - table[targets] * share, fresh(of_table), None, None, None, of_amounts
+            grad_amounts = powers.gather(1, columns) * weight - share * (columns == targets[:, None])
+        return grad_sessions * weight - table[targets] * share, fresh(grad_table), None, None, None, grad_amounts
 
 
 class InChunks(torch.autograd.Function):
@@ -94,19 +94,19 @@ class InChunks(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         sessions, table, targets, normaliser, columns, amounts = ctx.saved_tensors
         share = gradients[0][:, None]
-        of_sessions, of_table = torch.zeros_like(sessions), torch.empty_like(table)
-        of_table[ctx.items :] = 0
-        of_amounts: Any = None if columns is None else -share * (columns == targets[:, None])
+        grad_sessions, grad_table = torch.zeros_like(sessions), torch.empty_like(table)
+        grad_table[ctx.items :] = 0
+        grad_amounts: Any = None if columns is None else -share * (columns == targets[:, None])
         for part in ctx.parts:
             chances = scores_of(sessions, table, part, columns, amounts).sub_(normaliser[:, None]).exp_()
             with table_products():
-                torch.mm(chances.T, sessions * share, out=of_table[part])
-                of_sessions += chances @ table[part]
+                torch.mm(chances.T, sessions * share, out=grad_table[part])
+                grad_sessions += chances @ table[part]
             if columns is not None:
                 local, inside = raised_in(columns, torch.ones_like(amounts), part.start, part.stop)
-                of_amounts += share * chances.gather(1, local) * inside
-        of_table.index_add_(0, targets, sessions * -share)
-        return (of_sessions - table[targets]) * share, fresh(of_table), None, None, None, None, of_amounts
+                grad_amounts += share * chances.gather(1, local) * inside
+        grad_table.index_add_(0, targets, sessions * -share)
+        return (grad_sessions - table[targets]) * share, fresh(grad_table), None, None, None, None, grad_amounts
 
 
 def scores_of(sessions: Tensor, table: Tensor, part: slice, columns: Tensor | None, amounts: Tensor | None) -> Tensor:

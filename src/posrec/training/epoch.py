@@ -15,16 +15,17 @@ from posrec.errors import InputError
 from posrec.models.base import SessionModel
 from posrec.nn.item_table import rows_of
 from posrec.nn.matmul import rounded_table_products
-from posrec.nn.sharding import world_of
+from posrec.nn.table_rows import TableRows
 from posrec.training.batches import Batches, PassBatches, SampleBatches
-from posrec.training.losses import choose_loss, over_all_items
+from posrec.training.distributed.rows import world_of
+from posrec.training.distributed.steps import choose_loss_of
+from posrec.training.losses import over_all_items
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives
 from posrec.training.settings import Settings
-from posrec.training.sharded_step import READ_STEPS
 from posrec.training.step import CapturedStepper, Stepper
 
 Floats = npt.NDArray[np.float32]
-READ_SECONDS = 0.5  # how often losses are copied from a GPU
+READ_SECONDS, READ_STEPS = 0.5, 32  # how often losses are copied from a GPU
 MANY_ITEMS = 10_000  # with fewer, rounding saves little of a step
 
 
@@ -64,17 +65,19 @@ class EpochRunner:
             raise InputError(f"loss={settings.loss}: this model needs a softmax; choose auto, full, chunked or sampled")
         negatives = Negatives(settings.negatives, settings.sample_alpha, settings.in_batch)
         clicks = samples.items[samples.offsets[0] : samples.offsets[-1]]
-        loss = choose_loss(settings.loss, items, clicks, negatives, settings.score_l2, rows_of(model))
+        rows = rows_of(model) or TableRows(items)
+        loss = choose_loss_of(rows, settings.loss, items, clicks, negatives, settings.score_l2)
         self.world = world_of(model)
         weights = torch.ones(len(samples)) if weights is None else weights  # of the samples
         self.max_length = min(max_length, max(1, samples.longest - 1))
         if model.is_causal:
-            processes = 1 if self.world is None else self.world.size
-            self.batches: Batches = PassBatches(samples, weights, self.batch_size, max_length, model.stride, processes)
+            self.batches: Batches = PassBatches(
+                samples, weights, self.batch_size, max_length, model.stride, self.world.size
+            )
         else:
             self.batches = SampleBatches(samples, weights, self.batch_size, self.max_length, model.build_graph)
         self.new = new if new is not None and new.any() and not new.all() else None
-        stepper = CapturedStepper if device.type == "cuda" else Stepper
+        stepper = CapturedStepper if device.type == "cuda" and self.world.is_alone else Stepper
         bf16 = settings.precision == "bf16" and device.type == "cuda"
         self.stepper = stepper(
             model, optimizer, self.batches, loss, self.batch_size, self.max_length, device, bf16,
@@ -113,7 +116,7 @@ class EpochRunner:
         makes the CPU wait. Several processes must read them after the same step, whatever their clocks say."""
         if self.device.type != "cuda":
             return True
-        return seconds >= READ_SECONDS if self.world is None else step % READ_STEPS == 0
+        return seconds >= READ_SECONDS if self.world.is_alone else step % READ_STEPS == 0
 
 
 def sample_weights(samples: SessionDataset, recency: float, target_weights: Floats | None = None) -> Tensor:

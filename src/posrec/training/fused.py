@@ -6,9 +6,6 @@ optimiser would be most of a step's work. Here only the encoder computes gradien
 state stays where torch.optim.Adam keeps it, so checkpoints are the same.
 
 The updates of the table and of the other weights are independent, so they are on streams of their own.
-
-Where several processes hold the table, each computes the softmax of all sessions over its own items, the results are
-joined (`join_processes`), and each updates its own items.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,27 +14,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posrec.kernels.table import Softmax, softmax
+from posrec.kernels.table import softmax
 from posrec.kernels.table_update import KnownSoftmax, adam
 from posrec.nn.batch import SessionBatch
-from posrec.nn.table_rows import TableRows
-from posrec.training.sharded_softmax import join_processes
 
 
 class FusedStep:
-    """`session_vectors` is the model's, compiled; `table` is the parameter with the item vectors, of which this process
-    has `rows`. `after_backward` may change the gradients of the other weights."""
+    """`session_vectors` is the model's, compiled; `table` is the parameter whose first `items` rows are the item
+    vectors."""
 
     def __init__(
         self,
         session_vectors: Callable[[SessionBatch], Tensor],
         table: nn.Parameter,
-        rows: TableRows,
+        items: int,
         optimizer: torch.optim.Optimizer,
-        after_backward: Callable[[], None],
     ) -> None:
-        self.session_vectors, self.table, self.rows, self.optimizer = session_vectors, table, rows, optimizer
-        self.after_backward = after_backward
+        self.session_vectors, self.table, self.items, self.optimizer = session_vectors, table, items, optimizer
         (self.options,) = optimizer.param_groups
         self.others = [parameter for parameter in self.options["params"] if parameter is not table]
         self.adam_of_others = torch.compile(adam_of_many, dynamic=False)
@@ -48,26 +41,19 @@ class FusedStep:
 
     def step(self, batch: SessionBatch, shares: Tensor) -> Tensor:
         """Run one step; returns the loss of each sample, [B]."""
-        rows, world, here = self.rows, self.rows.world, torch.cuda.current_stream()
-        assert batch.targets is not None
+        here, targets = torch.cuda.current_stream(), batch.targets
+        assert targets is not None
         self.optimizer.zero_grad(set_to_none=True)
         sessions = self.session_vectors(batch)
         with torch.no_grad():
-            vectors, targets, state = sessions.detach().contiguous(), batch.targets, self.optimizer.state[self.table]
-            if world is not None:
-                vectors, targets, shares = (world.gathered(one) for one in (vectors, targets, shares))
-                targets = (rows.local(targets - 1) + 1) % (len(rows) + 1)  # 0 for a target of another process
-            result = softmax(vectors, self.table, rows.held, targets, shares, state["step"])
-            if world is not None and not world.is_alone:
-                own = (result.losses, result.logs, result.gradient)
-                result = Softmax(*join_processes(world, *own, self.table, targets, shares))
+            vectors, state = sessions.detach().contiguous(), self.optimizer.state[self.table]
+            result = softmax(vectors, self.table, self.items, targets, shares, state["step"])
             torch.autograd.backward(sessions, result.gradient)
-            self.after_backward()
             self.beside.wait_stream(here)
             with torch.cuda.stream(self.beside):
                 self.update_others()
             known = KnownSoftmax(vectors, targets, shares, result.logs)
-            adam(self.table, self.table.grad, state, self.options, known, rows.held)
+            adam(self.table, self.table.grad, state, self.options, known, self.items)
             here.wait_stream(self.beside)
         return result.losses
 

@@ -18,14 +18,14 @@ from posrec.device import threads_for
 from posrec.errors import RunFailed, RunStopped
 from posrec.evaluation.evaluate import Evaluation, compile_ahead, evaluate
 from posrec.models.base import Model, SessionModel
-from posrec.nn.sharding import world_of
 from posrec.progress import Progress
 from posrec.training.adam import make_optimizer, set_learning_rate
 from posrec.training.checkpoint import has_state, load_state, save_state, save_weights
+from posrec.training.distributed.ranking import sharded_ranker
+from posrec.training.distributed.rows import sharded_rows_of, world_of
 from posrec.training.epoch import EpochRunner, matmul_precision, sample_weights
 from posrec.training.log import Log
 from posrec.training.settings import Settings
-from posrec.training.sharded_step import agree
 from posrec.training.start import Start, continuation_of
 
 EPOCH_CHECKPOINT_SECONDS = 30  # an epoch ends with a checkpoint if the latest is older ...
@@ -118,8 +118,7 @@ def train(
         new = start.new_samples(samples) if settings.protocol == "paper" else None
     trained_until = int(samples.times.max())
     world = world_of(model)
-    is_first = world is None or world.is_first
-    if world is not None and not is_first:
+    if not world.is_first:
         torch.manual_seed(settings.seed + RANKS_APART * world.rank)  # the weights are equal, and dropout must not be
     weights = sample_weights(samples, settings.recency, data.target_weights)
     samples = samples.to(device)
@@ -138,16 +137,22 @@ def train(
         save_weights(run, model, continuation_of(model, optimizer, trained_until))
 
     # After one Ctrl-C, the terminal and torchrun both send a signal to each process.
-    signals = StopSignals(patient=world is not None)
-    if not stops_early:
+    signals = StopSignals(patient=not world.is_alone)
+    if not stops_early and world.is_alone:
         compile_ahead(model, data.test, device)  # the caller ranks it afterwards
     rounding = matmul_precision(settings, device, data.train_items)
     # Forward and backward, every sample is multiplied with every weight three times.
     operations = 6 * settings.batch_size * sum(weight.numel() for weight in model.parameters())
-    with rounding, freed_memory_kept(), signals, threads_for(operations), Log(run if is_first else None, track) as log:
+    with (
+        rounding,
+        freed_memory_kept(),
+        signals,
+        threads_for(operations),
+        Log(run if world.is_first else None, track) as log,
+    ):
         if resume:
             log.resume_after(state.epoch)
-        if stops_early:
+        if stops_early and world.is_alone:
             compile_ahead(model, data.validation, device)
         longest = model.config.max_length
         runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, longest, weights, new)
@@ -166,7 +171,7 @@ def train(
                 found = keep_if_best(model, data, state, settings.choose_by, save, device, progress, log)
                 line += f", {settings.choose_by} {100 * found:.2f} on validation"
             progress.message(line)
-            (is_old,) = agree(world, device, checkpoints.is_older_than(EPOCH_CHECKPOINT_SECONDS))
+            (is_old,) = world.agree(device, checkpoints.is_older_than(EPOCH_CHECKPOINT_SECONDS))
             if checkpoints.saved is None or is_old or not goes_on():
                 checkpoints.save()
     if not stops_early:
@@ -200,15 +205,14 @@ def train_epoch(
         last_read = now
         losses = torch.cat(unread)
         unread.clear()
-        if runner.world is not None:
-            runner.world.summed(losses)  # each process has its part of them
+        runner.world.summed(losses)  # each process has its part of them
         latest = read_losses(losses, state)
         log.point("loss/step", latest, state.epoch * order.steps + state.step)
         name = f"Epoch {state.epoch + 1} of {epochs}"
         speed = (state.step - first_step) * order.samples / order.steps / (now - began)
         average = state.loss_so_far / state.step
         progress.update(name, state.step, order.steps, f"loss {average:.3f}, {speed:,.0f} samples/s")
-        stop, save = agree(runner.world, runner.device, signals.received, checkpoints.is_older_than(CHECKPOINT_SECONDS))
+        stop, save = runner.world.agree(runner.device, signals.received, checkpoints.is_older_than(CHECKPOINT_SECONDS))
         if stop or save:
             checkpoints.save()
         if stop:
@@ -265,6 +269,8 @@ def evaluate_on(
     was_training = model.training
     model.to(device).eval()
     clicks = torch.bincount(data.train.items.long(), minlength=model.items + 1)
-    outcome = evaluate(model, samples.to(device), model.items, model.config.max_length, clicks, progress)
+    rows = sharded_rows_of(model)
+    rank = sharded_ranker(model, rows) if rows is not None and isinstance(model, SessionModel) else None
+    outcome = evaluate(model, samples.to(device), model.items, model.config.max_length, clicks, progress, rank)
     model.train(was_training)
     return outcome

@@ -6,7 +6,6 @@ The CPU has code of its own, `cpu_softmax.py`, and so has a GPU for the softmax 
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,11 +15,9 @@ from torch.utils.checkpoint import checkpoint
 from posrec import kernels
 from posrec.models.base import Encoded
 from posrec.nn.own_items import OwnItems
-from posrec.nn.sharding import ShardedRows
 from posrec.nn.table_rows import TableRows
 from posrec.training.cpu_softmax import at_once, in_chunks, raised_in
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives, comparisons, ranking_loss
-from posrec.training.sharded_softmax import sharded_cross_entropy
 
 if torch.cuda.is_available():
     from posrec.kernels.softmax import cross_entropy as fused_cross_entropy
@@ -42,7 +39,7 @@ def full_softmax(items: int) -> Loss:
         raised = () if own is None else (own.columns, own.amounts.float())
         if served_by_cpu(sessions):
             return at_once(sessions, table, targets, items, own)
-        if kernels.serve(sessions) and kernels.may_round():
+        if kernels.supports(sessions) and kernels.may_round():
             return fused_cross_entropy(sessions, table, targets - 1, items, *raised)
         scores = (sessions @ table.T).float()
         if raised:
@@ -58,26 +55,34 @@ def full_softmax(items: int) -> Loss:
 def chunked_softmax(items: int, chunk: int = CHUNK) -> Loss:
     """The same value as `full_softmax`; scores are computed `chunk` items at a time, and again in the backward pass."""
 
-    def normaliser(sessions: Tensor, part: Tensor, *raised: Tensor) -> Tensor:
-        scores = (sessions @ part.T).float()
-        return (scores.scatter_add(1, *raised) if raised else scores).logsumexp(1)
-
     def loss(sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None) -> Tensor:
         if served_by_cpu(sessions):
             return in_chunks(sessions, table, targets, items, chunk, own)
         of_target = (sessions * table[targets - 1]).sum(1).float()
-        raised: list[tuple[Tensor, ...]] = [()] * -(-items // chunk)
-        if own is not None:
-            columns, amounts = own.columns, own.amounts.float()
-            raised = [raised_in(columns, amounts, start, min(start + chunk, items)) for start in range(0, items, chunk)]
-            of_target = of_target + torch.where(columns == targets[:, None] - 1, amounts, 0).sum(1)
-        normalisers = [
-            checkpoint(normaliser, sessions, table[start : min(start + chunk, items)], *of_part, use_reentrant=False)
-            for start, of_part in zip(range(0, items, chunk), raised, strict=True)
-        ]
-        return torch.stack(normalisers).logsumexp(0) - of_target
+        raised = None if own is None else (own.columns, own.amounts.float())
+        if raised is not None:
+            of_target = of_target + torch.where(raised[0] == targets[:, None] - 1, raised[1], 0).sum(1)
+        return log_sum_in_chunks(sessions, table, items, chunk, raised) - of_target
 
     return loss
+
+
+def log_sum_in_chunks(
+    sessions: Tensor, table: Tensor, items: int, chunk: int, raised: tuple[Tensor, Tensor] | None
+) -> Tensor:
+    """log sum_i exp(s_b x_i) over the table's first `items` rows, [B]. With `raised`, columns and amounts [B, R], the
+    scores in these columns are raised by these amounts."""
+
+    def log_sum(sessions: Tensor, part: Tensor, *raised: Tensor) -> Tensor:
+        scores = (sessions @ part.T).float()
+        return (scores.scatter_add(1, *raised) if raised else scores).logsumexp(1)
+
+    sums = [sessions.new_full((len(sessions),), -torch.inf, dtype=torch.float32)]
+    for start in range(0, items, chunk):
+        end = min(start + chunk, items)
+        of_part = () if raised is None else raised_in(*raised, start, end)
+        sums.append(checkpoint(log_sum, sessions, table[start:end], *of_part, use_reentrant=False))
+    return torch.stack(sums).logsumexp(0)
 
 
 def sampled_softmax(clicks: Tensor, negatives: int = NEGATIVES, rows: TableRows | None = None) -> Loss:
@@ -149,9 +154,6 @@ def choose_loss(
         "chunked": lambda: chunked_softmax(items),
         "sampled": lambda: sampled_softmax(clicks, rows=rows),
     }
-    if isinstance(rows, ShardedRows):
-        softmaxes["full"] = lambda: partial(sharded_cross_entropy, rows, items, None)
-        softmaxes["chunked"] = lambda: partial(sharded_cross_entropy, rows, items, CHUNK)
     return softmaxes[loss_for(items) if name == "auto" else name]()
 
 

@@ -14,8 +14,8 @@ import torch
 from posrec.data.dataset import PreparedDataset
 from posrec.io import read_json, write_json, write_text
 from posrec.models.base import SessionModel
-from posrec.nn.collectives import World
 from posrec.progress import Progress
+from posrec.training.distributed.world import World
 from posrec.training.log import LOG
 from posrec.training.loop import TrainingState, train
 from posrec.training.settings import Settings
@@ -42,9 +42,9 @@ def train_refit(
     """As `loop.train`, in two parts; `build` makes a new model. With `resume` it continues in whichever part it was.
     `world` are the processes that train together, of which the first has the run folder."""
     epochs = int(read_json(run / CHOSEN)["epochs"]) if (run / CHOSEN).exists() else 0
-    if world is not None:
-        epochs = int(world.number(epochs, device))
-    is_first = world is None or world.is_first
+    world = world or World()
+    epochs = int(world.number(epochs, device))
+    is_first = world.is_first
     if not epochs:
         epochs = choose_epochs(build, data, settings, run, device, progress, resume, resumable, start, is_first)
     if is_first:

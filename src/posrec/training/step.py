@@ -5,7 +5,8 @@ small: `torch.compile` fuses the model's small operations, and what does not dep
 samples, building the session graphs) is done for STEPS_AT_ONCE batches together, inside the same captured graph as
 their steps.
 
-Where several processes train together, a step is that of this process's part of the batch (`sharded_step.py`).
+Where several processes train together, a step is that of this process's part of the batch
+(`training/distributed/steps.py`), and it is not captured.
 """
 
 import gc
@@ -22,11 +23,10 @@ from posrec.errors import warnings_hidden
 from posrec.kernels.launch import only_compiled
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
-from posrec.nn.table_rows import TableRows
 from posrec.training.adam import begin_adam
 from posrec.training.batches import Batches
+from posrec.training.distributed.steps import PartOfBatch
 from posrec.training.losses import Loss, losses_of
-from posrec.training.sharded_step import PartOfBatch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -88,10 +88,11 @@ class Stepper:
 
     def run_eagerly(self, batches: Tensor) -> Tensor:
         width, capacity = self.max_length, self.capacity
-        if self.device.type == "cpu":  # on a GPU this would wait for values
+        is_alone = self.part.world.is_alone
+        if self.device.type == "cpu" or not is_alone:  # a captured step can't wait for values
             clicks = self.batches.clicks(batches)
             width = min(width, int(clicks.max()))
-            if capacity is None and self.part.world is not None and self.model.is_causal:
+            if capacity is None and not is_alone and self.model.is_causal:
                 capacity = most_clicks(self.part.filled(clicks), self.part.size)  # the same in every process
         read = self.batches.read(self.part.of(batches), width, capacity)
         # A batch of events that all have weight 0 changes nothing, instead of dividing by 0.
@@ -108,7 +109,7 @@ class PlainStep:
         self,
         losses: Callable[[SessionBatch], Tensor],
         optimizer: torch.optim.Optimizer,
-        after_backward: Callable[[], None],
+        after_backward: Callable[[], None] = lambda: None,
     ) -> None:
         self.losses, self.optimizer, self.after_backward = losses, optimizer, after_backward
 
@@ -135,14 +136,14 @@ class CapturedStepper(Stepper):
             if self.capacity is None:
                 self.capture(self.batches.capacity, batches.shape[1])
             return
-        clicks = most_clicks(self.part.filled(self.batches.clicks(batches), self.max_length), self.part.size)
+        clicks = most_clicks(self.batches.clicks(batches), self.batch_size)
         if clicks > (self.capacity or 0):
             self.capture(capacity_for(clicks), batches.shape[1])
 
     def capture(self, capacity: int, width: int) -> None:
         """Compile and capture steps for batches of `width` units with at most `capacity` clicks; the weights stay as
         they are."""
-        with self.part.with_fixed_shapes(), warnings_hidden(*COMPILER):
+        with warnings_hidden(*COMPILER):
             self.capture_steps(capacity, width)
 
     def capture_steps(self, capacity: int, width: int) -> None:
@@ -164,7 +165,7 @@ class CapturedStepper(Stepper):
             torch.cuda.current_stream().wait_stream(aside)
             self.optimizer.zero_grad(set_to_none=True)
             graph = torch.cuda.CUDAGraph()
-            # Only this thread's calls count as part of the capture: NCCL has a thread of its own.
+            # Only this thread's calls count as part of the capture: others may be compiling.
             with garbage_left(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 losses = self.run_eagerly(batches)
             self.graphs[steps] = (graph, batches, losses)
@@ -172,18 +173,15 @@ class CapturedStepper(Stepper):
 
     def compiled_step(self) -> Step:
         """The fused step if the loss is a softmax over all items and products may be rounded; else a compiled one."""
-        table, world, add_up = scored_parameter(self.model), self.part.world, self.part.add_up_gradients
+        table = scored_parameter(self.model)
         plain = self.bf16 or not kernels.may_round() or self.model.has_own_items
         if plain or self.softmax_items is None or table is None or table.shape[1] > WIDEST:
-            if world is not None:
-                # Its products are in context managers that can't be traced.
-                self.loss = torch.compiler.disable(self.loss)  # type: ignore[no-untyped-call]
-            return PlainStep(compiled(self.losses, self.purpose), self.optimizer, add_up)
+            return PlainStep(compiled(self.losses, self.purpose), self.optimizer)
         from posrec.training.fused import FusedStep
 
         begin_adam(self.optimizer)
-        rows = TableRows(self.softmax_items) if self.part.rows is None else self.part.rows
-        return FusedStep(compiled(self.model.session_vectors, self.purpose), table, rows, self.optimizer, add_up)
+        vectors = compiled(self.model.session_vectors, self.purpose)
+        return FusedStep(vectors, table, self.softmax_items, self.optimizer)
 
     @property
     def purpose(self) -> Any:

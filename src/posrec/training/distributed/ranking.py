@@ -5,25 +5,22 @@ process that holds it, the counts of all processes add up to the rank, and the b
 best. Every process ends with the ranks of all samples.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from posrec.data.dataset import SessionDataset, collate
+from posrec.evaluation.evaluate import Ranker
 from posrec.evaluation.metrics import ranks_of
 from posrec.models.base import SessionModel
 from posrec.nn.own_items import OwnItems
-from posrec.nn.sharding import ShardedRows
+from posrec.training.distributed.rows import ShardedRows
 
 
-def sharded_ranker(
-    model: SessionModel, rows: ShardedRows, samples: SessionDataset, max_length: int, k: int
-) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """A function of the numbers of samples [B] that returns ranks [B] and top [B, k]."""
-
-    def rank(ids: Tensor) -> tuple[Tensor, Tensor]:
+def sharded_ranker(model: SessionModel, rows: ShardedRows) -> Ranker:
+    def rank(samples: SessionDataset, ids: Tensor, max_length: int, k: int) -> tuple[Tensor, Tensor]:
         scores = scores_of_held(model, rows, samples, ids, max_length)
         _, target = samples.locate(ids)
         targets = samples.items[target].long()
@@ -48,22 +45,17 @@ def scores_of_held(
     if own is None:
         return products
     items, *rest = (world.gathered(part)[: len(ids)] for part in (own.items, own.raised, own.repeat, own.explore))
-    everyone = OwnItems(items, None, *rest)
-    here = everyone.items - rows.start  # items of other processes become slots without an item
-    held = replace(everyone, items=torch.where((here >= 1) & (here <= rows.held), here, 0))
-
-    def log_sum(values: Tensor) -> Tensor:
-        return world.gathered(values.logsumexp(1)[None]).logsumexp(0)
-
-    return held.log_chances_of_all(products, log_sum)
+    here = items - rows.start  # items of other processes become slots without an item
+    held = OwnItems(torch.where((here >= 1) & (here <= rows.held), here, 0), None, *rest)
+    return held.log_chances_of_all(products, lambda values: world.gathered(values.logsumexp(1)[None]).logsumexp(0))
 
 
 def best(scores: Tensor, rows: ShardedRows, k: int) -> Tensor:
     """The numbers of the `k` items with the highest scores of all processes, [B, k]."""
     values, columns = scores.topk(min(k, scores.shape[1]))
     missing = k - values.shape[1]  # a process may hold fewer items
-    values = torch.nn.functional.pad(values, (0, missing), value=-torch.inf)
-    items = torch.nn.functional.pad(columns + rows.start + 1, (0, missing))
+    values = functional.pad(values, (0, missing), value=-torch.inf)
+    items = functional.pad(columns + rows.start + 1, (0, missing))
     everyone = rows.world.gathered(values[None]).transpose(0, 1).flatten(1)  # [B, processes k]
     numbers = rows.world.gathered(items[None]).transpose(0, 1).flatten(1)
     return numbers.gather(1, everyone.topk(k).indices)

@@ -1,0 +1,114 @@
+"""Steps of several processes together: each computes a part of every batch, and holds a part of the item table.
+
+The network is the same in all processes: its gradients are added up, in one buffer. The gradients of an item table's
+rows are complete where the rows are. A batch, its order and the weights of its samples are those of a single process;
+only dropout differs.
+
+The softmax over all items is a vocabulary-parallel cross entropy. A process gathers the session vectors of all
+processes, scores its own items for them and sums exp(score) over these items:
+
+    loss_b = log sum over processes r of exp(log sum_{i in r} exp(s_b x_i)) - s_b x_target
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from posrec.models.base import SessionModel
+from posrec.nn.own_items import OwnItems
+from posrec.nn.table_rows import TableRows
+from posrec.training.distributed.rows import ShardedRows, sharded_rows_of, tensors_by_rows
+from posrec.training.distributed.world import World
+from posrec.training.losses import CHUNK, Loss, choose_loss, log_sum_in_chunks, over_all_items
+from posrec.training.ranking_losses import Negatives
+
+
+class PartOfBatch:
+    """The part of every batch that this process computes: the whole of it if the model is not spread over processes.
+
+    Parts are of equal size, `size` samples; samples that fill them up have weight 0.
+    """
+
+    def __init__(self, model: SessionModel, batch_size: int) -> None:
+        rows, by_rows = sharded_rows_of(model), tensors_by_rows(model)
+        self.world = World() if rows is None else rows.world
+        self.size = -(-batch_size // self.world.size)
+        if rows is not None:
+            rows.batch_size = batch_size
+        self.replicated = [weight for name, weight in model.named_parameters() if name not in by_rows]
+
+    def of(self, whole: Tensor) -> Tensor:
+        """Batches [steps, width] -> this process's part of them, [steps, size]."""
+        if self.world.is_alone:
+            return whole
+        return self.filled(whole, -1)[:, self.world.rank * self.size : (self.world.rank + 1) * self.size]
+
+    def filled(self, whole: Tensor, value: int = 0) -> Tensor:
+        """[steps, batch size] -> [steps, processes x size], with `value` for the samples that fill the parts up."""
+        if self.world.is_alone:
+            return whole
+        return functional.pad(whole, (0, self.world.size * self.size - whole.shape[1]), value=value)
+
+    def add_up_gradients(self) -> None:
+        """Add up the gradients of the network's weights over all processes."""
+        gradients = [weight.grad for weight in self.replicated if weight.grad is not None]
+        if self.world.is_alone or not gradients:
+            return
+        total = self.world.summed(torch.cat([gradient.flatten() for gradient in gradients]))
+        parts = torch.split(total, [gradient.numel() for gradient in gradients])
+        for gradient, summed in zip(gradients, parts, strict=True):
+            gradient.copy_(summed.view_as(gradient))
+
+
+class Gathered(torch.autograd.Function):
+    """`World.gathered`; the gradient of a process's part is the sum of those that all processes have for it."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, world: World) -> Tensor:
+        ctx.world = world
+        return world.gathered(own)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return ctx.world.sums_of_parts(gradients[0]), None
+
+
+def sharded_softmax(rows: ShardedRows, items: int, chunk: int = CHUNK) -> Loss:
+    """The losses [b] of this process's samples, by a softmax over items 1..items; `chunk` items are scored at a time,
+    and again in the backward pass."""
+    world, count = rows.world, max(0, min(items, rows.end) - rows.start)
+
+    def gathered(own: Tensor) -> Tensor:
+        whole: Tensor = Gathered.apply(own, world)  # type: ignore[no-untyped-call]
+        return whole
+
+    def loss(sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None) -> Tensor:
+        if len(table) != len(rows):
+            raise ValueError(f"the model returned {len(table)} item vectors, and this process holds {len(rows)} rows")
+        sessions, targets = gathered(sessions), world.gathered(targets) - 1 - rows.start  # of all B samples
+        raised = None
+        if own is not None:
+            raised = world.gathered(own.columns) - rows.start, gathered(own.amounts.float())
+        log_sum = log_sum_in_chunks(sessions, table, count, chunk, raised)
+        is_here = (targets >= 0) & (targets < count)
+        targets = targets.clamp(0, len(table) - 1)
+        of_target = (sessions * table[targets]).sum(1).float()
+        if raised is not None:
+            columns, amounts = raised
+            of_target = of_target + torch.where(columns == targets[:, None], amounts, 0).sum(1)
+        both = gathered(torch.stack([log_sum, torch.where(is_here, of_target, 0)])[None])  # [processes, 2, B]
+        own_samples = slice(world.rank * len(targets) // world.size, (world.rank + 1) * len(targets) // world.size)
+        return both[:, 0, own_samples].logsumexp(0) - both[:, 1, own_samples].sum(0)
+
+    return loss
+
+
+def choose_loss_of(
+    rows: TableRows, name: str, items: int, clicks: Tensor, negatives: Negatives | None = None, score_l2: float = 0.0
+) -> Loss:
+    """`losses.choose_loss` for a table of which this process holds these rows."""
+    if isinstance(rows, ShardedRows) and over_all_items(name, items):
+        return sharded_softmax(rows, items)
+    return choose_loss(name, items, clicks, negatives, score_l2, rows)

@@ -1,0 +1,188 @@
+"""World: the processes that train one model together, and the operations in which all of them take part.
+
+`torchrun --nproc-per-node 2 -m posrec train shop --out runs/first` starts the same command twice. Each process reads
+the dataset, and the first one writes the run (docs/distributed.md). Every operation must be called by all processes, in
+the same order; it is run by gloo on CPUs and by NCCL on GPUs. A process that waits for one that has ended raises
+`LostRank`. A process on its own is a World of one, whose operations return what they are given.
+"""
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor, distributed
+
+from posrec.device import choose_device
+from posrec.errors import InputError, RunFailed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun sets
+# torch 2.13 renamed these two.
+all_gather: Any = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
+reduce_scatter: Any = getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
+
+
+class LostRank(RuntimeError):
+    """Another process of the training has ended, or can't be reached."""
+
+
+def together(operation: Callable[P, R]) -> Callable[P, R]:
+    """Raise errors of torch.distributed as LostRank."""
+
+    @functools.wraps(operation)
+    def wrapped(*arguments: P.args, **options: P.kwargs) -> R:
+        try:
+            return operation(*arguments, **options)
+        except RuntimeError as error:
+            raise LostRank(str(error).splitlines()[0]) from error
+
+    return wrapped
+
+
+@dataclass(frozen=True)
+class World:
+    """`size` processes, of which this one is number `rank`. Sizes of tensors are the same in all of them unless the
+    operation says otherwise."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def is_alone(self) -> bool:
+        return self.size == 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes the run."""
+        return self.rank == 0
+
+    @together
+    def gathered(self, own: Tensor) -> Tensor:
+        """[b, ...] of every process -> [size b, ...], in the order of their ranks."""
+        if self.is_alone:
+            return own
+        whole = own.new_empty(self.size * own.shape[0], *own.shape[1:])
+        all_gather(whole, own.contiguous())
+        return whole
+
+    @together
+    def summed(self, values: Tensor) -> Tensor:
+        """The sum over all processes, in place."""
+        if not self.is_alone:
+            distributed.all_reduce(values)
+        return values
+
+    @together
+    def sums_of_parts(self, values: Tensor) -> Tensor:
+        """[size b, ...] of every process -> [b, ...]: this process's part of the sum over all processes."""
+        if self.is_alone:
+            return values
+        part = values.new_empty(values.shape[0] // self.size, *values.shape[1:])
+        reduce_scatter(part, values.contiguous())
+        return part
+
+    @together
+    def exchanged(self, rows: Tensor, sent: list[int], received: list[int]) -> Tensor:
+        """Send the first sent[0] rows to process 0, the next sent[1] to process 1, and so on; returns the rows that
+        were received, in the order of the ranks they are from."""
+        incoming = rows.new_empty(sum(received), *rows.shape[1:])
+        distributed.all_to_all_single(incoming, rows.contiguous(), received, sent)
+        return incoming
+
+    @together
+    def spread(self, values: Tensor, source: int = 0) -> Tensor:
+        """Copy `values` of process `source` to all others, in place."""
+        if not self.is_alone:
+            distributed.broadcast(values, source)
+        return values
+
+    @together
+    def send(self, values: Tensor, to: int) -> None:
+        distributed.send(values.contiguous(), to)
+
+    @together
+    def receive(self, values: Tensor, source: int) -> Tensor:
+        distributed.recv(values, source)
+        return values
+
+    def number(self, value: float, device: torch.device) -> float:
+        """A number of the first process."""
+        return float(self.spread(torch.tensor(value, dtype=torch.double, device=device)))
+
+    def text(self, value: str, device: torch.device) -> str:
+        """A text of the first process."""
+        content = torch.tensor(list(value.encode()), dtype=torch.uint8, device=device)
+        length = int(self.number(len(content), device))
+        if not self.is_first:
+            content = torch.empty(length, dtype=torch.uint8, device=device)
+        return bytes(self.spread(content).tolist()).decode() if length else ""
+
+    def agree(self, device: torch.device, *wishes: bool) -> list[bool]:
+        """Whether any process wants each of these: to stop, or to save a checkpoint. Processes receive a signal, and
+        look at the clock, at different steps, and have to do the same after each."""
+        if self.is_alone:
+            return list(wishes)
+        counts: list[bool] = (self.summed(torch.tensor(wishes, dtype=torch.int32, device=device)) > 0).tolist()
+        return counts
+
+
+@contextmanager
+def joined(device: str) -> Iterator[World]:
+    """Join the other processes for the block, if torchrun, or a launcher that sets the same environment variables,
+    started this one.
+
+    Args:
+        device: "cpu", "cuda" or "auto". On GPUs each process of a machine has its own.
+
+    Raises:
+        RunFailed: if the processes can't reach each other, or one of them was lost.
+    """
+    if not all(name in os.environ for name in LAUNCHED):
+        yield World()
+        return
+    rank, local_rank, size = (int(os.environ[name]) for name in LAUNCHED[:3])
+    on_gpu = choose_device(device).type == "cuda"
+    if on_gpu:
+        if local_rank >= torch.cuda.device_count():
+            raise InputError(
+                f"torchrun started more processes than the {torch.cuda.device_count()} GPUs of this machine; lower "
+                "--nproc-per-node, or use --device cpu"
+            )
+        torch.cuda.set_device(local_rank)
+    options: dict[str, Any] = {"device_id": torch.device("cuda", local_rank)} if on_gpu else {}
+    try:
+        distributed.init_process_group("nccl" if on_gpu else "gloo", **options)
+    except (RuntimeError, ValueError) as error:
+        raise RunFailed(f"the processes of the training can't reach each other: {first_line(error)}") from None
+    try:
+        yield World(rank, size)
+    except LostRank as error:
+        raise RunFailed(
+            f"another process of the training has ended ({first_line(error)}); its message, if it left one, says why. "
+            "The last checkpoint is kept: continue with the same command and --resume"
+        ) from None
+    finally:
+        distributed.destroy_process_group()
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+@contextmanager
+def entered_by_first(world: World, device: torch.device) -> Iterator[None]:
+    """In the block, the first process prepares what all need; at its end the others wait for it. If it fails, they
+    raise an error too."""
+    try:
+        yield
+    except BaseException:
+        if world.is_first:
+            world.number(0, device)
+        raise
+    if not world.number(1, device):
+        raise InputError("the first process could not begin the run; its message says why")

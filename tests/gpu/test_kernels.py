@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from posrec.kernels import MANY_SESSIONS
+from posrec.kernels.limits import MANY_SESSIONS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -19,8 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from posrec.kernels import block_of, may_round
 from posrec.kernels.launch import launch
+from posrec.kernels.limits import block_of, may_round
 
 LOG2E = tl.constexpr(1.4426950408889634)  # powers of 2 take fewer instructions than powers of e
 ROWS = 128  # sessions of a batch in one block; half as many if vectors are wider than 128

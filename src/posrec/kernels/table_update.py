@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from posrec.kernels import may_round
 from posrec.kernels.launch import launch
+from posrec.kernels.limits import may_round
 from posrec.kernels.table import LOG2E, blocks, load_block, product
 
 UPDATED = 16  # items in a block of the update

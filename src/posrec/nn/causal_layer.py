@@ -21,13 +21,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from posrec import kernels
 from posrec.nn.matmul import batched_product
 from posrec.nn.packing import Packing
 from posrec.nn.seen_clicks import SeenClicks
 from posrec.nn.transformer import TransformerLayer, has_kernel
-
-if torch.cuda.is_available():
-    from posrec.kernels.attention import attention as fused_attention
 
 PARTS = 16  # of the rows of a product on a GPU
 
@@ -66,7 +64,7 @@ class CausalLayer(TransformerLayer):
         if clicks.is_every and has_kernel(x[:, 0], packing, None, self.heads):
             share = self.dropout.p if self.training else 0.0
             seed = torch.randint(1 << 31, (1,), device=x.device) if share else packing.begins[:1]
-            attended, weights = fused_attention(
+            attended, weights = kernels.attention(
                 queries.flatten(1), read.of_clicks, near, packing.begins, seed, self.heads, packing.longest, True, share
             )
             attended = attended.view_as(x) + by_head(weights, near_values.transpose(0, 1)).flatten(2)

@@ -12,9 +12,6 @@ from posrec.nn.counting import offsets_of
 from posrec.nn.session_index import nearest
 from posrec.nn.table_rows import TableRows
 
-if torch.cuda.is_available():
-    from posrec.kernels.smoothing import smooth as fused_smooth
-
 UNSMOOTHED_TO = 1e-6  # the relative error of `unsmoothed`
 
 
@@ -167,7 +164,7 @@ def add_smoothed(
 ) -> Tensor:
     """`result` + w A E for a part of E."""
     if kernels.supports(part):
-        fused: Tensor = fused_smooth(part, weight, offsets, columns, values, result)
+        fused: Tensor = kernels.smooth(part, weight, offsets, columns, values, result)
         return fused
     begin, end = int(offsets[0]), int(offsets[-1])
     values = values[begin:end].to(part.dtype)

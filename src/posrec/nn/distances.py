@@ -17,8 +17,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-if torch.cuda.is_available():
-    from posrec.kernels.distances import distances as fused_distances
+from posrec import kernels
 
 SHORT = 32  # clicks; up to here Floyd-Warshall is faster on a CPU
 
@@ -29,7 +28,7 @@ def all_distances(edges: Tensor, nodes: Tensor, alias: Tensor, lengths: Tensor, 
     if longest is not None:
         steps = by_doubling(single_steps(edges, 2 * longest), longest)
     elif edges.is_cuda:
-        steps = fused_distances(alias, lengths)
+        steps = kernels.distances(alias, lengths)
     elif width <= SHORT:
         steps = floyd_warshall(single_steps(edges, 2 * width))
     else:

@@ -18,9 +18,6 @@ from posrec.nn.graph import SessionGraph, message_weights
 from posrec.nn.matmul import batched_product
 from posrec.nn.packing import Packing
 
-if torch.cuda.is_available():
-    from posrec.kernels.messages import messages as fused_messages
-
 
 def message_graph(batch: SessionBatch, anchors: bool, normalize: bool) -> SessionGraph:
     """The session graphs of a batch with the message weights A_in and A_out of Eq. (7)."""
@@ -94,7 +91,7 @@ def messages(sent: Tensor, weights: Tensor, packing: Packing) -> Tensor:
     """Sum the messages along the edges: sent [T, 2d], each node's messages along outgoing and incoming edges; weights
     [B, 2, L, L] (row: receiver) -> received [T, 2d]."""
     if kernels.supports(sent) and kernels.messages_fit(weights.shape[-1], sent.shape[1] // 2):
-        received: Tensor = fused_messages(sent, weights, packing.begins, packing.slot_of_row)
+        received: Tensor = kernels.messages(sent, weights, packing.begins, packing.slot_of_row)
         return received
     if in_eager_cpu(sent) and packing.used is None:
         along: Tensor = AlongEdges.apply(sent, weights, packing.row_of_slot)  # type: ignore[no-untyped-call]

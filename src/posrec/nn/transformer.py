@@ -17,9 +17,6 @@ from posrec.nn.dropout import Dropout
 from posrec.nn.matmul import batched_product
 from posrec.nn.packing import Packing
 
-if torch.cuda.is_available():
-    from posrec.kernels.attention import attention as fused_attention
-
 
 class TransformerLayer(nn.Module):
     """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits.
@@ -100,7 +97,7 @@ def self_attention(
         seed = torch.randint(1 << 31, (1,), device=rows.device) if share else packing.begins[:1]
         d = rows.shape[1] // 3
         where = (packing.begins, seed, heads, packing.longest)
-        fused: Tensor = fused_attention(rows[:, :d], rows[:, d:], None, *where, causal, share)[0]
+        fused: Tensor = kernels.attention(rows[:, :d], rows[:, d:], None, *where, causal, share)[0]
         return fused
     queries, keys, values = split_heads(rows, heads, packing)
     weights = attention_weights(queries, keys, packing, bias, causal)

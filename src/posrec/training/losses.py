@@ -19,9 +19,6 @@ from posrec.nn.table_rows import TableRows
 from posrec.training.cpu_softmax import at_once, in_chunks, raised_in
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives, comparisons, ranking_loss
 
-if torch.cuda.is_available():
-    from posrec.kernels.softmax import cross_entropy as fused_cross_entropy
-
 # sessions [B, d], table [n or a few more, d], targets [B] -> [B]. A softmax takes the term for the session's own items
 # as a fourth argument: they are raised or lowered in it.
 Loss = Callable[..., Tensor]
@@ -40,7 +37,7 @@ def full_softmax(items: int) -> Loss:
         if served_by_cpu(sessions):
             return at_once(sessions, table, targets, items, own)
         if kernels.supports(sessions) and kernels.may_round():
-            return fused_cross_entropy(sessions, table, targets - 1, items, *raised)
+            return kernels.cross_entropy(sessions, table, targets - 1, items, *raised)
         scores = (sessions @ table.T).float()
         if raised:
             scores = scores.scatter_add(1, *raised)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from tests.helpers import RecordingProgress, chain_shop, listed
 
+from posrec.config import Range
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunFailed
 from posrec.experiments.reproduce import jobs
 from posrec.experiments.reproduce.jobs import Job, load_results, run_jobs
 from posrec.experiments.tune import tune
 from posrec.models.registry import MODELS
-from posrec.models.search_space import Range
 from posrec.progress import SilentProgress
 from posrec.ray_cluster import Cluster
 

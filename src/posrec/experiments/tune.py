@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posrec.config import DEFAULT_MODEL, split_settings
+from posrec.config import DEFAULT_MODEL, Choices, Range, SearchSpace, split_settings
 from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
 from posrec.errors import InputError, RunFailed
@@ -30,7 +30,6 @@ from posrec.experiments.trials import (
 from posrec.io import write_json
 from posrec.models.lookup import find_spec, model_name, short_name, with_own_encoding
 from posrec.models.registry import ModelSpec
-from posrec.models.search_space import Choices, Range, SearchSpace
 from posrec.progress import Progress, default_progress
 from posrec.training.settings import Settings
 from posrec.wording import plural

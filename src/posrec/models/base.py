@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from posrec.config import check_settings
 from posrec.encodings.own import OwnEncoding
 from posrec.nn.attributes import Attributes
 from posrec.nn.batch import SessionBatch
@@ -32,6 +33,7 @@ class Model(nn.Module):
 
     def __init__(self, items: int, config: Any) -> None:
         super().__init__()
+        check_settings(config)
         self.items = items
         self.config = config
 

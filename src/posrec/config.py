@@ -15,6 +15,9 @@ DEFAULT_MODEL = "posrec-plus"  # what `posrec train` and `posrec.fit` train unle
 
 T = TypeVar("T")
 
+# What the setting `encoding` means, in every model that has it.
+ENCODING = "the [positional encoding](encodings.md): a name of `posrec encodings`, or [your own](own_encoding.md)"
+
 
 @dataclass(frozen=True)
 class Range:
@@ -39,14 +42,14 @@ SearchSpace = Mapping[str, Range | Choices]
 class Declaration:
     """What `setting` declares of a field, beside its default."""
 
-    meaning: str = ""
+    meaning: str = ""  # for `posrec models MODEL` and the page of settings; Markdown, with links to pages of docs/
     at_least: float = -math.inf
     above: float = -math.inf
     at_most: float = math.inf
     below: float = math.inf
     between: tuple[float, float] = (-math.inf, math.inf)
-    choices: Choices = ()
-    tune: Range | Choices = ()
+    choices: Choices = ()  # the allowed values, if only these are
+    tune: Range | Choices = ()  # what `posrec tune` tries
 
     @property
     def allowed(self) -> str:
@@ -73,26 +76,14 @@ class Declaration:
         return f"{self.meaning}; {'one of ' + ', '.join(names) if names else self.allowed}"
 
 
-def setting(
-    default: T,
-    meaning: str = "",
-    *,
-    at_least: float = -math.inf,
-    above: float = -math.inf,
-    at_most: float = math.inf,
-    below: float = math.inf,
-    between: tuple[float, float] = (-math.inf, math.inf),
-    choices: Choices = (),
-    tune: Range | Choices = (),
-) -> T:
+def setting(default: T, meaning: str = "", **declared: Any) -> T:
     """A field of a config dataclass.
 
     Args:
         default: its default value.
-        meaning: what it means, for `posrec models MODEL` and the page of settings; Markdown, with links to docs/.
-        at_least, above, at_most, below, between: the bounds of a number.
-        choices: the allowed values, if only these are.
-        tune: the values that `posrec tune` tries: a tuple of them, or a `posrec.Range`.
+        meaning: what it means.
+        **declared: which values are allowed: `at_least`, `above`, `at_most`, `below` and `between=(low, high)` for
+            numbers, or `choices`; and `tune`, the values that `posrec tune` tries: a tuple or a `posrec.Range`.
 
     >>> @dataclass(frozen=True)
     ... class MyConfig:
@@ -103,8 +94,7 @@ def setting(
     Traceback (most recent call last):
     posrec.errors.InputError: d must be at least 1, not 0
     """
-    declaration = Declaration(meaning, at_least, above, at_most, below, between, choices, tune)
-    return field(default=default, metadata={Declaration: declaration})
+    return field(default=default, metadata={Declaration: Declaration(meaning, **declared)})
 
 
 def declarations(config: Any) -> Iterator[tuple[str, Declaration]]:

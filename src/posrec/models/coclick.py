@@ -37,11 +37,7 @@ class CoClickConfig:
     )
     repeat: float = setting(0.15, "the score of the session's last item", at_least=0, tune=(0.05, 0.1, 0.15, 0.3, 0.6))
     repeat_decay: float = setting(
-        0.7,
-        "factor of the score of the session's own items, for each click after them",
-        above=0,
-        at_most=1,
-        tune=(0.5, 0.7, 0.9),
+        0.7, "factor of an own item's score, for each click after it", above=0, at_most=1, tune=(0.5, 0.7, 0.9)
     )
     max_length: int = setting(50, "how many of a session's latest clicks are read", at_least=1)
 

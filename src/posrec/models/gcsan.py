@@ -31,7 +31,7 @@ class GCSANConfig:
     layers: int = setting(1, "layers of self-attention", at_least=0, tune=(1, 2))
     weight: float = setting(
         0.6,
-        "weight of the last item's vector after attention; its vector before has 1 - `weight`",
+        "weight of the last item after attention; 1 - `weight` is that before it",
         between=(0, 1),
         tune=(0.4, 0.6, 0.8),
     )

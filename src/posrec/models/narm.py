@@ -28,9 +28,7 @@ class NARMConfig:
     softmax: bool = setting(True, "normalise the attention weights, as in the authors' code; the paper has no softmax")
     embedding_dropout: float = setting(0.25, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.25, 0.5))
     dropout: float = setting(0.5, "dropout before the bilinear map", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read; the authors' code reads 19", at_least=1
-    )
+    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)  # the authors: 19
 
 
 class NARM(SessionModel):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from posrec.config import setting
+from posrec.config import ENCODING, setting
 from posrec.encodings.schemes import LDPE, attention_bias, make_encoding
 from posrec.models.base import SessionModel, StepEncoder
 from posrec.nn.batch import SessionBatch
@@ -37,14 +37,8 @@ class PosRecConfig:
     """The paper's settings; those that it does not give are the best ones measured (docs/performance.md)."""
 
     d: int = setting(100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
-    encoding: str = setting(
-        "ldpe",
-        "a [positional encoding](encodings.md) by name, or [your own](own_encoding.md)",
-        tune=("ldpe", "dpe", "lrpe", "none"),
-    )
-    anchors: bool = setting(
-        True, "every node also receives messages from the [anchors](terms.md#anchors)", tune=(True, False)
-    )
+    encoding: str = setting("ldpe", ENCODING, tune=("ldpe", "dpe", "lrpe", "none"))
+    anchors: bool = setting(True, "messages from the [anchors](terms.md#anchors) to every node", tune=(True, False))
     normalize: bool = setting(False, "divide the weights of a node's incoming and of its outgoing edges by their sum")
     layers: int = setting(1, "layers of the Transformer", at_least=0)
     heads: int = setting(2, "heads of attention", at_least=1)
@@ -56,9 +50,7 @@ class PosRecConfig:
     lambda0: float = setting(1.0, "weight of the last item's updated vector")
     lambda1: float = setting(1.0, "weight of the latest intention")
     lambda2: float = setting(1.0, "weight of the initial intention", tune=(0.25, 0.5, 1.0, 2.0))
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read, and rows of a learned encoding", at_least=1
-    )
+    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
 
 
 class PosRec(SessionModel):

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec.config import setting
+from posrec.config import ENCODING, setting
 from posrec.models.base import Encoded, SessionModel
 from posrec.models.repeat_part import RepeatPart
 from posrec.models.session_reader import PARTS, Clicks, SessionReader
@@ -47,7 +47,7 @@ class PosRecPlusConfig:
     """Chosen on the validation parts of Diginetica and Yoochoose 1/64 together (docs/models_plus.md)."""
 
     d: int = setting(200, "width of item vectors", at_least=1, tune=(100, 128, 200, 256))
-    encoding: str = setting("ldpe", "a [positional encoding](encodings.md) by name, or [your own](own_encoding.md)")
+    encoding: str = setting("ldpe", ENCODING)
     message: bool = setting(True, "a message from each click to the next, by a GRU")
     initial: bool = setting(True, "the initial intention, the first click's view")
     layers: int = setting(1, "layers of the Transformer", at_least=0)
@@ -61,12 +61,8 @@ class PosRecPlusConfig:
     cosine: bool = setting(True, "score by the cosine; else by the plain product, without a scale")
     scale: float = setting(13.0, "the factor of the cosine", above=0, tune=(11.0, 13.0, 16.0))
     attributes: str = setting("", "columns of the items file that describe an item: `category,price` or `auto`")
-    id_dropout: float = setting(
-        0.1, "share of items that a training step knows by their attributes alone", between=(0, 1)
-    )
-    smoothing: float = setting(
-        0.5, "weight of the co-clicked items in an item's vector", at_least=0, tune=(0.0, 0.25, 0.5, 1.0)
-    )
+    id_dropout: float = setting(0.1, "share of items that a step knows by their attributes alone", between=(0, 1))
+    smoothing: float = setting(0.5, "weight of co-clicked items in a vector", at_least=0, tune=(0.0, 0.25, 0.5, 1.0))
     neighbours: int = setting(12, "how many co-clicked items of an item are read", at_least=1)
     window: int = setting(2, "how far apart two clicks of co-clicked items may be", at_least=1)
     trend: bool = setting(True, "a term for how much an item is clicked of late")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec.config import setting
+from posrec.config import ENCODING, setting
 from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
@@ -29,15 +29,11 @@ from posrec.nn.transformer import apply_layers, self_attention
 @dataclass(frozen=True)
 class SASRecConfig:
     d: int = setting(100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
-    encoding: str = setting(
-        "lpe", "a [positional encoding](encodings.md) by name, or [your own](own_encoding.md)", tune=("lpe", "ldpe")
-    )
+    encoding: str = setting("lpe", ENCODING, tune=("lpe", "ldpe"))
     layers: int = setting(2, "layers of the Transformer", at_least=0, tune=(1, 2, 3))
     heads: int = setting(1, "heads of attention", at_least=1)
     dropout: float = setting(0.2, "dropout in the Transformer", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read, and rows of a learned encoding", at_least=1
-    )
+    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
 
 
 class SelfAttentionBlock(nn.Module):

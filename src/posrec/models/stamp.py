@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from posrec.config import setting
+from posrec.config import ENCODING, setting
 from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch, at_last_click
@@ -26,18 +26,12 @@ class STAMPConfig:
     """The paper's settings; docs/models_sequence.md has the reasons for those that differ."""
 
     d: int = setting(100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
-    encoding: str = setting(
-        "none", "a [positional encoding](encodings.md) by name, or [your own](own_encoding.md)", tune=("none", "ldpe")
-    )
+    encoding: str = setting("none", ENCODING, tune=("none", "ldpe"))
     add_mean: bool = setting(False, "use m_a + m_s in place of m_a, as in the authors' code", tune=(False, True))
-    item_spread: float = setting(
-        0.05, "initial standard deviation of the item vectors; the paper has 0.002", at_least=0
-    )
+    item_spread: float = setting(0.05, "initial standard deviation of item vectors; the paper has 0.002", at_least=0)
     weight_spread: float = setting(0.05, "initial standard deviation of the weights", at_least=0)
     dropout: float = setting(0.0, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
-    max_length: int = setting(
-        20, "how many of a session's latest clicks are read, and rows of a learned encoding", at_least=1
-    )
+    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
 
 
 class STAMP(SessionModel):

@@ -26,7 +26,7 @@ from posrec.nn.session_index import SessionIndex, nearest, scores_in_parts
 class STANConfig:
     k: int = setting(500, "the number of neighbours", at_least=1, tune=(100, 200, 500, 1000))
     sample_size: int = setting(
-        2500, "neighbours are searched among this many of the newest sessions", at_least=1, tune=(1000, 2500, 5000)
+        2500, "how many of the newest sessions are searched for neighbours", at_least=1, tune=(1000, 2500, 5000)
     )
     lambda1: float = setting(
         1.0, "how slowly the weight of the session's earlier clicks falls, in clicks", above=0, tune=(1.0, 2.0, 4.0)
@@ -35,10 +35,7 @@ class STANConfig:
         1.0, "how slowly the weight of older sessions falls, as a share of the training sessions", above=0
     )
     lambda3: float = setting(
-        4.0,
-        "how slowly the weight of a neighbour's items falls with the distance from the shared item, in clicks",
-        above=0,
-        tune=(1.0, 2.0, 4.0),
+        4.0, "how slowly the weight of items away from the shared one falls, in clicks", above=0, tune=(1.0, 2.0, 4.0)
     )
     max_length: int = setting(50, "how many of a session's latest clicks are read", at_least=1)
 

@@ -37,7 +37,7 @@ WEIGHTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 class VSKNNConfig:
     k: int = setting(300, "the number of neighbours", at_least=1, tune=(100, 300, 500, 1000))
     sample_size: int = setting(
-        2500, "neighbours are searched among this many of the newest sessions", at_least=1, tune=(1000, 2500, 5000)
+        2500, "how many of the newest sessions are searched for neighbours", at_least=1, tune=(1000, 2500, 5000)
     )
     weighting: str = setting(
         "log", "weight of the session's clicks by their position ([formulas](models.md#vsknn))", choices=tuple(WEIGHTS)

@@ -133,11 +133,6 @@ def update_checksums(folder: Path) -> None:
     write_checksums(folder, content["files"])
 
 
-def remove_checksums(folder: Path) -> None:
-    """Make a dataset one of a version that wrote no checksums.json."""
-    (folder / CHECKSUMS).unlink()
-
-
 def write_lines(path: Path, lines: Sequence[str], end: str = "\n") -> Path:
     path.write_bytes("".join(line + end for line in lines).encode())
     return path

@@ -131,9 +131,12 @@ def test_every_trained_model_starts_from_a_run_and_is_evaluated(
     assert run.config["model"] == model
     assert (run.path / "metrics.json").exists()
     assert run.config["started_from"]["dataset"] == small.fingerprint
-    usual, training = before.config["training"], run.config["training"]
+    recorded, training = before.config["training"], run.config["training"]
     assert (training["protocol"], training["epochs"], training["warmup"]) == ("paper", 6, 0)
-    assert (training["schedule"], training["learning_rate"]) == ("cosine", pytest.approx(0.1 * usual["learning_rate"]))
+    assert (training["schedule"], training["learning_rate"]) == (
+        "cosine",
+        pytest.approx(0.1 * recorded["learning_rate"]),
+    )
     again = fit(newer, None, tmp_path / "again", start_from=run.path)
     assert again.config["training"] == run.config["training"]  # the third night is as long as the second
 

@@ -6,7 +6,7 @@ import typer
 
 import posrec
 from posrec.cli import COMMANDS, app
-from posrec.cli.model_settings import TRAINING, settings_of
+from posrec.config import described_settings
 from posrec.models.registry import MODELS
 from posrec.training.settings import Settings
 
@@ -59,19 +59,19 @@ def settings_page() -> str:
         "",
     ]
     lines += ["## Training", "", "A model may have other defaults of these: see its table below.", ""]
-    lines += settings_table(TRAINING, Settings)
+    lines += settings_table(Settings())
     for name, spec in MODELS.items():
-        lines += [f"## {name}", "", cell(spec.about) + ".", "", *settings_table(name, spec.config)]
+        lines += [f"## {name}", "", cell(spec.about) + ".", "", *settings_table(spec.config())]
         if spec.settings:
             own = ", ".join(f"`{key}={value}`" for key, value in spec.settings.items())
             lines += [f"Its defaults of training: {own}.", ""]
     return "\n".join(lines)
 
 
-def settings_table(name: str, config: type) -> list[str]:
+def settings_table(defaults: Any) -> list[str]:
     rows = [
-        f"| `{one.key}` | `{one.default}` | {cell(one.meaning.replace('](', '](../'))} |"
-        for one in settings_of(name, config)
+        f"| `{name}` | `{default}` | {cell(description.replace('](', '](../'))} |"
+        for name, default, description in described_settings(defaults)
     ]
     return ["| key | default | meaning |", "|---|---|---|", *rows, ""]
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from posrec.device import share_cores
 
 if TYPE_CHECKING:
+    from posrec.config import Range as Range
+    from posrec.config import setting as setting
     from posrec.data.dataset import PreparedDataset as PreparedDataset
     from posrec.data.dataset import SessionDataset as SessionDataset
     from posrec.data.dataset import collate as collate
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from posrec.models.base import CountingModel as CountingModel
     from posrec.models.base import SessionModel as SessionModel
     from posrec.models.registry import ModelSpec as ModelSpec
-    from posrec.models.search_space import Range as Range
     from posrec.nn.batch import SessionBatch as SessionBatch
     from posrec.nn.item_table import ItemTable as ItemTable
     from posrec.progress import Progress as Progress
@@ -59,7 +60,7 @@ _HOME = {
     "OnnxModel": "posrec.recommend.onnx_model",
     "PreparedDataset": "posrec.data.dataset",
     "Progress": "posrec.progress",
-    "Range": "posrec.models.search_space",
+    "Range": "posrec.config",
     "Recommendation": "posrec.recommend.results",
     "Recommender": "posrec.recommend.recommender",
     "SessionBatch": "posrec.nn.batch",
@@ -76,6 +77,7 @@ _HOME = {
     "load_run": "posrec.run",
     "make_encoding": "posrec.encodings.schemes",
     "prepare": "posrec.data.prepare",
+    "setting": "posrec.config",
     "tune": "posrec.experiments.tune",
 }
 

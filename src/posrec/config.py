@@ -1,11 +1,135 @@
-"""Settings given as key=value: parsed, and put into the dataclasses that hold them."""
+"""Settings: declared beside their defaults, checked, described, and parsed from key=value.
 
-from dataclasses import fields, replace
-from typing import Any, get_args, get_type_hints
+A config is a frozen dataclass. `setting` declares a field of it: the default, what it means, which values are allowed
+and which of them `posrec tune` tries. A field with a plain default has no range and no description.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from posrec.errors import InputError, did_you_mean
 
 DEFAULT_MODEL = "posrec-plus"  # what `posrec train` and `posrec.fit` train unless a model is named
+
+T = TypeVar("T")
+
+# What the setting `encoding` means, in every model that has it.
+ENCODING = "the [positional encoding](encodings.md): a name of `posrec encodings`, or [your own](own_encoding.md)"
+
+
+@dataclass(frozen=True)
+class Range:
+    """Any number between `low` and `high`, drawn uniformly on a logarithmic scale.
+
+    >>> 0.001 in Range(3e-4, 1e-2)
+    True
+    """
+
+    low: float
+    high: float
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(self.low <= value <= self.high)
+
+
+Choices = tuple[Any, ...]
+SearchSpace = Mapping[str, Range | Choices]
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What `setting` declares of a field, beside its default."""
+
+    meaning: str = ""  # for `posrec models MODEL` and the page of settings; Markdown, with links to pages of docs/
+    at_least: float = -math.inf
+    above: float = -math.inf
+    at_most: float = math.inf
+    below: float = math.inf
+    between: tuple[float, float] = (-math.inf, math.inf)
+    choices: Choices = ()  # the allowed values, if only these are
+    tune: Range | Choices = ()  # what `posrec tune` tries
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values in words; empty if every value is allowed."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        if math.isfinite(self.between[0]):
+            return f"between {self.between[0]} and {self.between[1]}"
+        bounds = {"at least": self.at_least, "above": self.above, "at most": self.at_most, "below": self.below}
+        return " and ".join(f"{words} {bound}" for words, bound in bounds.items() if math.isfinite(bound))
+
+    def allows(self, value: Any) -> bool:
+        if self.choices:
+            return value in self.choices
+        low, high = max(self.at_least, self.between[0]), min(self.at_most, self.between[1])
+        return not self.allowed or (low <= value <= high and self.above < value < self.below)
+
+    @property
+    def description(self) -> str:
+        """The meaning and the allowed values, in Markdown; the choices only if the meaning does not name them."""
+        names = [f"`{choice}`" for choice in self.choices]
+        if not self.allowed or (names and all(name in self.meaning for name in names)):
+            return self.meaning
+        return f"{self.meaning}; {'one of ' + ', '.join(names) if names else self.allowed}"
+
+
+def setting(default: T, meaning: str = "", **declared: Any) -> T:
+    """A field of a config dataclass.
+
+    Args:
+        default: its default value.
+        meaning: what it means.
+        **declared: which values are allowed: `at_least`, `above`, `at_most`, `below` and `between=(low, high)` for
+            numbers, or `choices`; and `tune`, the values that `posrec tune` tries: a tuple or a `posrec.Range`.
+
+    >>> @dataclass(frozen=True)
+    ... class MyConfig:
+    ...     d: int = setting(100, "width of item vectors", at_least=1, tune=(50, 100, 200))
+    >>> MyConfig().d
+    100
+    >>> check_settings(MyConfig(d=0))
+    Traceback (most recent call last):
+    posrec.errors.InputError: d must be at least 1, not 0
+    """
+    return field(default=default, metadata={Declaration: Declaration(meaning, **declared)})
+
+
+def declarations(config: Any) -> Iterator[tuple[str, Declaration]]:
+    """Every setting of a config dataclass by name; nothing is declared of one that has a plain default."""
+    for one in fields(config):
+        yield one.name, one.metadata.get(Declaration, Declaration())
+
+
+def check_settings(config: Any) -> None:
+    """Raise an InputError that names the first setting of a config that is not finite or not allowed."""
+    for name, declaration in declarations(config):
+        value = getattr(config, name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{name} must be a finite number, not {value}")
+        if not declaration.allows(value):
+            raise InputError(f"{name} must be {declaration.allowed}, not {value!r}")
+
+
+class DescribedSetting(NamedTuple):
+    name: str
+    value: Any
+    description: str  # Markdown
+
+
+def described_settings(config: Any) -> list[DescribedSetting]:
+    """The settings of a config, with their values and descriptions."""
+    return [
+        DescribedSetting(name, getattr(config, name), declaration.description)
+        for name, declaration in declarations(config)
+    ]
+
+
+def tuned_settings(config: type) -> dict[str, Range | Choices]:
+    """The settings of a config that `posrec tune` searches, and the values that it tries."""
+    return {name: declaration.tune for name, declaration in declarations(config) if declaration.tune}
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, Any]:

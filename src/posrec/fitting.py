@@ -134,8 +134,8 @@ def fit_run(
     before = open_start(start_from, model, settings.get("encoding"))
     model = model or (before.config["model"] if before is not None else DEFAULT_MODEL)
     spec = find_spec(model)
-    defaults = (spec.config(), Settings(**spec.settings))
-    usual = {**asdict(defaults[0]), **asdict(defaults[1])}
+    configs = (spec.config(), Settings(**spec.settings))
+    defaults = {**asdict(configs[0]), **asdict(configs[1])}
     start, more = None, {}
     if keep_items and before is None:
         raise InputError("--keep-items needs --from, the run whose items are kept")
@@ -146,8 +146,8 @@ def fit_run(
             data = with_items_of(data, before.vocabulary, before.model.items)
             kept = plural(data.train_items - of_log, "item")
             progress.message(f"keeping {kept} of the run that the dataset does not have")
-        defaults, more = inherited_settings(before, spec), {STARTED_FROM: origin(before)}
-    model_config, training = split_settings(settings, *defaults)
+        configs, more = inherited_settings(before, spec), {STARTED_FROM: origin(before)}
+    model_config, training = split_settings(settings, *configs)
     training.check()
     if not world.is_alone:
         check_shardable(spec, model_name(model))
@@ -166,7 +166,7 @@ def fit_run(
         config = {**run_config(model_name(model), model_config, training, data, network.items), **more}
         if resume and world.is_first and not (path / RUN).exists():
             progress.message(f"{path} has no run to resume; a new one is trained")
-        with run_folder(path, config, usual, data, resume, world, torch_device):
+        with run_folder(path, config, defaults, data, resume, world, torch_device):
             if isinstance(network, CountingModel):
                 network.count(data.train.items, data.train.offsets)
                 save_tensors(path / WEIGHTS, network.state_dict(), {})
@@ -240,7 +240,7 @@ def check_shardable(spec: ModelSpec, name: str) -> None:
 
 @contextmanager
 def run_folder(
-    path: Path, config: dict[str, Any], usual: dict[str, Any], data: PreparedDataset, resume: bool,
+    path: Path, config: dict[str, Any], defaults: dict[str, Any], data: PreparedDataset, resume: bool,
     world: World, device: torch.device,
 ) -> Iterator[None]:  # fmt: skip
     """Begin the run or continue it, in the first process; no other process trains in its folder during the block."""
@@ -248,7 +248,7 @@ def run_folder(
         with entered_by_first(world, device):
             if world.is_first:
                 stack.enter_context(lock_run(path))
-                is_new = is_new_run(path, config, usual, resume)
+                is_new = is_new_run(path, config, defaults, resume)
                 stack.enter_context(remove_run_that_never_started(path, is_new))
                 begin_run(path, config, data)
         yield

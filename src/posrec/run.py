@@ -43,7 +43,7 @@ class Run(AnyRun):
     """A finished run, loaded into memory; `load_run` opens one.
 
     `continuation` is what a training that starts from the run needs besides its weights; it is None in runs of counting
-    models and of versions that did not write it.
+    models.
     """
 
     path: Path

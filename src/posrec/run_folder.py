@@ -33,7 +33,6 @@ METRICS, RANKS, POPULARITY = "metrics.json", "ranks.npy", "popularity.npy"
 # What checksums.json lists; the last two are written by training/log.py and training/refit.py.
 FILES = (RUN, WEIGHTS, VOCABULARY_FILE, POPULARITY, METRICS, RANKS, CONTINUATION, "log.jsonl", "selection.json")
 SCHEMA = 3  # of config.json
-RENAMED = {"start": "initialization"}  # old names of settings in config.json, and their present names
 
 Clicks = npt.NDArray[np.int64]
 
@@ -47,7 +46,7 @@ class AnyRun:
         model: the trained model, on the CPU and in evaluation mode.
         vocabulary: the ids of the items, with their titles and other columns.
         config: the contents of config.json: the model's name, its settings, versions.
-        popularity: [n] training clicks of items 1..n; None in runs of versions that did not write them.
+        popularity: [n] training clicks of items 1..n; None in a run that was built by hand without them.
         metrics: the metrics of the last evaluation, if there was one.
         sha256: the SHA-256 of every file that was read, by its name.
     """
@@ -78,14 +77,14 @@ def read_config(path: Path) -> dict[str, Any]:
 def parsed_config(path: Path, config: Any) -> dict[str, Any]:
     if not isinstance(config, dict) or not isinstance(config.get("model"), str):
         raise InputError(f"{path / RUN} names no model; it is damaged, or another program wrote it")
-    return with_present_names(config)
+    return config
 
 
 def open_finished(path: Path) -> tuple[FolderReader, dict[str, Any]]:
     """A reader of a finished run's files, and its config."""
     require_folder(path, RUN)
-    reader = FolderReader(path)
-    config = parsed_config(path, reader.json(RUN))
+    reader = FolderReader(path) if (path / CHECKSUMS).exists() else None
+    config = parsed_config(path, read_json(path / RUN) if reader is None else reader.json(RUN))
     if type(schema := config.get("schema")) is not int or schema != SCHEMA:
         raise InputError(
             f"{path} was trained by another version of posrec (schema {schema!r}, and this one reads {SCHEMA}); train "
@@ -93,7 +92,7 @@ def open_finished(path: Path) -> tuple[FolderReader, dict[str, Any]]:
         )
     if not (path / WEIGHTS).exists():
         raise InputError(f"{path} is unfinished (it has no {WEIGHTS}); continue it with posrec train --resume")
-    if reader.checksums is None:
+    if reader is None:
         raise InputError(
             f"{path} is unfinished or was copied in part (it has no {CHECKSUMS}); continue it with posrec train "
             "--resume, or copy it again"
@@ -114,10 +113,6 @@ def read_parts(reader: FolderReader, config: dict[str, Any]) -> dict[str, Any]:
     return {"vocabulary": vocabulary, "popularity": popularity, "metrics": metrics}
 
 
-def with_present_names(config: dict[str, Any]) -> dict[str, Any]:
-    return {RENAMED.get(name, name): value for name, value in config.items()}
-
-
 def check_fields(path: Path, config: dict[str, Any]) -> None:
     """Raise an error if a field is of another type. A run that was built by hand may lack all but `items`."""
     fields = {"items": (int, "a whole number"), "dataset": (str, "a text"), "training": (dict, "an object")}
@@ -132,7 +127,7 @@ def read_popularity(reader: FolderReader, items: int) -> Clicks | None:
     if not reader.has(POPULARITY):
         return None
     path, content = reader.folder / POPULARITY, reader.read(POPULARITY)
-    fix = "remove the file and evaluate the run again" if reader.checksums is None else "copy or train the run again"
+    fix = "copy or train the run again"
     try:
         clicks = parse_array(content)
     except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything

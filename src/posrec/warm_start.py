@@ -28,6 +28,7 @@ from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.data.vocabulary import Vocabulary
 from posrec.encodings.own import OwnEncoding
 from posrec.errors import InputError
+from posrec.io import Continuation
 from posrec.models.base import SessionModel
 from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS, ModelSpec
@@ -44,7 +45,6 @@ WINDOW = 2  # items clicked at most so far apart are co-clicked
 ROUNDS = 3  # an item whose neighbours are new too gets a vector from theirs in the next round
 STARTED_FROM = "started_from"  # in config.json
 LOWER = 0.1  # the learning rate of a warm start, in that of the run that it starts from
-SHORTER = 3  # from a run without a continuation: a third of the epochs, on all sessions
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,11 @@ class WarmStart(Start):
                 "check that both logs have the same item ids"
             )
 
+    @property
+    def continuation(self) -> Continuation:
+        assert self.run.continuation is not None  # every run of a trained model has one
+        return self.run.continuation
+
     @cached_property
     def old_rows(self) -> Tensor:
         """[items] the row of each item in the run's tables, -1 for a new item."""
@@ -76,15 +81,15 @@ class WarmStart(Start):
 
     def messages(self, data: PreparedDataset, protocol: str) -> Iterator[str]:
         """What is known of the run's items, and what the user should know about the sessions."""
-        known, continuation = self.known_items, self.run.continuation
+        known = self.known_items
         yield (
             f"starting from {self.run.path}: {known:,} items are known, {self.items - known:,} are new, "
             f"{self.run.model.items - known:,} are no longer there"
         )
         if not self.has_times:
             yield "the log has no times, which would tell the new sessions; an epoch has all sessions"
-        elif protocol != "paper" and continuation is not None:
-            seen = int((data.validation.times <= continuation.trained_until).sum())
+        elif protocol != "paper":
+            seen = int((data.validation.times <= self.continuation.trained_until).sum())
             if seen:
                 yield (
                     f"warning: the run was trained on {seen:,} of {data.validation.sessions:,} validation sessions, so "
@@ -110,9 +115,7 @@ class WarmStart(Start):
 
     def set_moments(self, model: SessionModel, optimizer: torch.optim.Optimizer) -> None:
         """A new item, and every row of a weight of another shape, has the mean of the run's rows."""
-        if self.run.continuation is None:
-            return
-        of_items, moments = item_tables(model), dict(self.run.continuation.moments)
+        of_items, moments = item_tables(model), dict(self.continuation.moments)
         for name, parameter in model.named_parameters():
             if (rows := moments.get(name)) is None or not rows.dim() or not len(parameter):
                 continue
@@ -126,8 +129,7 @@ class WarmStart(Start):
         set_moments(model, optimizer, moments)
 
     def new_samples(self, samples: SessionDataset) -> Tensor | None:
-        continuation = self.run.continuation
-        return None if continuation is None or not self.has_times else samples.begun_after(continuation.trained_until)
+        return samples.begun_after(self.continuation.trained_until) if self.has_times else None
 
     def moved(self, old: Tensor, new: Tensor, samples: SessionDataset) -> Tensor:
         """The run's table of item vectors, `old`, for the items of the new model, whose own is `new`."""
@@ -172,23 +174,14 @@ def inherited_settings(run: Run, spec: ModelSpec) -> tuple[Any, Settings]:
 
     That is as many epochs, each of the new sessions and a few others, at a tenth of the learning rate, which falls
     along a cosine to 0. A run that was itself a warm start is repeated as it is.
-
-    A run without a continuation does not say which sessions are new. From it, the training has a third of the epochs on
-    all sessions, without a warm-up. If the learning rate falls in steps, it is the one that the run ended with: at a
-    higher rate, a model that has already read these sessions several times learns them by heart.
     """
     config, known = run.model.config, {field.name for field in fields(Settings)}
     recorded = {name: value for name, value in run.config.get("training", {}).items() if name in known}
-    usual = Settings(**{**spec.settings, **recorded})
-    if STARTED_FROM in run.config:
-        return config, usual
-    if run.continuation is not None:
-        rate = LOWER * usual.learning_rate
-        return config, replace(usual, protocol="paper", schedule="cosine", warmup=0.0, learning_rate=rate)
-    shorter = replace(usual, protocol="paper", epochs=max(1, usual.epochs // SHORTER), warmup=0.0)
-    if usual.schedule == "steps":
-        shorter = replace(shorter, learning_rate=usual.rate_at(usual.epochs - 1))
-    return config, shorter
+    training = Settings(**{**spec.settings, **recorded})
+    if STARTED_FROM not in run.config:
+        rate = LOWER * training.learning_rate
+        training = replace(training, protocol="paper", schedule="cosine", warmup=0.0, learning_rate=rate)
+    return config, training
 
 
 def origin(run: Run) -> dict[str, str]:

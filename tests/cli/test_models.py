@@ -11,14 +11,15 @@ from tests.helpers import command
 OWN = """
 from dataclasses import dataclass
 
-from posrec import ModelSpec
+from posrec import ModelSpec, setting
 from posrec.models.pop import Pop
 
 
 @dataclass(frozen=True)
 class MyConfig:
     max_length: int = 1
-    window: int = 7  # days that are [bold]counted[/]
+    window: int = setting(7, "days that are [bold]counted[/]", at_least=1)
+    kind: str = setting("plain", "of `day`", choices=("plain", "fancy"))
     other: float = 0.5
 
 
@@ -52,6 +53,7 @@ def test_settings_of_a_model_of_ones_own(tmp_path: Path) -> None:
     done = command("models", f"{tmp_path / 'my_model.py'}:MINE", "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
-    assert found["window"] == {"default": 7, "meaning": "days that are [bold]counted[/]"}
+    assert found["window"] == {"default": 7, "meaning": "days that are [bold]counted[/]; at least 1"}
+    assert found["kind"] == {"default": "plain", "meaning": "of day; one of plain, fancy"}
     assert found["other"] == {"default": 0.5, "meaning": ""}
     assert "[bold]counted[/]" in command("models", f"{tmp_path / 'my_model.py'}:MINE").out

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from tests.helpers import RecordingProgress, chain_shop, listed
 
+from posrec.config import Range
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunFailed
 from posrec.experiments.reproduce import jobs
 from posrec.experiments.reproduce.jobs import Job, load_results, run_jobs
 from posrec.experiments.tune import tune
 from posrec.models.registry import MODELS
-from posrec.models.search_space import Range
 from posrec.progress import SilentProgress
 from posrec.ray_cluster import Cluster
 
@@ -89,9 +89,9 @@ FAST = {"d": 8, "batch_size": 64, "learning_rate": 0.02}
 def test_a_search_is_continued_by_either_engine(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
     first = tune(shop, "stamp", 3, tmp_path, FAST, epochs=2, device="cpu", progress=SilentProgress(), cluster=cluster)
     assert (first.trials, first.failed) == (3, 0)
-    assert first.usual is not None, "the first trial has the default settings, as in this process"
+    assert first.default_value is not None, "the first trial has the default settings, as in this process"
     alone = tune(shop, "stamp", 1, None, FAST, epochs=2, device="cpu", progress=SilentProgress())
-    assert first.usual == pytest.approx(alone.usual, rel=1e-3)
+    assert first.default_value == pytest.approx(alone.default_value, rel=1e-3)
     progress = RecordingProgress()
     more = tune(shop, "stamp", 4, tmp_path, FAST, epochs=2, device="cpu", progress=progress)
     assert (more.trials, more.history[:3]) == (4, first.history)

@@ -11,12 +11,12 @@ import pytest
 from tests.helpers import RecordingProgress, chain_shop, command, listed
 
 import posrec
+from posrec.config import Range
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
 from posrec.experiments import tune as module
 from posrec.experiments.tune import Tuned, train_command, tune
 from posrec.models.registry import MODELS
-from posrec.models.search_space import SEARCH, Range
 from posrec.progress import SilentProgress
 from posrec.testing import write_dataset
 from posrec.training.settings import Settings
@@ -30,12 +30,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
 
 
 def test_every_model_has_a_space_with_its_own_settings_in_it() -> None:
-    assert MODELS.keys() - SEARCH.keys() == {"pop", "spop"}
+    assert {model for model, spec in MODELS.items() if not spec.search_space} == {"pop", "spop"}
     for model, spec in MODELS.items():
-        assert spec.search_space == SEARCH.get(model, {})
-        usual = {**vars(Settings(**spec.settings)), **vars(spec.config())}
+        assert spec.is_trained == ("learning_rate" in spec.search_space)
+        defaults = {**vars(Settings(**spec.settings)), **vars(spec.config())}
         for name, values in spec.search_space.items():
-            assert usual[name] in values, f"{model} {name}={usual[name]}"
+            assert defaults[name] in values, f"{model} {name}={defaults[name]}"
 
 
 @pytest.mark.parametrize("model", ["coclick", "posrec-plus"])
@@ -45,7 +45,7 @@ def test_a_single_session_can_not_be_split(model: str, tmp_path: Path) -> None:
         tune(data, model, trials=1, device="cpu", progress=SilentProgress())
 
 
-def test_a_search_is_resumed_and_starts_with_the_usual_settings(shop: PreparedDataset, tmp_path: Path) -> None:
+def test_a_search_is_resumed_and_starts_with_the_default_settings(shop: PreparedDataset, tmp_path: Path) -> None:
     first = tune(shop, "posrec", 2, tmp_path, FAST, epochs=2, device="cpu")
     assert first.trials == 2
     recorded = RecordingProgress()
@@ -62,7 +62,7 @@ def test_a_search_is_resumed_and_starts_with_the_usual_settings(shop: PreparedDa
         "anchors": True,
         "lambda2": 1.0,
     }
-    assert more.usual == told["all"][0]["mrr@20"] == first.usual
+    assert more.default_value == told["all"][0]["mrr@20"] == first.default_value
     assert more.value == max(one["mrr@20"] for one in told["all"] if one["state"] == "complete") >= first.value
     assert more.settings in [one["settings"] for one in told["all"]]
     assert len({json.dumps(one["settings"]) for one in told["all"]}) > 1
@@ -111,7 +111,7 @@ def test_a_setting_of_the_model_has_the_models_default(shop: PreparedDataset) ->
     """`decay` is a setting of coclick and of training; the first trial has coclick's."""
     found = tune(shop, "coclick", 1, device="cpu", progress=SilentProgress())
     assert found.history[0]["settings"]["decay"] == MODELS["coclick"].config().decay
-    assert found.usual == found.value
+    assert found.default_value == found.value
 
 
 def test_without_a_folder_nothing_is_kept(

@@ -59,9 +59,9 @@ def test_a_run_killed_before_its_first_file_can_be_trained_again(small: Prepared
     line = ("train", small.path, "--out", tmp_path / "run", *SMALL)
     killed("posrec.io.unfinished:remove_leftovers:1", *line)
     assert command(*line).code == 0
-    (tmp_path / "old").mkdir()  # as earlier versions left it, which wrote config.json last
-    (tmp_path / "old" / "vocabulary.json").write_text("{}")
-    assert command("train", small.path, "--out", tmp_path / "old", *SMALL).code == 0
+    (tmp_path / "failed").mkdir()  # as a process leaves it that is killed while it removes a run that has failed
+    (tmp_path / "failed" / "vocabulary.json").write_text("{}")
+    assert command("train", small.path, "--out", tmp_path / "failed", *SMALL).code == 0
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("mine")
     refused = command("train", small.path, "--out", tmp_path / "other", *SMALL)

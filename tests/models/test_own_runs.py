@@ -97,7 +97,7 @@ def test_tune_searches_what_the_spec_names(here: Path) -> None:
     spec = own_spec()
     searched = ModelSpec(spec.model, spec.config, spec.about, search={"d": (4, 8)})
     found = posrec.tune(posrec.load("shop"), searched, trials=3, epochs=1, device="cpu", progress=SilentProgress())
-    assert found.usual is None  # the default width, 100, is not in the space
+    assert found.default_value is None  # the default width, 100, is not in the space
     assert set(found.to_frame()["d"]) <= {4, 8}
 
 

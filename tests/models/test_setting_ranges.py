@@ -1,9 +1,12 @@
 """A setting outside its range is an error that names it, whatever the model."""
 
+import re
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import pytest
 
+from posrec.config import setting
 from posrec.errors import InputError
 from posrec.models.registry import MODELS
 
@@ -44,6 +47,32 @@ def test_a_share_is_between_0_and_1() -> None:
     spec = MODELS["gcsan"]
     with pytest.raises(InputError, match=r"^weight must be between 0 and 1, not 1\.5$"):
         spec.build(5, replace(spec.config(), weight=1.5))
+
+
+@dataclass(frozen=True)
+class OwnConfig:
+    d: int = 8
+    rate: float = setting(0.5, above=0, below=1)
+    steps: int = setting(2, at_most=9)
+    kind: str = setting("a", choices=("a", "b"))
+    max_length: int = 20
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"rate": 1.0}, "rate must be above 0 and below 1, not 1.0"),
+        ({"steps": 10}, "steps must be at most 9, not 10"),
+        ({"kind": "c"}, "kind must be one of a, b, not 'c'"),
+        ({"max_length": 0}, "max_length must be at least 1, not 0"),
+        ({"rate": float("inf")}, "rate must be a finite number, not inf"),
+    ],
+)
+def test_ranges_of_ones_own_config(changed: dict[str, Any], message: str) -> None:
+    spec = replace(MODELS["bprmf"], config=OwnConfig)
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        spec.build(5, replace(OwnConfig(), **changed))
+    assert spec.build(5, replace(OwnConfig(), rate=0.999, steps=9, kind="b", d=1)).config.d == 1
 
 
 def test_a_config_without_max_length_is_refused() -> None:

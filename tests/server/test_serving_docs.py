@@ -23,7 +23,7 @@ def test_every_option_is_described() -> None:
     assert options - described - {"--no-onnx"} == set()
 
 
-@pytest.mark.parametrize(("options", "seconds"), [((), 10), (("--request-timeout", 3), 3), (("--patience", 4), 4)])
+@pytest.mark.parametrize(("options", "seconds"), [((), 10), (("--request-timeout", 3), 3)])
 def test_the_request_timeout_has_an_older_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[object, ...], seconds: float
 ) -> None:

@@ -176,8 +176,8 @@ def tune(
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
         found = tune(load(dataset), model, trials, out, fixed, epochs, device, seed, progress, cluster)
     by_default = "the defaults were not tried"
-    if found.usual is not None:
-        by_default = f"{100 * found.usual:.2f} with the default settings"
+    if found.default_value is not None:
+        by_default = f"{100 * found.default_value:.2f} with the default settings"
     console.print(
         f"{plural(found.trials, 'trial')}, {found.pruned} stopped early, {found.failed} failed. Best {found.metric} on "
         f"validation: {100 * found.value:.2f} ({by_default}). Train with it:",

@@ -172,7 +172,6 @@ def serve(
             "--request-timeout", help="Seconds a client may take to send a request or read an answer.", min=0.1
         ),
     ] = 10.0,
-    patience: Annotated[float | None, typer.Option(hidden=True, help="The old name.", min=0.1)] = None,
     queue: Annotated[int, typer.Option(help="How many requests may wait in each worker; more get 503.", min=1)] = 128,
     allow_origin: Annotated[
         list[str] | None, typer.Option(help="Allow web pages of this origin (CORS). Can be repeated.")
@@ -218,7 +217,7 @@ def serve(
 
     settings = ServerSettings(
         str(run[0]), device, chosen_key(api_key, api_key_file), session_store, max_length, max_body,
-        patience or request_timeout, queue, log_requests=log_requests, onnx=onnx, cache=str(cache) if cache else "",
+        request_timeout, queue, log_requests=log_requests, onnx=onnx, cache=str(cache) if cache else "",
         allow_origin=tuple(allow_origin or ()), allow_host=tuple(allow_host or ()), index=index_settings(index),
         code=OwnCode(model, encoding),
         more_runs=tuple(map(str, run[1:])), split=parse_shares(split, len(run)), feedback=text_of(feedback),

@@ -26,12 +26,18 @@ def models(
     if model is None:
         show({name: spec.about for name, spec in MODELS.items()}, models_table(MODELS), as_json)
         return
-    from posrec.cli.model_settings import settings_of, training_settings, without_markdown
+    from posrec.cli.tables import without_markdown
+    from posrec.config import described_settings
     from posrec.models.lookup import find_spec
+    from posrec.training.settings import Settings
 
     spec = find_spec(model)
-    own, training = settings_of(model, spec.config), training_settings(spec)
-    figures = {one.key: {"default": one.default, "meaning": without_markdown(one.meaning)} for one in (*own, *training)}
+    own = described_settings(spec.config())
+    training = described_settings(Settings(**spec.settings)) if spec.is_trained else []
+    figures = {
+        name: {"default": default, "meaning": without_markdown(description)}
+        for name, default, description in (*own, *training)
+    }
     show(figures, settings_table(f"{model}: {spec.about}", own, training), as_json)
 
 

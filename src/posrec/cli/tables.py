@@ -1,5 +1,6 @@
 """Tables for the terminal. Each function takes what a command computed and gives something rich can print."""
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from posrec.progress import printable
 from posrec.wording import plural
 
 if TYPE_CHECKING:
-    from posrec.cli.model_settings import SettingInfo
+    from posrec.config import DescribedSetting
     from posrec.data.dataset import PreparedDataset
     from posrec.experiments.compare import PairedTest
     from posrec.models.registry import ModelSpec
@@ -105,21 +106,29 @@ def models_table(catalog: Mapping[str, "ModelSpec"]) -> Table:
     return table
 
 
-def settings_table(title: str, own: "Sequence[SettingInfo]", training: "Sequence[SettingInfo]") -> Group:
+def settings_table(title: str, own: "Sequence[DescribedSetting]", training: "Sequence[DescribedSetting]") -> Group:
     """The settings of a model and of its training, each with its default."""
-    from posrec.cli.model_settings import without_markdown
-
     parts: list[Text | Table] = [Text(printable(title))]
     for name, settings in (("setting", own), ("of training", training)):
         table = Table(box=None, pad_edge=False)
         for column in (name, "default", "meaning"):
             table.add_column(column, overflow="fold")
-        for one in settings:
-            meaning = Text(printable(without_markdown(one.meaning)))
-            table.add_row(Text(one.key, "bold"), Text(printable(str(one.default))), meaning)
+        for key, default, description in settings:
+            meaning = Text(printable(without_markdown(description)))
+            table.add_row(Text(key, "bold"), Text(printable(str(default))), meaning)
         if settings:
             parts += [Text(""), table]
     return Group(*parts)
+
+
+def without_markdown(text: str) -> str:
+    """For a terminal: no backquotes, and links as their text, or left out if they are in parentheses.
+
+    >>> without_markdown("see [the page](terms.md) of `posrec models` ([more](models.md))")
+    'see the page of posrec models'
+    """
+    text = re.sub(r" ?\(\[[^\]]*\]\([^)]*\)\)", "", text)
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("`", "")
 
 
 LEGEND = (

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from posrec.data.arrays import ARRAYS, SCHEMA, WITHOUT_TIMES, fingerprint, optional_arrays, read_array
+from posrec.data.arrays import ARRAYS, SCHEMA, WITHOUT_TIMES, optional_arrays, read_array
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
@@ -209,8 +209,7 @@ class PreparedDataset:
 def load(folder: str | Path) -> PreparedDataset:
     """Open a prepared dataset: read its files into memory, about 4 bytes a click and 16 a session.
 
-    Every file is compared with checksums.json. A dataset made before posrec wrote that file is compared with the
-    fingerprint in its manifest.
+    Every file is compared with checksums.json.
     """
     path = Path(folder)
     require_folder(path, DATASET)
@@ -235,8 +234,6 @@ def load(folder: str | Path) -> PreparedDataset:
     if len(vocabulary) != manifest["counts"].get("items"):
         raise InputError(f"{path}: the vocabulary doesn't fit the manifest; the folder is damaged, prepare it again")
     reader.check_rest()
-    if reader.checksums is None and fingerprint(path, manifest["validation_start"]) != manifest["fingerprint"]:
-        raise InputError(f"{path} was changed after it was prepared: its fingerprint differs; prepare it again")
     return PreparedDataset(train, test, vocabulary, manifest, path, weights)
 
 

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from posrec.config import split_settings
+from posrec.config import Choices, Range, SearchSpace, split_settings
 from posrec.data.dataset import PreparedDataset, load_once
 from posrec.device import choose_device
 from posrec.errors import RunFailed, not_installed
 from posrec.fitting import network_builder
 from posrec.models.base import CountingModel, SessionModel
 from posrec.models.registry import ModelSpec
-from posrec.models.search_space import Choices, Range, SearchSpace
 from posrec.progress import Progress, SilentProgress
 from posrec.training.loop import evaluate_on, train
 from posrec.training.settings import Settings

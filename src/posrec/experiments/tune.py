@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posrec.config import DEFAULT_MODEL, split_settings
+from posrec.config import DEFAULT_MODEL, Choices, Range, SearchSpace, split_settings
 from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
 from posrec.errors import InputError, RunFailed
@@ -30,7 +30,6 @@ from posrec.experiments.trials import (
 from posrec.io import write_json
 from posrec.models.lookup import find_spec, model_name, short_name, with_own_encoding
 from posrec.models.registry import ModelSpec
-from posrec.models.search_space import Choices, Range, SearchSpace
 from posrec.progress import Progress, default_progress
 from posrec.training.settings import Settings
 from posrec.wording import plural
@@ -52,7 +51,7 @@ class Tuned:
         settings: the best settings found; `posrec.fit(data, model, **tuned.settings)` trains with them.
         value: their value on validation, of the metric `choose_by`.
         metric: that metric.
-        usual: the value of the default settings; None if they were not tried.
+        default_value: the value of the default settings; None if they were not tried.
         trials: how many trials there were, those of earlier calls included.
         pruned: how many of them were stopped early.
         failed: how many of them failed.
@@ -62,7 +61,7 @@ class Tuned:
     settings: dict[str, Any]
     value: float
     metric: str
-    usual: float | None
+    default_value: float | None
     trials: int
     pruned: int
     failed: int
@@ -128,7 +127,7 @@ def tune(
     if cluster is None:
         choose_device(device)  # refuses a device that is not there before any work
     fixed = with_own_encoding(dict(fixed or {}))
-    space, usual = space_to_search(spec, short_name(model), fixed)
+    space, defaults = space_to_search(spec, short_name(model), fixed)
     configs = split_settings(fixed, spec.config(), Settings(**spec.settings))  # refuses bad settings before any work
     configs[1].check()
     epochs, metric = most_epochs(spec, fixed, epochs), configs[1].choose_by
@@ -145,8 +144,8 @@ def tune(
         before = len(finished(study))
         # A resumed search must not repeat its draws; and trials at the same time must not be of the same settings.
         study.sampler = optuna.samplers.TPESampler(seed=seed + before, constant_liar=cluster is not None)
-        if before == 0 and all(usual[name] in values for name, values in space.items()):
-            study.enqueue_trial({name: usual[name] for name in space}, skip_if_exists=True)
+        if before == 0 and all(defaults[name] in values for name, values in space.items()):
+            study.enqueue_trial({name: defaults[name] for name in space}, skip_if_exists=True)
         elif 0 < before < trials:
             progress.message(f"continuing after {before} trials in {folder / STUDY}")
 
@@ -159,7 +158,7 @@ def tune(
             number = len(finished(study))
             progress.update("Trials", number, trials)
             progress.message(f"trial {number} of {trials}: {outcome(trial, metric)}; {in_words(trial.params)}")
-        tuned = best_settings(study, optuna, space, usual, metric)
+        tuned = best_settings(study, optuna, space, defaults, metric)
         figures = asdict(tuned)
         figures["all"] = figures.pop("history")
         write_json(
@@ -173,17 +172,17 @@ def space_to_search(spec: ModelSpec, name: str, fixed: Mapping[str, Any]) -> tup
     """The search space without the fixed settings, and the default of every setting."""
     if "protocol" in fixed:
         raise InputError("protocol can't be fixed: every trial trains with early stopping on validation")
-    usual = asdict(Settings(**spec.settings)) | asdict(spec.config())  # a name in both is the model's setting
+    defaults = asdict(Settings(**spec.settings)) | asdict(spec.config())  # a name in both is the model's setting
     space = {setting: values for setting, values in spec.search_space.items() if setting not in fixed}
     if not space:
         hint = " except what --set fixes" if fixed else "; a spec of your own names what to search: ModelSpec(search=)"
         raise InputError(f"model {name} has nothing to tune{hint}")
-    if unknown := sorted(space.keys() - usual.keys()):
+    if unknown := sorted(space.keys() - defaults.keys()):
         raise InputError(f"the search space of model {name} has settings that do not exist: {', '.join(unknown)}")
-    return space, usual
+    return space, defaults
 
 
-def best_settings(study: Any, optuna: Any, space: SearchSpace, usual: Mapping[str, Any], metric: str) -> Tuned:
+def best_settings(study: Any, optuna: Any, space: SearchSpace, defaults: Mapping[str, Any], metric: str) -> Tuned:
     states = [trial.state for trial in finished(study)]
     of = optuna.trial.TrialState
     if of.COMPLETE not in states:
@@ -191,10 +190,10 @@ def best_settings(study: Any, optuna: Any, space: SearchSpace, usual: Mapping[st
     best = study.best_trial
     settings = {name: rounded(value, space[name]) for name, value in best.params.items()}
     whole = [trial for trial in finished(study) if trial.state == of.COMPLETE]
-    as_usual = [one.value for one in whole if all(usual[name] == value for name, value in one.params.items())]
+    by_default = [one.value for one in whole if all(defaults[name] == value for name, value in one.params.items())]
     counts = (len(states), states.count(of.PRUNED), states.count(of.FAIL))
     history = [{"settings": one.params, "state": one.state.name.lower(), metric: one.value} for one in finished(study)]
-    return Tuned(settings, best.value, metric, as_usual[0] if as_usual else None, *counts, history)
+    return Tuned(settings, best.value, metric, by_default[0] if by_default else None, *counts, history)
 
 
 def rounded(value: Any, values: Range | Choices) -> Any:

@@ -1,7 +1,7 @@
 """checksums.json: the size and the SHA-256 of every file of a run or of a prepared dataset, written last.
 
 It binds the files together. A folder that is being copied, or whose files come from two runs, does not match it and is
-not loaded. A file that is not listed is not read. Folders made before posrec wrote checksums.json have none.
+not loaded. A file that is not listed is not read.
 """
 
 import hashlib
@@ -28,11 +28,11 @@ class Checksum:
     sha256: str
 
 
-def read_checksums(folder: Path) -> dict[str, Checksum] | None:
-    """The checksums by file name; None for a folder without them."""
+def read_checksums(folder: Path) -> dict[str, Checksum]:
+    """The checksums by file name."""
     path = folder / CHECKSUMS
     if not path.exists():
-        return None
+        raise InputError(f"{folder} has no {CHECKSUMS}: it was copied in part; copy or make it again")
     content = read_json(path)
     try:
         found = {name: Checksum(int(entry["size"]), str(entry["sha256"])) for name, entry in content["files"].items()}
@@ -55,10 +55,7 @@ def changing(folder: Path, *names: str) -> Iterator[None]:
     They are not listed while they change. If the process is killed, the folder can still be loaded, without them.
     """
     with locked(folder):
-        if (recorded := read_checksums(folder)) is None:
-            yield
-            return
-        kept = {name: entry for name, entry in recorded.items() if name not in names}
+        kept = {name: entry for name, entry in read_checksums(folder).items() if name not in names}
         save(folder, kept)
         yield
         save(folder, kept | {name: checksum(folder / name) for name in names if (folder / name).is_file()})
@@ -77,7 +74,7 @@ class FolderReader:
     """Reads the files of a run or dataset, each whole and into memory, and compares them with checksums.json.
 
     Attributes:
-        checksums: what checksums.json lists; None if there is no such file, and nothing can be compared.
+        checksums: what checksums.json lists.
         sha256: the SHA-256 of every file that was read, by name.
     """
 
@@ -87,23 +84,21 @@ class FolderReader:
         self.sha256: dict[str, str] = {}
 
     def has(self, name: str) -> bool:
-        return name in self.checksums if self.checksums is not None else (self.folder / name).exists()
+        return name in self.checksums
 
     def read(self, name: str) -> bytes:
         path = self.folder / name
-        if self.checksums is not None:
-            if name not in self.checksums:
-                raise InputError(f"{path} is not listed in {CHECKSUMS}; the folder is damaged, make it again")
-            self.check_size(name)
+        if name not in self.checksums:
+            raise InputError(f"{path} is not listed in {CHECKSUMS}; the folder is damaged, make it again")
+        self.check_size(name)
         content = read_bytes(path)
         self.sha256[name] = hashlib.sha256(content).hexdigest()
-        if self.checksums is not None and self.checksums[name].sha256 != self.sha256[name]:
+        if self.checksums[name].sha256 != self.sha256[name]:
             raise self.mismatch(name)
         return content
 
     def check_size(self, name: str) -> None:
         """Fail before a file of another size is read."""
-        assert self.checksums is not None
         try:
             size = (self.folder / name).stat().st_size
         except PermissionError as error:
@@ -117,7 +112,7 @@ class FolderReader:
 
     def check_rest(self) -> None:
         """Compare the files that were not read: a folder of which any file is wrong is not used."""
-        for name in (self.checksums or {}).keys() - self.sha256.keys():
+        for name in self.checksums.keys() - self.sha256.keys():
             self.read(name)
 
     def mismatch(self, name: str) -> InputError:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from posrec.config import check_settings
 from posrec.encodings.own import OwnEncoding
 from posrec.nn.attributes import Attributes
 from posrec.nn.batch import SessionBatch
@@ -31,6 +32,7 @@ class Model(nn.Module):
 
     def __init__(self, items: int, config: Any) -> None:
         super().__init__()
+        check_settings(config)
         self.items = items
         self.config = config
 

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from posrec.config import setting
 from posrec.models.base import SessionModel
-from posrec.models.setting_ranges import AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.item_table import ItemTable
 
 
 @dataclass(frozen=True)
 class BPRMFConfig:
-    d: int = 100
-    max_length: int = 20  # the latest clicks that are read
+    d: int = setting(100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
+    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
 
 
 class BPRMF(SessionModel):
@@ -26,7 +26,6 @@ class BPRMF(SessionModel):
 
     def __init__(self, items: int, config: BPRMFConfig) -> None:
         super().__init__(items, config)
-        require(config, AT_LEAST_1, "d")
         self.embedding = ItemTable(items, config.d)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from posrec.config import setting
 from posrec.models.base import CountingModel
-from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, FACTOR, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.coclicks import co_clicks
 from posrec.nn.counting import add_up, offsets_of, rest_by_popularity, spread
@@ -23,15 +23,23 @@ from posrec.nn.session_index import latest_clicks, nearest, scores_in_parts
 
 @dataclass(frozen=True)
 class CoClickConfig:
-    window: int = 6  # how far apart two clicks may be
-    before: float = 0.5  # weight of items clicked before, where those clicked after have 1
-    recency: float = 1.0  # how much an older session counts less; the whole training part is 1
-    neighbours: int = 300  # kept for each item
-    smoothing: float = 10.0
-    decay: float = 0.5
-    repeat: float = 0.15
-    repeat_decay: float = 0.7
-    max_length: int = 50
+    window: int = setting(6, "how far apart two clicks may be", at_least=1, tune=(3, 6, 10))
+    before: float = setting(
+        0.5, "weight of items clicked before, where those clicked after have 1", at_least=0, tune=(0.25, 0.5, 1.0)
+    )
+    recency: float = setting(1.0, "how much an older session counts less; the whole training part is 1", at_least=0)
+    neighbours: int = setting(300, "how many neighbours each item keeps", at_least=1)
+    smoothing: float = setting(
+        10.0, "lowers the scores of neighbours of rare items", at_least=0, tune=(1.0, 5.0, 10.0, 20.0)
+    )
+    decay: float = setting(
+        0.5, "factor of a click's weight, for each click after it", above=0, at_most=1, tune=(0.3, 0.5, 0.7)
+    )
+    repeat: float = setting(0.15, "the score of the session's last item", at_least=0, tune=(0.05, 0.1, 0.15, 0.3, 0.6))
+    repeat_decay: float = setting(
+        0.7, "factor of an own item's score, for each click after it", above=0, at_most=1, tune=(0.5, 0.7, 0.9)
+    )
+    max_length: int = setting(50, "how many of a session's latest clicks are read", at_least=1)
 
 
 class CoClick(CountingModel):
@@ -44,9 +52,6 @@ class CoClick(CountingModel):
 
     def __init__(self, items: int, config: CoClickConfig) -> None:
         super().__init__(items, config)
-        require(config, AT_LEAST_1, "window", "neighbours")
-        require(config, AT_LEAST_0, "before", "recency", "smoothing", "repeat")
-        require(config, FACTOR, "decay", "repeat_decay")
         self.register_buffer("offsets", torch.empty(0, dtype=torch.int64))
         self.register_buffer("neighbour", torch.empty(0, dtype=torch.int32))
         self.register_buffer("chance", torch.empty(0))

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from posrec.config import setting
 from posrec.models.base import SessionModel
-from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph, add_anchors, neighbours
 from posrec.nn.item_table import ItemTable
@@ -28,13 +28,17 @@ SLOPE = 0.2  # of LeakyReLU below zero
 
 @dataclass(frozen=True)
 class FGNNConfig:
-    d: int = 100
-    anchors: bool = False  # the anchor edges of PosRec's paper
-    layers: int = 1  # of graph attention; the paper has 3 (docs/models_graph.md has the reason)
-    heads: int = 8  # each d wide
-    steps: int = 3  # of the readout
-    from_last: bool = True  # the first query is the last click's node, not zeros (docs/models_graph.md)
-    max_length: int = 20  # the latest clicks that are read
+    d: int = setting(100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
+    anchors: bool = setting(False, "add the [anchor edges](terms.md#anchors) of PosRec's paper", tune=(False, True))
+    layers: int = setting(
+        1, "layers of graph attention; the paper has 3 ([reason](models_graph.md#fgnn))", at_least=0, tune=(1, 2, 3)
+    )
+    heads: int = setting(8, "heads of graph attention, each d wide", at_least=1, tune=(1, 2, 4, 8))
+    steps: int = setting(3, "steps of the readout", at_least=1)
+    from_last: bool = setting(
+        True, "the first query is the last click's node, not zeros ([reason](models_graph.md#fgnn))"
+    )
+    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
 
 
 class WeightedAttention(nn.Module):
@@ -93,8 +97,6 @@ class FGNN(SessionModel):
 
     def __init__(self, items: int, config: FGNNConfig) -> None:
         super().__init__(items, config)
-        require(config, AT_LEAST_1, "d", "heads", "steps")
-        require(config, AT_LEAST_0, "layers")
         d = config.d
         self.embedding = ItemTable(items, d)
         self.attention = nn.ModuleList(WeightedAttention(d, config.heads) for _ in range(config.layers))

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from posrec.config import setting
 from posrec.models.base import SessionModel
-from posrec.models.setting_ranges import AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.item_table import ItemTable
 
 
 @dataclass(frozen=True)
 class FPMCConfig:
-    d: int = 100
-    max_length: int = 1  # only the last click is read
+    d: int = setting(100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
+    max_length: int = setting(1, "only the last click is read", at_least=1)
 
 
 class FPMC(SessionModel):
@@ -27,7 +27,6 @@ class FPMC(SessionModel):
 
     def __init__(self, items: int, config: FPMCConfig) -> None:
         super().__init__(items, config)
-        require(config, AT_LEAST_1, "d")
         self.left = ItemTable(items, config.d)  # v^{L,I}
         self.reached = ItemTable(items, config.d)  # v^{I,L}
 

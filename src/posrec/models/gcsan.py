@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional
 
+from posrec.config import setting
 from posrec.models.base import SessionModel
-from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, SHARE, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.gated_graph import GatedGraph, message_graph
 from posrec.nn.graph import SessionGraph
@@ -25,12 +25,17 @@ from posrec.nn.transformer import apply_layers, self_attention
 
 @dataclass(frozen=True)
 class GCSANConfig:
-    d: int = 100
-    anchors: bool = False  # add the anchor edges of PosRec's paper before edge weights are normalised
-    layers: int = 1  # of self-attention
-    weight: float = 0.6  # of the last item's vector after attention; 1 - weight is that of its vector before
-    dropout: float = 0.0
-    max_length: int = 20  # the latest clicks that are read
+    d: int = setting(100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
+    anchors: bool = setting(False, "add the [anchor edges](terms.md#anchors) of PosRec's paper")
+    layers: int = setting(1, "layers of self-attention", at_least=0, tune=(1, 2))
+    weight: float = setting(
+        0.6,
+        "weight of the last item after attention; 1 - `weight` is that before it",
+        between=(0, 1),
+        tune=(0.4, 0.6, 0.8),
+    )
+    dropout: float = setting(0.0, "dropout in the self-attention", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
+    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
 
 
 class SelfAttentionLayer(nn.Module):
@@ -60,9 +65,6 @@ class GCSAN(SessionModel):
 
     def __init__(self, items: int, config: GCSANConfig) -> None:
         super().__init__(items, config)
-        require(config, AT_LEAST_1, "d")
-        require(config, AT_LEAST_0, "layers")
-        require(config, SHARE, "weight")
         self.embedding = ItemTable(items, config.d)
         self.graph = GatedGraph(config.d)
         self.attention = nn.ModuleList(SelfAttentionLayer(config.d, config.dropout) for _ in range(config.layers))

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from posrec.config import setting
 from posrec.models.base import SessionModel
-from posrec.models.setting_ranges import AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch, at_last_click
 from posrec.nn.item_table import ItemTable
 from posrec.nn.recurrent import Recurrent
@@ -22,14 +22,14 @@ from posrec.nn.recurrent import Recurrent
 class GRU4RecConfig:
     """Sizes of both papers; dropouts as in the 2018 code's settings for these datasets (docs/models_sequence.md)."""
 
-    d: int = 100  # of item vectors
-    hidden: int = 100  # of the recurrent layers
-    layers: int = 1
-    tied: bool = True  # one table of item vectors, which requires hidden = d
-    truncated: bool = True  # backpropagate through the last click's step only, as in both papers
-    embedding_dropout: float = 0.0
-    dropout: float = 0.2  # of the states
-    max_length: int = 20  # the latest clicks that are read
+    d: int = setting(100, "width of item vectors", at_least=1)
+    hidden: int = setting(100, "width of the recurrent layers", at_least=1)
+    layers: int = setting(1, "recurrent layers", at_least=1)
+    tied: bool = setting(True, "one table of item vectors, which requires hidden = d")
+    truncated: bool = setting(True, "backpropagate through the last step alone, as in both papers", tune=(True, False))
+    embedding_dropout: float = setting(0.0, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.25, 0.5))
+    dropout: float = setting(0.2, "dropout of the states", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
+    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
 
 
 class GRU4Rec(SessionModel):
@@ -37,7 +37,6 @@ class GRU4Rec(SessionModel):
 
     def __init__(self, items: int, config: GRU4RecConfig) -> None:
         super().__init__(items, config)
-        require(config, AT_LEAST_1, "d", "hidden", "layers")
         if config.tied and config.hidden != config.d:
             raise ValueError(f"hidden must be d={config.d} with one item table (tied=true), not {config.hidden}")
         self.embedding = ItemTable(items, config.d)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from posrec.config import setting
 from posrec.models.base import CountingModel
-from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, SHARE, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import add_up, offsets_of, rest_by_popularity, spread
 from posrec.nn.session_index import SessionIndex, nearest
@@ -26,11 +26,18 @@ PAIRS_AT_ONCE = 1 << 22  # while counting; bounds the memory
 
 @dataclass(frozen=True)
 class ItemKNNConfig:
-    neighbours: int = 100
-    regularization: float = 20.0
-    alpha: float = 0.75
-    all_items: bool = False
-    max_length: int = 50
+    neighbours: int = setting(100, "how many neighbours each item keeps", at_least=1, tune=(50, 100, 200, 500))
+    regularization: float = setting(
+        20.0, "added to every count; lowers the similarity of rare items", at_least=0, tune=(0.0, 10.0, 20.0, 50.0)
+    )
+    alpha: float = setting(
+        0.75,
+        "the exponent of the clicked item's count; 0.5 is the cosine, above 0.5 favours popular neighbours",
+        between=(0, 1),
+        tune=(0.25, 0.5, 0.75),
+    )
+    all_items: bool = setting(False, "sum over all clicks of the session, not the last alone")
+    max_length: int = setting(50, "how many of a session's latest clicks are read", at_least=1)
 
 
 class ItemKNN(CountingModel):
@@ -46,9 +53,6 @@ class ItemKNN(CountingModel):
 
     def __init__(self, items: int, config: ItemKNNConfig) -> None:
         super().__init__(items, config)
-        require(config, AT_LEAST_1, "neighbours")
-        require(config, AT_LEAST_0, "regularization")
-        require(config, SHARE, "alpha")
         self.register_buffer("offsets", torch.empty(0, dtype=torch.int64))
         self.register_buffer("similar", torch.empty(0, dtype=torch.int32))
         self.register_buffer("similarity", torch.empty(0))

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from posrec.config import setting
 from posrec.models.base import SessionModel
-from posrec.models.setting_ranges import AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch, at_last_click
 from posrec.nn.item_table import ItemTable
 from posrec.nn.recurrent import Recurrent
@@ -23,12 +23,12 @@ from posrec.nn.recurrent import Recurrent
 class NARMConfig:
     """The paper's sizes and dropouts."""
 
-    d: int = 50  # of item vectors
-    hidden: int = 100  # of the recurrent layer
-    softmax: bool = True  # normalise the attention weights, as in the authors' code; the paper has no softmax
-    embedding_dropout: float = 0.25
-    dropout: float = 0.5  # before the bilinear map
-    max_length: int = 20  # the latest clicks that are read; the authors' code reads 19
+    d: int = setting(50, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
+    hidden: int = setting(100, "width of the recurrent layer", at_least=1)
+    softmax: bool = setting(True, "normalise the attention weights, as in the authors' code; the paper has no softmax")
+    embedding_dropout: float = setting(0.25, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.25, 0.5))
+    dropout: float = setting(0.5, "dropout before the bilinear map", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
+    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)  # the authors: 19
 
 
 class NARM(SessionModel):
@@ -36,7 +36,6 @@ class NARM(SessionModel):
 
     def __init__(self, items: int, config: NARMConfig) -> None:
         super().__init__(items, config)
-        require(config, AT_LEAST_1, "d", "hidden")
         hidden = config.hidden
         self.embedding = ItemTable(items, config.d)
         self.recurrent = Recurrent(config.d, hidden)

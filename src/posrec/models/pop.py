@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from posrec.config import setting
 from posrec.models.base import CountingModel
 from posrec.nn.batch import SessionBatch
 
 
 @dataclass(frozen=True)
 class PopConfig:
-    max_length: int = 1
+    max_length: int = setting(1, "how many of a session's latest clicks are read", at_least=1)
 
 
 class Pop(CountingModel):

@@ -15,9 +15,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from posrec.config import ENCODING, setting
 from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.models.base import SessionModel
-from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.gated_graph import GatedGraph, message_graph
 from posrec.nn.graph import SessionGraph
@@ -32,19 +32,21 @@ PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
 class PosRecConfig:
     """The paper's settings; those that it does not give are the best ones measured (docs/performance.md)."""
 
-    d: int = 100
-    encoding: str = "ldpe"
-    anchors: bool = True
-    normalize: bool = False  # divide the weights of each node's incoming and of its outgoing edges by their sum
-    layers: int = 1  # Transformer layers
-    heads: int = 2
-    feed_forward: int = 4  # width of the Transformer's feed-forward, in d
-    dropout: float = 0.0
-    initialization: str = "uniform"  # uniform in +-1/sqrt(d), as is usual, or normal with standard deviation 0.1
-    lambda0: float = 1.0  # weight of the last item's updated vector
-    lambda1: float = 1.0  # weight of the latest intention
-    lambda2: float = 1.0  # weight of the initial intention
-    max_length: int = 20  # the latest clicks that are read, and the rows of a learned encoding's table
+    d: int = setting(100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
+    encoding: str = setting("ldpe", ENCODING, tune=("ldpe", "dpe", "lrpe", "none"))
+    anchors: bool = setting(True, "messages from the [anchors](terms.md#anchors) to every node", tune=(True, False))
+    normalize: bool = setting(False, "divide the weights of a node's incoming and of its outgoing edges by their sum")
+    layers: int = setting(1, "layers of the Transformer", at_least=0)
+    heads: int = setting(2, "heads of attention", at_least=1)
+    feed_forward: int = setting(4, "width of the Transformer's feed-forward, in d", at_least=1)
+    dropout: float = setting(0.0, "dropout in the Transformer", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
+    initialization: str = setting(
+        "uniform", "`uniform` in +-1/sqrt(d), or `normal` with standard deviation 0.1", choices=("uniform", "normal")
+    )
+    lambda0: float = setting(1.0, "weight of the last item's updated vector")
+    lambda1: float = setting(1.0, "weight of the latest intention")
+    lambda2: float = setting(1.0, "weight of the initial intention", tune=(0.25, 0.5, 1.0, 2.0))
+    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
 
 
 class PosRec(SessionModel):
@@ -52,10 +54,6 @@ class PosRec(SessionModel):
 
     def __init__(self, items: int, config: PosRecConfig) -> None:
         super().__init__(items, config)
-        require(config, AT_LEAST_1, "d", "heads", "feed_forward")
-        require(config, AT_LEAST_0, "layers")
-        if config.initialization not in ("uniform", "normal"):
-            raise ValueError(f"initialization must be uniform or normal, not {config.initialization!r}")
         d = config.d
         self.embedding = ItemTable(items, d)
         self.graph = GatedGraph(d)

@@ -27,10 +27,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from posrec.config import ENCODING, setting
 from posrec.models.base import Encoded, SessionModel
 from posrec.models.repeat_part import RepeatPart
 from posrec.models.session_reader import PARTS, Clicks, SessionReader
-from posrec.models.setting_ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, require
 from posrec.nn.attributes import Attributes, AttributeVectors
 from posrec.nn.batch import SessionBatch
 from posrec.nn.coclicks import CoClickGraph
@@ -46,27 +46,29 @@ from posrec.nn.trends import Trends
 class PosRecPlusConfig:
     """Chosen on the validation parts of Diginetica and Yoochoose 1/64 together (docs/models_plus.md)."""
 
-    d: int = 200
-    encoding: str = "ldpe"
-    message: bool = True  # from each click to the next, by a GRU
-    initial: bool = True  # the initial intention, the first click's view
-    layers: int = 1  # Transformer layers
-    heads: int = 2
-    feed_forward: int = 4  # width of the Transformer's feed-forward, in d
-    dropout: float = 0.1  # inside the Transformer
-    item_dropout: float = 0.35
-    repeat_dropout: float = 0.5
-    cosine: bool = True  # score by the cosine; else by the plain product, without a scale
-    scale: float = 13.0
-    attributes: str = ""  # columns of the items file that are part of an item's vector: category,price or auto
-    id_dropout: float = 0.1  # the share of items that are known by their attributes alone in a training step
-    smoothing: float = 0.5  # weight of the co-clicked items in an item's vector
-    neighbours: int = 12  # co-clicked items of an item ...
-    window: int = 2  # ... clicked at most so far apart
-    trend: bool = True  # a term for how much an item is clicked of late
-    repeat: bool = True  # repeat and explore; else explore alone, without a term for the session's own items
-    repeat_width: int = 64
-    max_length: int = 50  # the latest clicks that are read
+    d: int = setting(200, "width of item vectors", at_least=1, tune=(100, 128, 200, 256))
+    encoding: str = setting("ldpe", ENCODING)
+    message: bool = setting(True, "a message from each click to the next, by a GRU")
+    initial: bool = setting(True, "the initial intention, the first click's view")
+    layers: int = setting(1, "layers of the Transformer", at_least=0)
+    heads: int = setting(2, "heads of attention", at_least=1)
+    feed_forward: int = setting(4, "width of the Transformer's feed-forward, in d", at_least=1)
+    dropout: float = setting(0.1, "dropout in the Transformer", between=(0, 1))
+    item_dropout: float = setting(
+        0.35, "dropout of the item vectors that are read", between=(0, 1), tune=(0.1, 0.2, 0.35, 0.5)
+    )
+    repeat_dropout: float = setting(0.5, "dropout of what the repeat part reads", between=(0, 1), tune=(0.2, 0.5))
+    cosine: bool = setting(True, "score by the cosine; else by the plain product, without a scale")
+    scale: float = setting(13.0, "the factor of the cosine", above=0, tune=(11.0, 13.0, 16.0))
+    attributes: str = setting("", "columns of the items file that describe an item: `category,price` or `auto`")
+    id_dropout: float = setting(0.1, "share of items that a step knows by their attributes alone", between=(0, 1))
+    smoothing: float = setting(0.5, "weight of co-clicked items in a vector", at_least=0, tune=(0.0, 0.25, 0.5, 1.0))
+    neighbours: int = setting(12, "how many co-clicked items of an item are read", at_least=1)
+    window: int = setting(2, "how far apart two clicks of co-clicked items may be", at_least=1)
+    trend: bool = setting(True, "a term for how much an item is clicked of late")
+    repeat: bool = setting(True, "repeat and explore; else explore alone, without a term for the session's own items")
+    repeat_width: int = setting(64, "width of the repeat part", at_least=1)
+    max_length: int = setting(50, "how many of a session's latest clicks are read", at_least=1, tune=(20, 50, 100))
 
 
 class PosRecPlus(SessionModel):
@@ -76,10 +78,6 @@ class PosRecPlus(SessionModel):
 
     def __init__(self, items: int, config: PosRecPlusConfig) -> None:
         super().__init__(items, config)
-        require(config, AT_LEAST_1, "d", "heads", "feed_forward", "repeat_width", "neighbours", "window")
-        require(config, AT_LEAST_0, "layers", "smoothing")
-        require(config, ABOVE_0, "scale")
-        require(config, SHARE, "id_dropout")
         d = config.d
         self.embedding = ItemTable(items, d)
         self.attributes = AttributeVectors(self.embedding.rows, d) if config.attributes else None

@@ -1,9 +1,10 @@
 """ModelSpec, and the registry: every model of the package by name."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
+from posrec.config import Choices, Range, SearchSpace, tuned_settings
 from posrec.errors import InputError
 from posrec.models.base import Model, SessionModel
 from posrec.models.bprmf import BPRMF, BPRMFConfig
@@ -18,8 +19,6 @@ from posrec.models.pop import Pop, PopConfig
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.models.sasrec import SASRec, SASRecConfig
-from posrec.models.search_space import SEARCH, TRAINING, SearchSpace
-from posrec.models.setting_ranges import require_of_all
 from posrec.models.spop import SPop, SPopConfig
 from posrec.models.srgnn import SRGNN, SRGNNConfig
 from posrec.models.stamp import STAMP, STAMPConfig
@@ -37,7 +36,8 @@ class ModelSpec:
         about: one line for `posrec models`.
         settings: settings of training, where the model's own defaults differ from those of `posrec train`.
         search: what `posrec tune` searches: settings of the model or of its training, with a tuple of values or a
-            `posrec.Range` for each. By default learning rate, batch size and l2 of a trained model.
+            `posrec.Range` for each. By default learning rate, batch size and l2 of a trained model, and the settings
+            that the config declares with `posrec.setting(..., tune=...)`.
 
     >>> ModelSpec(Pop, PopConfig, "the most clicked items").is_trained
     False
@@ -54,7 +54,7 @@ class ModelSpec:
         """What `posrec tune` searches; empty if there is nothing to tune."""
         if self.search is not None:
             return self.search
-        return TRAINING if self.is_trained else {}
+        return {**(TRAINING if self.is_trained else {}), **tuned_settings(self.config)}
 
     @property
     def is_trained(self) -> bool:
@@ -63,15 +63,26 @@ class ModelSpec:
 
     def build(self, items: int, config: Any) -> Model:
         """The model for items 1..items, not yet trained or counted; an InputError if a setting is not valid."""
+        if not hasattr(config, "max_length"):
+            raise InputError(f"{type(config).__name__} must have a field max_length: how many clicks the model reads")
+        if config.max_length < 1:
+            raise InputError(f"max_length must be at least 1, not {config.max_length}")
         try:
-            require_of_all(config)
             return self.model(items, config)
         except ValueError as error:
             raise InputError(str(error)) from None
 
 
+# What `posrec tune` searches of the training, unless a spec names something else. Every space contains the defaults.
+TRAINING: dict[str, Range | Choices] = {
+    "learning_rate": Range(3e-4, 1e-2),
+    "batch_size": (100, 128, 256, 512),
+    "l2": (0.0, 1e-6, 1e-5, 1e-4),
+}
+
 # The pairwise loss of both papers; no l2, because Adam would shrink the items that were not drawn.
 PAIRWISE = {"loss": "bpr", "sample_alpha": 0.5, "l2": 0.0}
+PAIRWISE_SEARCH = {**TRAINING, "sample_alpha": (0.0, 0.25, 0.5, 0.75)}
 # NARM's code has batches of 512, which use a GPU well; they need a higher learning rate and more epochs.
 RECURRENT = {"batch_size": 512, "learning_rate": 0.002, "epochs": 10, "decay_every": 7}
 # STAMP's code has batches of 512, a learning rate of 0.003 and up to 10 epochs.
@@ -82,17 +93,38 @@ PLUS = {
     "protocol": "refit", "epochs": 6, "batch_size": 2048, "learning_rate": 0.003, "schedule": "cosine",
     "warmup": 0.05, "recency": 1.0, "replay": 4.0, "l2": 0.0, "choose_by": "ndcg@20", "patience": 6,
 }  # fmt: skip
+PLUS_SEARCH: dict[str, Range | Choices] = {
+    "learning_rate": Range(5e-4, 5e-3),
+    "batch_size": (256, 512, 1024, 2048),
+    "recency": (0.0, 1.0, 2.0),
+}
 
-SPECS: dict[str, ModelSpec] = {
+MODELS: dict[str, ModelSpec] = {
     "posrec": ModelSpec(PosRec, PosRecConfig, "graph, anchors, Transformer, dual positional encoding"),
     "posrec-plus": ModelSpec(
-        PosRecPlus, PosRecPlusConfig, "reads a session once; smoothed items, repeats; the default", PLUS
+        PosRecPlus,
+        PosRecPlusConfig,
+        "reads a session once; smoothed items, repeats; the default",
+        PLUS,
+        PLUS_SEARCH | tuned_settings(PosRecPlusConfig),
     ),
     "pop": ModelSpec(Pop, PopConfig, "the most clicked items, the same for every session"),
     "spop": ModelSpec(SPop, SPopConfig, "the most clicked items of the session, then the popular ones"),
     "itemknn": ModelSpec(ItemKNN, ItemKNNConfig, "items often seen in the same sessions as the last one"),
-    "bprmf": ModelSpec(BPRMF, BPRMFConfig, "matrix factorisation; a session is the mean of its items", PAIRWISE),
-    "fpmc": ModelSpec(FPMC, FPMCConfig, "a factorised Markov chain from the last item", PAIRWISE),
+    "bprmf": ModelSpec(
+        BPRMF,
+        BPRMFConfig,
+        "matrix factorisation; a session is the mean of its items",
+        PAIRWISE,
+        PAIRWISE_SEARCH | tuned_settings(BPRMFConfig),
+    ),
+    "fpmc": ModelSpec(
+        FPMC,
+        FPMCConfig,
+        "a factorised Markov chain from the last item",
+        PAIRWISE,
+        PAIRWISE_SEARCH | tuned_settings(FPMCConfig),
+    ),
     "gru4rec": ModelSpec(GRU4Rec, GRU4RecConfig, "recurrent layers; ranking losses or cross entropy", RECURRENT),
     "narm": ModelSpec(NARM, NARMConfig, "a recurrent layer, attention from its last state", RECURRENT),
     "stamp": ModelSpec(STAMP, STAMPConfig, "attention from the last item and the mean", MEMORY),
@@ -104,4 +136,3 @@ SPECS: dict[str, ModelSpec] = {
     "stan": ModelSpec(STAN, STANConfig, "nearest sessions; late clicks, recent sessions and near items weigh more"),
     "coclick": ModelSpec(CoClick, CoClickConfig, "items clicked near those of the session, and its own items"),
 }
-MODELS = {name: replace(spec, search=SEARCH.get(name)) for name, spec in SPECS.items()}

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from posrec.config import ENCODING, setting
 from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.models.base import SessionModel
-from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.item_table import ItemTable
 from posrec.nn.packing import Packing, pack
@@ -27,12 +27,12 @@ from posrec.nn.transformer import apply_layers, self_attention
 
 @dataclass(frozen=True)
 class SASRecConfig:
-    d: int = 100
-    encoding: str = "lpe"  # any name of `posrec encodings`
-    layers: int = 2
-    heads: int = 1
-    dropout: float = 0.2
-    max_length: int = 20  # the latest clicks that are read, and the rows of a learned encoding's table
+    d: int = setting(100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
+    encoding: str = setting("lpe", ENCODING, tune=("lpe", "ldpe"))
+    layers: int = setting(2, "layers of the Transformer", at_least=0, tune=(1, 2, 3))
+    heads: int = setting(1, "heads of attention", at_least=1)
+    dropout: float = setting(0.2, "dropout in the Transformer", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
+    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
 
 
 class SelfAttentionBlock(nn.Module):
@@ -72,8 +72,6 @@ class SASRec(SessionModel):
 
     def __init__(self, items: int, config: SASRecConfig) -> None:
         super().__init__(items, config)
-        require(config, AT_LEAST_1, "d", "heads")
-        require(config, AT_LEAST_0, "layers")
         d = config.d
         self.embedding = ItemTable(items, d)
         heads = {"heads": config.heads} if config.encoding == "rpe" else {}

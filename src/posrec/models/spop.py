@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from posrec.config import setting
 from posrec.models.base import CountingModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import popularity_order
@@ -18,7 +19,7 @@ from posrec.nn.counting import popularity_order
 
 @dataclass(frozen=True)
 class SPopConfig:
-    max_length: int = 200
+    max_length: int = setting(200, "how many of a session's latest clicks are read", at_least=1)
 
 
 class SPop(CountingModel):

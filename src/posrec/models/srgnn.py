@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from posrec.config import setting
 from posrec.models.base import SessionModel
-from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.gated_graph import GatedGraph, message_graph
 from posrec.nn.graph import SessionGraph
@@ -24,10 +24,10 @@ from posrec.nn.item_table import ItemTable
 
 @dataclass(frozen=True)
 class SRGNNConfig:
-    d: int = 100
-    anchors: bool = False  # add the anchor edges of PosRec's paper before edge weights are normalised
-    steps: int = 1  # how often the graph layer is applied
-    max_length: int = 20  # the latest clicks that are read
+    d: int = setting(100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
+    anchors: bool = setting(False, "add the [anchor edges](terms.md#anchors) of PosRec's paper", tune=(False, True))
+    steps: int = setting(1, "how often the graph layer is applied", at_least=0, tune=(1, 2, 3))
+    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
 
 
 class SRGNN(SessionModel):
@@ -35,8 +35,6 @@ class SRGNN(SessionModel):
 
     def __init__(self, items: int, config: SRGNNConfig) -> None:
         super().__init__(items, config)
-        require(config, AT_LEAST_1, "d")
-        require(config, AT_LEAST_0, "steps")
         d = config.d
         self.embedding = ItemTable(items, d)
         self.graph = GatedGraph(d)

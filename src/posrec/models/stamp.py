@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from posrec.config import ENCODING, setting
 from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.models.base import SessionModel
-from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch, at_last_click
 from posrec.nn.item_table import ItemTable
 
@@ -25,13 +25,13 @@ from posrec.nn.item_table import ItemTable
 class STAMPConfig:
     """The paper's settings; docs/models_sequence.md has the reasons for those that differ."""
 
-    d: int = 100
-    encoding: str = "none"
-    add_mean: bool = False  # use m_a + m_s in place of m_a, as in the authors' code
-    item_spread: float = 0.05  # initial standard deviation of the item vectors; the paper has 0.002
-    weight_spread: float = 0.05  # initial standard deviation of the weights
-    dropout: float = 0.0  # of the clicks' vectors
-    max_length: int = 20  # the latest clicks that are read, and the rows of a learned encoding's table
+    d: int = setting(100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
+    encoding: str = setting("none", ENCODING, tune=("none", "ldpe"))
+    add_mean: bool = setting(False, "use m_a + m_s in place of m_a, as in the authors' code", tune=(False, True))
+    item_spread: float = setting(0.05, "initial standard deviation of item vectors; the paper has 0.002", at_least=0)
+    weight_spread: float = setting(0.05, "initial standard deviation of the weights", at_least=0)
+    dropout: float = setting(0.0, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
+    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
 
 
 class STAMP(SessionModel):
@@ -39,8 +39,6 @@ class STAMP(SessionModel):
 
     def __init__(self, items: int, config: STAMPConfig) -> None:
         super().__init__(items, config)
-        require(config, AT_LEAST_1, "d")
-        require(config, AT_LEAST_0, "item_spread", "weight_spread")
         d = config.d
         self.embedding = ItemTable(items, d)
         self.encoding = make_encoding(config.encoding, d, config.max_length)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from posrec.config import setting
 from posrec.models.base import CountingModel
-from posrec.models.setting_ranges import ABOVE_0, AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import add_up, rest_by_popularity, spread
 from posrec.nn.session_index import SessionIndex, nearest, scores_in_parts
@@ -24,12 +24,20 @@ from posrec.nn.session_index import SessionIndex, nearest, scores_in_parts
 
 @dataclass(frozen=True)
 class STANConfig:
-    k: int = 500
-    sample_size: int = 2500
-    lambda1: float = 1.0  # in clicks
-    lambda2: float = 1.0  # as a share of the training sessions
-    lambda3: float = 4.0  # in clicks
-    max_length: int = 50
+    k: int = setting(500, "the number of neighbours", at_least=1, tune=(100, 200, 500, 1000))
+    sample_size: int = setting(
+        2500, "how many of the newest sessions are searched for neighbours", at_least=1, tune=(1000, 2500, 5000)
+    )
+    lambda1: float = setting(
+        1.0, "how slowly the weight of the session's earlier clicks falls, in clicks", above=0, tune=(1.0, 2.0, 4.0)
+    )
+    lambda2: float = setting(
+        1.0, "how slowly the weight of older sessions falls, as a share of the training sessions", above=0
+    )
+    lambda3: float = setting(
+        4.0, "how slowly the weight of items away from the shared one falls, in clicks", above=0, tune=(1.0, 2.0, 4.0)
+    )
+    max_length: int = setting(50, "how many of a session's latest clicks are read", at_least=1)
 
 
 class STAN(CountingModel):
@@ -39,8 +47,6 @@ class STAN(CountingModel):
 
     def __init__(self, items: int, config: STANConfig) -> None:
         super().__init__(items, config)
-        require(config, AT_LEAST_1, "k", "sample_size")
-        require(config, ABOVE_0, "lambda1", "lambda2", "lambda3")
         self.index = SessionIndex(items)
         self.register_buffer("rest", torch.zeros(items))
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from posrec.config import setting
 from posrec.models.base import CountingModel
-from posrec.models.setting_ranges import AT_LEAST_0, AT_LEAST_1, require
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import add_up, rest_by_popularity, spread
 from posrec.nn.session_index import SessionIndex, nearest, scores_in_parts
@@ -35,12 +35,20 @@ WEIGHTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class VSKNNConfig:
-    k: int = 300
-    sample_size: int = 2500
-    weighting: str = "log"  # of the current session's clicks, one of WEIGHTS
-    decay: str = "harmonic"  # of a neighbour, one of WEIGHTS
-    idf: float = 1.0
-    max_length: int = 50
+    k: int = setting(300, "the number of neighbours", at_least=1, tune=(100, 300, 500, 1000))
+    sample_size: int = setting(
+        2500, "how many of the newest sessions are searched for neighbours", at_least=1, tune=(1000, 2500, 5000)
+    )
+    weighting: str = setting(
+        "log", "weight of the session's clicks by their position ([formulas](models.md#vsknn))", choices=tuple(WEIGHTS)
+    )
+    decay: str = setting(
+        "harmonic", "weight of a neighbour by the position of the latest shared item", choices=tuple(WEIGHTS)
+    )
+    idf: float = setting(
+        1.0, "how much the scores of rare items are raised; 0: not at all", at_least=0, tune=(0.0, 1.0, 5.0)
+    )
+    max_length: int = setting(50, "how many of a session's latest clicks are read", at_least=1)
 
 
 class VSKNN(CountingModel):
@@ -51,11 +59,6 @@ class VSKNN(CountingModel):
 
     def __init__(self, items: int, config: VSKNNConfig) -> None:
         super().__init__(items, config)
-        for name in ("weighting", "decay"):
-            if getattr(config, name) not in WEIGHTS:
-                raise ValueError(f"{name} must be one of {', '.join(WEIGHTS)}, not {getattr(config, name)!r}")
-        require(config, AT_LEAST_1, "k", "sample_size")
-        require(config, AT_LEAST_0, "idf")
         self.index = SessionIndex(items)
         self.register_buffer("lift", torch.ones(items))
         self.register_buffer("rest", torch.zeros(items))

@@ -1,31 +1,11 @@
 """How a model is trained: for a fixed number of epochs, with early stopping on validation, or refitted after that."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from posrec.config import check_settings, setting
 from posrec.errors import InputError
 from posrec.training.losses import LOSSES
-
-CHOICES = {"protocol": ("paper", "early-stop", "refit"), "loss": LOSSES, "precision": ("auto", "fp32", "tf32", "bf16"),
-           "schedule": ("steps", "cosine"), "choose_by": ("mrr@20", "recall@20", "ndcg@20")}  # fmt: skip
-# A comparison with a value that is not a number is false, so it is outside every range.
-RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "epochs": ("at least 1", lambda value: value >= 1),
-    "batch_size": ("at least 1", lambda value: value >= 1),
-    "learning_rate": ("above 0 and finite", lambda value: 0 < value < math.inf),
-    "decay": ("above 0 and at most 1", lambda value: 0 < value <= 1),
-    "decay_every": ("at least 1", lambda value: value >= 1),
-    "warmup": ("at least 0 and below 1", lambda value: 0 <= value < 1),
-    "recency": ("between 0 and 50", lambda value: 0 <= value <= 50),  # the weights must not round to 0
-    "l2": ("at least 0 and finite", lambda value: 0 <= value < math.inf),
-    "negatives": ("at least 0", lambda value: value >= 0),
-    "sample_alpha": ("at least 0", lambda value: value >= 0),
-    "score_l2": ("at least 0", lambda value: value >= 0),
-    "replay": ("at least 0", lambda value: value >= 0),
-    "patience": ("at least 1", lambda value: value >= 1),
-}
 
 
 @dataclass(frozen=True)
@@ -38,26 +18,73 @@ class Settings:
     on all training sessions for that number.
     """
 
-    protocol: str = "paper"
-    epochs: int = 4
-    batch_size: int = 100
-    learning_rate: float = 0.001
-    schedule: str = "steps"  # steps: the learning rate falls by `decay`; cosine: along a cosine to 0 at the end
-    decay: float = 0.1  # the learning rate is multiplied by this number ...
-    decay_every: int = 3  # ... each time this many epochs have passed
-    warmup: float = 0.0  # cosine: the share of all steps over which the learning rate rises from 0
-    recency: float = 0.0  # a sample weighs exp(-recency * age); the age of the oldest is 1
-    l2: float = 1e-5
-    loss: str = "auto"  # full, chunked, sampled; or a ranking loss: bpr, top1, top1-max, bpr-max
-    negatives: int = 2048  # items drawn for every batch by a ranking loss ...
-    sample_alpha: float = 0.0  # ... with probability proportional to clicks ** sample_alpha ...
-    in_batch: bool = True  # ... in addition to the targets of the batch's other samples
-    score_l2: float = 1.0  # bpr-max: weight of the negatives' squared scores
-    precision: str = "auto"  # fp32, tf32, bf16; auto: tf32 on a GPU, on a CPU by its instructions
-    choose_by: str = "mrr@20"  # early-stop, refit: the metric on validation by which the best epoch is chosen
-    patience: int = 2
-    replay: float = 1.0  # a warm start: how many samples that the run has seen go with each new one in an epoch
-    seed: int = 0
+    protocol: str = setting(
+        "paper",
+        "how the number of epochs is chosen: [the three protocols](protocol.md#the-three-protocols)",
+        choices=("paper", "early-stop", "refit"),
+    )
+    epochs: int = setting(
+        4, "passes over the training samples; with `early-stop` and `refit` the largest number of them", at_least=1
+    )
+    batch_size: int = setting(100, "samples in a step", at_least=1)
+    learning_rate: float = setting(0.001, "of Adam", above=0)
+    schedule: str = setting(
+        "steps",
+        "`steps`: the learning rate is multiplied by `decay` after every `decay_every` epochs; `cosine`: it falls"
+        " along a cosine to 0 at the end of the last epoch",
+        choices=("steps", "cosine"),
+    )
+    decay: float = setting(0.1, "of `schedule=steps`: the factor of the learning rate", above=0, at_most=1)
+    decay_every: int = setting(3, "of `schedule=steps`: after how many epochs it is applied, each time", at_least=1)
+    warmup: float = setting(
+        0.0,
+        "of `schedule=cosine`: the share of all steps over which the learning rate rises from 0",
+        at_least=0,
+        below=1,
+    )
+    recency: float = setting(
+        0.0,
+        "a sample weighs exp(-`recency` * age) in the loss; the age of the oldest sample is 1",
+        between=(0, 50),  # the weights must not round to 0
+    )
+    l2: float = setting(1e-5, "added to the gradient: `l2` times the weights", at_least=0)
+    loss: str = setting(
+        "auto",
+        "`full` softmax, `chunked` (the same value in less memory), `sampled`, or a ranking loss: `bpr`, `top1`,"
+        " `top1-max`, `bpr-max` ([formulas](models_sequence.md#what-they-share)). `auto` is `full` up to"
+        " 200,000 items, `chunked` up to 2 million, `sampled` past that",
+        choices=LOSSES,
+    )
+    negatives: int = setting(2048, "of a ranking loss: how many negatives are drawn for a batch", at_least=0)
+    sample_alpha: float = setting(
+        0.0,
+        "of a ranking loss: negatives are drawn with probability proportional to clicks ** `sample_alpha`",
+        at_least=0,
+    )
+    in_batch: bool = setting(
+        True, "of a ranking loss: whether the targets of the batch's other samples are negatives too"
+    )
+    score_l2: float = setting(1.0, "of `bpr-max`: the weight of the negatives' squared scores", at_least=0)
+    precision: str = setting(
+        "auto",
+        "of products: `fp32`, `tf32`, `bf16`; `auto` is `tf32` on a GPU ([performance](performance.md#on-a-gpu)),"
+        " and on a CPU `bf16` for the products of the softmax where it has AMX and there are 10,000 items, else `fp32`",
+        choices=("auto", "fp32", "tf32", "bf16"),
+    )
+    choose_by: str = setting(
+        "mrr@20",
+        "of `early-stop` and `refit`: the metric on validation by which the best epoch is chosen",
+        choices=("mrr@20", "recall@20", "ndcg@20"),
+    )
+    patience: int = setting(
+        2, "of `early-stop` and `refit`: after how many epochs without improvement training stops", at_least=1
+    )
+    replay: float = setting(
+        1.0,
+        "of a [warm start](nightly.md): how many samples of the run's own sessions go with each new one in an epoch",
+        at_least=0,
+    )
+    seed: int = setting(0, "of initial weights, shuffling, dropout and drawn negatives")
 
     def rate_at(self, epochs: float) -> float:
         """The learning rate after so many epochs, whole or not.
@@ -74,12 +101,7 @@ class Settings:
 
     def check(self) -> "Settings":
         """Raise an InputError that names the first setting outside its range or choices; returns the settings."""
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise InputError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
-        for name, (allowed, is_allowed) in RANGES.items():
-            if not is_allowed(getattr(self, name)):
-                raise InputError(f"{name} must be {allowed}, not {getattr(self, name)}")
+        check_settings(self)
         if not self.in_batch and self.negatives < 1:
             raise InputError(f"negatives must be at least 1 without in_batch, not {self.negatives}")
         return self

@@ -1,5 +1,6 @@
 """Formats that hold whole sessions: lines of item ids, and the public SR-GNN pickles."""
 
+import io
 import pickle
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -11,12 +12,13 @@ from posrec.data.readers.bad_lines import BadLine
 from posrec.data.readers.blocks import add_block
 from posrec.data.readers.clicks import BadTimes, ClickCollector, ParsedLog, id_fault
 from posrec.data.readers.options import LogOptions
-from posrec.data.readers.plain_pickle import load_plain
 from posrec.data.readers.store import ClickStore
 from posrec.data.remote import File
-from posrec.data.sources import Block, blocks, count_lines, read_whole
+from posrec.data.sources import Block, blocks, count_lines, read_start
 from posrec.errors import InputError
 from posrec.progress import Progress
+
+LARGEST_PICKLE = 1 << 30  # bytes; the public datasets have a few hundred MiB
 
 
 def read_sessions(
@@ -57,14 +59,29 @@ def read_srgnn(
     return collector.parsed_log()
 
 
+class PlainUnpickler(pickle._Unpickler):
+    """Loading a pickle runs whatever its author put in it. This class refuses everything that a pickle looks up by
+    name, and therefore every call.
+
+    It is Python's own implementation: that in C allocates memory for all indices below the highest one that a file
+    names, which can be gigabytes for a few bytes.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+
 def read_pickle(path: File) -> list[list[int]]:
     """The sessions of a file, which holds a list of them or SR-GNN's pair (prefixes, targets) of all prefixes."""
-    data = read_whole(path)
+    data = read_start(path, LARGEST_PICKLE + 1)
+    if len(data) > LARGEST_PICKLE:
+        raise InputError(f"{path} is larger than {LARGEST_PICKLE >> 20} MiB; write it as lines, for --format sessions")
     try:
-        content = load_plain(data)
-    except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, AttributeError, TypeError) as error:
+        content = PlainUnpickler(io.BytesIO(data)).load()
+        refuse_sharing(content, len(data))
+    except pickle.UnpicklingError as error:
         raise InputError(f"{path} is not a pickle of plain lists and ints: {error}; it was not loaded") from None
-    except (MemoryError, RecursionError, OverflowError):
+    except Exception:  # a damaged pickle can raise almost anything
         raise InputError(f"{path} is not a pickle of plain lists and ints; it was not loaded") from None
     if isinstance(content, tuple | list) and len(content) == 2 and is_samples(*content):
         return join_prefixes(path, *content)
@@ -74,6 +91,13 @@ def read_pickle(path: File) -> list[list[int]]:
             "it was not used"
         )
     return [list(sequence) for sequence in content]
+
+
+def refuse_sharing(content: Any, size: int) -> None:
+    """Refuse sessions that, written out, would be longer than the file: it refers to the same list many times."""
+    for part in (content, *content[:2]) if isinstance(content, tuple | list) else ():
+        if isinstance(part, tuple | list) and sum(len(one) for one in part if isinstance(one, tuple | list)) > size:
+            raise pickle.UnpicklingError("it repeats the same list too often")
 
 
 def is_sequence(value: Any) -> bool:

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from posrec.distributed import joined
+from posrec.nn.collectives import World
 
 from conditions import conditions
 from growth import clock, make_sessions
 from posrec.config import split_settings
-from posrec.distributed import joined
 from posrec.fitting import build_model
 from posrec.io import write_json
 from posrec.models.base import SessionModel
 from posrec.models.lookup import find_spec
-from posrec.nn.collectives import World
 from posrec.training.adam import make_optimizer, set_learning_rate
 from posrec.training.epoch import EpochRunner, matmul_precision
 from posrec.training.settings import Settings

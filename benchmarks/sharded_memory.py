@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from posrec.distributed import joined
+from posrec.nn.sharding import sharded_over
 
 from conditions import conditions
 from posrec.data.dataset import SessionDataset
-from posrec.distributed import joined
 from posrec.io import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.nn.sharding import sharded_over
 from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner
 from posrec.training.settings import Settings

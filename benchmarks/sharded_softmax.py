@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from posrec.distributed import joined
+from posrec.nn.sharding import ShardedRows
+from posrec.training.sharded_softmax import sharded_cross_entropy
 from torch import Tensor
 from torch.nn import functional
 
 from conditions import conditions
-from posrec.distributed import joined
 from posrec.io import write_json
-from posrec.nn.sharding import ShardedRows
 from posrec.training.losses import CHUNK
-from posrec.training.sharded_softmax import sharded_cross_entropy
 from ranks import measure, peak_mb
 
 CASES = ("loss_parallel", "at once", "in chunks")

@@ -155,20 +155,19 @@ def smooth(table: Tensor, weight: float, rows: TableRows, offsets: Tensor, colum
     """E + w A E, where row i of A has the entries offsets[i] .. offsets[i + 1] - 1 of `columns` and `values`."""
     result = table
     for part, place in rows.sources(table):
-        result = add_smoothed(result, part, weight, offsets[place], columns, values)
+        if kernels.supports(table):
+            result = kernels.smooth(part, weight, offsets[place], columns, values, result)
+        else:
+            result = torch.add(result, sum_of_entries(part, place, offsets, columns, values), alpha=weight)
     return result
 
 
-def add_smoothed(
-    result: Tensor, part: Tensor, weight: float, offsets: Tensor, columns: Tensor, values: Tensor
-) -> Tensor:
-    """`result` + w A E for a part of E."""
-    if kernels.supports(part):
-        fused: Tensor = kernels.smooth(part, weight, offsets, columns, values, result)
-        return fused
-    begin, end = int(offsets[0]), int(offsets[-1])
-    values = values[begin:end].to(part.dtype)
-    near = functional.embedding_bag(
-        columns[begin:end], part, offsets - begin, mode="sum", per_sample_weights=values, include_last_offset=True
+def sum_of_entries(part: Tensor, place: slice, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+    """A E for a part of E, whose entries are those of `offsets[place]`."""
+    if place != slice(None):
+        offsets = offsets[place]
+        begin, end = int(offsets[0]), int(offsets[-1])
+        offsets, columns, values = offsets - begin, columns[begin:end], values[begin:end]
+    return functional.embedding_bag(
+        columns, part, offsets, mode="sum", per_sample_weights=values.to(part.dtype), include_last_offset=True
     )
-    return torch.add(result, near, alpha=weight)

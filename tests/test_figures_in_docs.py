@@ -7,12 +7,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
-import torch
 
-from posrec.evaluation.metrics import rank_metrics
-from posrec.experiments.reproduce.archive import unpack
-from posrec.experiments.reproduce.grid import EXPERIMENTS, jobs_of
-from posrec.experiments.reproduce.jobs import load_results
 from tests.helpers import ROOT
 
 RESULTS = ROOT / "results"
@@ -59,12 +54,14 @@ def named(label: str) -> str:
 
 
 def test_the_headline_table(rows: dict[tuple[str, str], dict[str, Any]]) -> None:
-    """Counting models from their results; the slow test of the archive has the others."""
     shown = headline()
     counting = json.loads((RESULTS / "counting.json").read_text(encoding="utf-8"))["rows"]
     found = {(row["dataset"], row["model"]): row["metrics"] for row in counting if len(row["command"].split()) == 7}
     for name, model in (("STAN", "stan"), ("coclick", "coclick")):
         assert shown[name] == [f"{found[dataset, model][metric]:.2f}" for dataset in DATASETS for metric in AT_TWENTY]
+    for label in ("PosRec", "NARM"):
+        found_rows = [rows["overall", dataset][label] for dataset in DATASETS]
+        assert shown[label] == [f"{row[metric][0]:.2f}" for row in found_rows for metric in AT_TWENTY]
     posrec = [rows["overall", dataset]["PosRec"] for dataset in DATASETS]
     ours, papers = ([row["recall@10"][0] for row in posrec], [row["paper"]["recall@10"][0] for row in posrec])
     text = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -254,33 +251,3 @@ def test_what_choices_are_worth(rows: dict[tuple[str, str], dict[str, Any]]) -> 
     assert len(found) == 2 * len(named)
     for name, figures in expected.items():
         assert f"| {name} | {' | '.join(figures)} |" in text, name
-
-
-@pytest.mark.slow
-def test_the_archive_holds_the_jobs_of_the_report(tmp_path: Path) -> None:
-    """Its metrics average to the summary's rows, and its ranks give its metrics."""
-    summary = json.loads((RESULTS / "reproduction" / "summary.json").read_text(encoding="utf-8"))
-    unpack(RESULTS / "reproduction" / "jobs.npz.xz", tmp_path)
-    results = load_results(tmp_path)
-    assert len(results) == summary["jobs"]["wanted"]
-    for table in summary["tables"]:
-        for row in EXPERIMENTS[table["experiment"]].rows:
-            jobs = jobs_of(row, table["dataset"], summary["seeds"])
-            for metric in METRICS:
-                mean = fmean(results[job.name].metrics[metric] for job in jobs)
-                assert table["rows"][row.label][metric][0] == pytest.approx(mean, abs=0.0051), row.label
-    shown = headline()
-    for label in ("PosRec", "NARM"):
-        (row,) = [row for row in EXPERIMENTS["overall"].rows if row.label == label]
-        jobs = [jobs_of(row, dataset, summary["seeds"]) for dataset in DATASETS]
-        means = [fmean(results[job.name].metrics[metric] for job in found) for found in jobs for metric in AT_TWENTY]
-        assert shown[label] == [f"{mean:.2f}" for mean in means]
-    for name in list(results)[::50]:
-        found = rank_metrics(torch.from_numpy(results[name].ranks()))
-        for metric in METRICS:
-            assert 100 * found[metric] == pytest.approx(results[name].metrics[metric], abs=1e-4), name
-
-
-def test_results_are_small() -> None:
-    """They are part of every clone."""
-    assert sum(path.stat().st_size for path in RESULTS.rglob("*") if path.is_file()) < 3_000_000

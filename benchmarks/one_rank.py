@@ -10,13 +10,12 @@ clicks. On a CPU, time is that of the processor.
 import argparse
 import json
 import statistics
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from conditions import conditions
 from growth import clock, make_sessions
+from harness import command, conditions, in_processes, parser_for, peak_mb
 from posrec.config import split_settings
 from posrec.distributed import joined
 from posrec.fitting import build_model
@@ -27,7 +26,6 @@ from posrec.nn.collectives import World
 from posrec.training.adam import make_optimizer, set_learning_rate
 from posrec.training.epoch import EpochRunner, matmul_precision
 from posrec.training.settings import Settings
-from ranks import measure, peak_mb
 
 CASES = [
     (model, items, batch) for items in (43_000, 1_000_000) for model, batch in (("posrec", 100), ("posrec-plus", 1024))
@@ -42,10 +40,9 @@ class Talking(World):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/one_rank.json")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--cases", type=int, nargs="*", default=list(range(len(CASES))))
-    parser.add_argument("--out", type=Path, default=Path("results/one_rank.json"))
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--talking", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -57,14 +54,14 @@ def main() -> None:
     for model, items, batch in (CASES[number] for number in options.cases):
         case = json.dumps([model, items, batch])
         line = ("--device", options.device, "--case", case)
-        (sharded,), (talking,) = measure(__file__, 1, *line), measure(__file__, 1, *line, "--talking")
+        (sharded,), (talking,) = in_processes(__file__, 1, *line), in_processes(__file__, 1, *line, "--talking")
         plain = steps_of(model, items, batch, options.device)
         row = {"model": model, "items": items, "batch_size": batch, "plain": plain}
         for name, found in (("one rank", sharded), ("through NCCL", talking)):
             row |= {name: found, f"times, {name}": round(found["step_ms"] / plain["step_ms"], 3)}
         rows.append(row)
         print(json.dumps(rows[-1]), flush=True)
-        write_json(options.out, {"command": "python benchmarks/one_rank.py", **conditions(), "rows": rows})
+        write_json(options.out, {"command": command(), **conditions(), "rows": rows})
 
 
 def steps_of(name: str, items: int, batch: int, device_name: str, kind: type[World] = World) -> dict[str, Any]:

@@ -12,12 +12,11 @@ table once.
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from conditions import conditions
+from harness import command, conditions, in_processes, parser_for, peak_mb
 from posrec.data.dataset import SessionDataset
 from posrec.distributed import joined
 from posrec.io import write_json
@@ -26,7 +25,6 @@ from posrec.nn.sharding import sharded_over
 from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner
 from posrec.training.settings import Settings
-from ranks import measure, peak_mb
 
 STEPS, BATCH, LENGTH = 2, 64, 10
 
@@ -57,12 +55,11 @@ def run_case(items: int, d: int, loss: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/sharded_memory.json")
     parser.add_argument("--items", type=int, default=10_000_000)
     parser.add_argument("--d", type=int, default=100)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--loss", default="chunked", choices=["chunked", "sampled"])
-    parser.add_argument("--out", type=Path, default=Path("results/sharded_memory.json"))
     parser.add_argument("--case", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
@@ -72,7 +69,7 @@ def main() -> None:
     sent = [part for name, value in sizes.items() for part in (f"--{name}", value)]
     cases = {}
     for processes in arguments.processes:
-        ranks = measure(__file__, processes, *sent, "--case")
+        ranks = in_processes(__file__, processes, *sent, "--case")
         cases[str(processes)] = {name: max(rank[name] for rank in ranks) for name in ranks[0]}
         first = cases[str(arguments.processes[0])]
         shares = ", ".join(
@@ -80,7 +77,7 @@ def main() -> None:
             for name in ("tensors_mb", "peak_mb")
         )
         print(f"{processes} processes: {shares}", flush=True)
-    about = {"command": "python benchmarks/sharded_memory.py", **sizes, "batch": BATCH, "steps": STEPS, "seed": 0,
+    about = {"command": command(), **sizes, "batch": BATCH, "steps": STEPS, "seed": 0,
              **conditions(), "threads": 1}  # fmt: skip
     write_json(arguments.out, {"about": about, "processes": cases})
 

@@ -16,20 +16,18 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from conditions import conditions
+from harness import command, conditions, in_processes, parser_for, peak_mb
 from posrec.distributed import joined
 from posrec.io import write_json
 from posrec.nn.sharding import ShardedRows
 from posrec.training.losses import CHUNK
 from posrec.training.sharded_softmax import sharded_cross_entropy
-from ranks import measure, peak_mb
 
 CASES = ("loss_parallel", "at once", "in chunks")
 STEPS = 5
@@ -87,12 +85,11 @@ def run_case(case: str, items: int, d: int, batch: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/sharded_softmax.json")
     parser.add_argument("--items", type=int, default=200_000)
     parser.add_argument("--d", type=int, default=100)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("results/sharded_softmax.json"))
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     sizes = {"items": arguments.items, "d": arguments.d, "batch": arguments.batch}
@@ -100,7 +97,7 @@ def main() -> None:
         print(json.dumps(run_case(arguments.case, **sizes)))
         return
     sent = [part for name, value in sizes.items() for part in (f"--{name}", value)]
-    found = {case: measure(__file__, arguments.processes, *sent, "--case", case) for case in CASES}
+    found = {case: in_processes(__file__, arguments.processes, *sent, "--case", case) for case in CASES}
     first = found[CASES[0]]
     for case, ranks in found.items():
         for like, rank in zip(first, ranks, strict=True):
@@ -114,7 +111,7 @@ def main() -> None:
         seconds, memory = (max(rank[name] for rank in ranks) for name in ("cpu_seconds", "mb"))
         ratio = seconds / max(rank["cpu_seconds"] for rank in first)
         print(f"{case}: {seconds:.3f} s of work a step ({ratio:.2f} of {CASES[0]}'s), {memory:,} MB at the peak")
-    about = {"command": "python benchmarks/sharded_softmax.py", **sizes, "processes": arguments.processes,
+    about = {"command": command(), **sizes, "processes": arguments.processes,
              "steps": STEPS, "seed": 0, **conditions(), "threads": 1}  # fmt: skip
     cases = {
         case: {name: max(rank[name] for rank in ranks) for name in ("seconds", "cpu_seconds", "mb")}

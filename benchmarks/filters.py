@@ -27,7 +27,7 @@ from posrec.recommend.session import EncodedSession
 class RandomSessions:
     """In place of a model: the vector of the last item, with noise."""
 
-    config, has_own_items = OnnxConfig(max_length=1), False
+    config, has_own_items, stride = OnnxConfig(max_length=1), False, 1
 
     def __init__(self, table: Any, draw: np.random.Generator) -> None:
         self.table, self.draw = table, draw

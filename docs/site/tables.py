@@ -364,8 +364,8 @@ def faults() -> Table:
         f"had p50 {middle['p50_ms']:.0f} ms and p99 {middle['p99_ms']:.0f} ms; p99 was from {rounds[0]:.0f} to "
         f"{rounds[-1]:.0f} ms",
         "soak": f"{soak['seconds'] / 60:.0f} minutes: p50 {soak['p50_ms']:,.0f} ms, p99 {soak['p99_ms']:,.0f} ms. "
-        f"Memory of all processes from {memory[0]:,.0f} to {memory[-1]:,.0f} MB, never more than {max(memory):,.0f}; at "
-        f"most {max(files)} open files",
+        f"Memory of all processes from {memory[0]:,.0f} to {memory[-1]:,.0f} MB, never more than {max(memory):,.0f}; "
+        f"at most {max(files)} open files",
     }
     rows = [["Part", "Steps", "Failed", ""]]
     for name, note in notes.items():

@@ -1,4 +1,4 @@
-"""The paper's figures from our results, as SVG files that the report shows."""
+"""The paper's figures from our results, as PNG files that the report shows."""
 
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,11 @@ from torch import nn
 from posrec.encodings.schemes import make_encoding
 from posrec.experiments.encoding_figures import LONG, SHORT, similarity
 from posrec.experiments.encodings import TrainedEncoding
-from posrec.experiments.rendering import new_figure, svg
+from posrec.experiments.rendering import new_figure
 from posrec.experiments.reproduce.grid import FIGURES, jobs_of
 from posrec.experiments.reproduce.jobs import JobResult
 from posrec.experiments.reproduce.paper import METRICS
 from posrec.experiments.reproduce.tables import Table
-from posrec.io import write_text
 
 OURS, PAPER = "#0b6e4f", "#98a2b3"
 
@@ -34,8 +33,13 @@ def draw_table(table: Table, path: Path) -> bool:
         panel.grid(color="#eaecf0")
         panel.set_axisbelow(True)
         panel.set_title(f"{metric}, %")
-    write_text(path, svg(figure) + "\n")
+    write_png(figure, path)
     return True
+
+
+def write_png(figure: Any, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=80, metadata={"Software": None})
 
 
 def learned_encodings(

@@ -9,9 +9,8 @@ from typing import Any
 
 from posrec.data.dataset import PreparedDataset
 from posrec.experiments.encoding_figures import figures_by_name
-from posrec.experiments.rendering import svg
 from posrec.experiments.reproduce.claims import FAILED, HELD, UNCLEAR, Answer
-from posrec.experiments.reproduce.figures import draw_table, learned_encodings, mean_similarities
+from posrec.experiments.reproduce.figures import draw_table, learned_encodings, mean_similarities, write_png
 from posrec.experiments.reproduce.grid import EXPERIMENTS, FIGURES
 from posrec.experiments.reproduce.jobs import Job, JobResult
 from posrec.experiments.reproduce.paper import METRICS, SAMPLES, TITLES, dataset_of, impossible
@@ -155,7 +154,7 @@ def table_parts(table: Table, out: Path) -> list[str]:
     parts = [f"### {dataset_title(table.dataset)}", markdown_table(head, rows)]
     if any(impossible(line.paper) for line in table.lines):
         parts.append(IMPOSSIBLE)
-    picture = f"{PICTURES}/{table.experiment.name}-{table.dataset}.svg"
+    picture = f"{PICTURES}/{table.experiment.name}-{table.dataset}.png"
     if draw_table(table, out / picture):
         rings = ", rings: the paper's figures" if compares else ""
         parts.append(f"![Points: our means, with the deviation over seeds{rings}]({picture})")
@@ -197,13 +196,13 @@ def encoding_parts(results: Results, out: Path) -> list[str]:
     ]
     figures = figures_by_name(100, learned)
     for name, figure in figures.items():
-        write_text(out / PICTURES / f"{name}.svg", svg(figure()) + "\n")
+        write_png(figure(), out / PICTURES / f"{name}.png")
     return [
         f"## {FIGURES.title}",
         FIGURES.about,
         "Mean dot products between positions of sessions of 10 and of 20 clicks, scaled to 0 .. 1:",
         markdown_table(head, rows),
-        *(f"![{name.replace('-', ' ')}]({PICTURES}/{name}.svg)" for name in figures),
+        *(f"![{name.replace('-', ' ')}]({PICTURES}/{name}.png)" for name in figures),
     ]
 
 

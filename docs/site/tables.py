@@ -86,8 +86,8 @@ def headline_accuracy() -> Table:
         ("PosRec", "the paper's model"),
         ("NARM", "the best recall of the paper's baselines on Diginetica"),
     ):
-        found = [reproduced("overall", dataset)[label][metric][0] for dataset in DATASETS for metric in AT_20]
-        rows.append([f"{label}, {about}", *digits(found)])
+        means = [reproduced("overall", dataset)[label][metric][0] for dataset in DATASETS for metric in AT_20]
+        rows.append([f"{label}, {about}", *digits(means)])
     for model, about in (("stan", "STAN, nearest sessions"), ("coclick", "coclick, counts without training")):
         rows.append([about, *digits(counting_metrics(name, model)[metric] for name in DATASETS for metric in AT_20)])
     return [*rows, ["best published on these splits", *digits(PUBLISHED)]]
@@ -190,12 +190,12 @@ def which_model() -> Table:
         cells = []
         for dataset in DATASETS:
             if model == "posrec-plus":
-                found = plus_row(dataset, model)["mean"]
+                metrics = plus_row(dataset, model)["mean"]
             elif model in labels:
-                found = {metric: reproduced("overall", dataset)[labels[model]][metric][0] for metric in AT_10}
+                metrics = {metric: reproduced("overall", dataset)[labels[model]][metric][0] for metric in AT_10}
             else:
-                found = counting_metrics(dataset, model)
-            cells += digits(found[metric] for metric in AT_10)
+                metrics = counting_metrics(dataset, model)
+            cells += digits(metrics[metric] for metric in AT_10)
         rows.append([model, *cells])
     return rows
 
@@ -231,10 +231,10 @@ CHOICES_IN_REPORT = {
 
 
 def choices() -> Table:
-    found = {(one["dataset"], *setting): one["metrics"] for one in result("accuracy")["records"]
+    metrics = {(one["dataset"], *setting): one["metrics"] for one in result("accuracy")["records"]
              for setting in one["settings"].items() if setting[0] != "lambda2"}  # fmt: skip
     single = [
-        [name, *digits(found[dataset, *setting][metric] for dataset in DATASETS for metric in AT_10)]
+        [name, *digits(metrics[dataset, *setting][metric] for dataset in DATASETS for metric in AT_10)]
         for name, setting in CHOICES.items()
     ]
     first, *others = (
@@ -245,7 +245,7 @@ def choices() -> Table:
 
 
 def cpu_step() -> Table:
-    found = result("step")
+    step = result("step")
     peer = "a step of [SR-GNN's public code](https://github.com/CRIPAC-DIG/SR-GNN), a smaller model"
     names = {
         "a step of PosRec": "step",
@@ -253,17 +253,19 @@ def cpu_step() -> Table:
         "the softmax over 43,097 items and Adam for their table alone": "least",
         peer: "peer",
     }
-    rows = [[name, f"{found[f'{key}_ms']} ms", f"{found[f'{key}_best_ms']} ms"] for name, key in names.items()]
+    rows = [[name, f"{step[f'{key}_ms']} ms", f"{step[f'{key}_best_ms']} ms"] for name, key in names.items()]
     return [["", "median", "best"], *rows]
 
 
 def kernels() -> Table:
-    found = result("kernels")
-    titles = [f"{'PosRec' if row['model'] == 'posrec' else row['model']}, batch {row['batch_size']:,}" for row in found]
+    of_models = result("kernels")
+    titles = [
+        f"{'PosRec' if row['model'] == 'posrec' else row['model']}, batch {row['batch_size']:,}" for row in of_models
+    ]
     rows = [["", *(cell for title in titles for cell in (title, "launches"))]]
-    for kind in dict.fromkeys(one["kind"] for row in found for one in row["kernels"]):
+    for kind in dict.fromkeys(one["kind"] for row in of_models for one in row["kernels"]):
         cells = []
-        for row in found:
+        for row in of_models:
             one = next((one for one in row["kernels"] if one["kind"] == kind), None)
             cells += [f"{one['microseconds']:.0f}", f"{one['launches']:.0f}"] if one else ["", ""]
         rows.append([kind, *cells])
@@ -336,8 +338,8 @@ def serving() -> Table:
 def replicas() -> Table:
     rows = [["", "requests", "answered other than 200"]]
     for name, phase in result("replicas")["phases"].items():
-        failed = [f"{number} {kind}: {status}" for kind, found in phase["not_answered_200"].items()
-                  for status, number in found.items()]  # fmt: skip
+        failed = [f"{number} {kind}: {status}" for kind, by_status in phase["not_answered_200"].items()
+                  for status, number in by_status.items()]  # fmt: skip
         rows.append([name, f"{phase['requests']:,}", ", ".join(failed) or "0"])
     return rows
 
@@ -407,10 +409,14 @@ def sentences() -> dict[str, list[str]]:
     ours, papers = (digits(figures) for figures in zip(*((row["recall@10"][0], row["paper"]["recall@10"][0])
                                                           for row in posrec), strict=True))  # fmt: skip
     on_diginetica = [row["seconds"] for row in result("epochs")["rows"] if row["dataset"] == "diginetica"]
-    replicated = result("replicas")
+    replicated, rounding = result("replicas"), result("rounded_softmax")["means"]
     return {
         "README.md": [f"R@10 of {ours[0]} and {ours[1]}; the paper has {papers[0]} and {papers[1]}"],
         "docs/models.md": [f"take {result('neighbours')['floor']['seconds']:.1f} s of each"],
+        "docs/performance.md": [
+            f"R@20 is {rounding['bf16']['recall@20']:.2f} with rounding and {rounding['fp32']['recall@20']:.2f} "
+            "without",
+        ],
         "docs/which_model.md": [
             f"{min(on_diginetica)} to {max(on_diginetica)} s",
             f"{training_time('posrec-plus')['total_seconds'][0]:.0f} s in all",
@@ -432,11 +438,11 @@ def filled(page: str, text: str) -> str:
     """The page's text with each of its tables made again."""
     for name, make in TABLES[page].items():
         marks = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
-        text, found = re.subn(
+        text, places = re.subn(
             marks, lambda match, make=make: f"{match[1]}{markdown(make())}\n{match[2]}", text, flags=re.S
         )
-        if found != 1:
-            raise SystemExit(f"{page} has {found} places for the table {name!r}")
+        if places != 1:
+            raise SystemExit(f"{page} has {places} places for the table {name!r}")
     return text
 
 

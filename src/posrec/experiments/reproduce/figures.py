@@ -46,7 +46,7 @@ def learned_encodings(
     dataset: str, results: dict[str, JobResult], shared_settings: dict[str, Any]
 ) -> list[TrainedEncoding]:
     """LPE and LDPE as PosRec learned them on a dataset, seed 0, where there is a result."""
-    found = []
+    encodings = []
     for row in FIGURES.rows:
         result = results.get(jobs_of(row, dataset, 1, shared_settings)[0].name)
         table = result.encoding() if result and not result.error else None
@@ -54,8 +54,8 @@ def learned_encodings(
             name = str(row.settings["encoding"])
             scheme = make_encoding(name, d=table.shape[1], max_length=table.shape[0])
             scheme.load_state_dict({"table": torch.from_numpy(table)})
-            found.append(TrainedEncoding(Path(f"{dataset}, seed 0"), name, scheme, *table.shape))
-    return found
+            encodings.append(TrainedEncoding(Path(f"{dataset}, seed 0"), name, scheme, *table.shape))
+    return encodings
 
 
 def mean_similarities(scheme: nn.Module) -> tuple[float, float, float]:

@@ -92,8 +92,8 @@ def introduction(results: Results) -> list[str]:
 
 def verdict_counts(answers: Sequence[Answer]) -> str:
     counts = Counter(answer.verdict for answer in answers)
-    found = ", ".join(f"{counts[verdict]} {verdict}" for verdict in (HELD, FAILED, UNCLEAR))
-    return f"Answers to the paper's claims, one for each claim, dataset and metric: {found}."
+    listed = ", ".join(f"{counts[verdict]} {verdict}" for verdict in (HELD, FAILED, UNCLEAR))
+    return f"Answers to the paper's claims, one for each claim, dataset and metric: {listed}."
 
 
 def markdown_report(results: Results, out: Path) -> str:
@@ -125,10 +125,10 @@ def claim_cells(answer: Answer, tables: Sequence[Table]) -> list[str]:
     table = next(
         one for one in tables if (one.experiment.name, one.dataset) == (answer.claim.experiment, answer.dataset)
     )
-    found = answer.deciding
-    figures = [f"{label}: {table.line(label).mean(answer.metric):.2f}" for label in (found.first, found.second)]
+    finding = answer.deciding
+    figures = [f"{label}: {table.line(label).mean(answer.metric):.2f}" for label in (finding.first, finding.second)]
     place = [dataset_title(answer.dataset), NAMES[answer.metric]]
-    return [answer.claim.text, *place, answer.verdict, ", ".join(figures), *difference_cells(found)]
+    return [answer.claim.text, *place, answer.verdict, ", ".join(figures), *difference_cells(finding)]
 
 
 def difference_cells(finding: Finding) -> list[str]:

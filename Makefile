@@ -42,24 +42,17 @@ slow: install
 # Speed and memory, each printed as a ratio against a baseline measured in the same run.
 bench: install
 	$(BIN)/python benchmarks/prepare.py
-	$(BIN)/python benchmarks/awareness.py
 	$(BIN)/python benchmarks/onnx_latency.py
-	$(BIN)/python benchmarks/pauses.py
 	$(BIN)/python benchmarks/serve.py --workers 2
 	$(BIN)/python benchmarks/index.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/rounded_product.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/normaliser.py
-	$(BIN)/python benchmarks/side_by_side.py
-	$(BIN)/python benchmarks/sharded_softmax.py
 # step.py, command.py, score.py, accuracy.py, counting.py and neighbours.py need a prepared dataset, replicas.py nginx and
-# redis-server, growth.py ten minutes; scaling.py measures nothing:
-# the first lines of each say how to call it.
+# redis-server, growth.py ten minutes: the first lines of each say how to call it.
 
 # Malformed requests, kill -9, full disks, damaged runs, overload and an hour under load (docs/reliability.md); a part that
 # was interrupted goes on where it stopped.
 faults: install
 	$(BIN)/python benchmarks/faults.py
-	$(BIN)/python benchmarks/fault_figure.py
 
 # The documentation site, in build/site: strict, so a link or an anchor that leads nowhere or a page without a place is an
 # error. Not with --quiet: then MkDocs drops its warnings before it counts them.

@@ -6,24 +6,21 @@
 Every run is a process of its own. The first may have to compile; those after it find the compile cache filled.
 """
 
-import argparse
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from conditions import conditions
-from report import write_report
+from harness import parser_for, write_result
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/command.json")
     parser.add_argument("--data", type=Path, default=Path("prepared/diginetica"))
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--model", default="posrec-plus")
     parser.add_argument("--set", nargs="*", default=[], help="key=value, as posrec train takes them")
-    parser.add_argument("--out", type=Path, default=Path("results/command.json"))
     arguments = parser.parse_args()
     settings = [part for pair in arguments.set for part in ("--set", pair)]
     seconds = []
@@ -35,13 +32,11 @@ def main() -> None:
             seconds.append(round(time.perf_counter() - began, 1))
         print(f"{number + 1}: {seconds[-1]} s", flush=True)
     report = {
-        "command": "python benchmarks/command.py " + " ".join(sys.argv[1:]),
         "timed": "posrec train " + " ".join([str(arguments.data), "--model", arguments.model, *settings]),
         "seconds": seconds,
         "byte_code_kept": not sys.dont_write_bytecode,  # where not, every start compiles all of torch's modules anew
-        **conditions(),
     }
-    write_report(arguments.out, report)
+    write_result(arguments.out, report)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@
 Nothing is chosen here: settings are the models' defaults and those of OTHER_SETTINGS, tuned on the validation part.
 """
 
-import argparse
 import json
 import shlex
 import subprocess
@@ -14,8 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from conditions import conditions
-from posrec.io import read_json, write_json
+from harness import parser_for, write_result
+from posrec.io import read_json
 from posrec.models.registry import MODELS
 
 DATASETS = ("diginetica", "yoochoose1_64")
@@ -51,21 +50,15 @@ def row(folder: Path, dataset: str, model: str, settings: tuple[str, ...] = ()) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/counting.json")
     parser.add_argument("--data", type=Path, default=Path("prepared"), help="holds the prepared datasets, by name")
-    parser.add_argument("--out", type=Path, default=Path("results/counting.json"))
     arguments = parser.parse_args()
     rows = []
     wanted: list[tuple[str, str, tuple[str, ...]]] = [(name, model, ()) for name in DATASETS for model in COUNTING]
     for dataset, model, settings in [*wanted, *OTHER_SETTINGS]:
         rows.append(row(arguments.data, dataset, model, settings))
         print(json.dumps({key: rows[-1][key] for key in ("command", "metrics", "paper")}), flush=True)
-    report = {
-        "command": "python benchmarks/counting.py",
-        "rows": rows,
-        **conditions(),
-    }
-    write_json(arguments.out, report)
+    write_result(arguments.out, {"rows": rows})
 
 
 if __name__ == "__main__":

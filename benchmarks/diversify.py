@@ -6,7 +6,6 @@ Evenly spread test samples are recommended for. Similarity is the mean cosine of
 is the mean number of different values of `--column` in a list.
 """
 
-import argparse
 import statistics
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from conditions import conditions
+from harness import parser_for, write_result
 from posrec.data.dataset import load
 from posrec.recommend.recommender import Recommender
-from report import write_report
 
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/diversify.json")
     parser.add_argument("run", type=Path)
     parser.add_argument("data", type=Path)
     parser.add_argument("--sessions", type=int, default=1000)
     parser.add_argument("--column", default="category")
-    parser.add_argument("--out", type=Path, default=Path("results/diversify.json"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     rec, data = Recommender.load(arguments.run, "cpu"), load(arguments.data)
@@ -44,12 +41,11 @@ def main() -> None:
     for diversify in (*WEIGHTS, *([arguments.column] if grouped else [])):
         rows[str(diversify)] = row_of(rec, sessions, targets, diversify, arguments.column if grouped else None)
     report = {
-        "command": f"python benchmarks/diversify.py RUN DATASET --sessions {arguments.sessions}",
         "dataset": arguments.data.name, "model": rec.run.config["model"], "d": rec.run.config.get("d"),
         "epochs": rec.run.config.get("training", {}).get("epochs"), "items": rec.items, "samples": len(sessions),
-        "diversify": rows, **conditions(),
+        "diversify": rows,
     }  # fmt: skip
-    write_report(arguments.out, report)
+    write_result(arguments.out, report)
 
 
 def row_of(

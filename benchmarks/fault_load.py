@@ -1,4 +1,4 @@
-"""Load: three times as many requests as can be answered, and a long time at a steady rate."""
+"""Load: three times as many requests as can be answered, and a long time at a steady rate, with its figure."""
 
 import threading
 import time
@@ -13,6 +13,7 @@ from serve import make_run as make_large_run
 from serve import requests
 
 SAMPLES = 120
+INK, MEMORY, FILES = "#808080", "#2f81f7", "#d97706"
 ROUNDS = 5  # of overload: another program that takes the cores for a moment spoils one of them
 
 
@@ -80,3 +81,27 @@ def overload(folder: Path, seconds: float, items: int = 43_097) -> dict[str, Any
         "middle_round": middle, "p99_ms_of_rounds": [one["p99_ms"] for one in rounds],
         "tracebacks": server.tracebacks(),
     }  # fmt: skip
+
+
+def draw_soak(soak: dict[str, Any], path: Path) -> None:
+    """Memory and open files; the background is transparent, and every colour can be read on white and on black."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    minutes = [sample["seconds"] / 60 for sample in soak["series"]]
+    plt.rcParams.update({
+        "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
+        "svg.hashsalt": "posrec", "font.size": 9,
+    })  # fmt: skip
+    figure, panels = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained")
+    for panel, measure, colour, title in zip(
+        panels, ("memory_mb", "files"), (MEMORY, FILES), ("memory of all processes, MB", "open files"), strict=True
+    ):
+        values = [sample[measure] for sample in soak["series"]]
+        panel.plot(minutes, values, color=colour, linewidth=1.8)
+        panel.set(title=title, xlabel="minutes", ylim=(0, 1.25 * max(values)), xlim=(0, max(minutes)))
+        panel.grid(color=INK, alpha=0.25, linewidth=0.6)
+        panel.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, transparent=True, metadata={"Date": None})

@@ -3,14 +3,12 @@
     python benchmarks/faults.py                                      everything, into results/faults.json (hours)
     python benchmarks/faults.py --parts requests --requests 5000     one part, a shorter one
     python benchmarks/faults.py --parts overload --again             a part that is complete, once more
-    python benchmarks/fault_figure.py                                then: the figure of the soak
 
 Each step of a part draws from a seed of its own, and the counts are written to the result file as they grow. A run that
 was interrupted goes on where it stopped; `overload` and `soak` begin again. A part that is complete is not repeated
 unless `--again` is given. The exit code is 1 if any step failed.
 """
 
-import argparse
 import random
 import signal
 import sys
@@ -21,13 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conditions import conditions
 from fault_commands import CommandKills, FullDisk
-from fault_load import overload, soak
+from fault_load import draw_soak, overload, soak
 from fault_requests import MalformedRequests
-from fault_runs import DamagedRuns
-from fault_store import StoreFaults
-from fault_workers import WorkerKills
+from fault_server import DamagedRuns, StoreFaults, WorkerKills
+from harness import command, conditions, parser_for
 from posrec.io import read_json, write_json
 
 PARTS: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -44,7 +40,7 @@ LOADS: dict[str, tuple[Callable[[Path, float], dict[str, Any]], str]] = {
 }
 SAVE_EVERY = 20.0  # seconds
 MOST_FAILURES = 20  # kept in the result file, as text
-COMMAND = "python benchmarks/faults.py " + " ".join(sys.argv[1:])
+FIGURE = Path("docs/figures/soak.svg")  # drawn when a soak was measured
 
 
 def run_part(name: str, total: int, seed: int, folder: Path, out: Path) -> bool:
@@ -55,7 +51,7 @@ def run_part(name: str, total: int, seed: int, folder: Path, out: Path) -> bool:
     if part is None or part["seed"] != seed:
         part = parts[name] = {
             "about": PARTS[name][1],
-            "command": COMMAND,
+            "command": command(),
             "seed": seed,
             "done": 0,
             "outcomes": {},
@@ -91,16 +87,18 @@ def run_load(name: str, seconds: float, folder: Path, out: Path) -> bool:
     part = report["parts"].get(name)
     if part is None or part["seconds"] < seconds:
         attack, about = LOADS[name]
-        part = {"about": about, "command": COMMAND, **attack(folder, seconds), "conditions": conditions()}
+        part = {"about": about, "command": command(), **attack(folder, seconds), "conditions": conditions()}
         report["parts"][name] = part
         write_json(out, report | {"conditions": conditions()})
+        if name == "soak":
+            draw_soak(part, FIGURE)
     print(f"{name}: { ({key: value for key, value in part.items() if key != 'series'}) }", flush=True)
     unexpected = part["dropped"] + part["tracebacks"] if name == "overload" else part["errors"] + part["tracebacks"]
     return not unexpected
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/faults.json")
     parser.add_argument("--parts", nargs="+", choices=[*PARTS, *LOADS], default=[*PARTS, *LOADS])
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--workers", type=int, default=20)
@@ -112,7 +110,6 @@ def main() -> None:
     parser.add_argument("--soak", type=float, default=3600, help="seconds at 500 requests a second")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--again", action="store_true", help="forget the results of the named parts")
-    parser.add_argument("--out", type=Path, default=Path("results/faults.json"))
     arguments = parser.parse_args()
     if arguments.again and arguments.out.exists():
         report = read_json(arguments.out)

@@ -6,15 +6,14 @@ Random item vectors, the exact search, one session at a time, k = 20. The first 
 items, is timed apart from the later ones, for which they are kept.
 """
 
-import argparse
 import statistics
 import time
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from conditions import conditions
+from harness import in_turns, parser_for, write_result
 from posrec.data.vocabulary import Vocabulary
 from posrec.recommend.by_search import BySearch
 from posrec.recommend.catalogue import Catalogue
@@ -23,13 +22,12 @@ from posrec.recommend.plan import Plan
 from posrec.recommend.ranker import Ranker
 from posrec.recommend.search import ExactSearch
 from posrec.recommend.session import EncodedSession
-from report import write_report
 
 
 class RandomSessions:
     """In place of a model: the vector of the last item, with noise."""
 
-    config, has_own_items = OnnxConfig(max_length=1), False
+    config, has_own_items, stride = OnnxConfig(max_length=1), False, 1
 
     def __init__(self, table: Any, draw: np.random.Generator) -> None:
         self.table, self.draw = table, draw
@@ -40,22 +38,19 @@ class RandomSessions:
 
 
 def median_ms(ranker: Ranker, plans: dict[str, Plan], sessions: list[EncodedSession]) -> dict[str, float]:
-    """The plans take turns, so that what else runs on the machine slows all of them alike."""
-    times: dict[str, list[float]] = {name: [] for name in plans}
-    for session in sessions:
-        for name, plan in plans.items():
-            began = time.thread_time()
-            plan.ordered(session, ranker.rank(plan.queries(session)))
-            times[name].append(1000 * (time.thread_time() - began))
-    return {name: round(statistics.median(some), 2) for name, some in times.items()}
+    def query(plan: Plan, turn: int) -> None:
+        plan.ordered(sessions[turn], ranker.rank(plan.queries(sessions[turn])))
+
+    ways = {name: partial(query, plan) for name, plan in plans.items()}
+    taken = in_turns(ways, len(sessions), warm_up=0, clock=time.thread_time)
+    return {name: round(statistics.median(times), 2) for name, times in taken.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/filters.json")
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--d", type=int, default=100)
     parser.add_argument("--sessions", type=int, default=40)
-    parser.add_argument("--out", type=Path, default=Path("results/filters.json"))
     arguments = parser.parse_args()
     draw, items = np.random.default_rng(0), arguments.items
     table = draw.standard_normal((items, arguments.d), dtype=np.float32)
@@ -90,10 +85,9 @@ def main() -> None:
     for row in rows.values():
         row["ratio"] = round(row["query_ms"] / plain, 2)
     report = {
-        "command": f"OMP_NUM_THREADS=1 python benchmarks/filters.py --items {items}",
-        "seed": 0, "items": items, "d": arguments.d, "sessions": arguments.sessions, "filters": rows, **conditions(),
+        "seed": 0, "items": items, "d": arguments.d, "sessions": arguments.sessions, "filters": rows,
     }  # fmt: skip
-    write_report(arguments.out, report)
+    write_result(arguments.out, report)
 
 
 if __name__ == "__main__":

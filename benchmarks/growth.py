@@ -13,7 +13,6 @@ least-squares line through the logarithms.
 import argparse
 import json
 import math
-import resource
 import statistics
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from typing import Any
 
 import torch
 
-from conditions import conditions
+from harness import command, conditions, parser_for, peak_mb
 from posrec.data.dataset import SessionDataset
 from posrec.evaluation.evaluate import evaluate
 from posrec.io import read_json, write_json
@@ -41,13 +40,6 @@ AXES = {
 MEASURES = {"step": ("step_ms", "step_mb"), "evaluation": ("evaluation_ms", "evaluation_mb")}
 NAMES = {"step_ms": "a step", "evaluation_ms": "ranking 1,000", "step_mb": "a step", "evaluation_mb": "ranking 1,000"}
 EVALUATED = 1000
-WHY = {
-    "items": "The item table, its gradient and Adam's two moments are read and written whole at each step: linear, but "
-    "for one jump, as past 200,000 items the softmax goes in chunks, whose scores are computed twice to save memory.",
-    "length": "Above linear in long sessions: edges, attention and the shortest paths of the graph hold a number for "
-    "every two clicks (quadratic).",
-    "sessions": "A step reads one batch, however many sessions there are; what grows is the sessions' own memory.",
-}
 
 
 def make_sessions(sizes: dict[str, int]) -> SessionDataset:
@@ -61,14 +53,14 @@ def make_sessions(sizes: dict[str, int]) -> SessionDataset:
 def measure(kind: str, sizes: dict[str, int], device: torch.device, batch: int, steps: int) -> dict[str, float]:
     """The milliseconds and the peak memory of one measurement; run in a process of its own."""
     torch.manual_seed(0)
-    before = resident_mb()
+    before = peak_mb()
     samples = make_sessions(sizes).to(device)
     model = PosRec(sizes["items"], PosRecConfig(max_length=sizes["length"])).to(device)
     taken = time_steps(model, samples, sizes, device, batch, steps) if kind == "step" else [
         time_evaluation(model, samples, sizes, device)
     ]  # fmt: skip
     on_gpu = device.type == "cuda"
-    peak = torch.cuda.max_memory_reserved() / 2**20 if on_gpu else resident_mb() - before
+    peak = torch.cuda.max_memory_reserved() / 2**20 if on_gpu else peak_mb() - before
     name_ms, name_mb = MEASURES[kind]
     return {name_ms: round(1000 * statistics.median(taken), 3), name_mb: round(peak, 1)}
 
@@ -113,11 +105,6 @@ def clock(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def resident_mb() -> float:
-    """The peak memory of this process so far, in megabytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # kilobytes on Linux
-
-
 def cells() -> list[tuple[str, int, dict[str, int]]]:
     return [(axis, value, {**BASE, axis: value}) for axis, values in AXES.items() for value in values]
 
@@ -131,7 +118,7 @@ def run_all(arguments: argparse.Namespace) -> dict[str, Any]:
     report: dict[str, Any] = read_json(arguments.out) if arguments.out.exists() else {}
     kept = report.setdefault(arguments.device, {})
     about = {
-        "command": "python " + " ".join([f"benchmarks/{Path(__file__).name}", *sys.argv[1:]]),
+        "command": command(),
         "seed": 0,
         "batch": arguments.batch,
         "steps": arguments.steps,
@@ -154,11 +141,9 @@ def run_all(arguments: argparse.Namespace) -> dict[str, Any]:
                 cell.update(json.loads(done.stdout.splitlines()[-1]))
                 print(f"{name_of(sizes)}: {kind} {cell[name_ms]:.1f} ms, {cell[name_mb]:,.0f} MB", flush=True)
                 write_json(arguments.out, report)
-    for name, growth in (("slopes", slope), ("steepest", steepest)):
-        kept[name] = {
-            axis: {measure: round(growth(*course(found, axis, measure)), 2) for measure in NAMES} for axis in AXES
-        }
-    report["why"] = WHY
+    kept["slopes"] = {
+        axis: {measure: round(slope(*course(found, axis, measure)), 2) for measure in NAMES} for axis in AXES
+    }
     write_json(arguments.out, report)
     return report
 
@@ -173,12 +158,6 @@ def slope(sizes: list[float], measured: list[float]) -> float:
     return statistics.linear_regression(
         [math.log(size) for size in sizes], [math.log(max(value, 1e-9)) for value in measured]
     ).slope
-
-
-def steepest(sizes: list[float], measured: list[float]) -> float:
-    """The largest slope between two neighbouring sizes."""
-    pairs = [slice(start, start + 2) for start in range(len(sizes) - 1)]
-    return max(slope(sizes[pair], measured[pair]) for pair in pairs)
 
 
 def draw(report: dict[str, Any], path: Path) -> None:
@@ -206,11 +185,10 @@ def draw(report: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/growth.json")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--batch", type=int, default=100)
     parser.add_argument("--steps", type=int, default=5, help="timed steps a cell; on a GPU, replays of many steps each")
-    parser.add_argument("--out", type=Path, default=Path("results/growth.json"))
     parser.add_argument("--plot", type=Path, default=Path("docs/figures/growth.png"))
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -220,12 +198,7 @@ def main() -> None:
         torch.set_num_threads(1)
         print(json.dumps(measure(cell["kind"], cell["sizes"], device, arguments.batch, arguments.steps)))
         return
-    report = run_all(arguments)
-    mine = report[arguments.device]
-    for axis in AXES:
-        shown = [f"{name} {mine['slopes'][axis][name]:.2f} ({mine['steepest'][axis][name]:.2f})" for name in NAMES]
-        print(f"by {axis}, slope (steepest): {', '.join(shown)}. {WHY[axis]}")
-    draw(report, arguments.plot)
+    draw(run_all(arguments), arguments.plot)
 
 
 if __name__ == "__main__":

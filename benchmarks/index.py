@@ -6,9 +6,7 @@ Item vectors are drawn around as many middles as a hundredth of the items: what 
 without any order are nobody's catalogue. The network's other weights are random. One thread searches.
 """
 
-import argparse
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ from typing import Any
 import faiss
 import torch
 
-from conditions import conditions
+from harness import parser_for, write_result
 from posrec.data.vocabulary import Vocabulary
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.recommend.faiss_search import likely_sessions, write_index
@@ -26,7 +24,6 @@ from posrec.recommend.index_settings import IndexSettings
 from posrec.recommend.search import ExactSearch
 from posrec.recommend.torch_encoder import TorchEncoder
 from posrec.run import Run
-from report import write_report
 
 BEST = 20
 
@@ -53,10 +50,9 @@ def milliseconds(search: Any, sessions: Sequence[Any]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/index.json")
     parser.add_argument("--items", type=int, default=1_200_000)
     parser.add_argument("--sessions", type=int, default=128)
-    parser.add_argument("--out", type=Path, default=Path("results/index.json"))
     arguments = parser.parse_args()
     run = crowded_run(arguments.items)
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +63,6 @@ def main() -> None:
     faiss.omp_set_num_threads(1)
     sessions = likely_sessions(run, TorchEncoder(run.model), arguments.sessions)
     report = {
-        "command": "python benchmarks/index.py " + " ".join(sys.argv[1:]),
         "seed": 0,
         "items": arguments.items,
         "build_seconds": round(built, 1),
@@ -77,9 +72,8 @@ def main() -> None:
         "recall@20": round(search.recall, 4),
         "faiss_ms": milliseconds(search, sessions),
         "exact_ms": milliseconds(ExactSearch(search.table), sessions),
-        **conditions(),
     }
-    write_report(arguments.out, report)
+    write_result(arguments.out, report)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,13 @@ start later. Kernels are those of one replay of 32 steps; kernels of the same ki
 so all together take longer than the step.
 """
 
-import argparse
 import time
 from pathlib import Path
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from conditions import conditions
+from harness import parser_for, write_row
 from posrec.config import split_settings
 from posrec.data.dataset import load
 from posrec.models.base import SessionModel
@@ -22,7 +21,6 @@ from posrec.models.lookup import find_spec
 from posrec.training.adam import make_optimizer, set_learning_rate
 from posrec.training.epoch import EpochOrder, EpochRunner, matmul_precision
 from posrec.training.settings import Settings
-from report import replace_row
 
 # The first name that a kernel's own name contains is its kind.
 KINDS = {
@@ -56,11 +54,10 @@ WARM_UP = 64  # steps
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/kernels.json")
     parser.add_argument("dataset", type=Path)
     parser.add_argument("--model", default="posrec")
     parser.add_argument("--steps", type=int, default=1920, help="how many to time")
-    parser.add_argument("--out", type=Path, default=Path("results/kernels.json"))
     options = parser.parse_args()
     data, device, spec = load(options.dataset), torch.device("cuda"), find_spec(options.model)
     config, settings = split_settings({}, spec.config(), Settings(**spec.settings))
@@ -88,7 +85,6 @@ def main() -> None:
     report = {
         "dataset": options.dataset.name,
         "model": options.model,
-        "command": f"python benchmarks/kernels.py {options.dataset} --model {options.model}",
         "batch_size": settings.batch_size,
         "microseconds_a_step": round(1e6 * seconds, 1),
         "steps_an_epoch": order.steps,
@@ -96,9 +92,8 @@ def main() -> None:
             {"kind": kind, "microseconds": round(time_of, 1), "launches": round(count, 1)}
             for kind, (time_of, count) in sorted(kinds.items(), key=lambda one: -one[1][0])
         ],
-        **conditions(),
     }
-    replace_row(options.out, report, ("dataset", "model"))
+    write_row(options.out, report, ("dataset", "model"))
 
 
 def timed(runner: EpochRunner, order: EpochOrder, steps: int) -> float:

@@ -6,7 +6,6 @@ One session alone is scored over all items and its best 20 taken, as a server wo
 seconds beside them say what the machine's other work cost. `floor` ranks and sorts scores that are there already.
 """
 
-import argparse
 import os
 import statistics
 import time
@@ -18,13 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conditions import conditions
+from harness import parser_for, write_result
 from posrec.data.dataset import PreparedDataset, collate, load
 from posrec.evaluation.evaluate import evaluate
 from posrec.models.base import Model
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
-from report import write_report
 
 COUNTING = ("spop", "itemknn", "vsknn", "stan", "coclick")
 BEST = 20
@@ -83,24 +81,21 @@ def measure(name: str, data: PreparedDataset, sessions: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/neighbours.json")
     parser.add_argument("--data", type=Path, default=Path("prepared/diginetica"))
-    parser.add_argument("--out", type=Path, default=Path("results/neighbours.json"))
     parser.add_argument("--sessions", type=int, default=500, help="to answer one by one")
     arguments = parser.parse_args()
     data = load(arguments.data)
     load_before = os.getloadavg()[0]
     report = {
-        "command": f"python benchmarks/neighbours.py --data prepared/{arguments.data.name}",
         "dataset": data.fingerprint,
         "items": data.train_items,
         "samples": len(data.test),
         "floor": rank_all(Floor(data.train_items), data, 1),
         "models": {name: measure(name, data, arguments.sessions) for name in COUNTING},
-        **conditions(),
         "load_average": [round(load_before, 2), round(os.getloadavg()[0], 2)],
     }
-    write_report(arguments.out, report)
+    write_result(arguments.out, report)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ a new item or a known one. The models are compared on both, each with the mean o
     with           posrec-plus with attributes, which may recommend every item
 """
 
-import argparse
 import json
 import shutil
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from conditions import conditions
+from harness import command, conditions, parser_for
 from posrec.config import parse_pairs
 from posrec.data.arrays import SCHEMA
 from posrec.data.dataset import PreparedDataset, load
@@ -36,7 +35,7 @@ METRICS = ("recall@20", "mrr@20")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/new_items.json")
     parser.add_argument("--data", type=Path, help="a prepared dataset with columns [default: the demo shop]")
     parser.add_argument("--share", type=float, default=0.1, help="of the items, the rarest, that are treated as new")
     parser.add_argument("--attributes", default="auto")
@@ -44,7 +43,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--work", type=Path, default=Path("new-items-work"))
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--out", type=Path, default=Path("results/new_items.json"))
     options = parser.parse_args()
     shutil.rmtree(options.work, ignore_errors=True)
     whole = load(options.data) if options.data else make_demo(options.work / "demo")
@@ -58,10 +56,7 @@ def main() -> None:
     targets = data.test.items[data.test.locate(torch.arange(len(data.test)))[1]]
     is_new = targets > data.train_items
     results: dict[str, Any] = {
-        "command": "python benchmarks/new_items.py"
-        + (f" --data {options.data.name}" if options.data else "")
-        + f" --share {options.share} --attributes {options.attributes} --seeds {options.seeds}"
-        + "".join(f" --set {pair}" for pair in options.pairs),
+        "command": command(),
         "conditions": conditions(),
         "known_items": data.train_items,
         "new_items": data.recommendable_items - data.train_items,

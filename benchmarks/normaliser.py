@@ -13,26 +13,22 @@ own with random chances of a repeat. Three rankings of the best 20 are compared:
 The exact search's own log Z, whose products are rounded to 8 bits, is compared as well. One thread searches.
 """
 
-import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
 import torch
 
-from conditions import conditions
+from harness import parser_for, write_result
 from posrec.nn.own_items import OwnItems
 from posrec.recommend.best_items import Best, Floats, best_of_all
 from posrec.recommend.faiss_search import SAMPLE, FaissSearch, build
 from posrec.recommend.index_settings import IndexSettings
 from posrec.recommend.search import ExactSearch
 from posrec.recommend.torch_encoder import as_arrays
-from report import write_report
 
 BEST, OWN, SCALE = 20, 5, 13.0
 
@@ -89,11 +85,10 @@ def milliseconds(search: Callable[[Floats, list[int]], object], sessions: Floats
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/normaliser.json")
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--d", type=int, default=100)
     parser.add_argument("--sessions", type=int, default=1000)
-    parser.add_argument("--out", type=Path, default=Path("results/normaliser.json"))
     arguments = parser.parse_args()
     draw = np.random.default_rng(0)
     table = crowded(arguments.items, arguments.d, draw)
@@ -113,7 +108,6 @@ def main() -> None:
     exact = rankings(own, exact_best, exact_log_sums)
     with_exact_sum, with_estimate = rankings(own, best, exact_log_sums), rankings(own, best, estimates)
     report = {
-        "command": "OMP_NUM_THREADS=1 python benchmarks/normaliser.py " + " ".join(sys.argv[1:]),
         "seed": 0,
         "items": arguments.items,
         "d": arguments.d,
@@ -133,9 +127,8 @@ def main() -> None:
             "exact": milliseconds(by_exact.best, sessions),
             "exact, with log Z": milliseconds(by_exact.best_and_log_sums, sessions),
         },
-        **conditions(),
     }  # fmt: skip
-    write_report(arguments.out, report)
+    write_result(arguments.out, report)
 
 
 def best_and_log_sum(table: Floats, session: Floats) -> tuple[Best, float]:

@@ -7,7 +7,6 @@ Each round trains one epoch with each of the two, with its default settings, in 
 of the medians. COMMIT is one in which posrec-plus reads every prefix of a session on its own.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -16,17 +15,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from conditions import conditions
+from harness import parser_for, write_result
 from posrec.demo.shop import make_demo
-from report import write_report
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/one_pass.json")
     parser.add_argument("--before", type=Path, required=True, help="the other checkout")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("results/one_pass.json"))
     options = parser.parse_args()
     sources = {"before": options.before / "src", "now": Path(__file__).parents[1] / "src"}
     seconds: dict[str, list[float]] = {name: [] for name in sources}
@@ -39,15 +36,12 @@ def main() -> None:
                 f"round {number + 1}: before {seconds['before'][-1]:.1f} s, now {seconds['now'][-1]:.1f} s", flush=True
             )
     medians = {name: statistics.median(values) for name, values in seconds.items()}
-    write_report(
+    write_result(
         options.out,
         {
-            "command": f"python benchmarks/one_pass.py --before CHECKOUT --rounds {options.rounds} "
-            f"--threads {options.threads}",
             "epoch_seconds": seconds,
             "ratio": round(medians["now"] / medians["before"], 3),
             "samples": len(data.train),
-            **conditions(),
         },
     )
 

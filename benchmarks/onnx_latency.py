@@ -6,36 +6,41 @@ Speed does not depend on what was learned, so the weights are random. Figures ar
 lengths, of the time the thread computed: on an idle machine that is the latency, and a busy one does not blur it.
 """
 
-import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
 
-from conditions import conditions
+from harness import in_turns, parser_for, write_result
 from posrec.data.vocabulary import Vocabulary
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.nn.batch import SessionBatch
 from posrec.recommend.onnx_export import export_onnx
 from posrec.recommend.onnx_model import OnnxModel
 from posrec.run import Run
-from report import write_report
 
 ITEMS, K = 43_097, 20
+WARM_UP = 10  # rounds
 
 
-def milliseconds(work: Callable[[], object]) -> float:
-    began = time.thread_time()
-    work()
-    return 1000 * (time.thread_time() - began)
+def random_batch(sessions: int) -> SessionBatch:
+    lengths = torch.randint(1, 11, (sessions,)).tolist()
+    return SessionBatch.of([torch.randint(1, ITEMS + 1, (length,)).tolist() for length in lengths])
+
+
+def median_ms(ways: Mapping[str, Callable[[SessionBatch], object]], sessions: int, rounds: int) -> dict[str, float]:
+    """Milliseconds a session, in batches of so many."""
+    batches = [random_batch(sessions) for _ in range(WARM_UP + rounds)]
+    by_turn = {name: lambda turn, work=work: work(batches[turn]) for name, work in ways.items()}
+    taken = in_turns(by_turn, rounds, WARM_UP, time.thread_time)
+    return {name: round(statistics.median(times) / sessions, 3) for name, times in taken.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("results/onnx.json"))
+    parser = parser_for(__doc__, "results/onnx.json")
     parser.add_argument("--rounds", type=int, default=200)
     arguments = parser.parse_args()
     torch.manual_seed(0)
@@ -51,29 +56,16 @@ def main() -> None:
             for outputs in (["session_vectors"], ["scores"], ["top_scores", "top_items"])
         )
         size = (Path(folder) / "model.onnx").stat().st_size
-        taken: dict[str, dict[str, list[float]]] = {}
-        for sessions in (1, 32):
-            ways: dict[str, Callable[[SessionBatch], object]] = {
-                "torch, scores": model.scores,
-                "torch, top 20": lambda batch: model.scores(batch).topk(K),
-                "onnx, session vectors": vectors.session_vectors,
-                "onnx, scores": scores.scores,
-                "onnx, top 20": lambda batch: best.top(batch, K),
-            }
-            times = taken[f"batch {sessions}"] = {name: [] for name in ways}
-            for turn in range(arguments.rounds + 10):
-                lengths = torch.randint(1, 11, (sessions,)).tolist()
-                batch = SessionBatch.of([torch.randint(1, ITEMS + 1, (length,)).tolist() for length in lengths])
-                for name, work in ways.items():
-                    spent = milliseconds(lambda work=work, batch=batch: work(batch))  # type: ignore[misc]
-                    if turn >= 10:
-                        times[name].append(spent / sessions)
-    medians = {
-        size: {name: round(statistics.median(t), 3) for name, t in times.items()} for size, times in taken.items()
-    }
+        ways: dict[str, Callable[[SessionBatch], object]] = {
+            "torch, scores": model.scores,
+            "torch, top 20": lambda batch: model.scores(batch).topk(K),
+            "onnx, session vectors": vectors.session_vectors,
+            "onnx, scores": scores.scores,
+            "onnx, top 20": lambda batch: best.top(batch, K),
+        }
+        medians = {f"batch {sessions}": median_ms(ways, sessions, arguments.rounds) for sessions in (1, 32)}
     one = medians["batch 1"]
     report = {
-        "command": "python benchmarks/onnx_latency.py",
         "seed": 0,
         "items": ITEMS,
         "milliseconds_a_session": medians,
@@ -81,9 +73,8 @@ def main() -> None:
         "largest_difference": difference,
         "export_seconds": round(export_seconds, 1),
         "file_mb": round(size / 1e6, 1),
-        **conditions(),
     }
-    write_report(arguments.out, report)
+    write_result(arguments.out, report)
 
 
 if __name__ == "__main__":

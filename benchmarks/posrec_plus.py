@@ -8,11 +8,10 @@ validation parts (docs/models_plus.md). Differences are tested on the same test 
 and over seeds, corrected by Holm's method over all rows and both metrics of a dataset.
 """
 
-import argparse
 from pathlib import Path
 from typing import Any
 
-from conditions import conditions
+from harness import command, conditions, parser_for
 from posrec.data.dataset import load
 from posrec.experiments.reproduce.grid import TableRow, jobs_of
 from posrec.experiments.reproduce.jobs import JobResult, run_jobs
@@ -54,7 +53,7 @@ PAIRS = [(ALL_PARTS, row.label) for row in ROWS if row.label.startswith("without
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__)
     parser.add_argument("--data", type=Path, default=Path("prepared"), help="holds the prepared datasets, by name")
     parser.add_argument("--jobs", type=Path, default=Path("plus-jobs"), help="finished trainings")
     parser.add_argument("--only", default="", help="only rows whose label contains this")
@@ -78,9 +77,7 @@ def main() -> None:
             differences = [one for one in found if line.row.label == one.second]
             results.append({"dataset": name, "fingerprint": data.fingerprint, **as_json(line, differences)})
     note = "Trainings that ran side by side shared the device, so that seconds are upper bounds."
-    write_json(
-        arguments.out, {"command": "python benchmarks/posrec_plus.py", "note": note, **conditions(), "rows": results}
-    )
+    write_json(arguments.out, {"command": command(), "note": note, **conditions(), "rows": results})
 
 
 def line_of(row: TableRow, dataset: str, done: dict[str, JobResult]) -> Line:

@@ -10,7 +10,6 @@ answered 502 is sent again by the client, as docs/replicas.md says. In the end, 
 with those that were confirmed.
 """
 
-import argparse
 import http.client
 import json
 import os
@@ -28,10 +27,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from conditions import conditions
 from fault_server import ITEMS, make_run, posrec
+from harness import parser_for, write_result
 from posrec.server.session_store import MAX_CLICKS, key
-from report import write_report
 
 CONFIGURATION = Path(__file__).resolve().parents[1] / "examples" / "compose" / "nginx.conf"
 CLIENTS, PAUSE = 8, 0.05  # clients, and seconds between the requests of each
@@ -169,8 +167,7 @@ def retries(log: Path) -> dict[str, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("results/replicas.json"))
+    parser = parser_for(__doc__, "results/replicas.json")
     parser.add_argument("--seconds", type=float, default=10.0, help="of the quiet time, and around each event")
     arguments = parser.parse_args()
     program = shutil.which("valkey-server") or shutil.which("redis-server")
@@ -218,7 +215,6 @@ def main() -> None:
             number = sum(map(len, confirmed.values()))
             twice = sum(map(len, stored.values())) - number + lost
             report = {
-                "command": "python benchmarks/replicas.py",
                 "clients": CLIENTS,
                 "phases": {phase: load.figures(phase) for phase in load.answers},
                 "retried_by_nginx": retries(folder / "access.log"),
@@ -229,14 +225,13 @@ def main() -> None:
                 "clicks_stored_twice": twice,
                 "nginx": subprocess.run(["nginx", "-v"], capture_output=True, text=True, check=True).stderr.strip(),
                 "store": Path(program).name,
-                **conditions(),
             }
         finally:
             for process in [*processes, *(replica.process for replica in replicas)]:
                 process.terminate()
             for process in [*processes, *(replica.process for replica in replicas)]:
                 process.wait(60)
-    write_report(arguments.out, report)
+    write_result(arguments.out, report)
 
 
 if __name__ == "__main__":

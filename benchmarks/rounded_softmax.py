@@ -6,21 +6,17 @@ The latest training sessions are cut into a small training part and a part to ra
 trainings take minutes on a CPU. The test part is not read.
 """
 
-import argparse
-import json
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from conditions import conditions
+from harness import parser_for, write_result
 from posrec.data.dataset import PreparedDataset, load
 from posrec.data.vocabulary import Vocabulary
 from posrec.data.writer import save_dataset
 from posrec.fitting import fit_run
-from posrec.io import write_json
 from posrec.progress import SilentProgress
 
 METRICS = ("recall@20", "mrr@20", "recall@10", "mrr@10")
@@ -47,11 +43,10 @@ def cut(data: PreparedDataset, folder: Path, trained: int, ranked: int) -> Prepa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/rounded_softmax.json")
     parser.add_argument("--data", type=Path, default=Path("prepared/yoochoose1_64"))
     parser.add_argument("--share", type=int, default=16, help="train on one of so many sessions")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("results/rounded_softmax.json"))
     arguments = parser.parse_args()
     data = load(arguments.data)
     rows: list[dict[str, Any]] = []
@@ -71,12 +66,10 @@ def main() -> None:
             for precision in ("fp32", "bf16")
         }  # fmt: skip
         report = {
-            "command": " ".join(["python benchmarks/rounded_softmax.py", *sys.argv[1:]]),
             "dataset": data.fingerprint, "samples": len(small.train), "items": small.train_items,
-            "ranked": len(small.test), "means": means, "runs": rows, **conditions(),
+            "ranked": len(small.test), "means": means, "runs": rows,
         }  # fmt: skip
-    write_json(arguments.out, report)
-    print(json.dumps(report["means"], indent=2))
+    write_result(arguments.out, report)
 
 
 if __name__ == "__main__":

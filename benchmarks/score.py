@@ -6,7 +6,6 @@ The sessions are the dataset's test samples. Speed does not depend on what was l
 least: the product of session vectors with item vectors, and torch's top 20 of it; no model, no files.
 """
 
-import argparse
 import json
 import resource
 import statistics
@@ -16,14 +15,13 @@ from pathlib import Path
 
 import torch
 
-from conditions import conditions
+from harness import parser_for, write_result
 from posrec.data.dataset import PreparedDataset, load
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.progress import SilentProgress
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.score import score_file
 from posrec.run import Run
-from report import write_report
 
 K, BATCH = 20, 256
 
@@ -52,9 +50,8 @@ def least(items: int, d: int, sessions: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/score.json")
     parser.add_argument("--data", type=Path, default=Path("prepared/diginetica"))
-    parser.add_argument("--out", type=Path, default=Path("results/score.json"))
     parser.add_argument("--sessions", type=int, default=10_240)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
@@ -74,7 +71,6 @@ def main() -> None:
             bare = arguments.sessions / least(data.train_items, model.config.d, arguments.sessions)
             ratios.append(bare / rates[".jsonl"][-1])
     report = {
-        "command": "python benchmarks/score.py",
         "seed": 0,
         "dataset": data.fingerprint,
         "items": data.train_items,
@@ -83,9 +79,8 @@ def main() -> None:
         "sessions_per_second": {ending: round(statistics.median(values)) for ending, values in rates.items()},
         "times_the_least": round(statistics.median(ratios), 2),
         "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        **conditions(),
     }
-    write_report(arguments.out, report)
+    write_result(arguments.out, report)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ as were answered at saturation, over 2,000 connections. Latencies measured besid
 --rounds the loads are repeated, and every figure is the median over the rounds.
 """
 
-import argparse
 import json
 import os
 import random
@@ -26,13 +25,12 @@ from typing import Any
 
 import torch
 
-from conditions import conditions
+from harness import parser_for, write_result
 from paced_client import paced
 from posrec.data.vocabulary import Vocabulary
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.recommend.artifacts import ArtifactCache
 from posrec.run import Run, load_run, save_run
-from report import write_report
 
 SCRIPT = """
 wrk.method = "POST"
@@ -97,7 +95,7 @@ def requests(items: int, number: int = 2000) -> list[bytes]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/serve.json")
     parser.add_argument("--items", type=int, default=43_097)
     parser.add_argument("--rate", type=int, default=1000)
     parser.add_argument("--seconds", type=int, default=60)
@@ -105,7 +103,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="repeat the loads and report medians")
     parser.add_argument("--connections", type=int, default=64, help="at saturation")
     parser.add_argument("--torch", action="store_true", help="no ONNX export, which takes long for large catalogues")
-    parser.add_argument("--out", type=Path, default=Path("results/serve.json"))
     arguments = parser.parse_args()
     if shutil.which("wrk") is None:
         sys.exit("wrk is not installed: apt-get install wrk")
@@ -155,15 +152,13 @@ def main() -> None:
             server.terminate()
             server.wait()
     report = {
-        "command": "python benchmarks/serve.py " + " ".join(sys.argv[1:]),
         "seed": 0,
         "items": arguments.items,
         "workers": arguments.workers,
         "start_to_first_answer_seconds": round(first_answer, 2),
         "loads": loads,
-        **conditions(),
     }
-    write_report(arguments.out, report)
+    write_result(arguments.out, report)
 
 
 if __name__ == "__main__":

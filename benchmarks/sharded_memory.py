@@ -12,36 +12,32 @@ table once.
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 import torch
-from posrec.distributed import joined
-from posrec.nn.sharding import sharded_over
 
-from conditions import conditions
+from harness import command, conditions, in_processes, parser_for, peak_mb
 from posrec.data.dataset import SessionDataset
 from posrec.io import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.training.adam import make_optimizer
+from posrec.training.distributed.rows import keep_own_rows
+from posrec.training.distributed.world import joined
 from posrec.training.epoch import EpochRunner
 from posrec.training.settings import Settings
-from ranks import measure, peak_mb
 
 STEPS, BATCH, LENGTH = 2, 64, 10
 
 
 def run_case(items: int, d: int, loss: str) -> dict[str, Any]:
     with joined("cpu") as world:
-        assert world is not None
         torch.manual_seed(0)
         clicks = torch.randint(1, items + 1, (STEPS * BATCH * LENGTH,), dtype=torch.int32)
         offsets = torch.arange(0, len(clicks) + 1, LENGTH)
         samples = SessionDataset(clicks, offsets, torch.arange(len(offsets) - 1))
         settings, device = Settings(batch_size=BATCH, loss=loss), torch.device("cpu")
         before = peak_mb()
-        with sharded_over(world):
-            model = PosRec(items, PosRecConfig(d=d, max_length=LENGTH))
+        model = keep_own_rows(PosRec(items, PosRecConfig(d=d, max_length=LENGTH)), world)
         optimizer = make_optimizer(model, settings, device)
         runner = EpochRunner(model, optimizer, samples, settings, device, items, LENGTH)
         order = runner.shuffle(0)
@@ -57,12 +53,11 @@ def run_case(items: int, d: int, loss: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/sharded_memory.json")
     parser.add_argument("--items", type=int, default=10_000_000)
     parser.add_argument("--d", type=int, default=100)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--loss", default="chunked", choices=["chunked", "sampled"])
-    parser.add_argument("--out", type=Path, default=Path("results/sharded_memory.json"))
     parser.add_argument("--case", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
@@ -72,7 +67,7 @@ def main() -> None:
     sent = [part for name, value in sizes.items() for part in (f"--{name}", value)]
     cases = {}
     for processes in arguments.processes:
-        ranks = measure(__file__, processes, *sent, "--case")
+        ranks = in_processes(__file__, processes, *sent, "--case")
         cases[str(processes)] = {name: max(rank[name] for rank in ranks) for name in ranks[0]}
         first = cases[str(arguments.processes[0])]
         shares = ", ".join(
@@ -80,7 +75,7 @@ def main() -> None:
             for name in ("tensors_mb", "peak_mb")
         )
         print(f"{processes} processes: {shares}", flush=True)
-    about = {"command": "python benchmarks/sharded_memory.py", **sizes, "batch": BATCH, "steps": STEPS, "seed": 0,
+    about = {"command": command(), **sizes, "batch": BATCH, "steps": STEPS, "seed": 0,
              **conditions(), "threads": 1}  # fmt: skip
     write_json(arguments.out, {"about": about, "processes": cases})
 

@@ -10,13 +10,11 @@ the gradients of sessions and table. `bf16_new_shape_ms` is why nothing else is 
 small product of a shape that did not occur before. Then the whole test part is ranked once.
 """
 
-import argparse
 import importlib
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from conditions import conditions
+from harness import in_turns, parser_for, write_result
 from posrec.allocation import freed_memory_kept
 from posrec.data.dataset import PreparedDataset, load
 from posrec.evaluation.evaluate import evaluate
@@ -34,7 +32,6 @@ from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner, matmul_precision
 from posrec.training.losses import full_softmax
 from posrec.training.settings import Settings
-from report import write_report
 
 BATCH, CPU = 100, torch.device("cpu")
 Step = Callable[[int], object]
@@ -101,25 +98,17 @@ def peer_step(code: Path, data: PreparedDataset) -> Step:
     return step
 
 
-def milliseconds(step: Step, steps: int, first: int) -> float:
-    began = time.perf_counter()
-    for number in range(first, first + steps):
-        step(number)
-    return 1000 * (time.perf_counter() - began) / steps
-
-
 def new_shape_ms() -> float:
     torch.set_float32_matmul_precision("medium")
     weights, rows = torch.randn(100, 400), [torch.randn(count, 100) for count in range(301, 361)]
-    taken = [milliseconds(lambda _, x=x: x @ weights, 1, 0) for x in rows]
+    taken = in_turns({"product": lambda turn: rows[turn] @ weights}, len(rows), warm_up=0)["product"]
     torch.set_float32_matmul_precision("highest")
     return statistics.median(taken)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/step.json")
     parser.add_argument("--data", type=Path, default=Path("prepared/diginetica"))
-    parser.add_argument("--out", type=Path, default=Path("results/step.json"))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--peer", type=Path, help="the folder pytorch_code of SR-GNN's repository")
@@ -133,21 +122,29 @@ def main() -> None:
     }  # fmt: skip
     if arguments.peer:
         steps["peer"] = peer_step(arguments.peer, data)
-    rounds: list[dict[str, float]] = []
-    for turn in range(arguments.rounds + 1):
-        taken = {}
-        for name, step in steps.items():
-            ours, precision = name != "peer", "fp32" if name.endswith("fp32") else "auto"
-            rounding = matmul_precision(Settings(precision=precision), CPU, data.train_items)
-            with rounding if ours else nullcontext(), freed_memory_kept() if ours else nullcontext():
-                taken[name] = milliseconds(step, arguments.steps, turn * arguments.steps)
-        rounds += [taken] if turn else []  # the first one warms up
+
+    def turn_of(name: str, step: Step) -> Step:
+        def run(turn: int) -> None:
+            for number in range(turn * arguments.steps, (turn + 1) * arguments.steps):
+                step(number)
+
+        def run_ours(turn: int) -> None:
+            precision = "fp32" if name.endswith("fp32") else "auto"
+            with matmul_precision(Settings(precision=precision), CPU, data.train_items), freed_memory_kept():
+                run(turn)
+
+        return run if name == "peer" else run_ours
+
+    taken = in_turns({name: turn_of(name, step) for name, step in steps.items()}, arguments.rounds)
+    rounds = [
+        dict(zip(taken, [ms / arguments.steps for ms in values], strict=True))
+        for values in zip(*taken.values(), strict=True)
+    ]
     clicks = torch.bincount(data.train.items.long(), minlength=data.train_items + 1)
     began = time.perf_counter()
     evaluate(model.eval(), data.test, data.train_items, model.config.max_length, clicks)
     ranking = time.perf_counter() - began
     report: dict[str, Any] = {
-        "command": " ".join(["python benchmarks/step.py", *sys.argv[1:]]),
         "seed": 0,
         "dataset": data.fingerprint,
         "items": data.train_items,
@@ -161,9 +158,8 @@ def main() -> None:
            if arguments.peer else {}),
         "test_samples": len(data.test),
         "evaluate_seconds": round(ranking, 1),
-        **conditions(),
     }  # fmt: skip
-    write_report(arguments.out, report)
+    write_result(arguments.out, report)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ A row of results/training_time.json is replaced when it is measured again. Secon
 epoch; the time to compile is in the total alone, and is short if the machine has compiled the same before.
 """
 
-import argparse
 import json
 import statistics
 import tempfile
@@ -17,25 +16,22 @@ from typing import Any
 
 import torch
 
-from conditions import conditions
+from harness import parser_for, write_row
 from posrec.config import parse_pairs
 from posrec.data.dataset import load
 from posrec.fitting import fit_run
 from posrec.progress import TerminalProgress
-from report import replace_row
 
 METRICS = ("recall@10", "mrr@10", "recall@20", "mrr@20")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/training_time.json")
     parser.add_argument("dataset", type=Path)
     parser.add_argument("--model", default="posrec-plus")
     parser.add_argument("--set", action="append", default=[], dest="pairs", help="key=value, as for posrec train")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("results/training_time.json"))
     options = parser.parse_args()
-    pairs = "".join(f" --set {pair}" for pair in options.pairs)
     dataset, settings = load(options.dataset), parse_pairs(options.pairs)
     with TerminalProgress() as progress:
         runs = [trained(dataset, options.model, settings | {"seed": seed}, progress) for seed in range(options.seeds)]
@@ -43,16 +39,13 @@ def main() -> None:
         "dataset": options.dataset.name,
         "model": options.model,
         "settings": settings,
-        "command": f"python benchmarks/training_time.py {options.dataset} --model {options.model}{pairs}"
-        + (f" --seeds {options.seeds}" if options.seeds > 1 else ""),
         "epoch_seconds": round(statistics.median(second for run in runs for second in run["epochs"]), 3),
         "training_seconds": [round(sum(run["epochs"]), 2) for run in runs],
         "total_seconds": [run["total"] for run in runs],
         "peak_gb": max(run["peak_gb"] for run in runs),
         "metrics": {name: [round(100 * run["metrics"][name], 3) for run in runs] for name in METRICS},
-        **conditions(),
     }
-    replace_row(options.out, row, ("dataset", "model", "settings"))
+    write_row(options.out, row, ("dataset", "model", "settings"))
 
 
 def trained(data: Any, model: str, settings: dict[str, Any], progress: TerminalProgress) -> dict[str, Any]:

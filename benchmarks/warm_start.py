@@ -13,7 +13,6 @@ Both are ranked on day d, and so is the warm run of the day before without any t
 training is worth. Finished runs are kept in the folder --work, so that a stopped call continues.
 """
 
-import argparse
 import json
 import shutil
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from conditions import conditions
+from harness import command, conditions, parser_for
 from posrec.config import parse_pairs
 from posrec.data.arrays import SCHEMA
 from posrec.data.dataset import PreparedDataset, load
@@ -39,7 +38,7 @@ METRICS = ("recall@20", "mrr@20")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/warm_start.json")
     parser.add_argument("dataset", type=Path)
     parser.add_argument("--days", type=int, default=7)
     parser.add_argument("--sessions", type=int, help="use only so many of the latest sessions")
@@ -48,16 +47,12 @@ def main() -> None:
     parser.add_argument("--warm-set", action="append", default=[], dest="warm_pairs", help="key=value of warm starts")
     parser.add_argument("--work", type=Path, default=Path("warm-work"))
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--out", type=Path, default=Path("results/warm_start.json"))
     options = parser.parse_args()
     days = cut(load(options.dataset), options.days, options.sessions, options.work / "days")
     settings = parse_pairs(options.pairs)
     warm_settings = parse_pairs(options.warm_pairs)  # all others are those of the run that it starts from
     results: dict[str, Any] = {
-        "command": f"python benchmarks/warm_start.py {options.dataset} --days {options.days}"
-        + (f" --sessions {options.sessions}" if options.sessions else "")
-        + "".join(f" --set {pair}" for pair in options.pairs)
-        + "".join(f" --warm-set {pair}" for pair in options.warm_pairs),
+        "command": command(),
         "dataset": options.dataset.name,
         "conditions": conditions(),
         "days": [{"train_sessions": day.train.sessions, "train_items": day.train_items,

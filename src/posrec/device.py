@@ -52,7 +52,7 @@ def share_cores() -> None:
 
     Threads of OpenMP wait by spinning unless told otherwise: with two trainings on the same cores each burns the time
     that the other needs. A thread that sleeps at once is slow to wake. So threads spin for a moment, long enough for
-    the next small operation, and then sleep (benchmarks/side_by_side.py). And OpenMP starts a thread for every core
+    the next small operation, and then sleep. And OpenMP starts a thread for every core
     that it sees, also where a container's quota allows fewer. Environment variables that are set already are respected.
     """
     if not WAITING.keys() & os.environ.keys():

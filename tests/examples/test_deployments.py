@@ -1,10 +1,7 @@
 """examples/kubernetes and examples/compose: valid by Kubernetes' own schemas, and true to what the server does."""
 
 import copy
-import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -123,27 +120,3 @@ def test_the_compose_file_names_what_nginx_sends_to() -> None:
         assert services[name]["volumes"][0].endswith(":/runs:ro")
         assert (COMPOSE / services[name]["build"]["context"] / services[name]["build"]["dockerfile"]).is_file()
     assert "valkey" in services
-
-
-def test_the_figures_of_the_page_are_those_measured() -> None:
-    measured = json.loads((ROOT / "results" / "replicas.json").read_text(encoding="utf-8"))
-    page = (ROOT / "docs" / "server_internals.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (?:quiet|one replica|another run|after).* \| ([\d,]+) \| (\d+).*\|$", page, re.MULTILINE)
-    phases = [
-        (phase["requests"], sum(sum(kind.values()) for kind in phase["not_answered_200"].values()))
-        for phase in measured["phases"].values()
-    ]
-    assert [(int(requests.replace(",", "")), int(failed)) for requests, failed in rows] == phases
-    assert f"nginx sent {sum(measured['retried_by_nginx'].values())} requests to the second replica" in page
-    assert f"Of {measured['clicks_confirmed']:,} clicks that were confirmed, none was missing" in page
-    assert (measured["clicks_lost"], measured["clicks_stored_twice"]) == (0, 0)
-
-
-@pytest.mark.process
-@pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
-def test_nginx_accepts_the_configuration(tmp_path: Path) -> None:
-    text = (COMPOSE / "nginx.conf").read_text(encoding="utf-8")
-    (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid;\n" + re.sub(r"posrec-\w+:8000", "127.0.0.1:8000", text))
-    line = ["nginx", "-t", "-p", tmp_path, "-c", tmp_path / "nginx.conf", "-e", "stderr"]
-    done = subprocess.run(list(map(str, line)), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from posrec.config import Range
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunFailed
 from posrec.experiments.reproduce import jobs
-from posrec.experiments.reproduce.jobs import Job, load_results, run_jobs
+from posrec.experiments.reproduce.jobs import Job, run_jobs
 from posrec.experiments.tune import tune
 from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
@@ -67,14 +67,13 @@ def test_jobs_on_ray_are_those_of_this_process(
 def test_no_job_is_started_after_the_time_is_over(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
     progress = RecordingProgress()
     assert run_jobs(JOBS, {"shop": shop}, tmp_path, "cpu", 0, progress, cluster) == {}
-    assert progress.messages == ["4 jobs are left; the same command continues with them"]
+    assert progress.messages == ["4 of 4 jobs are left; the same command continues with them"]
 
 
 @pytest.mark.slow
 def test_a_failed_job_is_kept_with_its_error(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
     bad = Job("shop", "stamp", {**TINY, "learning_rate": 1e30})
-    run_jobs([bad], {"shop": shop}, tmp_path, "cpu", cluster=cluster)
-    assert "loss" in (load_results(tmp_path)[bad.name].error or "")
+    assert "loss" in (run_jobs([bad], {"shop": shop}, tmp_path, "cpu", cluster=cluster)[bad.name].error or "")
 
 
 @pytest.mark.slow

@@ -111,7 +111,6 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="The folder for the results and the report.")] = Path("reproduction"),
     seeds: Annotated[int, typer.Option(min=1, help="For PosRec and its variants; other models get up to 3.")] = 5,
     minutes: Annotated[float | None, typer.Option(min=0, help="Start no job after this; 0: report only.")] = None,
-    archive: Annotated[Path | None, typer.Option(help="Read and write all results as one file.")] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Only run the jobs: no tests, no figures.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny models on a small simulated shop: a minute.")] = False,
     quick_sessions: Annotated[int, typer.Option(min=100, hidden=True)] = 2000,
@@ -126,22 +125,22 @@ def reproduce(
     Example: posrec reproduce all --data diginetica --data yoochoose1_64 --out reproduction
     posrec reproduce all --data diginetica --out reproduction --engine ray --address 10.0.0.5:6379
     """
-    from posrec.experiments.reproduce.run import jobs_folder, reproduce
-    from posrec.experiments.reproduce.sentences import headline, introduction
+    from posrec.experiments.reproduce.report import introduction, verdict_counts
+    from posrec.experiments.reproduce.run import reproduce
     from posrec.progress import TerminalProgress
     from posrec.wording import plural
 
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
         sessions = quick_sessions if quick else None
         results = reproduce(
-            experiment, data or [], out, seeds, device, minutes, archive, sessions, progress, not no_report, cluster
+            experiment, data or [], out, seeds, device, minutes, sessions, progress, not no_report, cluster
         )
     console.print(*introduction(results), sep="\n", highlight=False, markup=False)
     if not no_report:
-        console.print(headline(results), highlight=False, markup=False)
-        console.print(f"The report is in [bold]{escape(str(out))}/report.html[/].", highlight=False)
+        console.print(verdict_counts(results.answers), highlight=False, markup=False)
+        console.print(f"The report is in [bold]{escape(str(out))}/report.md[/].", highlight=False)
     if results.failures:
-        where = f"the records with an error in {jobs_folder(out)}" if no_report else f"the end of {out}/report.html"
+        where = f"the records with an error in {out}/jobs" if no_report else f"the end of {out}/report.md"
         raise RunFailed(f"{plural(len(results.failures), 'training')} failed: see {where}")
 
 

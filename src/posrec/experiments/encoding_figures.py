@@ -26,6 +26,16 @@ def draw(folder: Path, d: int, trained: Sequence[TrainedEncoding] = (), progress
     """Write every figure into `folder` as SVG and PNG; return the paths written, in order."""
     progress = progress or SilentProgress()
     folder.mkdir(parents=True, exist_ok=True)
+    figures = figures_by_name(d, trained)
+    written: list[Path] = []
+    for name, figure in figures.items():
+        progress.update("Drawing", len(written) / 2, len(figures), name)
+        written += save(figure(), folder / name)
+    return written
+
+
+def figures_by_name(d: int, trained: Sequence[TrainedEncoding] = ()) -> dict[str, Callable[[], Any]]:
+    """Functions that draw the figures of the fixed encodings, and those of learned ones."""
     fixed = {"SPE": make_encoding("spe", d, LONG), "DPE": make_encoding("dpe", d, LONG)}
     figures: dict[str, Callable[[], Any]] = {
         f"encodings-length-{SHORT}": lambda: encodings_figure(fixed, SHORT),
@@ -35,11 +45,7 @@ def draw(folder: Path, d: int, trained: Sequence[TrainedEncoding] = (), progress
     }
     for number, one in enumerate(trained, start=1):
         figures[f"alike-{one.name}-run-{number}"] = partial(trained_figure, one)
-    written: list[Path] = []
-    for name, figure in figures.items():
-        progress.update("Drawing", len(written) / 2, len(figures), name)
-        written += save(figure(), folder / name)
-    return written
+    return figures
 
 
 def missing_figures(trained: Sequence[TrainedEncoding]) -> str | None:

@@ -9,8 +9,8 @@ ONNX Runtime multiplies the rounded vectors in a graph of one node. Sessions are
 128: on x86-64 it multiplies signed sessions 10 to 20 times slower. Items are signed where the processor multiplies
 unsigned with signed bytes (VNNI, AMX), which takes down to half the time for a batch of 16; on other processors that
 product overflows, and items are unsigned too. So they are in large catalogues: for one session, reading the items from
-memory takes the time, and signed ones take up more of it. benchmarks/rounded_product.py compares them. One core does
-not read as fast as memory can be read, so large catalogues are multiplied by several threads where cores are free.
+memory takes the time, and signed ones take up more of it. One core does not
+read as fast as memory can be read, so large catalogues are multiplied by several threads where cores are free.
 """
 
 import platform

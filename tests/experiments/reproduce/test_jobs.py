@@ -6,17 +6,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from tests.helpers import RecordingProgress, chain_shop, listed, own_process
+from tests.helpers import RecordingProgress, chain_shop, own_process
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunStopped
 from posrec.evaluation.metrics import rank_metrics
 from posrec.experiments.reproduce import jobs as module
-from posrec.experiments.reproduce.jobs import Job, load_results, run_jobs, seconds_left
-from posrec.experiments.reproduce.saved_results import WORST
+from posrec.experiments.reproduce.jobs import WORST, Job, load_result, run_jobs
 from posrec.models.registry import MODELS
 
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}
@@ -44,29 +42,15 @@ def test_a_job_keeps_metrics_ranks_and_the_learned_encoding(shop: PreparedDatase
     assert result.record["config"]["seed"] == 0
     assert result.record["config"]["d"] == 8
     assert len(result.record["losses"]) == 1
-    assert load_results(tmp_path)[job.name].metrics == result.metrics
+    assert load_result(job, tmp_path) == result
 
 
 def test_ranks_are_kept_up_to_the_largest_cutoff_and_encodings_for_seed_0(
     shop: PreparedDataset, tmp_path: Path
 ) -> None:
-    assert module.clip_ranks(torch.tensor([1, 20, 21, 22, 40_000])).tolist() == [1, 20, 21, 21, 21]
     (result,) = run(shop, tmp_path, Job("shop", "posrec", TINY, seed=3)).values()
     assert result.encoding() is None
     assert result.ranks().max() == WORST
-    kept = result.ranks().copy()
-    kept[kept == WORST] = 255  # as earlier versions saved it
-    np.savez_compressed(result.path.with_suffix(".npz"), ranks=kept)
-    assert result.ranks().max() == WORST
-
-
-def test_hundreds_of_jobs_are_small_enough_to_keep(tmp_path: Path) -> None:
-    """Ranks spread as PosRec's on Diginetica: of 60,858 samples 39 % in the first ten, 52 % in the first twenty."""
-    draw = np.random.default_rng(0)
-    ranks = torch.from_numpy(np.exp(draw.normal(2.9, 2.2, 60_858)).clip(1, 43_097).round()).long()
-    module.write_arrays(tmp_path / "job.npz", {"ranks": module.clip_ranks(ranks)})
-    assert (tmp_path / "job.npz").stat().st_size < 27_000
-    assert listed(tmp_path) == ["job.npz"]
 
 
 def test_a_saved_job_is_not_run_again(shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +68,7 @@ def test_a_saved_job_is_not_run_again(shop: PreparedDataset, tmp_path: Path, mon
 def test_a_job_without_its_ranks_is_run_again(shop: PreparedDataset, tmp_path: Path) -> None:
     (result,) = run(shop, tmp_path, Job("shop", "pop")).values()
     result.path.with_suffix(".npz").unlink()
-    assert load_results(tmp_path) == {}
+    assert load_result(Job("shop", "pop"), tmp_path) is None
     (again,) = run(shop, tmp_path, Job("shop", "pop")).values()
     assert len(again.ranks()) == len(shop.test)
 
@@ -136,7 +120,7 @@ def test_a_stop_is_passed_on_and_leaves_no_cell(
     monkeypatch.setattr(module, "fit_run", stopped)
     with pytest.raises(RunStopped, match="stopped in shop pop seed=0; the same command continues"):
         run(shop, tmp_path, Job("shop", "pop"))
-    assert load_results(tmp_path) == {}
+    assert load_result(Job("shop", "pop"), tmp_path) is None
 
 
 @pytest.mark.process
@@ -154,7 +138,8 @@ jobs.run_jobs([jobs.Job("shop", "posrec", {TINY})], {{"shop": data}}, folder, "c
 """
     pop, posrec = Job("shop", "pop"), Job("shop", "posrec", TINY)
     assert own_process(shop.path, tmp_path, code=code).returncode == -signal.SIGKILL
-    assert set(load_results(tmp_path)) == {pop.name}
+    assert load_result(pop, tmp_path) is not None
+    assert load_result(posrec, tmp_path) is None
     before = (tmp_path / "shop_pop_seed-0.json").read_text()
     results = run(shop, tmp_path, pop, posrec)
     assert (tmp_path / "shop_pop_seed-0.json").read_text() == before
@@ -168,19 +153,11 @@ def test_no_job_is_started_after_the_time_is_up(shop: PreparedDataset, tmp_path:
     assert recorded.messages == ["2 of 2 jobs are left; the same command continues with them"]
 
 
-def test_time_left_goes_by_the_same_model_on_the_same_data(tmp_path: Path) -> None:
-    done = {str(number): module.JobResult(Job("shop", model), {"total_seconds": seconds}, tmp_path)
-            for number, (model, seconds) in enumerate([("pop", 2.0), ("posrec", 10.0), ("posrec", 30.0)])}  # fmt: skip
-    assert seconds_left([Job("shop", "posrec"), Job("shop", "pop")], done) == 22
-    assert seconds_left([Job("shop", "narm")], done) == 14
-    assert seconds_left([Job("shop", "narm")], {}) == 0
-
-
 def test_damaged_files_are_named(shop: PreparedDataset, tmp_path: Path) -> None:
     (result,) = run(shop, tmp_path, Job("shop", "pop")).values()
     result.path.with_suffix(".npz").write_bytes(b"PK\x03\x04 half a file")
     with pytest.raises(InputError, match=r"pop_seed-0\.npz can't be read"):
         result.ranks()
-    (tmp_path / "notes.json").write_text("[]")
-    with pytest.raises(InputError, match=r"notes\.json is not the result of a job"):
-        load_results(tmp_path)
+    result.path.write_text("[]")
+    with pytest.raises(InputError, match=r"pop_seed-0\.json is not the result of a job"):
+        load_result(result.job, tmp_path)

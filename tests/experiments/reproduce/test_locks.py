@@ -13,7 +13,7 @@ from tests.helpers import SOURCE, RecordingProgress, chain_shop, listed, own_pro
 
 from posrec.data.dataset import PreparedDataset
 from posrec.experiments.reproduce import jobs
-from posrec.experiments.reproduce.jobs import Job, JobResult, load_results, run_jobs
+from posrec.experiments.reproduce.jobs import Job, JobResult, load_result, run_jobs
 from posrec.io.locks import try_lock
 
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}
@@ -82,27 +82,6 @@ def test_a_job_that_another_process_runs_is_skipped_and_reported(shop: PreparedD
     assert set(run_jobs([pop, spop], {"shop": shop}, tmp_path, "cpu")) == {pop.name, spop.name}
 
 
-def test_the_time_left_is_shared_too(shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two others run, and one has finished a job meanwhile: four of a minute each are left, for three processes."""
-    todo = [Job("shop", "pop", {}, seed) for seed in range(6)]
-
-    def a_minute(job: Job, data: PreparedDataset, folder: Path, *_: object) -> JobResult:
-        return JobResult(job, {"total_seconds": 60, "metrics": {"recall@10": 1.0, "mrr@10": 1.0}}, folder)
-
-    def a_job_finished_elsewhere(job: Job, *rest: object) -> JobResult:
-        (tmp_path / "shop_pop_seed-5.json").write_text("{}")
-        monkeypatch.setattr(jobs, "run_job", a_minute)
-        return a_minute(job, *rest)
-
-    monkeypatch.setattr(jobs, "run_job", a_job_finished_elsewhere)
-    monkeypatch.setattr(jobs, "load_results", lambda _: {})
-    recorded = RecordingProgress()
-    with try_lock(tmp_path / "shop_pop_seed-1.lock"), try_lock(tmp_path / "shop_pop_seed-2.lock"):
-        run_jobs(todo, {"shop": shop}, tmp_path, "cpu", progress=recorded)
-    left = [sentence.rpartition("; ")[2] for sentence in recorded.messages if " of 6: " in sentence]
-    assert left == ["about 80 s left", "about 20 s left", "about 0 s left"]
-
-
 @pytest.mark.process
 def test_every_job_is_run_once(shop: PreparedDataset, tmp_path: Path) -> None:
     code = f"""
@@ -137,7 +116,7 @@ print(json.dumps(ran))
             process.kill()
             process.wait()
     assert sorted(ran[0] + ran[1]) == [job.seed for job in JOBS]
-    assert set(load_results(tmp_path / "jobs")) == {job.name for job in JOBS}
+    assert all(load_result(job, tmp_path / "jobs") for job in JOBS)
     assert not [name for name in listed(tmp_path / "jobs") if name.endswith(".lock")]
 
 
@@ -145,15 +124,15 @@ def test_a_job_that_another_process_finishes_while_results_are_read_is_not_run_a
     shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pop = Job("shop", "pop")
-    read, run, ran = jobs.load_results, jobs.run_job, []
+    read, run, ran = jobs.load_result, jobs.run_job, []
 
-    def another_finishes_meanwhile(folder: Path) -> dict[str, JobResult]:
-        seen = read(folder)
-        if not seen:
-            run(pop, shop, folder, "cpu")
+    def another_finishes_meanwhile(job: Job, folder: Path) -> JobResult | None:
+        seen = read(job, folder)
+        if seen is None:
+            run(job, shop, folder, "cpu")
         return seen
 
-    monkeypatch.setattr(jobs, "load_results", another_finishes_meanwhile)
+    monkeypatch.setattr(jobs, "load_result", another_finishes_meanwhile)
     monkeypatch.setattr(jobs, "run_job", lambda job, *rest: ran.append(job) or run(job, *rest))
     assert set(run_jobs([pop], {"shop": shop}, tmp_path, "cpu")) == {pop.name}
     assert ran == []

@@ -10,8 +10,8 @@ from typing import Any
 
 from posrec.encodings import ENCODINGS
 from posrec.errors import InputError
+from posrec.experiments.reproduce.jobs import Job
 from posrec.experiments.reproduce.paper import BEST_LAMBDA2, dataset_of
-from posrec.experiments.reproduce.saved_results import Job
 from posrec.models.registry import MODELS
 from posrec.training.settings import Settings
 

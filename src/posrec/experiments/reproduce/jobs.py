@@ -1,11 +1,10 @@
 """Jobs of an experiment: a model with its settings, trained once on a dataset with a seed.
 
-The result of a job is saved when it is done: a small JSON file with the metrics, and a compressed file with the ranks
-of the test targets (and for seed 0 the learned encoding). A job with a saved result is not run again. So an interrupted
-experiment continues where it stopped, on this machine or on another one with the files copied over, and experiments
-that need the same job run it once. Processes that run at the same time into the same folder share the jobs, by locks;
-or Ray gives each job to a process of its cluster. A result on other data, or of settings whose defaults have changed
-since, is not used, and the job is run again.
+A finished job leaves two files: JSON with the metrics, and .npz with the ranks of the test targets (and for seed 0 the
+learned encoding). A job that has them is not run again, unless its data or the default settings have changed since. So
+an interrupted experiment continues where it stopped, on this machine or on another one with the files copied over, and
+experiments that need the same job run it once. Processes that run at the same time into the same folder share the jobs,
+by locks; or Ray gives each job to a process of its cluster.
 """
 
 import json
@@ -14,12 +13,11 @@ import platform
 import tempfile
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,18 +28,10 @@ import posrec
 from posrec.config import split_settings
 from posrec.data.dataset import PreparedDataset, load_once
 from posrec.device import choose_device
-from posrec.errors import RunStopped
-from posrec.experiments.reproduce.saved_results import (
-    Job,
-    JobResult,
-    clip_ranks,
-    load_results,
-    modified_at,
-    path_of,
-    write_arrays,
-)
+from posrec.errors import InputError, RunStopped
+from posrec.evaluation.metrics import CUTOFFS
 from posrec.fitting import fit_run
-from posrec.io import write_json
+from posrec.io import read_json, whole_file, write_json
 from posrec.io.locks import try_lock
 from posrec.models.lookup import find_spec
 from posrec.progress import Progress, SilentProgress
@@ -51,6 +41,77 @@ from posrec.training.settings import Settings
 
 if TYPE_CHECKING:
     from posrec.ray_cluster import Cluster
+
+WORST = max(CUTOFFS) + 1  # stands for every rank from here on: no metric looks further, and files are half the size
+
+
+@dataclass(frozen=True)
+class Job:
+    """`dataset` is the name of a prepared folder; `settings` are those that differ from the model's defaults."""
+
+    dataset: str
+    model: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+    @property
+    def row(self) -> str:
+        """The job without its dataset and seed: what a table has a row for."""
+        return " ".join([self.model, *(f"{key}={value}" for key, value in sorted(self.settings.items()))])
+
+    @property
+    def name(self) -> str:
+        return f"{self.dataset} {self.row} seed={self.seed}"
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """The saved result of a job: `record` is the JSON file's content. A job that failed has an `error`, no metrics."""
+
+    job: Job
+    record: dict[str, Any]
+    path: Path
+
+    @property
+    def error(self) -> str | None:
+        return self.record.get("error")
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return dict(self.record.get("metrics", {}))
+
+    def ranks(self) -> npt.NDArray[np.uint8]:
+        """[test samples], WORST for every rank from there on."""
+        ranks: npt.NDArray[np.uint8] = self.arrays()["ranks"]
+        return ranks
+
+    def encoding(self) -> npt.NDArray[np.float32] | None:
+        """The learned table of a positional encoding, [rows, d], for seed 0 where the model has one."""
+        return self.arrays().get("encoding")
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        path = self.path.with_suffix(".npz")
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return dict(file)
+        except Exception as error:  # a damaged archive can raise almost anything
+            raise InputError(f"{path} can't be read ({error}); remove it, and the job is run again") from None
+
+
+def path_of(job: Job, folder: Path) -> Path:
+    return folder / f"{job.name.replace(' ', '_').replace('=', '-')}.json"
+
+
+def load_result(job: Job, folder: Path) -> JobResult | None:
+    """The saved result of a job; a successful one without its ranks counts as missing."""
+    path = path_of(job, folder)
+    if not path.exists():
+        return None
+    record = read_json(path)
+    if not isinstance(record, dict) or not {"fingerprint", "total_seconds"} <= record.keys():
+        raise InputError(f"{path} is not the result of a job; remove it, or name another --out")
+    result = JobResult(job, record, path)
+    return result if result.error or path.with_suffix(".npz").exists() else None
 
 
 def why_outdated(result: JobResult, data: PreparedDataset) -> str | None:
@@ -81,117 +142,76 @@ def run_jobs(
     progress: Progress | None = None,
     cluster: "Cluster | None" = None,
 ) -> dict[str, JobResult]:
-    """Run the jobs that have no result yet, here or on a Ray cluster; return all results.
+    """Run the jobs that have no result yet, here or on a Ray cluster; return all results by the jobs' names.
 
     After `minutes` no further job is started.
     """
     progress = progress or SilentProgress()
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = {job.name: job for job in jobs}
-    # Taken before the results are read: what another process writes meanwhile is then seen as changed.
-    before = {name: modified_at(path_of(job, folder)) for name, job in wanted.items()}
-    done, reasons = valid_results(load_results(folder), wanted, datasets)
-    for name, reason in reasons.items():
+    wanted = list({job.name: job for job in jobs}.values())
+    saved = {job.name: result for job in wanted if (result := load_result(job, folder))}
+    outdated = {
+        name: why for name, result in saved.items() if (why := why_outdated(result, datasets[result.job.dataset]))
+    }
+    for name, reason in outdated.items():
         progress.message(f"the result of {name} is not used: {reason}")
-    todo = [job for name, job in wanted.items() if name not in done or done[name].error]
+    todo = [job for job in wanted if job.name not in saved or job.name in outdated or saved[job.name].error]
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    if cluster is not None:
-        run_on_cluster(cluster, todo, done, datasets, folder, device, deadline, progress)
-        return valid_results(load_results(folder), wanted, datasets)[0]
-    elsewhere: list[str] = []
-    for number, job in enumerate(todo):
-        if time.monotonic() >= deadline:
-            left = len(todo) - number
-            progress.message(f"{left} of {len(wanted)} jobs are left; the same command continues with them")
-            break
-        progress.update("Jobs", number, len(todo), job.name)
-        path = path_of(job, folder)
-        with try_lock(path.with_suffix(".lock")) as is_ours:
-            if not is_ours or modified_at(path) != before[job.name]:
-                elsewhere.append(job.name)  # another process runs it, or finished it meanwhile
-                continue
-            done[job.name] = run_job(job, datasets[job.dataset], folder, device)
-        ahead = [one for one in todo[number + 1 :] if modified_at(path_of(one, folder)) == before[one.name]]
-        processes = 1 + len(list(folder.glob("*.lock")))  # this one, and one for each lock that is held
-        time_left = duration_text(seconds_left(ahead, done) / processes)
-        progress.message(f"{number + 1} of {len(todo)}: {result_line(done[job.name])}; about {time_left} left")
+
+    def started() -> Iterator[Job]:
+        for number, job in enumerate(todo):
+            if time.monotonic() >= deadline:
+                left = len(todo) - number
+                progress.message(f"{left} of {len(wanted)} jobs are left; the same command continues with them")
+                return
+            yield job
+
+    if cluster is None:
+        finished = run_here(started(), saved, datasets, folder, device, progress, len(todo))
     else:
-        progress.update("Jobs", len(todo), len(todo))
-    done, _ = valid_results(load_results(folder), wanted, datasets)
-    if unfinished := len(set(elsewhere) - done.keys()):
-        progress.message(f"{unfinished} of {len(wanted)} jobs were left to other processes")
-    return done
+        paths = {name: data.path.absolute() for name, data in datasets.items()}
+        task, gpus = partial(run_task, paths, folder.absolute(), device), cluster.gpus_for(device)
+        finished = cluster.run(task, started(), work="Jobs", total=len(todo), gpus=gpus, queued=1, progress=progress)
+    for number, (_, result) in enumerate(finished, start=1):
+        progress.message(f"{number} of {len(todo)}: {result_line(result)}")
+    results = [result for job in wanted if (result := load_result(job, folder))]
+    return {one.job.name: one for one in results if why_outdated(one, datasets[one.job.dataset]) is None}
 
 
-def run_on_cluster(
-    cluster: "Cluster",
-    todo: Sequence[Job],
-    done: dict[str, JobResult],
+def run_here(
+    jobs: Iterable[Job],
+    saved: Mapping[str, JobResult],
     datasets: Mapping[str, PreparedDataset],
     folder: Path,
     device: str,
-    deadline: float,
     progress: Progress,
-) -> None:
-    """Run jobs as Ray tasks, each with a core, or with a GPU where the cluster has any; add their results to `done`."""
-    gpus, started = cluster.gpus_for(device), 0
-
-    def inputs() -> Iterator[Job]:
-        nonlocal started
-        while started < len(todo) and time.monotonic() < deadline:
-            started += 1
-            yield todo[started - 1]
-
-    paths = {name: data.path.absolute() for name, data in datasets.items()}
-    task = partial(run_task, paths, folder.absolute(), device)
-    finished = cluster.run(task, inputs(), work="Jobs", total=len(todo), gpus=gpus, queued=1, progress=progress)
-    left = dict.fromkeys(job.name for job in todo)
-    for number, (job, result) in enumerate(finished, start=1):
-        done[job.name], _ = result, left.pop(job.name)
-        ahead = [one for one in todo if one.name in left]
-        time_left = duration_text(seconds_left(ahead, done) / cluster.at_once(gpus=gpus))
-        progress.message(f"{number} of {len(todo)}: {result_line(result)}; about {time_left} left")
-    if left:
-        progress.message(f"{len(left)} jobs are left; the same command continues with them")
+    total: int,
+) -> Iterator[tuple[Job, JobResult]]:
+    """Run jobs one after the other, without those that another process runs or has finished since `saved` was read."""
+    elsewhere = 0
+    for number, job in enumerate(jobs):
+        progress.update("Jobs", number, total, job.name)
+        with try_lock(path_of(job, folder).with_suffix(".lock")) as is_ours:
+            if not is_ours or load_result(job, folder) != saved.get(job.name):
+                elsewhere += not is_ours
+                continue
+            result = run_job(job, datasets[job.dataset], folder, device)
+        yield job, result
+    if elsewhere:
+        progress.message(f"{elsewhere} of {total} jobs were left to other processes")
 
 
 def run_task(paths: Mapping[str, Path], folder: Path, device: str, job: Job) -> JobResult:
+    """A job in a process of the Ray cluster."""
     return run_job(job, load_once(paths[job.dataset]), folder, device)
 
 
-def valid_results(
-    results: Mapping[str, JobResult], wanted: Mapping[str, Job], datasets: Mapping[str, PreparedDataset]
-) -> tuple[dict[str, JobResult], dict[str, str]]:
-    """Of the wanted jobs the results that can be used, and for the other results the reason why not."""
-    found = {name: result for name, result in results.items() if name in wanted}
-    reasons = {name: why_outdated(result, datasets[result.job.dataset]) for name, result in found.items()}
-    return (
-        {name: result for name, result in found.items() if reasons[name] is None},
-        {name: reason for name, reason in reasons.items() if reason is not None},
-    )
-
-
-def seconds_left(todo: Sequence[Job], done: Mapping[str, JobResult]) -> float:
-    """A job takes as long as the jobs of its model on its dataset did, else as long as the mean of all."""
-    known: dict[tuple[str, str], list[float]] = {}
-    for result in done.values():
-        known.setdefault((result.job.dataset, result.job.model), []).append(result.record["total_seconds"])
-    usual = mean([seconds for times in known.values() for seconds in times] or [0.0])
-    return sum(mean(known.get((job.dataset, job.model), [usual])) for job in todo)
-
-
-def duration_text(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
 def result_line(result: JobResult) -> str:
-    took = duration_text(result.record["total_seconds"])
+    seconds = result.record["total_seconds"]
     if result.error:
-        return f"{result.job.name} failed after {took}: {result.error}"
+        return f"{result.job.name} failed after {seconds:.0f} s: {result.error}"
     figures = ", ".join(f"{name} {result.metrics[name]:.2f}" for name in ("recall@10", "mrr@10"))
-    return f"{result.job.name}: {figures} in {took}"
+    return f"{result.job.name}: {figures} in {seconds:.0f} s"
 
 
 def run_job(job: Job, data: PreparedDataset, folder: Path, device: str = "auto") -> JobResult:
@@ -199,11 +219,11 @@ def run_job(job: Job, data: PreparedDataset, folder: Path, device: str = "auto")
     began = time.monotonic()
     where = choose_device(device)
     record: dict[str, Any] = {
-        "dataset": job.dataset, "model": job.model, "settings": dict(job.settings), "seed": job.seed,
-        "fingerprint": data.fingerprint, "posrec": posrec.__version__, "torch": torch.__version__,
+        **{"dataset": job.dataset, "model": job.model, "settings": dict(job.settings), "seed": job.seed},
+        **{"fingerprint": data.fingerprint, "posrec": posrec.__version__, "torch": torch.__version__},
         "python": platform.python_version(),
         "machine": torch.cuda.get_device_name() if where.type == "cuda" else f"{platform.machine()} CPU",
-    }  # fmt: skip
+    }
     path = path_of(job, folder)
     with tempfile.TemporaryDirectory() as scratch:
         folder_of_run = Path(scratch) / "run"
@@ -225,8 +245,9 @@ def run_job(job: Job, data: PreparedDataset, folder: Path, device: str = "auto")
                 "losses": [round(line["loss"], 4) for line in log if "loss" in line],
                 "epoch_seconds": [line["seconds"] for line in log if "seconds" in line],
             }
+            ranks = evaluation.ranks.clamp(max=WORST).numpy().astype(np.uint8)
             encoding = learned_encoding(run) if job.seed == 0 else {}  # the report draws those of seed 0
-            write_arrays(path.with_suffix(".npz"), {"ranks": clip_ranks(evaluation.ranks), **encoding})
+            write_arrays(path.with_suffix(".npz"), {"ranks": ranks, **encoding})
     record |= {"total_seconds": round(time.monotonic() - began, 1), "finished": datetime.now(UTC).date().isoformat()}
     write_json(path, record)
     return JobResult(job, record, path)
@@ -236,3 +257,8 @@ def learned_encoding(run: Run) -> dict[str, npt.NDArray[np.float32]]:
     """{"encoding": its table}, where the model has one encoding that is learned."""
     tables = [value for name, value in run.model.state_dict().items() if f".{name}".endswith(".encoding.table")]
     return {"encoding": tables[0].cpu().numpy()} if len(tables) == 1 else {}
+
+
+def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    with whole_file(path, overwrite=True) as unfinished, unfinished.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]

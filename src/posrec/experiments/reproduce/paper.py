@@ -104,26 +104,22 @@ def figures_of(experiment: str, dataset: str | None, row: str) -> dict[str, Figu
     return dict(zip(METRICS, found, strict=True)) if found else {}
 
 
-def impossible(figures: dict[str, Figure]) -> dict[str, str]:
-    """Metrics of a row that no ranking can have together, each with the reason.
+def impossible(figures: dict[str, Figure]) -> list[str]:
+    """The reasons why no ranking can have these figures of a row together; empty where one can.
 
     A hit in the first K gives MRR@K between 1/K and 1, so R/K <= M <= R. A hit at 6..10 gives between 1/10 and 1/6, so
     M@10 - M@5 is between a tenth and a sixth of R@10 - R@5. Means over seeds keep to this as well.
     """
     if not figures:
-        return {}
+        return []
     recall5, recall10, mrr5, mrr10 = (figures[name][0] for name in METRICS)
     later, gained = recall10 - recall5, mrr10 - mrr5
-    bounds = (  # the smaller, the larger, how much rounding to two digits may hide, whose figures, what is wrong
-        (mrr5, recall5, 0.01, ("recall@5", "mrr@5"), "MRR@5 is above Recall@5"),
-        (mrr10, recall10, 0.01, ("recall@10", "mrr@10"), "MRR@10 is above Recall@10"),
-        (recall5 / 5, mrr5, 0.006, ("recall@5", "mrr@5"), "MRR@5 is below a fifth of Recall@5"),
-        (recall10 / 10, mrr10, 0.006, ("recall@10", "mrr@10"), "MRR@10 is below a tenth of Recall@10"),
-        (gained, later / 6, 0.012, METRICS, "MRR grows from 5 to 10 by more than the added hits can give"),
-        (later / 10, gained, 0.011, METRICS, "MRR grows from 5 to 10 by less than the added hits must give"),
+    bounds = (  # the smaller, the larger, how much rounding to two digits may hide, what is wrong
+        (mrr5, recall5, 0.01, "MRR@5 is above Recall@5"),
+        (mrr10, recall10, 0.01, "MRR@10 is above Recall@10"),
+        (recall5 / 5, mrr5, 0.006, "MRR@5 is below a fifth of Recall@5"),
+        (recall10 / 10, mrr10, 0.006, "MRR@10 is below a tenth of Recall@10"),
+        (gained, later / 6, 0.012, "MRR grows from 5 to 10 by more than the added hits can give"),
+        (later / 10, gained, 0.011, "MRR grows from 5 to 10 by less than the added hits must give"),
     )
-    wrong: dict[str, str] = {}
-    for smaller, larger, rounding, names, reason in bounds:
-        if smaller > larger + rounding:
-            wrong = {**dict.fromkeys(names, reason), **wrong}
-    return wrong
+    return [reason for smaller, larger, rounding, reason in bounds if smaller > larger + rounding]

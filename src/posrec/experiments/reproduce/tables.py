@@ -28,8 +28,8 @@ from posrec.evaluation.significance import (
     welch,
 )
 from posrec.experiments.reproduce.grid import Experiment, TableRow, jobs_of
-from posrec.experiments.reproduce.paper import Figure, dataset_of, figures_of, impossible
-from posrec.experiments.reproduce.saved_results import JobResult
+from posrec.experiments.reproduce.jobs import JobResult
+from posrec.experiments.reproduce.paper import Figure, dataset_of, figures_of
 from posrec.models.registry import MODELS
 
 TESTED = ("recall@10", "mrr@10")
@@ -46,10 +46,6 @@ class Line:
     failures: tuple[JobResult, ...]
     paper: dict[str, Figure]
 
-    @property
-    def impossible(self) -> dict[str, str]:
-        return impossible(self.paper)
-
     def values(self, metric: str) -> list[float]:
         return [result.metrics[metric] for result in self.results]
 
@@ -59,9 +55,6 @@ class Line:
     def deviation(self, metric: str) -> float | None:
         """The standard deviation over seeds; None with fewer than two."""
         return stdev(self.values(metric)) if len(self.results) > 1 else None
-
-    def above_paper(self, metric: str) -> float | None:
-        return self.mean(metric) - self.paper[metric][0] if metric in self.paper and self.results else None
 
 
 @dataclass(frozen=True)
@@ -81,10 +74,6 @@ class Finding:
         """1: the first is better, -1: the second is better, 0: no difference shown."""
         return 0 if self.p >= 0.05 else 1 if self.difference > 0 else -1
 
-    @property
-    def p_text(self) -> str:
-        return "p < 0.001" if self.p < 0.001 else f"p = {self.p:.3f}"
-
 
 @dataclass(frozen=True)
 class Table:
@@ -99,9 +88,6 @@ class Table:
 
     def line(self, label: str) -> Line:
         return next(line for line in self.lines if line.row.label == label)
-
-    def best(self, metric: str) -> float:
-        return max((line.mean(metric) for line in self.lines if line.results), default=math.nan)
 
 
 Pairs = Sequence[tuple[str, str]]
@@ -132,7 +118,7 @@ def find_differences(
 ) -> list[Finding]:
     """Test the pairs of which both rows have results; Holm's correction covers all pairs and metrics.
 
-    Ranks from an archive, which keeps them up to 10, can't test a metric at 20, and raise an InputError.
+    The ranks in results/reproduction reach to 10: they can't test a metric at 20, and raise an InputError.
     """
     by_label = {line.row.label: line for line in lines if line.results}
     mean_gains: dict[tuple[str, str], Tensor] = {}  # by row and metric, [samples]

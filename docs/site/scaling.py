@@ -1,8 +1,7 @@
 """What a catalogue and a click log of any size cost, computed from the constants that results/*.json hold.
 
-    python benchmarks/scaling.py                                # 10 million items, a billion clicks a day
-    python benchmarks/scaling.py --items 1e6 --clicks 1e8
-    python benchmarks/scaling.py --page docs/scaling.md --out results/scaling.json      # write them into the page
+    python docs/site/scaling.py                                # 10 million items, a billion clicks a day
+    python docs/site/scaling.py --items 1e6 --clicks 1e8
 
 Nothing is measured here. Measured constants are read from the files named beside them; what was not measured is in
 `Assumptions`, and every one of them is an option. The formulas are those of docs/scaling.md.
@@ -11,15 +10,13 @@ Nothing is measured here. Measured constants are read from the files named besid
 import argparse
 import json
 import math
-import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from posrec.io import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
+RESULTS = Path(__file__).resolve().parents[2] / "results"
 DAY, GIB, FLOAT = 86_400, 2**30, 4
 RANKS = (1, 8, 64)
 Table = list[list[str]]
@@ -225,18 +222,9 @@ def day_table(given: Assumptions, measured: Measured) -> Table:
 TABLES = {"constants": constants_table, "training": training_table, "bytes": bytes_table, "day": day_table}
 
 
-def markdown(rows: Table) -> str:
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
-
-
-def fill(page: str, tables: dict[str, str]) -> str:
-    """The page with each table between its marks replaced."""
-    for name, text in tables.items():
-        marks = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
-        page, found = re.subn(marks, lambda match, text=text: f"{match[1]}{text}\n{match[2]}", page, flags=re.DOTALL)
-        assert found == 1, f"the page has no place for the table {name}"
-    return page
+def tables(given: Assumptions) -> dict[str, Table]:
+    measured = read_constants()
+    return {name: make(given, measured) for name, make in TABLES.items()}
 
 
 def main() -> None:
@@ -244,19 +232,8 @@ def main() -> None:
     for one in fields(Assumptions):
         kind = int if one.type is int else float
         parser.add_argument(f"--{one.name.replace('_', '-')}", type=kind, default=one.default)
-    parser.add_argument("--page", type=Path, help="write the tables into this page")
-    parser.add_argument("--out", type=Path, help="write the constants and tables as JSON")
-    options = vars(parser.parse_args())
-    page, out = options.pop("page"), options.pop("out")
-    given, measured = Assumptions(**options), read_constants()
-    tables = {name: make(given, measured) for name, make in TABLES.items()}
-    shown = {name: markdown(rows) for name, rows in tables.items()}
-    print("\n\n".join(f"{name}\n\n{text}" for name, text in shown.items()))
-    if page is not None:
-        page.write_text(fill(page.read_text(encoding="utf-8"), shown), encoding="utf-8")
-    if out is not None:
-        command = "python benchmarks/scaling.py --page docs/scaling.md --out results/scaling.json"
-        write_json(out, {"command": command, "assumed": asdict(given), "measured": asdict(measured), "tables": tables})
+    for name, rows in tables(Assumptions(**vars(parser.parse_args()))).items():
+        print("\n".join([name, *(" | ".join(row) for row in rows), ""]))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,474 @@
+"""The tables of measured figures in the pages, made from results/.
+
+    python docs/site/tables.py             writes every table into its page again
+    python docs/site/tables.py --check     only says which pages would change, and exits with code 1 if any would
+
+A page has `<!-- table: NAME -->` before a table and `<!-- end -->` after it; TABLES names the function that makes it.
+SENTENCES are figures in running text: a page that lacks one is named too.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import scaling
+
+ROOT = Path(__file__).resolve().parents[2]
+DATASETS = {"diginetica": "Diginetica", "yoochoose1_64": "Yoochoose 1/64"}
+AT_5_AND_10 = ("recall@5", "recall@10", "mrr@5", "mrr@10")
+AT_10 = ("recall@10", "mrr@10")
+AT_20 = ("recall@20", "mrr@20")
+PUBLISHED = [55.67, 19.45, 72.64, 32.61]  # SGNN-HN, and GraphFine for Yoochoose's recall
+Table = list[list[str]]
+Row = dict[str, Any]
+
+
+@cache
+def result(name: str) -> Any:
+    return json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def reproduced(experiment: str, dataset: str) -> dict[str, Row]:
+    """The rows of a table of the report on the paper's experiments, by label."""
+    tables = result("reproduction/summary")["tables"]
+    return next(one["rows"] for one in tables if (one["experiment"], one["dataset"]) == (experiment, dataset))
+
+
+def plus_row(dataset: str, name: str) -> Row:
+    return next(row for row in result("posrec_plus")["rows"] if (row["dataset"], row["row"]) == (dataset, name))
+
+
+def counting_metrics(dataset: str, model: str) -> dict[str, float]:
+    """Those of the default settings, whose row comes first."""
+    return next(
+        row["metrics"] for row in result("counting")["rows"] if (row["dataset"], row["model"]) == (dataset, model)
+    )
+
+
+def epoch_seconds(dataset: str, model: str) -> str:
+    """What has become faster since it was measured is a bound."""
+    for row in result("epochs")["rows"]:
+        if (row["dataset"], row["model"]) == (dataset, model):
+            return f"{'≤ ' if 'before_the_shorter_last_layer' in row else ''}{row['seconds']:.2f}"
+    return ""
+
+
+def training_time(model: str, batch_size: str | None = None) -> Row:
+    rows = result("training_time")
+    return next(row for row in rows if (row["model"], row["settings"].get("batch_size")) == (model, batch_size))
+
+
+def digits(figures: Iterable[float]) -> list[str]:
+    return [f"{figure:.2f}" for figure in figures]
+
+
+def spread(figures: Sequence[float]) -> str:
+    """Mean, and deviation where there is one."""
+    return " ± ".join(digits(figures))
+
+
+def by_dataset(*metrics: str) -> list[str]:
+    """The head of a table: the metrics of each dataset, whose name stands before the first."""
+    short = [metric.replace("recall", "R").replace("mrr", "M") for metric in metrics]
+    return ["", *(cell for title in DATASETS.values() for cell in (f"{title} {short[0]}", *short[1:]))]
+
+
+def headline_accuracy() -> Table:
+    """README.md: the models one chooses between."""
+    plus = [plus_row(dataset, "posrec-plus")["mean"][metric] for dataset in DATASETS for metric in AT_20]
+    rows = [by_dataset(*AT_20), ["**posrec-plus**, the default", *(f"**{cell}**" for cell in digits(plus))]]
+    for label, about in (
+        ("PosRec", "the paper's model"),
+        ("NARM", "the best recall of the paper's baselines on Diginetica"),
+    ):
+        means = [reproduced("overall", dataset)[label][metric][0] for dataset in DATASETS for metric in AT_20]
+        rows.append([f"{label}, {about}", *digits(means)])
+    for model, about in (("stan", "STAN, nearest sessions"), ("coclick", "coclick, counts without training")):
+        rows.append([about, *digits(counting_metrics(name, model)[metric] for name in DATASETS for metric in AT_20)])
+    return [*rows, ["best published on these splits", *digits(PUBLISHED)]]
+
+
+def headline_speed() -> Table:
+    """README.md: what it takes."""
+    warm = sorted(round(seconds) for seconds in result("command")["seconds"][1:])
+    prepared, served = result("prepare")["contenders"]["clean"], result("serve")["loads"]["1000 a second"]
+    rows = [
+        (
+            "an epoch of PosRec on Diginetica, 719,470 samples, one H200",
+            f"{epoch_seconds('diginetica', 'posrec')} s",
+            "epochs",
+        ),
+        (
+            "the whole `posrec train` of four epochs there, with its evaluation",
+            f"{' to '.join(dict.fromkeys(map(str, (warm[0], warm[-1]))))} s",
+            "command",
+        ),
+        (
+            "posrec-plus there, when it still read every prefix on its own: the number of epochs chosen on validation, "
+            "then trained on everything and evaluated",
+            f"{training_time('posrec-plus')['total_seconds'][0]:.0f} s",
+            "training_time",
+        ),
+        ("a night's training from the night before, Diginetica, posrec-plus", night_of_plus(), "warm_start"),
+        (
+            "a training step of PosRec on two CPU cores with AMX, batch 100, Diginetica",
+            f"{result('step')['step_of_peer']:.2f} of the time of SR-GNN's public code, side by side",
+            "step",
+        ),
+        (
+            "preparing 33 million clicks, two cores",
+            f"{prepared['seconds']:.0f} s, {prepared['times_the_barest']:.1f} times a bare polars pipeline that only "
+            "groups them into sessions",
+            "prepare",
+        ),
+        (
+            "1,000 requests a second over HTTP, 43,097 items, two cores with the client",
+            f"p50 {served['p50_ms']:.0f} ms, p90 {served['p90_ms']:.0f} ms",
+            "serve",
+        ),
+    ]
+    linked = [[what, measured, f"[results/{name}.json](results/{name}.json)"] for what, measured, name in rows]
+    return [["what", "measured", "evidence"], *linked]
+
+
+def night_of_plus() -> str:
+    mean = result("warm_start")["models"]["posrec-plus"]["mean"]
+    share = f"{100 * mean['share of steps']:.1f} % of the steps from scratch"
+    return f"{share}, R@20 {mean['warm recall@20']:.2f} instead of {mean['scratch recall@20']:.2f}"
+
+
+def models() -> Table:
+    head = by_dataset("recall@10", "paper", "mrr@10", "paper")
+    rows = [[*head, "s an epoch (Diginetica)"]]
+    for label in reproduced("overall", "diginetica"):
+        cells = []
+        for row in (reproduced("overall", dataset)[label] for dataset in DATASETS):
+            for metric in AT_10:
+                cells += [spread(row[metric]), f"{row['paper'][metric][0]:.2f}" if row["paper"] else ""]
+        seconds = epoch_seconds("diginetica", label.lower().replace("-", ""))
+        rows.append([{"GRU4REC": "GRU4Rec"}.get(label, label), *cells, seconds])
+    return rows
+
+
+def counting_speed() -> Table:
+    rows = [["", "counting, s", "ranking all, s", "ranking all, processor seconds", "one session, ms: median", "p95"]]
+    for name, one in result("neighbours")["models"].items():
+        ranking, session = one["evaluate"], one["one_session"]
+        times = [f"{one['count']['seconds']:.2f}", f"{ranking['seconds']:.1f}", f"{ranking['cpu_seconds']:.1f}"]
+        rows.append([name, *times, f"{session['median_ms']:.2f}", f"{session['p95_ms']:.2f}"])
+    return rows
+
+
+def plus_accuracy() -> Table:
+    rows = [by_dataset(*AT_20)]
+    for name in ("posrec-plus", "PosRec", "STAN", "VSKNN", "co-clicks"):
+        seeds = [plus_row(dataset, name)["by_seed"][metric] for dataset in DATASETS for metric in AT_20]
+        cells = [spread([fmean(one), stdev(one)] if len(one) > 1 else one) for one in seeds]
+        rows.append([name.replace("co-clicks", "coclick"), *cells])
+    return [*rows, ["best published", *digits(PUBLISHED)]]
+
+
+def plus_parts() -> Table:
+    rows = [["removed", *by_dataset(*AT_20)[1:]]]
+    for name in (row["row"] for row in result("posrec_plus")["rows"] if row["dataset"] == "diginetica"):
+        if name.startswith("without "):
+            tests = [plus_row(dataset, name)["lower_than"][metric] for dataset in DATASETS for metric in AT_20]
+            cells = [(f"{-one['by']:+.2f} ± {one['margin']:.2f}", one["p"] < 0.05) for one in tests]
+            rows.append([name.removeprefix("without "), *(f"**{text}**" if sure else text for text, sure in cells)])
+    return rows
+
+
+def which_model() -> Table:
+    labels = {"narm": "NARM", "posrec": "PosRec", "gru4rec": "GRU4REC", "sasrec": "SASRec"}
+    rows = [by_dataset(*AT_10)]
+    for model in ("posrec-plus", "coclick", "stan", "vsknn", *labels):
+        cells = []
+        for dataset in DATASETS:
+            if model == "posrec-plus":
+                metrics = plus_row(dataset, model)["mean"]
+            elif model in labels:
+                metrics = {metric: reproduced("overall", dataset)[labels[model]][metric][0] for metric in AT_10}
+            else:
+                metrics = counting_metrics(dataset, model)
+            cells += digits(metrics[metric] for metric in AT_10)
+        rows.append([model, *cells])
+    return rows
+
+
+def paper_protocol() -> Table:
+    rows = [["", "R@5", "R@10", "M@5", "M@10", "seconds an epoch"]]
+    for dataset, title in DATASETS.items():
+        row = reproduced("overall", dataset)["PosRec"]
+        rows.append([title, *(spread(row[metric]) for metric in AT_5_AND_10), epoch_seconds(dataset, "posrec")])
+        rows.append(["the paper", *digits(row["paper"][metric][0] for metric in AT_5_AND_10), ""])
+    return rows
+
+
+# What results/accuracy.json has one seed of, and what the report has more seeds of.
+CHOICES = {
+    "feed-forward of d, not 4d": ("feed_forward", 1),
+    "1 head, not 2": ("heads", 1),
+    "10 heads": ("heads", 10),
+    "no l2": ("l2", 0),
+    "l2 of 1e-4, not 1e-5": ("l2", 0.0001),
+    "first weights normal of deviation 0.1": ("start", "normal"),
+    "weights of the graph normalised": ("normalize", True),
+    "the latest 69 clicks, not 20": ("max_length", 69),
+    "bf16": ("precision", "bf16"),
+    "fp32": ("precision", "fp32"),
+}
+CHOICES_IN_REPORT = {
+    "as above": ("overall", "PosRec"),
+    "no anchors": ("anchors", "PosRec-ANC"),
+    "no positional encoding": ("encodings", "none"),
+    "lambda2 of 0.25 (above: 1 and 0.5)": ("sensitivity", "λ2 = 0.25"),
+}
+
+
+def choices() -> Table:
+    metrics = {(one["dataset"], *setting): one["metrics"] for one in result("accuracy")["records"]
+             for setting in one["settings"].items() if setting[0] != "lambda2"}  # fmt: skip
+    single = [
+        [name, *digits(metrics[dataset, *setting][metric] for dataset in DATASETS for metric in AT_10)]
+        for name, setting in CHOICES.items()
+    ]
+    first, *others = (
+        [name, *(spread(reproduced(experiment, dataset)[label][metric]) for dataset in DATASETS for metric in AT_10)]
+        for name, (experiment, label) in CHOICES_IN_REPORT.items()
+    )
+    return [by_dataset(*AT_10), first, *single, *others]
+
+
+def cpu_step() -> Table:
+    step = result("step")
+    peer = "a step of [SR-GNN's public code](https://github.com/CRIPAC-DIG/SR-GNN), a smaller model"
+    names = {
+        "a step of PosRec": "step",
+        "the same with `precision=fp32`": "step_fp32",
+        "the softmax over 43,097 items and Adam for their table alone": "least",
+        peer: "peer",
+    }
+    rows = [[name, f"{step[f'{key}_ms']} ms", f"{step[f'{key}_best_ms']} ms"] for name, key in names.items()]
+    return [["", "median", "best"], *rows]
+
+
+def kernels() -> Table:
+    of_models = result("kernels")
+    titles = [
+        f"{'PosRec' if row['model'] == 'posrec' else row['model']}, batch {row['batch_size']:,}" for row in of_models
+    ]
+    rows = [["", *(cell for title in titles for cell in (title, "launches"))]]
+    for kind in dict.fromkeys(one["kind"] for row in of_models for one in row["kernels"]):
+        cells = []
+        for row in of_models:
+            one = next((one for one in row["kernels"] if one["kind"] == kind), None)
+            cells += [f"{one['microseconds']:.0f}", f"{one['launches']:.0f}"] if one else ["", ""]
+        rows.append([kind, *cells])
+    return rows
+
+
+def training_times() -> Table:
+    head = ["Diginetica, one H200, alone", "seconds an epoch, median", "training"]
+    rows = [[*head, "with compiling (cached) and ranking", "memory", "R@10", "M@10"]]
+    for name, row in (
+        ("PosRec, batch 100", training_time("posrec")),
+        ("PosRec, batch 1,024", training_time("posrec", "1024")),
+        ("posrec-plus, `refit`", training_time("posrec-plus")),
+    ):
+        total = fmean(row["total_seconds"][1:] or row["total_seconds"])
+        times = [f"{row['epoch_seconds']:.2f}", f"{fmean(row['training_seconds']):.1f} s", f"{total:.0f} s"]
+        rows.append([name, *times, f"{row['peak_gb']:.1f} GB", *digits(fmean(row["metrics"][one]) for one in AT_10)])
+    return rows
+
+
+def nights() -> Table:
+    means = [result("warm_start")["models"][model]["mean"] for model in ("posrec", "posrec-plus")]
+    kinds = {
+        "from scratch every night": "scratch",
+        "started from the night before": "warm",
+        "the run of the night before, not trained": "no training",
+    }
+    rows = [
+        [name, *digits(mean[f"{kind} {metric}"] for mean in means for metric in AT_20)] for name, kind in kinds.items()
+    ]
+    shares = [cell for mean in means for cell in (f"{100 * mean['share of steps']:.1f} %", "")]
+    head = ["", "PosRec R@20", "M@20", "posrec-plus R@20", "M@20"]
+    return [head, *rows, ["steps of a night, as a share of those from scratch", *shares]]
+
+
+def growth() -> Table:
+    sizes = {
+        "10,000 items, 10 clicks, 10,000 sessions": (10_000, 10, 10_000),
+        "100,000 items": (100_000, 10, 10_000),
+        "1,000,000 items": (1_000_000, 10, 10_000),
+        "50 clicks": (10_000, 50, 10_000),
+        "200 clicks": (10_000, 200, 10_000),
+        "100,000 sessions": (10_000, 10, 100_000),
+        "1,000,000 sessions": (10_000, 10, 1_000_000),
+    }
+    rows = [["", "a step", "", "ranking 1,000", ""]]
+    for name, (items, length, sessions) in sizes.items():
+        cell = result("growth")["cuda"]["cells"][f"items={items} length={length} sessions={sessions}"]
+        memory = [f"{cell[key]:.0f} MB" if cell[key] < 1000 else f"{cell[key] / 1000:.1f} GB"
+                  for key in ("step_mb", "evaluation_mb")]  # fmt: skip
+        rows.append([name, f"{cell['step_ms']:.2f} ms", memory[0], f"{cell['evaluation_ms']:.0f} ms", memory[1]])
+    return rows
+
+
+def serving() -> Table:
+    names = {
+        "one connection": "one connection",
+        "1,000 a second, no error": "1000 a second",
+        "64 connections, each sends its next request at once": "saturation",
+        "three times as many requests over 2,000 connections: the answered ones": "overload",
+    }
+    rows = [["", "requests a second", "p50", "p90", "p99"]]
+    for name, key in names.items():
+        load = result("serve")["loads"][key]
+        rate = "" if key == "overload" else f"{load['per_second']:,}"
+        rows.append([name, rate, *(f"{load[f'p{share}_ms']:.1f} ms" for share in (50, 90, 99))])
+    return rows
+
+
+def replicas() -> Table:
+    rows = [["", "requests", "answered other than 200"]]
+    for name, phase in result("replicas")["phases"].items():
+        failed = [f"{number} {kind}: {status}" for kind, by_status in phase["not_answered_200"].items()
+                  for status, number in by_status.items()]  # fmt: skip
+        rows.append([name, f"{phase['requests']:,}", ", ".join(failed) or "0"])
+    return rows
+
+
+def faults() -> Table:
+    parts = result("faults")["parts"]
+    killed = sum(number for name, number in parts["commands"]["outcomes"].items() if "killed" in name)
+    requests, overload, soak = parts["requests"], parts["overload"], parts["soak"]
+    answers = [f"{number:,} × {status}" for status, number in requests["outcomes"].items()]
+    middle, rounds = overload["middle_round"], overload["p99_ms_of_rounds"]
+    memory, files = ([sample[key] for sample in soak["series"]] for key in ("memory_mb", "files"))
+    notes = {
+        "requests": f"{', '.join(answers)}; {requests['tracebacks']} tracebacks in the log, "
+        f"{requests['memory_growth_mb']} MB more memory",
+        "workers": f"every worker replaced; {parts['workers']['requests_lost']} requests lost in all, those in flight",
+        "commands": f"{killed} killed before the end and repeated with the same result; the others had written "
+        "everything",
+        "store": "stored sessions got 503, all others their right answers, the slowest after "
+        f"{parts['store']['slowest_without_store_ms']} ms",
+        "disk": "each refused in a line, then repeated with the same result",
+        "runs": "only answers of the whole run",
+        "overload": f"{overload['rate']:,} requests a second where {overload['capacity_per_second']:,} could be "
+        f"answered: {overload['answered']:,} answered, all others refused with 503. Of five rounds the middle one "
+        f"had p50 {middle['p50_ms']:.0f} ms and p99 {middle['p99_ms']:.0f} ms; p99 was from {rounds[0]:.0f} to "
+        f"{rounds[-1]:.0f} ms",
+        "soak": f"{soak['seconds'] / 60:.0f} minutes: p50 {soak['p50_ms']:,.0f} ms, p99 {soak['p99_ms']:,.0f} ms. "
+        f"Memory of all processes from {memory[0]:,.0f} to {memory[-1]:,.0f} MB, never more than {max(memory):,.0f}; "
+        f"at most {max(files)} open files",
+    }
+    rows = [["Part", "Steps", "Failed", ""]]
+    for name, note in notes.items():
+        steps, failed = {"overload": ("requests", "dropped"), "soak": ("requests", "errors")}.get(
+            name, ("done", "failed")
+        )
+        rows.append([f"`{name}`", f"{parts[name][steps]:,}", f"{parts[name][failed]:,}", note])
+    return rows
+
+
+def scaling_table(name: str) -> Callable[[], Table]:
+    return lambda: scaling.tables(scaling.Assumptions())[name]
+
+
+TABLES: dict[str, dict[str, Callable[[], Table]]] = {
+    "README.md": {"accuracy": headline_accuracy, "speed": headline_speed},
+    "docs/models.md": {"models": models, "counting speed": counting_speed},
+    "docs/models_plus.md": {"accuracy": plus_accuracy, "parts": plus_parts},
+    "docs/which_model.md": {"accuracy": which_model},
+    "docs/performance.md": {
+        "protocol": paper_protocol,
+        "choices": choices,
+        "cpu step": cpu_step,
+        "kernels": kernels,
+        "training": training_times,
+        "nights": nights,
+        "growth": growth,
+        "serving": serving,
+    },
+    "docs/server_internals.md": {"replicas": replicas},
+    "docs/reliability.md": {"faults": faults},
+    "docs/scaling.md": {name: scaling_table(name) for name in scaling.TABLES},
+}
+
+
+def sentences() -> dict[str, list[str]]:
+    """Figures in running text, as the pages must show them."""
+    posrec = [reproduced("overall", dataset)["PosRec"] for dataset in DATASETS]
+    ours, papers = (digits(figures) for figures in zip(*((row["recall@10"][0], row["paper"]["recall@10"][0])
+                                                          for row in posrec), strict=True))  # fmt: skip
+    on_diginetica = [row["seconds"] for row in result("epochs")["rows"] if row["dataset"] == "diginetica"]
+    replicated, rounding = result("replicas"), result("rounded_softmax")["means"]
+    return {
+        "README.md": [f"R@10 of {ours[0]} and {ours[1]}; the paper has {papers[0]} and {papers[1]}"],
+        "docs/models.md": [f"take {result('neighbours')['floor']['seconds']:.1f} s of each"],
+        "docs/performance.md": [
+            f"R@20 is {rounding['bf16']['recall@20']:.2f} with rounding and {rounding['fp32']['recall@20']:.2f} "
+            "without",
+        ],
+        "docs/which_model.md": [
+            f"{min(on_diginetica)} to {max(on_diginetica)} s",
+            f"{training_time('posrec-plus')['total_seconds'][0]:.0f} s in all",
+            f"finds {result('new_items')['models']['with']['new']['recall@20'][0]:.0f} % of clicks on unseen items",
+        ],
+        "docs/server_internals.md": [
+            f"nginx sent {sum(replicated['retried_by_nginx'].values())} requests to the second replica",
+            f"Of {replicated['clicks_confirmed']:,} clicks that were confirmed, none was missing",
+        ],
+    }
+
+
+def markdown(rows: Table) -> str:
+    head, *others = ("|" + "|".join(f" {cell} " if cell else " " for cell in row) + "|" for row in rows)
+    return "\n".join([head, "|" + "---|" * len(rows[0]), *others])
+
+
+def filled(page: str, text: str) -> str:
+    """The page's text with each of its tables made again."""
+    for name, make in TABLES[page].items():
+        marks = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
+        text, places = re.subn(
+            marks, lambda match, make=make: f"{match[1]}{markdown(make())}\n{match[2]}", text, flags=re.S
+        )
+        if places != 1:
+            raise SystemExit(f"{page} has {places} places for the table {name!r}")
+    return text
+
+
+def outdated() -> list[str]:
+    """What pages show that results/ does not have, a line each."""
+    lines = [
+        f"{page}: a table differs from results/; run python docs/site/tables.py"
+        for page in TABLES
+        if filled(page, text := (ROOT / page).read_text(encoding="utf-8")) != text
+    ]
+    return lines + [
+        f"{page} does not say {sentence!r}"
+        for page, wanted in sentences().items()
+        for sentence in wanted
+        if sentence not in " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    ]
+
+
+def main() -> None:
+    if sys.argv[1:] != ["--check"]:
+        for page in TABLES:
+            path = ROOT / page
+            path.write_text(filled(page, path.read_text(encoding="utf-8")), encoding="utf-8")
+    if lines := outdated():
+        sys.exit("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

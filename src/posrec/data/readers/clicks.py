@@ -6,7 +6,7 @@ Ids stay the strings they are in the file. Every reader adds a block of rows at 
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -30,8 +30,8 @@ class ParsedLog:
     """The click frame of a log: session, item, time, and `weight` and `target` where the log's options ask for them.
 
     `by_user`: its sessions are users, whose clicks are yet to be split into sessions. A store that keeps clicks
-    in files leaves `clicks` empty; then `finish`, if a format has it, is the last step of reading, clicks -> clicks,
-    which needs all clicks of a session.
+    in files leaves `clicks` empty. `finish`, if a format has it, is the last step of reading, clicks -> clicks, which
+    needs all clicks of a session.
     """
 
     clicks: pl.DataFrame
@@ -78,7 +78,7 @@ class ClickCollector:
         store: ClickStore | None = None,
     ) -> None:
         options = options or LogOptions()
-        self.store = store or ClickStore()
+        self.store, self.whole_log = store or ClickStore(), store is None
         self.read_time = TimeReader(progress, time_unit or options.time_unit, options.time_format)
         self.progress = progress
         self.events = EventKinds(options, default_events)
@@ -172,15 +172,13 @@ class ClickCollector:
     def parsed_log(
         self, by_user: bool = False, finish: Callable[[pl.DataFrame], pl.DataFrame] | None = None
     ) -> ParsedLog:
-        """Everything that was kept. It is reported on, unless the store holds only a part of the log."""
-        clicks = self.store.close()
-        if finish is not None and not self.store.spills:
-            clicks, finish = finish(clicks), None
-        parsed = ParsedLog(clicks, by_user, self.events, self.bad_lines, finish, self.rows, self.store.kept,
-                           self.read_time.unit)  # fmt: skip
-        if self.store.whole_log:
-            parsed.report(self.progress)
-        return parsed
+        """Everything that was kept. A store may have a part of the log alone: whoever gave it finishes and reports."""
+        parsed = ParsedLog(self.store.close(), by_user, self.events, self.bad_lines, finish, self.rows,
+                           self.store.kept, self.read_time.unit)  # fmt: skip
+        if not self.whole_log:
+            return parsed
+        parsed.report(self.progress)
+        return parsed if finish is None else replace(parsed, clicks=finish(parsed.clicks), finish=None)
 
 
 def session_id(columns: tuple[str, ...]) -> pl.Expr:

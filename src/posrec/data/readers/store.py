@@ -1,4 +1,4 @@
-"""ClickStore: where readers put clicks, block by block. This one keeps them in memory; spill.py has one that does not.
+"""ClickStore: where readers put clicks, block by block. This one keeps them in memory, that of reading.py in files.
 
 What stays in memory is 16 bytes a click. Ids are held as polars categories, four bytes each, with one copy of each
 distinct id. The ids of sessions, of which there are many, are held as numbers without a copy, as long as every id is
@@ -18,12 +18,8 @@ class ClickStore:
     """Keeps the clicks of a log in the order of the file.
 
     `session_type` and `item_type` are the types that readers give to ids: that of sessions changes with the first id
-    that is not the text of a number, and the clicks that were added before change with it. `whole_log` is false for a
-    store that gets a part of a log, which is reported on together with the others. `spills`: the clicks are kept in
-    files.
+    that is not the text of a number, and the clicks that were added before change with it.
     """
-
-    whole_log, spills = True, False
 
     def __init__(self) -> None:
         self.session_type: pl.DataType = NUMBER

@@ -31,12 +31,6 @@ def test_grouping_categories_is_grouping_strings(clicks: list[Click]) -> None:
     assert rows(steps.group_sessions(categories)) == rows(steps.group_sessions(frame(clicks)))
 
 
-@given(strategies.clicks, st.sampled_from([1, 2**29 - 1]), st.integers(0, 2**29))
-def test_grouping_numbers_is_grouping_strings(clicks: list[Click], apart: int, least: int) -> None:
-    number = pl.col("session").str.slice(1).cast(pl.UInt32) * apart + least
-    assert rows(steps.group_sessions(frame(clicks).with_columns(number))) == rows(steps.group_sessions(frame(clicks)))
-
-
 @given(st.lists(st.integers(0, 9), max_size=30))
 def test_numbers_by_appearance(codes: list[int]) -> None:
     numbers, first = steps.number_by_appearance(np.array(codes, dtype=np.uint32))

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from posrec.data.readers import READERS
-from posrec.data.readers.clicks import ParsedLog
+from posrec.data.readers.clicks import ClickCollector, ParsedLog
 from posrec.data.readers.options import LogOptions
 from posrec.data.readers.parquet import Table, read_tables
 from posrec.data.readers.store import ClickStore
@@ -38,9 +38,11 @@ class Log:
 
     def read(self, progress: Progress, store: ClickStore) -> ParsedLog:
         """Add the clicks to `store`."""
-        if (table := self.table) is not None:
-            return read_tables([Table(TABLE, 1, lambda: nullcontext(table))], self.options, progress, store)
-        return READERS[self.format](self.files, self.options, progress, store)
+        if (table := self.table) is None:
+            return READERS[self.format](self.files, self.options, progress, store)
+        collector = ClickCollector(progress, self.options, store=store)
+        read_tables([Table(TABLE, 1, lambda: nullcontext(table))], collector)
+        return collector.parsed_log()
 
 
 @contextmanager

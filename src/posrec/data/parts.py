@@ -211,11 +211,14 @@ class ClickParts:
         samples = self.collect(partial(sample_sessions, by_date=by_date), "Sampling")
         moments = choose_moments(np.concatenate(samples), self.place.parts)
         cut = partial(cut_part, moments, by_date, self.place.new_folder())
-        pieces = self.place.run_all(cut, list(enumerate(self.parts)), "Cutting")
-        for part in self.parts:
-            part.remove()
-        found = [tuple(own[number] for own in pieces if number in own) for number in range(len(moments) + 1)]
-        return ClickParts(self.place, self.items, [InFiles(files) for files in found if files])
+        pieces: dict[int, dict[int, Path]] = {}
+        for number, files in self.place.run(cut, list(enumerate(self.parts)), "Cutting"):
+            self.parts[number].remove()
+            pieces[number] = files
+        ranges = sorted({place for files in pieces.values() for place in files})
+        in_order = [files for _, files in sorted(pieces.items())]
+        parts = [InFiles(tuple(files[place] for files in in_order if place in files)) for place in ranges]
+        return ClickParts(self.place, self.items, parts)
 
 
 def change_part(change: Callable[..., Any], items: int, folder: Path | None, given: Any) -> list[tuple[Part, Counts]]:

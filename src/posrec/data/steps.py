@@ -23,8 +23,6 @@ Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.uint32]
 
-SPARSE = 4  # numbers with a range of so many times their count, or more, do not index a table
-
 
 def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
     """Sessions in order of first appearance, which are numbered 0, 1, 2, ...; inside one, clicks by time (file order on
@@ -68,21 +66,10 @@ def in_order(times: Times, lengths: Codes) -> bool:
 
 
 def codes_of(ids: pl.Series) -> Codes:
-    """A number for each distinct id, in no particular order; below SPARSE times the number of rows."""
-    if ids.dtype != pl.UInt32:
-        if not isinstance(ids.dtype, pl.Categorical):
-            ids = ids.cast(pl.String).cast(pl.Categorical(pl.Categories.random()))
-        return ids.to_physical().to_numpy()
-    numbers: Codes = ids.to_numpy()
-    least, most = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
-    if most - least < SPARSE * len(numbers):
-        return numbers - np.uint32(least)
-    # Sorted together with their rows, equal numbers lie side by side.
-    keys = np.sort(numbers.astype(np.uint64) << np.uint64(32) | np.arange(len(numbers), dtype=np.uint64))
-    rows, numbers = keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
-    codes = np.zeros(len(numbers), dtype=np.uint32)
-    codes[rows[1:]] = np.cumsum(numbers[1:] != numbers[:-1], dtype=np.uint32)
-    return codes
+    """A number for each distinct id, in no particular order."""
+    if not isinstance(ids.dtype, pl.Categorical):
+        ids = ids.cast(pl.String).cast(pl.Categorical(pl.Categories.random()))
+    return ids.to_physical().to_numpy()
 
 
 def number_by_appearance(codes: Codes) -> tuple[Codes, Codes]:

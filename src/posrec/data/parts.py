@@ -106,7 +106,10 @@ class Workplace:
     def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str) -> Iterator[tuple[int, Any]]:
         """The number of each input and `function(input)`, as they finish; `work` is the name of the progress bar."""
         progress = self.progress if self.folder is not None else None
-        task = partial(without_number, function)
+
+        def task(numbered: tuple[int, Any]) -> Any:
+            return function(numbered[1])
+
         for (number, _), result in self.executor.run(task, list(enumerate(inputs)), work=work, progress=progress):
             yield number, result
 
@@ -114,10 +117,6 @@ class Workplace:
         """`function(input)` of every input, in their order."""
         results = dict(self.run(function, inputs, work))
         return [results[number] for number in range(len(inputs))]
-
-
-def without_number(function: Callable[[Any], Any], numbered: tuple[int, Any]) -> Any:
-    return function(numbered[1])
 
 
 @dataclass(frozen=True)
@@ -151,18 +150,20 @@ class ClickParts:
 
     def map(self, *changes: Step, work: str = "Filtering") -> "ClickParts":
         """Apply steps, one after the other, to every part."""
-        (made,) = self.change(partial(apply_all, changes), 1, work)
-        return made
+
+        def change(clicks: pl.DataFrame) -> list[pl.DataFrame]:
+            for step in changes:
+                clicks = step(clicks)
+            return [clicks]
+
+        return self.change(change, 1, work)[0]
 
     def map_each(self, step: Step, arguments: Sequence[Any], work: str = "Filtering") -> "ClickParts":
         """Apply a step with an argument of its own for each part."""
-        (made,) = self.change(partial(apply_with, step), 1, work, arguments)
-        return made
+        return self.change(lambda clicks, argument: [step(clicks, argument)], 1, work, arguments)[0]
 
-    def split(
-        self, step: Callable[[pl.DataFrame], tuple[pl.DataFrame, pl.DataFrame]], work: str = "Splitting"
-    ) -> "tuple[ClickParts, ClickParts]":
-        """Split every part into two."""
+    def split(self, step: Callable[..., Any], work: str = "Splitting") -> "tuple[ClickParts, ClickParts]":
+        """Split every part into two, by a step that returns two frames."""
         train, test = self.change(step, 2, work)
         return train, test
 
@@ -189,12 +190,13 @@ class ClickParts:
 
     def collect(self, function: Callable[[pl.DataFrame], Any], work: str = "Counting") -> list[Any]:
         """A small result of every part, in order."""
-        return self.place.run_all(partial(look_at, function), self.parts, work)
+        return self.place.run_all(lambda part: function(part.load()), self.parts, work)
 
     def frames(self, work: str) -> Iterator[pl.DataFrame]:
         """Every part in order, in this process."""
-        for _, frame in ThisProcess().run(load, self.parts, work=work, progress=self.place.progress):
-            yield frame
+        for number, part in enumerate(self.parts):
+            self.place.progress.update(work, number, len(self.parts))
+            yield part.load()
 
     def sort_sessions(self, by_date: bool = False) -> "ClickParts":
         """Sort sessions by their `date`, or by their first click, and renumber them in each part.
@@ -229,24 +231,6 @@ def change_part(change: Callable[..., Any], items: int, folder: Path | None, giv
         file = None if folder is None else write_frame(frame, folder / f"{number:04d}-{output}.arrow")
         made.append((InMemory(frame) if file is None else InFiles((file,)), Counts.of(frame, items)))
     return made
-
-
-def apply_all(changes: Sequence[Step], clicks: pl.DataFrame) -> list[pl.DataFrame]:
-    for step in changes:
-        clicks = step(clicks)
-    return [clicks]
-
-
-def apply_with(step: Step, clicks: pl.DataFrame, argument: Any) -> list[pl.DataFrame]:
-    return [step(clicks, argument)]
-
-
-def look_at(function: Callable[[pl.DataFrame], Any], part: Part) -> Any:
-    return function(part.load())
-
-
-def load(part: Part) -> pl.DataFrame:
-    return part.load()
 
 
 def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> npt.NDArray[np.int64]:

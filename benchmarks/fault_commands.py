@@ -145,7 +145,8 @@ class FullDisk(Commands):
         last = done.stderr.strip().rpartition("\n")[2]
         if done.returncode != 1 or "Traceback" in done.stderr or not last.startswith("error: "):
             return f"failed: {name} with {share:.0%} ({where}): exit code {done.returncode}, {done.stderr[-300:]}"
-        left = [path.name for path in self.work.iterdir() if name != "train" or path != out]
+        goes_on = [self.work / "out", self.work / "answers.jsonl.parts"]  # a training, and the parts of a score
+        left = [path.name for path in self.work.iterdir() if name not in ("train", "score") or path not in goes_on]
         if left:
             return f"failed: {name} with {share:.0%} ({where}) left {left}"
         return self.problem_after(name, out) or f"{name}: refused, then repeated with the same result"

@@ -1,4 +1,4 @@
-"""Logs larger than memory: `posrec prepare` on disk and on a local Ray cluster, compared with memory.
+"""Logs larger than memory: `posrec prepare` in parts and on a local Ray cluster, compared with memory.
 
 Two seeded logs are made: 33 million clicks in one file like yoochoose-clicks.dat (benchmarks/prepare.py), and 200
 million in twenty Parquet files of OTTO's size (1.8 million items, sessions of 16 clicks that run from one file into the
@@ -39,7 +39,7 @@ HERE = Path(__file__).resolve().parent
 SEED, START = 2022, 1_659_304_800_000
 ITEMS, DAYS, AVERAGE_LENGTH, FILES = 1_800_000, 28, 16, 20
 PARTS = {  # part: (log, options)
-    "yoochoose-memory": ("yoochoose", ["--engine", "memory"]),
+    "yoochoose-memory": ("yoochoose", ["--memory", "100GB"]),
     "yoochoose-disk": ("yoochoose", ["--memory", "1.5GB"]),
     "yoochoose-ray": ("yoochoose", ["--engine", "ray", "--memory", "1.5GB"]),
     "otto-disk": ("otto", ["--memory", "4GB"]),

@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -149,6 +149,18 @@ def small_shop(sessions: int = 30, start: int = 1_700_000_000_000) -> list[Click
         for number in range(sessions)
         for step in range(3)
     ]
+
+
+@contextmanager
+def in_parts(clicks_at_once: int = 1000) -> Iterator[None]:
+    """Inside, `posrec.prepare` finds so little memory that it prepares every log in parts."""
+    from posrec.data import memory
+
+    with (
+        patch.object(memory, "free_memory", lambda: memory.LEAST_MEMORY),
+        patch.object(memory, "CLICKS_AT_ONCE", clicks_at_once),
+    ):
+        yield
 
 
 def chain_shop(

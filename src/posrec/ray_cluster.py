@@ -1,7 +1,8 @@
-"""Work spread over the processes of a Ray cluster: on this machine, or on many at an address.
+"""Executors: who works on the parts of a job, this process or the processes of a Ray cluster on one machine or many.
 
-    with ray_cluster(address) as cluster:
-        for part, totals in cluster.run(score_part, parts, work="Scoring"):
+    with cluster_of(engine, address) as cluster:
+        executor = cluster or ThisProcess()
+        for part, totals in executor.run(score_part, parts, work="Scoring"):
             ...
 
 Ray starts the processes, sends the work, and starts it again where a process or a machine dies. What must survive is
@@ -14,7 +15,6 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from posrec.progress import Progress, SilentProgress
 Input = TypeVar("Input")
 Result = TypeVar("Result")
 
+LOCAL, RAY = "local", "ray"  # the values of --engine
 ADDRESS = "RAY_ADDRESS"  # what Ray itself reads where no address is given; `ray job submit` sets it
 # No report of usage to Ray's makers; and CUDA_VISIBLE_DEVICES stays as it is for tasks that ask for no GPU.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -34,30 +35,64 @@ RETRIES = 3
 QUEUED = 2  # so that a process never waits for its next task
 
 
+class ThisProcess:
+    """The executor that works on one input after the other, in this process."""
+
+    cpus = 1
+
+    def run(
+        self,
+        function: Callable[[Input], Result],
+        inputs: Iterable[Input],
+        *,
+        work: str,
+        gpus: int = 0,
+        progress: Progress | None = None,
+    ) -> Iterator[tuple[Input, Result]]:
+        """As `Cluster.run`. `gpus` means nothing here: the function chooses its device."""
+        progress = progress or SilentProgress()
+        total = len(inputs) if isinstance(inputs, Sized) else 0
+        for done, given in enumerate(inputs):
+            progress.update(work, done, total)
+            yield given, function(given)
+        progress.update(work, total, total)
+
+
 @contextmanager
-def ray_cluster(
-    address: str | None = None, workers: int | None = None, object_memory: int = OBJECT_MEMORY
-) -> Iterator["Cluster"]:
+def cluster_of(engine: str, address: str | None = None, workers: int | None = None) -> Iterator["Cluster | None"]:
+    """The Ray cluster that the options of a command ask for; None where the work is done in this process."""
+    if engine not in (LOCAL, RAY):
+        raise InputError(f"--engine {engine} is not known; choose {LOCAL} or {RAY}")
+    if engine == RAY:
+        with ray_cluster(address, workers) as cluster:
+            yield cluster
+        return
+    for option, value in (("--address", address), ("--workers", workers)):
+        if value is not None:
+            raise InputError(f"{option} is for Ray; add --engine ray, or leave it out")
+    yield None
+
+
+@contextmanager
+def ray_cluster(address: str | None = None, workers: int | None = None) -> Iterator["Cluster"]:
     """Connect to the Ray cluster at `address`, or start one on this machine that ends with the block.
 
     Args:
         address: `HOST:PORT` of a cluster that this machine is part of, `ray://HOST:PORT` for a cluster from outside,
             or "auto" for the one running on this machine; by default RAY_ADDRESS, or else a new local cluster.
         workers: tasks at a time in a new local cluster; by default one for each core. Not for a running cluster.
-        object_memory: bytes of shared memory of a new local cluster for arguments and results of tasks.
 
     Raises:
         InputError: if Ray is not installed, or the address does not lead to a cluster.
     """
     ray = import_ray()
     if ray.is_initialized():  # the caller's own connection, which it will want to keep
-        yield Cluster(ray, *resources(ray))
+        yield Cluster(ray)
         return
     address = address or os.environ.get(ADDRESS)
     if address is None:
-        cores = workers or usable_cores()
-        started = {"address": "local", "num_cpus": cores, "object_store_memory": object_memory}
-        options = {**started, "include_dashboard": False}
+        options = {"address": "local", "num_cpus": workers or usable_cores(), "object_store_memory": OBJECT_MEMORY,
+                   "include_dashboard": False}  # fmt: skip
     elif workers is not None:
         raise InputError(f"--workers is for a new local cluster; the cluster at {address} has its own number")
     else:
@@ -74,7 +109,7 @@ def ray_cluster(
             "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as they are on the cluster"
         ) from None
     try:
-        yield Cluster(ray, *resources(ray))
+        yield Cluster(ray)
     finally:
         ray.shutdown()
 
@@ -108,19 +143,12 @@ def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def resources(ray: Any) -> tuple[int, int]:
-    """The cores and the GPUs that the cluster has."""
-    found = ray.cluster_resources()
-    return int(found.get("CPU", 0)), int(found.get("GPU", 0))
-
-
-@dataclass(frozen=True)
 class Cluster:
-    """A connection to Ray: its module, and how many cores and GPUs the cluster has."""
+    """The executor that is a connection to Ray: its module, and how many cores and GPUs the cluster has."""
 
-    ray: Any
-    cpus: int
-    gpus: int
+    def __init__(self, ray: Any) -> None:
+        resources = ray.cluster_resources()
+        self.ray, self.cpus, self.gpus = ray, int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
 
     def run(
         self,
@@ -129,7 +157,6 @@ class Cluster:
         *,
         work: str,
         total: int | None = None,
-        cpus: int = 1,
         gpus: int = 0,
         retries: int = RETRIES,
         queued: int = QUEUED,
@@ -147,24 +174,26 @@ class Cluster:
             inputs: small values that can be pickled; data belongs in files.
             work: the name of the progress bar.
             total: how many inputs there are; by default their length. For progress alone.
-            cpus: cores of a task, which is also how many threads it computes with.
-            gpus: GPUs of a task; Ray makes only those visible to it.
+            gpus: GPUs of a task, beside its one core; Ray makes only those visible to it.
             retries: how many times a task is run again if its process dies.
             queued: tasks handed to Ray for each one that can run; 1 where an input must not be taken early.
             progress: where to report how many tasks have finished.
         """
         progress = progress or SilentProgress()
         total = total if total is not None else len(inputs) if isinstance(inputs, Sized) else 0
-        self.check_fits(cpus, gpus)
-        at_once = self.at_once(cpus, gpus)
-        task = self.ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries)(call)
+        at_once = self.at_once(gpus)
+        if not at_once:  # Ray would wait for machines to join
+            raise InputError(
+                f"a task needs 1 core and {gpus} GPUs, and the Ray cluster has {self.cpus} and {self.gpus}"
+            )
+        task = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=retries)(call)
         shared = [self.ray.put(function)]  # in a list, so that the task loads it only after it has set its threads
         running: dict[Any, Input] = {}
         waiting, done, began = iter(inputs), 0, time.monotonic()
         try:
             while True:
                 for given in islice(waiting, max(0, queued * at_once - len(running))):
-                    running[task.remote(shared, cpus, given)] = given
+                    running[task.remote(shared, given)] = given
                 if not running:
                     return
                 progress.update(work, done, total, f"{min(len(running), at_once)} at a time")
@@ -178,22 +207,15 @@ class Cluster:
                 for unfinished in self.ray.wait(list(running), num_returns=len(running), timeout=0)[1]:
                     self.ray.cancel(unfinished, force=True)
 
-    def at_once(self, cpus: int = 1, gpus: int = 0) -> int:
-        """How many tasks of so many cores and GPUs can run at the same time."""
-        return min(self.cpus // cpus, self.gpus // gpus) if gpus else self.cpus // cpus
+    def at_once(self, gpus: int = 0) -> int:
+        """How many tasks of one core and so many GPUs can run at the same time."""
+        return min(self.cpus, self.gpus // gpus) if gpus else self.cpus
 
     def gpus_for(self, device: str) -> int:
         """The GPUs of a task that computes on `device`: "auto" takes one if the cluster has any."""
         if device not in ("auto", "cpu", "cuda"):
             raise InputError(f"device {device!r} is not known; choose auto, cpu or cuda")
         return int(device == "cuda" or (device == "auto" and self.gpus > 0))
-
-    def check_fits(self, cpus: int, gpus: int) -> None:
-        """Fail if no task could ever start, where Ray would wait for machines to join."""
-        if cpus > self.cpus or gpus > self.gpus:
-            raise InputError(
-                f"a task needs {cpus} cores and {gpus} GPUs, and the Ray cluster has {self.cpus} and {self.gpus}"
-            )
 
     def result_of(self, finished: Any, retries: int, work: str) -> Any:
         """The result of a finished task, or its own error."""
@@ -209,9 +231,12 @@ class Cluster:
             ) from None
 
 
-def call(shared: list[Any], threads: int, given: Any) -> Any:
-    """What a task does: it takes as many threads as it was given cores, and then loads and calls the function."""
+Executor = ThisProcess | Cluster
+
+
+def call(shared: list[Any], given: Any) -> Any:
+    """What a task does: it computes with one thread, since it has one core, and then loads and calls the function."""
     import ray
 
-    use_threads(threads)
+    use_threads(1)
     return ray.get(shared[0])(given)

@@ -1,7 +1,8 @@
-"""Every engine prepares the same dataset as memory: for every format and recipe, and with a worker that dies."""
+"""A log in parts gives the same dataset as one in memory: for every format and recipe."""
 
 import gzip
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +12,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import posrec
-from posrec.data import engine_choice, engines, reading
+from posrec.data import memory, reading
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.data import strategies
-from tests.helpers import Click, RecordingProgress, small_shop, write_lines, write_log
+from tests.helpers import Click, RecordingProgress, in_parts, small_shop, write_lines, write_log
 
 
-def prepared(source: Any, out: Path, engine: str, progress: Any = None, **options: Any) -> posrec.PreparedDataset:
-    return posrec.prepare(
-        source, out=out, engine=engine, overwrite=True, progress=progress or SilentProgress(), **options
-    )
+def prepared(source: Any, out: Path, **options: Any) -> posrec.PreparedDataset:
+    return posrec.prepare(source, out=out, overwrite=True, progress=SilentProgress(), **options)
 
 
-def same(source: Any, folder: Path, **options: Any) -> posrec.PreparedDataset | None:
-    """Prepare in memory and on disk, and compare: everything that is in the folder, or the error."""
+def same(source: Any, folder: Path, clicks_at_once: int = 1000, **options: Any) -> posrec.PreparedDataset | None:
+    """Prepare in one part and in several, and compare: everything that is in the folder, or the error."""
     results: list[Any] = []
-    for engine in ("memory", "disk"):
-        try:
-            data = prepared(source, folder / engine, engine, **options)
-        except InputError as error:
-            results.append(str(error))
-        else:
-            results.append({path.name: path.read_bytes() for path in sorted((folder / engine).iterdir())})
+    for kind in ("whole", "parts"):
+        with in_parts(clicks_at_once) if kind == "parts" else nullcontext():
+            try:
+                data = prepared(source, folder / kind, **options)
+            except InputError as error:
+                results.append(str(error))
+            else:
+                results.append({path.name: path.read_bytes() for path in sorted((folder / kind).iterdir())})
     assert results[0] == results[1]
     assert not [path for path in folder.iterdir() if "unfinished" in path.name]
     return None if isinstance(results[0], str) else data
@@ -54,7 +54,7 @@ def same(source: Any, folder: Path, **options: Any) -> posrec.PreparedDataset | 
     st.booleans(),
 )
 @settings(max_examples=25)
-def test_disk_gives_what_memory_gives(
+def test_parts_give_what_memory_gives(
     tmp_path: Path, clicks: list[Click], options: dict[str, Any], several_files: bool, extras: bool
 ) -> None:
     if options.get("no_test"):
@@ -70,9 +70,7 @@ def test_disk_gives_what_memory_gives(
         for number, part in enumerate((rows[:half], rows[half:]))
         if part
     ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_choice, "AT_ONCE", 5)  # several pieces for each partition
-        same(files, tmp_path, format="csv", time_unit="ms", **options)
+    same(files, tmp_path, clicks_at_once=5, format="csv", time_unit="ms", **options)  # several pieces for each part
 
 
 VIEWS = ["sessionId;userId;itemId;timeframe;eventdate"] + [
@@ -133,33 +131,32 @@ def test_bad_lines_are_left_out_by_both(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "log.csv", lines)
     assert same(log, tmp_path) is None  # both stop, with the same words
     assert same(log, tmp_path, bad_lines="skip", bad_lines_limit=0.5) is not None
-    written = [(tmp_path / f"{engine}.bad-lines.jsonl").read_text() for engine in ("memory", "disk")]
+    written = [(tmp_path / f"{kind}.bad-lines.jsonl").read_text() for kind in ("whole", "parts")]
     assert written[0] == written[1]
     assert written[0].count("\n") == 2
 
 
-def test_disk_is_chosen_for_a_log_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_is_too_large_is_prepared_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = write_log(tmp_path / "log.csv", small_shop())
-    in_memory = prepared(log, tmp_path / "a", "memory").fingerprint
+    in_memory = prepared(log, tmp_path / "a").fingerprint
     progress = RecordingProgress()
-    monkeypatch.setattr(engine_choice, "free_memory", lambda: engine_choice.LEAST_MEMORY + 1000)
+    monkeypatch.setattr(memory, "free_memory", lambda: memory.LEAST_MEMORY + 1000)
     data = posrec.prepare(log, out=tmp_path / "b", progress=progress)
-    (said,) = [text for text in progress.messages if "on disk" in text]
-    assert said.startswith("about 91 clicks need 0.5 GB of memory, and 0.5 GB are free: the log is prepared on disk")
+    (said,) = [text for text in progress.messages if "in parts" in text]
+    assert said.startswith("about 91 clicks need 0.5 GB of memory, and 0.5 GB are free: the log is prepared in parts")
     assert data.fingerprint == in_memory
     phases = list(dict.fromkeys(work for work, _, _ in progress.moves))
-    assert phases[:2] == ["Reading", "Read"]
-    assert {"Sorting", "Merging", "Numbering items"} <= set(phases)
+    assert phases[:3] == ["Reading", "Grouping sessions", "Measuring sessions"]
+    assert {"Filtering", "Sorting", "Numbering items", "Writing train sessions"} <= set(phases)
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"engine": "spark"}, "--engine 'spark' is not known; choose one of memory, disk, ray"),
+        ({"engine": "spark"}, "--engine spark is not known; choose local or ray"),
         ({"memory": "lots"}, "--memory 'lots' is not a size; write e.g. 4GB"),
         ({"memory": "1MB"}, "--memory must be at least 0.5 GB"),
-        ({"memory": "4GB", "engine": "memory"}, "--memory can't be used with --engine memory"),
-        ({"address": "auto"}, "--address is for --engine ray"),
+        ({"address": "auto"}, "--address is for Ray; add --engine ray"),
     ],
 )
 def test_options_that_are_refused(tmp_path: Path, options: dict[str, Any], says: str) -> None:
@@ -173,7 +170,7 @@ def test_options_that_are_refused(tmp_path: Path, options: dict[str, Any], says:
     ("text", "size"), [("4GB", 4 * 10**9), ("1.5 gb", 15 * 10**8), ("800MB", 8 * 10**8), (10**9, 10**9)]
 )
 def test_sizes(text: str | int, size: int) -> None:
-    assert engine_choice.parse_size(text) == size
+    assert memory.parse_size(text) == size
 
 
 @pytest.mark.parametrize("format", ["csv", "otto", "sessions", "yoochoose"])
@@ -183,13 +180,13 @@ def test_clicks_are_estimated(tmp_path: Path, format: str) -> None:
     lines = FORMATS[format] if format != "csv" else ["session,item,time", *(f"{n},{n},{n}" for n in range(300))]
     log = write_lines(tmp_path / "log", lines)
     with open_log(log, format, {}, SilentProgress()) as opened:
-        found = engine_choice.estimate_clicks(opened)
+        found = memory.estimate_clicks(opened)
     assert found == pytest.approx({"csv": 300, "otto": 120, "sessions": 300, "yoochoose": 300}[format], rel=0.6)
 
 
-def test_partitions_fit_into_memory() -> None:
-    assert engines.partitions_for(1000, 10**9) == engines.LEAST_PARTITIONS
-    assert engines.partitions_for(10**9, 4 * 10**9) == 125
+def test_parts_fit_into_memory() -> None:
+    assert memory.parts_for(1000, 10**9) == memory.LEAST_PARTS
+    assert memory.parts_for(10**9, 4 * 10**9) == 125
 
 
 def test_files_are_grouped_for_tasks_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

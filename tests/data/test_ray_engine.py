@@ -1,4 +1,4 @@
-"""Preparing on a real local Ray cluster: the dataset of memory, also if workers die."""
+"""Preparing on a real local Ray cluster: the dataset of this process, also if workers die."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ def write_days(folder: Path, header: str = "session,item,time,event") -> list[Pa
 
 def both(source: Any, folder: Path, **options: Any) -> list[dict[str, bytes]]:
     found = []
-    for engine in ("memory", "ray"):
+    for engine in ("local", "ray"):
         out = folder / engine
         posrec.prepare(source, out=out, engine=engine, progress=SilentProgress(), **options)
         found.append({path.name: path.read_bytes() for path in sorted(out.iterdir())})
@@ -44,11 +44,11 @@ def both(source: Any, folder: Path, **options: Any) -> list[dict[str, bytes]]:
 
 
 @pytest.mark.parametrize("options", [{}, {"recipe": "paper", "fraction": "1/2", "target_events": "buy"}])
-def test_ray_gives_what_memory_gives(tmp_path: Path, cluster: None, options: dict[str, Any]) -> None:
+def test_ray_gives_what_this_process_gives(tmp_path: Path, cluster: None, options: dict[str, Any]) -> None:
     write_days(tmp_path)
-    in_memory, by_ray = both(str(tmp_path / "day-*.csv"), tmp_path, **options)
-    assert by_ray == in_memory
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["memory", "ray"]
+    here, by_ray = both(str(tmp_path / "day-*.csv"), tmp_path, **options)
+    assert by_ray == here
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["local", "ray"]
 
 
 def test_messages_and_bad_lines_are_those_of_the_whole_log(tmp_path: Path, cluster: None) -> None:
@@ -56,13 +56,13 @@ def test_messages_and_bad_lines_are_those_of_the_whole_log(tmp_path: Path, clust
     for path in files[1:3]:
         path.write_text(path.read_text() + "x,,5,see\n")
     heard = {}
-    for engine in ("memory", "ray"):
+    for engine in ("local", "ray"):
         heard[engine] = RecordingProgress()
         posrec.prepare(files, out=tmp_path / engine, engine=engine, progress=heard[engine], bad_lines="skip")
     assert "2 of 602 lines (0.33%) are broken" in "\n".join(heard["ray"].messages)
-    told = [[text.replace("/memory.", "/ray.") for text in one.messages] for one in heard.values()]
+    told = [[text.replace("/local.", "/ray.") for text in one.messages] for one in heard.values()]
     assert sorted(set(told[0])) == sorted(set(told[1]))
-    lines = [(tmp_path / f"{engine}.bad-lines.jsonl").read_text() for engine in ("memory", "ray")]
+    lines = [(tmp_path / f"{engine}.bad-lines.jsonl").read_text() for engine in ("local", "ray")]
     assert lines[0] == lines[1]
     with pytest.raises(posrec.InputError, match=r"2 lines are broken") as stopped:
         posrec.prepare(files, out=tmp_path / "no", engine="ray", progress=SilentProgress())
@@ -76,26 +76,25 @@ def test_the_unit_of_times_is_that_of_the_first_file(tmp_path: Path, cluster: No
         write_lines(tmp_path / "a.csv", ["session,item,time", *rows]),
         write_lines(tmp_path / "b.csv", ["session,item,time", "s90,i1,5", *(r.replace("s", "t") for r in rows)]),
     ]
-    in_memory, by_ray = both(files, tmp_path)
-    assert by_ray == in_memory
+    here, by_ray = both(files, tmp_path)
+    assert by_ray == here
 
 
 def die_once(marker: Path, real: Any, *arguments: Any, **options: Any) -> Any:
-    """Kill the worker the first time that the task runs, when it has written everything but the folder's name."""
+    """Kill the worker the first time that the task runs, when it has written everything."""
     try:
         marker.touch(exist_ok=False)
     except FileExistsError:
         return real(*arguments, **options)
-    done = real(*arguments, **options)
-    done.folder.rename(done.folder.with_name(f".{done.folder.name}.unfinished"))
+    real(*arguments, **options)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_nothing_is_lost_if_a_worker_dies(tmp_path: Path, cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
     write_days(tmp_path)
     source, marker = str(tmp_path / "day-*.csv"), tmp_path / "died"
-    in_memory = posrec.prepare(source, out=tmp_path / "memory", engine="memory", progress=SilentProgress())
-    monkeypatch.setattr(reading, "read_part", partial(die_once, marker, reading.read_part))
+    here = posrec.prepare(source, out=tmp_path / "local", engine="local", progress=SilentProgress())
+    monkeypatch.setattr(reading, "read_files", partial(die_once, marker, reading.read_files))
     by_ray = posrec.prepare(source, out=tmp_path / "ray", engine="ray", progress=SilentProgress())
     assert marker.exists()
-    assert by_ray.fingerprint == in_memory.fingerprint
+    assert by_ray.fingerprint == here.fingerprint

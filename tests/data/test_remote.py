@@ -19,7 +19,7 @@ from posrec.data.remote import RemoteFile, find_remote
 from posrec.data.sources import find_files
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
-from tests.helpers import small_shop, write_lines, write_log
+from tests.helpers import in_parts, small_shop, write_lines, write_log
 
 SHOP = small_shop(60)
 
@@ -52,8 +52,9 @@ def test_a_folder_that_spark_wrote(tmp_path: Path) -> None:
     expected = fingerprint(table(SHOP), tmp_path / "table")
     for source in (spark, f"{spark}/date=*/part-*.parquet", f"{spark}/date=*/*", f"file://{spark}",
                    f"file://{spark}/*/part-*.snappy.parquet"):  # fmt: skip
-        for engine in ("memory", "disk"):
-            assert fingerprint(source, tmp_path / "out", engine=engine) == expected, source
+        assert fingerprint(source, tmp_path / "out") == expected, source
+        with in_parts():
+            assert fingerprint(source, tmp_path / "out") == expected, source
 
 
 def test_names_of_folders_are_columns(tmp_path: Path) -> None:
@@ -91,8 +92,9 @@ def test_a_log_in_fsspecs_memory(tmp_path: Path, packed: bool) -> None:
     files = fsspec.filesystem("memory")
     files.pipe("/shop/a.csv", gzip.compress(content) if packed else content)
     expected = fingerprint(log, tmp_path / "local")
-    for engine in ("memory", "disk"):
-        assert fingerprint("memory://shop/a.csv", tmp_path / "out", engine=engine) == expected
+    assert fingerprint("memory://shop/a.csv", tmp_path / "out") == expected
+    with in_parts():
+        assert fingerprint("memory://shop/a.csv", tmp_path / "out") == expected
     assert posrec.load(tmp_path / "out").manifest["source"] == ["a.csv"]
     files.rm("/shop", recursive=True)
 
@@ -152,7 +154,8 @@ def test_s3(tmp_path: Path, s3: str) -> None:
     files.put(str(log), f"{s3}/a.csv")
     expected = fingerprint(table(SHOP), tmp_path / "table")
     for source in (f"{s3}/spark", f"{s3}/spark/date=*/part-*.parquet", f"{s3}/a.csv"):
-        for engine in ("memory", "disk"):
-            assert fingerprint(source, tmp_path / "out", engine=engine, time_unit="ms") == expected, source
+        assert fingerprint(source, tmp_path / "out", time_unit="ms") == expected, source
+        with in_parts():
+            assert fingerprint(source, tmp_path / "out", time_unit="ms") == expected, source
     with pytest.raises(InputError, match="does not exist"):
         fingerprint(f"{s3}/none.csv", tmp_path / "no")

@@ -31,12 +31,6 @@ def test_grouping_categories_is_grouping_strings(clicks: list[Click]) -> None:
     assert rows(steps.group_sessions(categories)) == rows(steps.group_sessions(frame(clicks)))
 
 
-@given(strategies.clicks, st.sampled_from([1, 2**29 - 1]), st.integers(0, 2**29))
-def test_grouping_numbers_is_grouping_strings(clicks: list[Click], apart: int, least: int) -> None:
-    number = pl.col("session").str.slice(1).cast(pl.UInt32) * apart + least
-    assert rows(steps.group_sessions(frame(clicks).with_columns(number))) == rows(steps.group_sessions(frame(clicks)))
-
-
 @given(st.lists(st.integers(0, 9), max_size=30))
 def test_numbers_by_appearance(codes: list[int]) -> None:
     numbers, first = steps.number_by_appearance(np.array(codes, dtype=np.uint32))
@@ -84,28 +78,32 @@ def test_short_sessions(clicks: list[Click], minimum: int) -> None:
 def test_the_table_of_sessions_and_their_durations(clicks: list[Click], by_time: bool) -> None:
     frames, sessions = steps.group_sessions(frame(clicks), by_time), grouped(clicks, by_time)
     times = [[time for _, time in session] for session in sessions]
-    assert steps.session_table(frames).rows() == [(n, len(one), min(one)) for n, one in enumerate(times)]
+    keys, _, lengths = steps.session_keys(frames, by_date=False)
+    assert (keys.tolist(), lengths.tolist()) == ([min(one) for one in times], [len(one) for one in times])
     assert steps.session_durations(frames).tolist() == [max(one) - min(one) for one in times]
 
 
 @given(strategies.clicks.filter(len), st.sampled_from([1, 1000, steps.DAY]))
 def test_a_session_is_dated_by_its_last_click(clicks: list[Click], resolution: int) -> None:
-    dates = steps.session_dates(steps.group_sessions(frame(clicks), by_time=False), resolution)
-    assert dates.tolist() == [session[-1][1] // resolution * resolution for session in grouped(clicks, by_time=False)]
+    dated = steps.date_sessions(steps.group_sessions(frame(clicks), by_time=False), resolution)
+    dates = dated.group_by("session", maintain_order=True).agg(pl.col("date").unique())["date"].to_list()
+    assert dates == [[session[-1][1] // resolution * resolution] for session in grouped(clicks, by_time=False)]
 
 
 @given(strategies.clicks, st.lists(st.integers(0, 3), min_size=8, max_size=8))
 def test_sorting_by_date_is_stable_and_moves_whole_sessions(clicks: list[Click], dates: list[int]) -> None:
-    ordered, sorted_dates = steps.sort_by_date(steps.group_sessions(frame(clicks)), np.array(dates))
+    given_clicks = steps.group_sessions(frame(clicks))
+    dated = given_clicks.with_columns(date=pl.Series([dates[n] for n in given_clicks["session"]], dtype=pl.Int64))
+    ordered = steps.sort_sessions(dated, by_date=True)
     before = grouped(clicks)
     order = sorted(range(len(before)), key=lambda number: dates[number])
-    assert sessions_of(ordered) == [before[number] for number in order]
-    assert sorted_dates.tolist() == sorted(dates[: len(before)])
+    assert sessions_of(ordered.drop("date")) == [before[number] for number in order]
+    assert ordered["date"].is_sorted()
     assert ordered["session"].unique(maintain_order=True).to_list() == list(range(len(before)))
 
 
 @given(strategies.clicks)
 def test_sorting_by_first_click(clicks: list[Click]) -> None:
-    ordered, times = steps.sort_by_first_click(steps.group_sessions(frame(clicks)))
+    ordered = steps.sort_sessions(steps.group_sessions(frame(clicks)))
     assert sessions_of(ordered) == sorted(grouped(clicks), key=lambda session: session[0][1])
-    assert times.tolist() == sorted(session[0][1] for session in grouped(clicks))
+    assert steps.session_starts(ordered).tolist() == sorted(session[0][1] for session in grouped(clicks))

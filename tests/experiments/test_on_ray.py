@@ -78,7 +78,7 @@ def test_a_failed_job_is_kept_with_its_error(shop: PreparedDataset, tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_gpu_that_the_cluster_has_not_is_refused(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
-    with pytest.raises(InputError, match="a task needs 1 cores and 1 GPUs, and the Ray cluster has 2 and 0"):
+    with pytest.raises(InputError, match="a task needs 1 core and 1 GPUs, and the Ray cluster has 2 and 0"):
         run_jobs(JOBS, {"shop": shop}, tmp_path, "cuda", cluster=cluster)
 
 

@@ -59,11 +59,13 @@ LIMITS = [500, 4096]  # bytes that a file may have: a limit stands for a full di
 def test_a_full_disk_while_scoring(counted: Path, tmp_path: Path, out: str, size: int) -> None:
     sessions = write_lines(tmp_path / "in.jsonl", [f'["i{n % 30}"]' for n in range(20_000)])
     done = forked("score", counted, sessions, tmp_path / out, before=FILE_SIZE_LIMIT.format(size=size))
-    assert (done.returncode, done.stderr) == (
-        1,
-        f"error: File too large: {tmp_path / out}; nothing was left half-written\n",
-    )
-    assert listed(tmp_path) == ["in.jsonl"]
+    parts = tmp_path / f"{out}.parts"
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: File too large: {parts}/"), done.stderr
+    assert done.stderr.endswith("; nothing was left half-written\n")
+    assert listed(parts / "answers") == []
+    assert command("score", counted, sessions, tmp_path / out).code == 0
+    assert listed(tmp_path) == sorted(["in.jsonl", out])
 
 
 @pytest.mark.process

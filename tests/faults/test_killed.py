@@ -151,14 +151,12 @@ def test_a_run_is_trained_by_one_process_at_a_time(small: PreparedDataset, tmp_p
 
 
 @pytest.mark.parametrize("out", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
-def test_what_a_killed_score_leaves_is_removed_by_the_next_one(trained: Path, tmp_path: Path, out: str) -> None:
-    """Also by one that writes under another name, such as that of another day."""
+def test_a_killed_score_leaves_parts_that_the_next_one_continues(trained: Path, tmp_path: Path, out: str) -> None:
     sessions = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]'])
     killed("posrec.recommend.score:write_answers:1", "score", trained, sessions, tmp_path / out)
-    (left,) = [name for name in listed(tmp_path) if name != "in.jsonl"]
-    assert left.startswith(f".{out}.unfinished-")
-    assert command("score", trained, sessions, tmp_path / f"b-{out}").code == 0
-    assert listed(tmp_path) == sorted(["in.jsonl", f"b-{out}"])
+    assert listed(tmp_path) == sorted(["in.jsonl", f"{out}.parts"])
+    assert command("score", trained, sessions, tmp_path / out).code == 0
+    assert listed(tmp_path) == sorted(["in.jsonl", out])
 
 
 def test_what_a_killed_export_leaves_is_removed_by_the_next_one(trained: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`posrec score` part by part: the same answers, continued where it stopped, in this process and on Ray."""
+"""The parts of `posrec score`: as a folder, continued where it stopped, in this process and on Ray."""
 
 import json
 import os
@@ -15,14 +15,14 @@ from posrec.io import WEIGHTS, load_tensors, save_tensors
 from posrec.io.checksums import read_checksums, write_checksums
 from posrec.progress import SilentProgress
 from posrec.ray_cluster import Cluster
-from posrec.recommend import score_parts as module
+from posrec.recommend import score as module
 from posrec.recommend import session_file
 from posrec.recommend.recommender import Recommender
-from posrec.recommend.score import Totals, score_file
-from posrec.recommend.score_parts import OpenRun, score_parts
-from tests.helpers import RecordingProgress, command, listed, write_lines
+from posrec.recommend.score import OpenRun, Totals, score_file
+from tests.helpers import command, listed, write_lines
 
 SESSIONS = [[f"i{1 + number % 9}", f"i{1 + number * 7 % 29}"][: 1 + number % 2] for number in range(100)]
+score_part = module.score_part
 LINES = [json.dumps(session) for session in [*SESSIONS[:50], ["x"], *SESSIONS[50:]]]
 
 
@@ -37,7 +37,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def parts(trained: Path, source: Path, out: Path, **options) -> Totals:
-    return score_parts(OpenRun(trained), source, out, 4, progress=SilentProgress(), **options)
+    return score_file(OpenRun(trained), source, out, 4, progress=SilentProgress(), **options)
 
 
 def rows_of(path: Path) -> list[dict]:
@@ -64,42 +64,44 @@ def test_a_run_that_was_replaced_gives_its_own_answers(trained: Path, tmp_path: 
     parts(run, source, tmp_path / "after.jsonl")
     before, after = (rows_of(tmp_path / f"{name}.jsonl") for name in ("before", "after"))
     assert before[0]["items"] != after[0]["items"]
-    module._opened.clear()
-    parts(run, source, tmp_path / "again.jsonl")
-    assert_equal(after, rows_of(tmp_path / "again.jsonl"))
+    answer = Recommender.load(run).recommend(SESSIONS[0], 4)
+    assert after[0]["items"] == [one.item for one in answer]
 
 
 @pytest.mark.parametrize("out", ["out.jsonl", "out.jsonl.gz", "out.parquet"])
 @pytest.mark.parametrize("kind", ["in.jsonl", "in.parquet"])
 def test_parts_hold_what_one_file_holds(trained: Path, tmp_path: Path, source: Path, out: str, kind: str) -> None:
     pl.DataFrame({"session": SESSIONS}).write_parquet(tmp_path / "in.parquet")
-    progress = RecordingProgress()
-    plain = score_file(Recommender.load(trained), tmp_path / kind, tmp_path / out, 4, progress=progress)
-    wanted = rows_of(tmp_path / out)
-    (tmp_path / out).unlink()
     joined = parts(trained, tmp_path / kind, tmp_path / out)
-    assert_equal(rows_of(tmp_path / out), wanted)
+    wanted = rows_of(tmp_path / out)
+    sessions = [json.loads(line) for line in LINES] if kind == "in.jsonl" else SESSIONS
+    answers = Recommender.load(trained).recommend(sessions, 4)
+    assert [row["items"] for row in wanted] == [[one.item for one in answer] for answer in answers]
     (tmp_path / out).unlink()
     totals = parts(trained, tmp_path / kind, tmp_path / out, as_folder=True)
     files = sorted((tmp_path / out).iterdir())
     assert [file.name for file in files] == [f"part-{number:05d}{out[3:]}" for number in range(7)]
     assert_equal([row for file in files for row in rows_of(file)], wanted)
-    for other in (joined, totals):
-        assert replace(other, seconds=0) == replace(plain, seconds=0)
+    assert replace(joined, seconds=0) == replace(totals, seconds=0)
     assert listed(tmp_path) == ["in.jsonl", "in.parquet", out]
+
+
+def interrupt_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C when a part is to be scored."""
+
+    def interrupted(job, part):
+        if part[0] == number:
+            raise KeyboardInterrupt
+        return score_part(job, part)
+
+    monkeypatch.setattr(module, "score_part", interrupted)
 
 
 def test_an_interrupted_call_is_continued(
     trained: Path, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    score_part, scored = module.score_part, []
-
-    def interrupted(job, part):
-        if part[0] == 3:
-            raise KeyboardInterrupt
-        return score_part(job, part)
-
-    monkeypatch.setattr(module, "score_part", interrupted)
+    scored: list[int] = []
+    interrupt_at(3, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         parts(trained, source, tmp_path / "out.jsonl")
     assert not (tmp_path / "out.jsonl").exists()
@@ -112,18 +114,31 @@ def test_an_interrupted_call_is_continued(
     assert listed(tmp_path) == ["in.jsonl", "out.jsonl"]
 
 
-def test_parts_of_another_job_are_not_continued(trained: Path, tmp_path: Path, source: Path) -> None:
-    bad = write_lines(tmp_path / "in.jsonl", [*LINES[:40], "{"])
+def test_parts_of_another_job_are_not_continued(
+    trained: Path, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out.jsonl"
-    with pytest.raises(InputError, match=r"in.jsonl, line 41: the line is not JSON"):
-        parts(trained, bad, out)
-    write_lines(source, LINES)  # the fixed file is another one
+    interrupt_at(2, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        parts(trained, source, out)
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="holds parts of another run"):
+        score_file(OpenRun(trained), source, out, 5, exclude_seen=True)
+    write_lines(source, LINES[:-1])
     with pytest.raises(InputError, match=r"out.jsonl.parts holds parts of another run, input or options; remove it"):
         parts(trained, source, out)
-    with pytest.raises(InputError, match="holds parts of another run"):
-        score_parts(OpenRun(trained), source, out, 5, exclude_seen=True)
     assert parts(trained, source, out, overwrite=True).earlier == 0
-    assert len(rows_of(out)) == 101
+    assert len(rows_of(out)) == 100
+
+
+def test_a_bad_line_leaves_no_parts(trained: Path, tmp_path: Path, source: Path) -> None:
+    """The corrected file is another one, so that nothing could be continued."""
+    write_lines(source, [*LINES[:40], "{"])
+    with pytest.raises(InputError, match=r"in.jsonl, line 41: the line is not JSON"):
+        parts(trained, source, tmp_path / "out.jsonl")
+    assert listed(tmp_path) == ["in.jsonl"]
+    write_lines(source, LINES)
+    assert parts(trained, source, tmp_path / "out.jsonl").sessions == 101
 
 
 def test_what_is_not_replaced(trained: Path, tmp_path: Path, source: Path) -> None:
@@ -169,15 +184,8 @@ def test_the_command_writes_parts(trained: Path, tmp_path: Path, source: Path) -
 def test_the_command_continues_with_the_parts_that_it_finds(
     trained: Path, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also without --parts and without Ray, where it would otherwise write the file at once."""
-    score_part = module.score_part
-
-    def interrupted(job, part):
-        if part[0] == 2:
-            raise KeyboardInterrupt
-        return score_part(job, part)
-
-    monkeypatch.setattr(module, "score_part", interrupted)
+    """Also where it was to write a folder and is now to write a file."""
+    interrupt_at(2, monkeypatch)
     assert command("score", trained, source, tmp_path / "out.jsonl", "--parts").code == 130
     monkeypatch.setattr(module, "score_part", score_part)
     done = command("score", trained, source, tmp_path / "out.jsonl")
@@ -199,15 +207,12 @@ def killed_at_first(job, part):
     return score_part(job, part)
 
 
-score_part = module.score_part
-
-
 @pytest.mark.slow
 @pytest.mark.process
 def test_ray_gives_the_same_answers_when_a_process_is_killed(
     trained: Path, tmp_path: Path, source: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = score_file(Recommender.load(trained), source, tmp_path / "plain.jsonl", 4, progress=SilentProgress())
+    plain = parts(trained, source, tmp_path / "plain.jsonl")
     monkeypatch.setattr(module, "score_part", killed_at_first)
     totals = parts(trained, source, tmp_path / "out.jsonl", cluster=cluster)
     assert (tmp_path / "killed").exists()
@@ -219,12 +224,21 @@ def test_ray_gives_the_same_answers_when_a_process_is_killed(
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_ray_names_a_bad_line_and_the_other_engine_continues(
-    trained: Path, tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+def test_ray_names_a_bad_line_and_this_process_continues_what_ray_left(
+    trained: Path, tmp_path: Path, source: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = write_lines(tmp_path / "in.jsonl", [*LINES[:40], "{"])
-    with pytest.raises(InputError, match=r"in.jsonl, line 41: the line is not JSON"):
+    bad = write_lines(tmp_path / "bad.jsonl", [*LINES[:40], "{"])
+    with pytest.raises(InputError, match=r"bad.jsonl, line 41: the line is not JSON"):
+        parts(trained, bad, tmp_path / "out.jsonl", cluster=cluster)
+    monkeypatch.setattr(module, "score_part", lost_at_third)
+    with pytest.raises(OSError, match="a disk is gone"):
         parts(trained, source, tmp_path / "out.jsonl", cluster=cluster)
-    with pytest.raises(InputError, match=r"in.jsonl, line 41: the line is not JSON"):
-        parts(trained, source, tmp_path / "out.jsonl")
-    assert len(list((tmp_path / "out.jsonl.parts").glob("counted-*.json"))) == 2
+    monkeypatch.setattr(module, "score_part", score_part)
+    assert parts(trained, source, tmp_path / "out.jsonl").earlier >= 32
+    assert len(rows_of(tmp_path / "out.jsonl")) == 101
+
+
+def lost_at_third(job, part):
+    if part[0] > 3:
+        raise OSError("a disk is gone")
+    return score_part(job, part)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from posrec.cli.engine import LOCAL, Address, Engine
 from posrec.cli.printing import Json, Threads, console, show
 
 
@@ -106,19 +107,15 @@ def prepare(
     ] = False,
     max_length: Annotated[int | None, typer.Option(help="clean: keep only the latest N clicks of a session.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the prepared dataset at --out.")] = False,
-    engine: Annotated[
+    engine: Engine = LOCAL,
+    memory: Annotated[
         str | None,
         typer.Option(
-            help="memory, disk (in parts, for a log larger than memory) or ray (by a cluster). Memory, or disk for a "
-            "log that is too large, if not given."
+            help="The memory to use, e.g. 4GB; a larger log is prepared in parts. With ray, of each task. "
+            "[default: what is free]"
         ),
     ] = None,
-    memory: Annotated[
-        str | None, typer.Option(help="The memory to use, e.g. 4GB; with ray, of each task. [default: what is free]")
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option(help="ray: the address of the cluster. A local one is started if not given.")
-    ] = None,
+    address: Address = None,
     threads: Threads = None,
 ) -> None:
     """Turn a click log into a prepared dataset.

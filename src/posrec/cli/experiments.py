@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from posrec.cli.engine import LOCAL, Address, Engine, Workers, cluster_of
+from posrec.cli.engine import LOCAL, Address, Engine, Workers
 from posrec.cli.printing import Device, Json, Threads, console, show
 from posrec.config import DEFAULT_MODEL
 from posrec.errors import InputError, RunFailed
@@ -128,6 +128,7 @@ def reproduce(
     from posrec.experiments.reproduce.report import introduction, verdict_counts
     from posrec.experiments.reproduce.run import reproduce
     from posrec.progress import TerminalProgress
+    from posrec.ray_cluster import cluster_of
     from posrec.wording import plural
 
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
@@ -169,6 +170,7 @@ def tune(
     from posrec.data.dataset import load
     from posrec.experiments.tune import train_command, tune
     from posrec.progress import TerminalProgress
+    from posrec.ray_cluster import cluster_of
     from posrec.wording import plural
 
     fixed = parse_pairs(settings or [])

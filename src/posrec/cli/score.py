@@ -18,7 +18,7 @@ from posrec.cli.answer_options import (
     Pin,
     answer_rules,
 )
-from posrec.cli.engine import LOCAL, Address, Engine, Workers, cluster_of
+from posrec.cli.engine import LOCAL, Address, Engine, Workers
 from posrec.cli.printing import Device, EncodingOption, ModelOption, Overwrite, Threads, console
 
 
@@ -38,7 +38,7 @@ def score(
     overwrite: Overwrite = False,
     parts: Annotated[
         bool,
-        typer.Option("--parts", help="Write OUTPUT as a folder of part files; an interrupted call is continued."),
+        typer.Option("--parts", help="Write OUTPUT as a folder of part files."),
     ] = False,
     engine: Engine = LOCAL,
     address: Address = None,
@@ -54,21 +54,16 @@ def score(
     posrec score runs/first sessions.parquet answers.parquet --parts --engine ray
     """
     from posrec.progress import TerminalProgress
-    from posrec.recommend.recommender import Recommender
-    from posrec.recommend.score import score_file
-    from posrec.recommend.score_parts import OpenRun, parts_folder, score_parts
+    from posrec.ray_cluster import cluster_of
+    from posrec.recommend.score import OpenRun, score_file
     from posrec.wording import plural
 
     rules = answer_rules(exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
-        if cluster is None and not parts and not parts_folder(out).exists():  # which an interrupted call left
-            recommender = Recommender.load(run, device, model, encoding)
-            totals = score_file(recommender, source, out, k, overwrite=overwrite, progress=progress, **rules)
-        else:
-            totals = score_parts(
-                OpenRun(run, device, model, encoding), source, out, k,
-                cluster=cluster, as_folder=parts, overwrite=overwrite, progress=progress, **rules,
-            )  # fmt: skip
+        totals = score_file(
+            OpenRun(run, device, model, encoding), source, out, k,
+            cluster=cluster, as_folder=parts, overwrite=overwrite, progress=progress, **rules,
+        )  # fmt: skip
     done = f"{plural(totals.sessions, 'session')} in {totals.seconds:.1f} s, {totals.rate_note()}."
     console.print(done, highlight=False, soft_wrap=True)
     if totals.earlier:

@@ -8,11 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from posrec.data import steps
-from posrec.data.partition import Partition
-from posrec.data.partitions import PartitionedClicks
 from posrec.data.readers import READERS
-from posrec.data.readers.clicks import ParsedLog
+from posrec.data.readers.clicks import ClickCollector, ParsedLog
 from posrec.data.readers.options import LogOptions
 from posrec.data.readers.parquet import Table, read_tables
 from posrec.data.readers.store import ClickStore
@@ -23,7 +20,6 @@ from posrec.errors import InputError
 from posrec.progress import Progress
 
 TABLE = "table"  # the format of a table in memory
-LASTING_SHARE = 0.01  # of the sessions, that may last for days before a warning is printed
 
 
 @dataclass(frozen=True)
@@ -42,9 +38,11 @@ class Log:
 
     def read(self, progress: Progress, store: ClickStore) -> ParsedLog:
         """Add the clicks to `store`."""
-        if (table := self.table) is not None:
-            return read_tables([Table(TABLE, 1, lambda: nullcontext(table))], self.options, progress, store)
-        return READERS[self.format](self.files, self.options, progress, store)
+        if (table := self.table) is None:
+            return READERS[self.format](self.files, self.options, progress, store)
+        collector = ClickCollector(progress, self.options, store=store)
+        read_tables([Table(TABLE, 1, lambda: nullcontext(table))], collector)
+        return collector.parsed_log()
 
 
 @contextmanager
@@ -109,26 +107,3 @@ def as_frame(table: Any) -> pl.LazyFrame:
         f"a log is a path, a list of paths, or a polars, pandas or Arrow table, not {type(table).__module__}."
         f"{type(table).__name__}"
     )
-
-
-def lasting_sessions(clicks: PartitionedClicks, log: Log) -> str | None:
-    """A warning, if many sessions last for days: the session's column then often holds users."""
-    found = clicks.collect(count_lasting, "Measuring sessions")
-    lasting, sessions, longest = sum(one[0] for one in found), sum(one[1] for one in found), max(o[2] for o in found)
-    if lasting <= LASTING_SHARE * sessions:
-        return None
-    columns = log.options.session_column
-    advice = "pass --gap 30m to split them after half an hour of inactivity"
-    if len(columns) == 1:
-        user = f"pass --user-column {columns[0]} instead of --session-column"
-        advice = f"if {columns[0]!r} holds users, {user}; or {advice}"
-    return (
-        f"warning: {lasting:,} of {sessions:,} sessions last longer than a day, the longest "
-        f"{longest / steps.DAY:,.0f} days; {advice}"
-    )
-
-
-def count_lasting(partition: Partition) -> tuple[int, int, int]:
-    """The sessions that last longer than a day, all sessions, and the longest duration."""
-    durations = steps.session_durations(partition.clicks)
-    return int((durations > steps.DAY).sum()), len(durations), int(durations.max(initial=0))

@@ -1,17 +1,20 @@
-"""What `posrec prepare` says about a dataset that it has written, where that is unlikely to be what was wanted."""
+"""What `posrec prepare` says about a log or a dataset that is unlikely to be what was wanted."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
+from posrec.data.parts import ClickParts
 from posrec.data.recipes import RecipeOptions
-from posrec.data.steps import DAY
+from posrec.data.steps import DAY, session_durations
 
 FEW_SAMPLES = 1000  # to train on
 FEW_TEST_SAMPLES = 100
+LASTING_SHARE = 0.01  # of the sessions, that may last for days before a warning is printed
 
 
 def notices(folder: Path, manifest: dict[str, Any], options: RecipeOptions) -> Iterator[str]:
@@ -50,3 +53,25 @@ def future_sessions(folder: Path) -> int:
     limit = int(time.time() * 1000) + DAY
     times = (np.load(folder / f"{part}_times.npy", mmap_mode="r") for part in ("train", "test"))
     return sum(int(np.count_nonzero(part > limit)) for part in times)
+
+
+def lasting_sessions(clicks: ClickParts, columns: Sequence[str]) -> str | None:
+    """A warning, if many sessions last for days: the session's `columns`, if they were named, then often hold users."""
+    found = clicks.collect(count_lasting, "Measuring sessions")
+    lasting, sessions, longest = sum(one[0] for one in found), sum(one[1] for one in found), max(o[2] for o in found)
+    if lasting <= LASTING_SHARE * sessions:
+        return None
+    advice = "pass --gap 30m to split them after half an hour of inactivity"
+    if len(columns) == 1:
+        user = f"pass --user-column {columns[0]} instead of --session-column"
+        advice = f"if {columns[0]!r} holds users, {user}; or {advice}"
+    return (
+        f"warning: {lasting:,} of {sessions:,} sessions last longer than a day, the longest "
+        f"{longest / DAY:,.0f} days; {advice}"
+    )
+
+
+def count_lasting(clicks: pl.DataFrame) -> tuple[int, int, int]:
+    """The sessions that last longer than a day, all sessions, and the longest duration."""
+    durations = session_durations(clicks)
+    return int((durations > DAY).sum()), len(durations), int(durations.max(initial=0))

@@ -1,4 +1,4 @@
-"""The last step of preparing: items get their final numbers, and the clicks are written partition by partition."""
+"""The last step of preparing: items get their final numbers, and the clicks are written part by part."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,8 +9,7 @@ import polars as pl
 
 from posrec.data import steps
 from posrec.data.items import ItemColumns
-from posrec.data.partition import Partition
-from posrec.data.partitions import PartitionedClicks
+from posrec.data.parts import ClickParts
 from posrec.data.vocabulary import Vocabulary
 from posrec.data.writer import DatasetWriter
 from posrec.errors import InputError
@@ -20,8 +19,8 @@ Numbers = npt.NDArray[np.int32]
 
 def write_clicks(
     writer: DatasetWriter,
-    train: PartitionedClicks,
-    test: PartitionedClicks | None,
+    train: ClickParts,
+    test: ClickParts | None,
     item_names: pl.Series,
     about_items: ItemColumns | None,
     manifest: dict[str, Any],
@@ -52,24 +51,25 @@ def write_clicks(
     return Vocabulary(names, about_items.of(names) if about_items else None), recommendable
 
 
-def items_by_appearance(partition: Partition) -> npt.NDArray[np.uint32]:
-    """The items of a partition, each once."""
-    return steps.distinct(partition.clicks["item"].to_numpy())
+def items_by_appearance(clicks: pl.DataFrame) -> npt.NDArray[np.uint32]:
+    """The items of a part, each once."""
+    return steps.distinct(clicks["item"].to_numpy())
 
 
 def arrays_of(
-    part: str, clicks: PartitionedClicks | None, numbers: Numbers, kinds: list[str], like: PartitionedClicks
+    part: str, clicks: ClickParts | None, numbers: Numbers, kinds: list[str], like: ClickParts
 ) -> Iterator[dict[str, npt.NDArray[Any]]]:
-    """The arrays of a part of the dataset, a piece for each partition. A part that does not exist has empty arrays."""
+    """The arrays of training or test, a piece for each part of the clicks; without clicks, empty arrays like those of
+    others."""
     yield {f"{part}_offsets": np.zeros(1, dtype=np.int64)}
     before, targets = 0, 0
-    for partition in (clicks or like).partitions(f"Writing {part} sessions"):
-        frame = partition.clicks if clicks is not None else partition.clicks.clear()
-        sessions = steps.session_table(frame)
+    for given in (clicks or like).frames(f"Writing {part} sessions"):
+        frame = given if clicks is not None else given.clear()
+        starts, _, lengths = steps.session_keys(frame, by_date=False)
         arrays: dict[str, npt.NDArray[Any]] = {
             "items": numbers[frame["item"].to_numpy()],
-            "offsets": before + np.cumsum(sessions["len"].to_numpy(), dtype=np.int64),
-            "times": sessions["time"].to_numpy(),
+            "offsets": before + np.cumsum(lengths, dtype=np.int64),
+            "times": starts,
         }
         if "target" in frame.columns:
             arrays["targets"] = before + target_clicks(frame)

@@ -1,39 +1,35 @@
 """From a raw log to a prepared dataset: read the log, apply a recipe, number the items, write the folder.
 
-The log is read into partitions of whole sessions (reading.py), and recipes work on these (partitions.py). A log that
-fits into memory is one partition.
+The log is read into parts of whole sessions (reading.py), and recipes work on these (parts.py). A log that fits into
+memory is one part.
 """
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 import posrec
-from posrec.data import partition, recipes, steps
+from posrec.data import recipes, steps
 from posrec.data.arrays import SCHEMA
-from posrec.data.engine_choice import choose_engine
-from posrec.data.engines import Engine
 from posrec.data.items import read_items
-from posrec.data.log import TABLE, Log, lasting_sessions, open_log
-from posrec.data.notices import notices
+from posrec.data.log import TABLE, Log, open_log
+from posrec.data.memory import choose_workplace
+from posrec.data.notices import lasting_sessions, notices
 from posrec.data.numbering import write_clicks
-from posrec.data.partitions import PartitionedClicks
+from posrec.data.parts import ClickParts, Step, Workplace
 from posrec.data.prepare_options import RECIPES, resolve_recipe, split_options
 from posrec.data.readers.bad_lines import write_bad_lines
-from posrec.data.readers.clicks import ParsedLog
 from posrec.data.readers.times import parse_duration
-from posrec.data.reading import ReadLog, read_log
+from posrec.data.reading import Codes, ReadLog, merge_items, read_log
 from posrec.data.recipes import RecipeOptions, StepLog
-from posrec.data.spill import merge_items
 from posrec.data.writer import dataset_writer
 from posrec.errors import InputError
 from posrec.io import refuse_existing
 from posrec.progress import Progress
+from posrec.ray_cluster import LOCAL
 
 if TYPE_CHECKING:
     from posrec.data.dataset import PreparedDataset
@@ -51,7 +47,7 @@ def prepare(
     all_items: bool = False,
     recipe: str | None = None,
     overwrite: bool = False,
-    engine: str | None = None,
+    engine: str = LOCAL,
     memory: str | int | None = None,
     address: str | None = None,
     progress: Progress | None = None,
@@ -70,8 +66,8 @@ def prepare(
             recommend them by their attributes (docs/new_items.md).
         recipe: "clean" or "paper"; by default the format's own.
         overwrite: Whether to replace a prepared dataset at `out`.
-        engine: "memory", "disk" or "ray"; by default memory, or disk if the log is too large (docs/large_logs.md).
-        memory: The memory to use, as "4GB" or in bytes; by default what is free.
+        engine: "local", in this process, or "ray", by a Ray cluster (docs/large_logs.md).
+        memory: The memory to use, as "4GB" or in bytes; by default what is free. A larger log is prepared in parts.
         address: The address of a Ray cluster; by default a local one is started.
         progress: Receives messages and progress; by default messages are printed to standard error.
         options: The fields of LogOptions (session_column, user_column, item_column, time_column, event_column, events,
@@ -84,6 +80,7 @@ def prepare(
         The prepared dataset, as `posrec.load(out)` opens it.
 
     >>> import tempfile
+    >>> import polars as pl
     >>> rows = [(f"s{n}", f"i{(n + step) % 4}", 1000 * n + step) for n in range(30) for step in range(3)]
     >>> table = pl.DataFrame(rows, schema=["session", "item", "time"], orient="row")
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -112,7 +109,7 @@ def prepare_folder(
     all_items: bool,
     recipe: str | None,
     overwrite: bool,
-    engine: str | None,
+    engine: str,
     memory: str | int | None,
     address: str | None,
     progress: Progress,
@@ -132,22 +129,22 @@ def prepare_folder(
         held_out = None if test is None else opened.enter_context(open_log(test, test_format, given_options, progress))
         item_file = None if items is None else read_items(items)
         logs = [part for part in (log, held_out) if part is not None]
-        running = opened.enter_context(choose_engine(logs, folder, engine, memory, address, progress))
-        parts = [read_log(part, running, f"log-{number}", progress) for number, part in enumerate(logs)]
-        names, clicks = partitioned(parts, running)
+        place = opened.enter_context(choose_workplace(logs, folder, engine, memory, address, progress))
+        read = [read_log(part, place, progress) for part in logs]
+        names, codes = merge_items([one.item_names for one in read])
         about_items = None if item_file is None else item_file.by_id(names, progress)
-        parsed = [part.parsed for part in parts]
-        del parts  # and with it the clicks as they were read
+        parsed = [one.parsed for one in read]
         step_log = StepLog()
         if held_out is None:
             # No name is given to the grouped clicks, so that their memory is free as soon as a step has filtered them.
             train, test_part = RECIPES[chosen](
-                group_into_sessions(clicks.pop(), parsed[0], log, recipe_options, step_log, progress),
+                group_into_sessions(read.pop(), place, log, recipe_options, step_log, progress),
                 recipe_options,
                 step_log,
             )
         else:
-            train, given_test = (split_part(*part) for part in zip(clicks, parsed, logs, strict=True))
+            train, given_test = (split_part(*part, len(names), place) for part in zip(read, logs, codes, strict=True))
+            del read  # and with it the clicks as they were read
             train, test_part = recipes.keep_split(train, given_test, recipe_options, step_log)
         manifest: dict[str, Any] = {
             "schema": SCHEMA,
@@ -180,49 +177,39 @@ def prepare_folder(
     return manifest
 
 
-def partitioned(parts: Sequence[ReadLog], engine: Engine) -> tuple[pl.Series, list[PartitionedClicks]]:
-    """The ids of the items of all logs by number, and the clicks of each log with these numbers."""
-    names, codes = merge_items([part.item_names for part in parts])
-    clicks = [PartitionedClicks(engine, len(names), part.kept) for part in parts]
-    for number, own_codes in enumerate(codes):
-        if own_codes is not None:
-            clicks[number] = clicks[number].map(steps.renumber_items, own_codes)
-    return names, clicks
-
-
 def group_into_sessions(
-    clicks: PartitionedClicks,
-    parsed: ParsedLog,
-    log: Log,
-    options: RecipeOptions,
-    step_log: StepLog,
-    progress: Progress,
-) -> PartitionedClicks:
+    read: ReadLog, place: Workplace, log: Log, options: RecipeOptions, step_log: StepLog, progress: Progress
+) -> ClickParts:
     """The clicks of a log, grouped by session. The clicks of users are split into sessions first."""
     gap = options.gap
-    if parsed.by_user and gap is None:
+    if read.parsed.by_user and gap is None:
         gap = parse_duration(DEFAULT_GAP)
         progress.message(f"a log of users: split into sessions after {DEFAULT_GAP} of inactivity (--gap)")
-    clicks = grouped(clicks, parsed, options.by_time or gap is not None)
+    clicks = grouped(read, place, len(read.item_names), options.by_time or gap is not None)
     step_log.record("read", clicks)
     if gap is not None:
-        clicks = clicks.apply(partition.cut_at_inactivity, gap)
+        clicks = clicks.map(partial(steps.cut_at_inactivity, gap=gap))
         step_log.record(f"split after {gap / 60_000:g} minutes of inactivity", clicks)
-    elif warning := lasting_sessions(clicks, log):
+    elif warning := lasting_sessions(clicks, log.options.session_column):
         progress.message(warning)
     return clicks
 
 
-def grouped(clicks: PartitionedClicks, parsed: ParsedLog, by_time: bool = True) -> PartitionedClicks:
-    if parsed.finish is not None:
-        clicks = clicks.map(parsed.finish)
-    return clicks.apply(partition.group, by_time)
+def grouped(
+    read: ReadLog, place: Workplace, items: int, by_time: bool = True, codes: Codes | None = None
+) -> ClickParts:
+    """The clicks of a log, grouped by session; `codes`, if they are given, are the numbers of its items of all."""
+    changes: list[Step] = [] if codes is None else [partial(steps.renumber_items, codes=codes)]
+    if read.parsed.finish is not None:
+        changes.append(read.parsed.finish)
+    group = partial(steps.group_sessions, by_time=by_time)
+    return ClickParts(place, items, read.parts).map(*changes, group, work="Grouping sessions")
 
 
-def split_part(clicks: PartitionedClicks, parsed: ParsedLog, log: Log) -> PartitionedClicks:
+def split_part(read: ReadLog, log: Log, codes: Codes | None, items: int, place: Workplace) -> ClickParts:
     """One part of an existing split, as grouped sessions."""
-    if parsed.by_user:
+    if read.parsed.by_user:
         raise InputError(
             f"{log.name} is a log of users, and --test is for logs of sessions; leave --test out and use --gap"
         )
-    return grouped(clicks, parsed)
+    return grouped(read, place, items, codes=codes)

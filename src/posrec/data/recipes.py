@@ -1,16 +1,16 @@
 """Recipes: plain lists of steps that turn grouped clicks into a training and a test part, counted after each step.
 
-They are written over the partitions of a log (partitions.py), and so hold for a log in memory, on disk or on a cluster.
+They are written over the parts of a log (parts.py), and so hold for a log in memory, in files or on a cluster.
 """
 
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
-from posrec.data import partition, steps
-from posrec.data.partitions import Counts, PartitionedClicks
-from posrec.data.sorting import sort_sessions
+from posrec.data import steps
+from posrec.data.parts import ClickParts, Counts
 from posrec.errors import InputError
 from posrec.wording import plural
 
@@ -76,9 +76,9 @@ class StepLog:
 
     steps: list[Step] = field(default_factory=list)
 
-    def record(self, step: str, *given: PartitionedClicks | None) -> None:
+    def record(self, step: str, *given: ClickParts | None) -> None:
         """Count what the training and the test part have left; a part that does not exist is None."""
-        parts = [part.count(step.capitalize()) for part in given if part is not None]
+        parts = [part.counts for part in given if part is not None]
         clicks, sessions = sum(part.clicks for part in parts), sum(part.sessions for part in parts)
         items = int(np.count_nonzero(sum(part.items for part in parts)))
         last = self.steps[-1] if self.steps else Step("", clicks, sessions, items, 0, 0, 0)
@@ -103,105 +103,101 @@ class StepLog:
         return [asdict(step) for step in self.steps]
 
 
-Split = tuple[PartitionedClicks, PartitionedClicks | None]  # training and test; None under --no-test
+Split = tuple[ClickParts, ClickParts | None]  # training and test; None under --no-test
 
 
-def paper(clicks: PartitionedClicks, options: RecipeOptions, log: StepLog) -> Split:
+def paper(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
     """The field's preprocessing (SR-GNN's, which the paper follows), with its quirks.
 
     Each filter runs once, a session's date is that of its last-read click, and sessions exactly on the boundary of the
     split are lost.
     """
-    clicks = clicks.apply(partition.date_sessions, options.resolution)  # even if a later step drops that click
-    clicks = clicks.map(steps.drop_short_sessions, options.min_length)
+    drop_short = partial(steps.drop_short_sessions, minimum=options.min_length)
+    clicks = clicks.map(partial(steps.date_sessions, resolution=options.resolution), drop_short)
     log.record(f"sessions under {options.min_length} clicks", clicks)
-    clicks = clicks.map(steps.keep_items, clicks.count().items >= options.min_support)
+    clicks = clicks.map(partial(steps.keep_items, kept=clicks.counts.items >= options.min_support))
     log.record(f"items under {options.min_support} clicks", clicks)
-    clicks = clicks.map(steps.drop_short_sessions, options.min_length)
+    clicks = clicks.map(drop_short)
     log.record(f"sessions now under {options.min_length} clicks", clicks)
-    clicks = sort_sessions(clicks, by_date=True)
+    clicks = clicks.sort_sessions(by_date=True)
     if options.no_test:
         return finish_split(clicks, None, options, log)
-    latest = max(date for date in clicks.collect(partition.latest_date, "Finding the latest date") if date is not None)
+    latest = max(date for date in clicks.collect(steps.latest_date) if date is not None)
     boundary = latest - round((options.test_days or 1) * steps.DAY)
-    train, test = clicks.split(partition.split_around_date, boundary)
+    train, test = clicks.split(partial(steps.split_around_date, boundary=boundary))
     log.record("sessions exactly on the boundary", train, test)
     return finish_split(train, test, options, log)
 
 
-def clean(clicks: PartitionedClicks, options: RecipeOptions, log: StepLog) -> Split:
+def clean(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
     """For a log of one's own: filters are repeated until they all hold, and the split loses no session."""
     if options.drop_repeats:
         clicks = clicks.map(steps.drop_repeats)
         log.record("immediate repeats", clicks)
     if options.max_length is not None:
-        clicks = clicks.map(steps.keep_latest_clicks, options.max_length)
+        clicks = clicks.map(partial(steps.keep_latest_clicks, maximum=options.max_length))
         log.record(f"clicks before a session's latest {options.max_length}", clicks)
     clicks = drop_until_stable(clicks, options.min_length, options.min_support)
     log.record(f"sessions under {options.min_length} and items under {options.min_support} clicks", clicks)
-    clicks = sort_sessions(clicks)
+    clicks = clicks.sort_sessions()
     if options.no_test:
         return finish_split(clicks, None, options, log)
     boundary = first_test_moment(clicks, options.test_days, options.test_share)
-    train, test = clicks.split(partition.split_at_first_click, boundary)
+    train, test = clicks.split(partial(steps.split_at_first_click, boundary=boundary))
     log.record("split by first click", train, test)
     return finish_split(train, test, options, log)
 
 
-def keep_split(train: PartitionedClicks, test: PartitionedClicks, options: RecipeOptions, log: StepLog) -> Split:
+def keep_split(train: ClickParts, test: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
     """An existing split is kept as it is, in order of time, with test items that do not occur in training."""
     log.record("read", train, test)
-    train, test = sort_sessions(train), sort_sessions(test)
-    train, test = (part.map(steps.drop_short_sessions, options.min_length) for part in (train, test))
+    drop_short = partial(steps.drop_short_sessions, minimum=options.min_length)
+    train, test = train.sort_sessions().map(drop_short), test.sort_sessions().map(drop_short)
     log.record(f"sessions under {options.min_length} clicks", train, test)
     return train, test
 
 
-def drop_until_stable(clicks: PartitionedClicks, min_length: int, min_support: int) -> PartitionedClicks:
+def drop_until_stable(clicks: ClickParts, min_length: int, min_support: int) -> ClickParts:
     """Drop short sessions and rare items repeatedly, until neither is left."""
-    clicks = clicks.map(steps.drop_short_sessions, min_length)
+    drop_short = partial(steps.drop_short_sessions, minimum=min_length)
+    clicks = clicks.map(drop_short)
     while True:
-        counts = clicks.count().items
+        counts = clicks.counts.items
         frequent = counts >= min_support
         if frequent[counts > 0].all():
             return clicks
-        clicks = clicks.map(steps.keep_items, frequent).map(steps.drop_short_sessions, min_length)
+        clicks = clicks.map(partial(steps.keep_items, kept=frequent), drop_short)
 
 
-def first_test_moment(clicks: PartitionedClicks, days: float | None, share: float) -> int:
+def first_test_moment(clicks: ClickParts, days: float | None, share: float) -> int:
     """When the test part begins: with the latest `share` of the sessions, or `days` before the last one begins.
 
     Sessions that begin in the same millisecond are in the same part, and one that begins exactly `days` earlier is not
-    in the test part: if times are dates, `days` dates are. The clicks are sorted by `sort_sessions`.
+    in the test part: if times are dates, `days` dates are. The clicks are sorted by first click.
     """
-    sessions = clicks.count().sessions
+    sessions = clicks.counts.sessions
     position = sessions - 1 if days is not None else sessions - max(1, round(share * sessions))
-    assert clicks.sizes is not None
-    ends = np.cumsum([size[1] for size in clicks.sizes])
+    ends = np.cumsum([in_part for _, in_part in clicks.sizes])
     number = int(np.searchsorted(ends, position, side="right"))
-    starts = clicks.look(number, partition.session_starts)
+    starts = steps.session_starts(clicks.parts[number].load())
     start = int(starts[position - ends[number] + len(starts)])
     return start if days is None else start - round(days * steps.DAY) + 1
 
 
-def keep_recent_samples(clicks: PartitionedClicks, fraction: Fraction) -> PartitionedClicks:
-    """The most recent `fraction` of the samples. The clicks are sorted by `sort_sessions`."""
-    clicks.count()
-    assert clicks.sizes is not None
+def keep_recent_samples(clicks: ClickParts, fraction: Fraction) -> ClickParts:
+    """The most recent `fraction` of the samples. The clicks are sorted by time."""
     samples = np.array([size[0] - size[1] for size in clicks.sizes])  # a session of n clicks gives n - 1
-    later = samples[::-1].cumsum()[::-1] - samples  # in the partitions after each
+    later = samples[::-1].cumsum()[::-1] - samples  # in the parts after each
     wanted = int(int(samples.sum()) * fraction)
     return clicks.map_each(steps.keep_latest_samples, [max(0, wanted - int(after)) for after in later])
 
 
-def finish_split(
-    train: PartitionedClicks, test: PartitionedClicks | None, options: RecipeOptions, log: StepLog
-) -> Split:
+def finish_split(train: ClickParts, test: ClickParts | None, options: RecipeOptions, log: StepLog) -> Split:
     """Drop test clicks on items that training has not seen, then keep the most recent fraction of training."""
     if test is not None:
-        test = test.map(steps.keep_items, train.count().items > 0)
+        test = test.map(partial(steps.keep_items, kept=train.counts.items > 0))
         log.record("test clicks on items training never saw", train, test)
-        test = test.map(steps.drop_short_sessions, options.min_length)
+        test = test.map(partial(steps.drop_short_sessions, minimum=options.min_length))
         log.record(f"test sessions now under {options.min_length} clicks", train, test)
     if options.fraction is not None:
         train = keep_recent_samples(train, options.fraction)

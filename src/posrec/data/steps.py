@@ -2,8 +2,11 @@
 
 `group_sessions` comes first. It numbers the sessions in order of first appearance and puts the clicks of a session side
 by side, in their final order; every later step keeps this. Row numbers are uint32, as polars' own. A frame holds whole
-sessions, all of a log or one partition of it: what a step must know about the whole log, such as which items are
-frequent, it is given.
+sessions, all of a log or one part of it: what a step must know about the whole log, such as which items are frequent,
+it is given. Beside session, item and time, and `weight` and `target` where options ask for them, a frame has
+
+    first_row   the row of the log in which the session (or its user) appears first, if the log has several parts
+    date        the date of the session, from `date_sessions` to the split
 
 >>> clicks = pl.DataFrame({"session": ["a", "b", "a"], "item": ["x", "y", "z"], "time": [2, 1, 3]})
 >>> drop_short_sessions(group_sessions(clicks), minimum=2)["item"].to_list()
@@ -20,18 +23,16 @@ Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.uint32]
 
-SPARSE = 4  # numbers with a range of so many times their count, or more, do not index a table
-
 
 def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
-    """Sessions in order of first appearance; inside one, clicks by time (file order on ties) or in file order."""
-    return order_clicks(number_sessions(clicks)[0], by_time)
-
-
-def number_sessions(clicks: pl.DataFrame) -> tuple[pl.DataFrame, Codes]:
-    """Ids of sessions become 0, 1, 2, ... in order of first appearance; and the row in which each appears first."""
+    """Sessions in order of first appearance, which are numbered 0, 1, 2, ...; inside one, clicks by time (file order on
+    ties) or in file order. `row`, if there is one, is the row of the log."""
     numbers, first = number_by_appearance(codes_of(clicks["session"]))
-    return clicks.with_columns(session=pl.Series(numbers)), first
+    clicks = clicks.with_columns(session=pl.Series(numbers))
+    if "row" in clicks.columns:
+        first_row = clicks["row"].to_numpy()[first]
+        clicks = clicks.drop("row").with_columns(first_row=pl.Series(first_row[numbers]))
+    return order_clicks(clicks, by_time)
 
 
 def order_clicks(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
@@ -65,21 +66,10 @@ def in_order(times: Times, lengths: Codes) -> bool:
 
 
 def codes_of(ids: pl.Series) -> Codes:
-    """A number for each distinct id, in no particular order; below SPARSE times the number of rows."""
-    if ids.dtype != pl.UInt32:
-        if not isinstance(ids.dtype, pl.Categorical):
-            ids = ids.cast(pl.String).cast(pl.Categorical(pl.Categories.random()))
-        return ids.to_physical().to_numpy()
-    numbers: Codes = ids.to_numpy()
-    least, most = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
-    if most - least < SPARSE * len(numbers):
-        return numbers - np.uint32(least)
-    # Sorted together with their rows, equal numbers lie side by side.
-    keys = np.sort(numbers.astype(np.uint64) << np.uint64(32) | np.arange(len(numbers), dtype=np.uint64))
-    rows, numbers = keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
-    codes = np.zeros(len(numbers), dtype=np.uint32)
-    codes[rows[1:]] = np.cumsum(numbers[1:] != numbers[:-1], dtype=np.uint32)
-    return codes
+    """A number for each distinct id, in no particular order."""
+    if not isinstance(ids.dtype, pl.Categorical):
+        ids = ids.cast(pl.String).cast(pl.Categorical(pl.Categories.random()))
+    return ids.to_physical().to_numpy()
 
 
 def number_by_appearance(codes: Codes) -> tuple[Codes, Codes]:
@@ -161,39 +151,55 @@ def first_and_last(times: Times, begins: npt.NDArray[np.int64], lengths: Codes) 
     return np.minimum.reduceat(times, begins), np.maximum.reduceat(times, begins)
 
 
-def session_dates(clicks: pl.DataFrame, resolution: int) -> Times:
-    """[sessions] the date of each session's last click, to `resolution` milliseconds.
-
-    Call it right after `group_sessions` or `cut_at_inactivity`, whose sessions are 0, 1, 2, ...: a later filter may
-    drop the click that dates a session.
-    """
+def date_sessions(clicks: pl.DataFrame, resolution: int) -> pl.DataFrame:
+    """Add `date`, that of the session's last click, to `resolution` milliseconds: a later step may drop that click."""
     begins, lengths = session_rows(clicks)
-    times: Times = clicks["time"].to_numpy()[begins + lengths - 1]
-    return times // resolution * resolution
+    dates = clicks["time"].to_numpy()[begins + lengths - 1] // resolution * resolution
+    return clicks.with_columns(date=pl.Series(np.repeat(dates, lengths)))
 
 
-def sort_by_date(clicks: pl.DataFrame, dates: Times) -> tuple[pl.DataFrame, Times]:
-    """Sort sessions by `dates [session]`, stable; and their dates in the new order."""
+def session_keys(clicks: pl.DataFrame, by_date: bool) -> tuple[Times, npt.NDArray[np.uint64], Codes]:
+    """[sessions] what sessions are sorted by, the date or the first click; their first rows; and their lengths."""
     begins, lengths = session_rows(clicks)
-    dates = dates[clicks["session"].to_numpy()[begins]]
-    order = np.argsort(dates, kind="stable")
-    return order_sessions(clicks, order, lengths), dates[order]
+    if by_date:
+        keys = clicks["date"].to_numpy()[begins]
+    else:
+        keys, _ = first_and_last(clicks["time"].to_numpy(), begins, lengths)
+    rows = clicks["first_row"].to_numpy()[begins] if "first_row" in clicks.columns else begins.astype(np.uint64)
+    return keys, rows, lengths
 
 
-def sort_by_first_click(clicks: pl.DataFrame) -> tuple[pl.DataFrame, Times]:
-    """Sort sessions by the time of their first click, stable; and these times in the new order."""
-    sessions = session_table(clicks)
-    times = sessions["time"].to_numpy()
-    order = np.argsort(times, kind="stable")
-    return order_sessions(clicks, order, sessions["len"].to_numpy()), times[order]
+def sort_sessions(clicks: pl.DataFrame, by_date: bool = False) -> pl.DataFrame:
+    """Sort sessions by `date` or by their first click, those with the same one by first appearance; renumber them."""
+    keys, rows, lengths = session_keys(clicks, by_date)
+    appear_in_order = (rows[1:] >= rows[:-1]).all()
+    order = np.argsort(keys, kind="stable") if appear_in_order else np.lexsort((rows, keys))
+    return order_sessions(clicks, order, lengths)
 
 
-def session_table(clicks: pl.DataFrame) -> pl.DataFrame:
-    """A row for each session: its number, its clicks (`len`), and the `time` of the first of them."""
-    begins, lengths = session_rows(clicks)
-    first, _ = first_and_last(clicks["time"].to_numpy(), begins, lengths)
-    numbers = clicks["session"].to_numpy()[begins]
-    return pl.DataFrame({"session": numbers, "len": lengths, "time": first})
+def split_around_date(clicks: pl.DataFrame, boundary: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The field's split: training strictly before the boundary, test strictly after, none on it. Sessions are sorted by
+    date."""
+    dates = clicks["date"].to_numpy()
+    clicks = clicks.drop("date")
+    return clicks[: np.searchsorted(dates, boundary)], clicks[np.searchsorted(dates, boundary, side="right") :]
+
+
+def split_at_first_click(clicks: pl.DataFrame, boundary: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Test on the sessions that began at the boundary or later; none is lost. Sessions are sorted by first click."""
+    keys, _, lengths = session_keys(clicks, by_date=False)
+    row = int(lengths[: np.searchsorted(keys, boundary)].sum())
+    return clicks[:row], clicks[row:]
+
+
+def session_starts(clicks: pl.DataFrame) -> Times:
+    """[sessions] when each session begins."""
+    return session_keys(clicks, by_date=False)[0]
+
+
+def latest_date(clicks: pl.DataFrame) -> int | None:
+    """The date of the last session, if there are any. Sessions are sorted by date."""
+    return int(clicks["date"][-1]) if len(clicks) else None
 
 
 def session_rows(clicks: pl.DataFrame) -> tuple[npt.NDArray[np.int64], Codes]:

@@ -1,24 +1,24 @@
-"""Readers of log formats: one function per format, listed in READERS.
+"""Readers of log formats, listed in READERS.
 
-A reader gets the files, what the user said about the log (LogOptions), where to report progress, and a ClickStore. It
-adds clicks to the store: `session, item, time` in file order, ids as strings exactly as in the file, time in int64
-milliseconds; and returns a ParsedLog.
+A reader's function gets files and a ClickCollector, which has what the user said about the log (LogOptions) and where
+to report progress. It adds clicks to the collector: `session, item, time` in file order, ids as strings exactly as in
+the file.
 
-To add a format: write `read_NAME(files, options, progress, store) -> ParsedLog` and add it to READERS. Start from the
-reader that is closest: delimited.py for lines of fields, jsonl.py for JSON lines, parquet.py for tables, sessions.py
-for files that already hold sessions. Add the options that it takes, such as --session-column, to OPTIONS_BY_FORMAT in
-options.py.
+To add a format: write `read_NAME(files, collector)` and add it to READERS. Start from the reader that is closest:
+delimited.py for lines of fields, jsonl.py for JSON lines, parquet.py for tables, sessions.py for files that already
+hold sessions. Add the options that it takes, such as --session-column, to OPTIONS_BY_FORMAT in options.py.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from posrec.data.readers.clicks import ParsedLog
+from posrec.data.readers.clicks import ClickCollector, ParsedLog, Step
 from posrec.data.readers.delimited import (
+    place_at_end_of_day,
     read_csv,
     read_diginetica,
     read_recbole,
-    read_retailrocket,
     read_tsv,
     read_yoochoose,
 )
@@ -32,22 +32,38 @@ from posrec.data.remote import File
 from posrec.progress import Progress
 
 
-class Reader(Protocol):
+@dataclass(frozen=True)
+class Reader:
+    """How a format is read. `columns` are those that it always has, by option; `default_events` are read unless the
+    user asks for others; `finish`, clicks -> clicks, is a last step, which needs all clicks of a session."""
+
+    read: Callable[[Sequence[File], ClickCollector], None]
+    time_unit: str | None = None  # of numbers, if the format says it
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    default_events: tuple[str, ...] = ()
+    finish: Step | None = None
+
     def __call__(
         self, files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
-    ) -> ParsedLog: ...
+    ) -> ParsedLog:
+        """The whole log; with a `store`, to which the clicks are added, its caller finishes and reports."""
+        options = replace(options, **self.columns)
+        collector = ClickCollector(progress, options, self.time_unit, self.default_events, store)
+        self.read(files, collector)
+        return collector.parsed_log(self.finish)
 
 
+VISITORS = {"user_column": "visitorid", "item_column": "itemid", "time_column": "timestamp", "event_column": "event"}
 READERS: dict[str, Reader] = {
-    "yoochoose": read_yoochoose,
-    "diginetica": read_diginetica,
-    "retailrocket": read_retailrocket,
-    "otto": read_otto,
-    "recbole": read_recbole,
-    "csv": read_csv,
-    "tsv": read_tsv,
-    "jsonl": read_jsonl,
-    "parquet": read_parquet,
-    "sessions": read_sessions,
-    "srgnn": read_srgnn,
+    "yoochoose": Reader(read_yoochoose),
+    "diginetica": Reader(read_diginetica, "ms", finish=place_at_end_of_day),
+    "retailrocket": Reader(read_csv, "ms", VISITORS, default_events=("view",)),
+    "otto": Reader(read_otto, "ms", default_events=("clicks",)),
+    "recbole": Reader(read_recbole),
+    "csv": Reader(read_csv),
+    "tsv": Reader(read_tsv),
+    "jsonl": Reader(read_jsonl),
+    "parquet": Reader(read_parquet),
+    "sessions": Reader(read_sessions, "ms"),
+    "srgnn": Reader(read_srgnn, "ms"),
 }

@@ -6,14 +6,14 @@ Ids stay the strings they are in the file. Every reader adds a block of rows at 
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
 from posrec.data.readers.bad_lines import BadLine, BadLines
 from posrec.data.readers.events import EventKinds
 from posrec.data.readers.options import LogOptions
-from posrec.data.readers.store import NUMBER, ClickStore, other_texts
+from posrec.data.readers.store import ClickStore
 from posrec.data.readers.times import TimeReader, parse_text
 from posrec.errors import InputError
 from posrec.progress import Progress
@@ -23,6 +23,7 @@ BETWEEN_IDS = "\x1f"  # between the parts of a composite session id: ASCII's own
 
 # The texts that could not be read as a time, for each role of a column ("time", "date").
 BadTimes = dict[str, set[str]]
+Step = Callable[[pl.DataFrame], pl.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,15 @@ class ParsedLog:
     """The click frame of a log: session, item, time, and `weight` and `target` where the log's options ask for them.
 
     `by_user`: its sessions are users, whose clicks are yet to be split into sessions. A store that keeps clicks
-    in files leaves `clicks` empty; then `finish`, if a format has it, is the last step of reading, clicks -> clicks,
-    which needs all clicks of a session.
+    in files leaves `clicks` empty. `finish`, if a format has it, is the last step of reading, clicks -> clicks, which
+    needs all clicks of a session.
     """
 
     clicks: pl.DataFrame
     by_user: bool = False
     kinds: EventKinds = field(default_factory=lambda: EventKinds(LogOptions()))
     bad_lines: BadLines = field(default_factory=BadLines)
-    finish: Callable[[pl.DataFrame], pl.DataFrame] | None = None
+    finish: Step | None = None
     rows: int = 0  # of the log, without blank and bad ones
     kept: int = 0  # rows that are clicks
     time_unit: str | None = None  # of times that are numbers
@@ -78,9 +79,10 @@ class ClickCollector:
         store: ClickStore | None = None,
     ) -> None:
         options = options or LogOptions()
-        self.store = store or ClickStore()
+        self.store, self.whole_log = store or ClickStore(), store is None
         self.read_time = TimeReader(progress, time_unit or options.time_unit, options.time_format)
-        self.progress = progress
+        self.progress, self.options = progress, options
+        self.by_user = False  # the sessions are users
         self.events = EventKinds(options, default_events)
         self.bad_lines = BadLines(options.bad_lines, options.bad_lines_limit)
         self.rows = 0
@@ -101,29 +103,16 @@ class ClickCollector:
             numbers = pl.int_range(len(rows), eager=True)
         if self.read_time.may_need_unit(rows["time"]):
             self.read_time.find_unit(rows.filter(~(bad_id("session") | bad_id("item")))["time"])
-        as_numbers = self.store.session_type == NUMBER
         clicks = rows.select(
-            self.session_column(rows),
+            pl.col("session").cast(pl.String).cast(self.store.session_type),
             pl.col("item").cast(pl.String).cast(self.store.item_type),
             self.read_time.fast_expression(rows["time"]).alias("time"),
             *(self.events.click_columns() if events is not None else []),
-            (suspect_id("item") if as_numbers else suspect_id("session") | suspect_id("item")).alias("suspect"),
+            (suspect_id("session") | suspect_id("item")).alias("suspect"),
         )
-        if as_numbers and (other := other_texts(rows["session"], clicks["session"])).any():
-            clicks = clicks.with_columns(suspect=pl.col("suspect") | other)
-            if rows.select((pl.lit(other) & ~bad_id("session")).any()).item():
-                self.store.hold_session_texts()
-                clicks = clicks.with_columns(rows.select(self.session_column(rows))["session"])
         if not (clicks["time"].null_count() or clicks["suspect"].any() or "date" in rows.columns):
             return CheckedRows(clicks.drop("suspect"), [], {}, lost_event, others + len(rows), events)
         return self.check_slowly(rows, clicks.drop("suspect"), numbers, lost_event, others, events)
-
-    def session_column(self, rows: pl.DataFrame) -> pl.Expr:
-        """The ids of sessions in the type of the store; null for one that is not a number, if that is the type."""
-        ids = pl.col("session")
-        if self.store.session_type == NUMBER:
-            return (ids if rows["session"].dtype.is_integer() else ids.cast(pl.String)).cast(NUMBER, strict=False)
-        return ids.cast(pl.String).cast(self.store.session_type)
 
     def check_slowly(
         self,
@@ -169,18 +158,14 @@ class ClickCollector:
         if checked.events is not None:
             self.events.count(checked.events)
 
-    def parsed_log(
-        self, by_user: bool = False, finish: Callable[[pl.DataFrame], pl.DataFrame] | None = None
-    ) -> ParsedLog:
-        """Everything that was kept. It is reported on, unless the store holds only a part of the log."""
-        clicks = self.store.close()
-        if finish is not None and not self.store.spills:
-            clicks, finish = finish(clicks), None
-        parsed = ParsedLog(clicks, by_user, self.events, self.bad_lines, finish, self.rows, self.store.kept,
-                           self.read_time.unit)  # fmt: skip
-        if self.store.whole_log:
-            parsed.report(self.progress)
-        return parsed
+    def parsed_log(self, finish: Step | None = None) -> ParsedLog:
+        """Everything that was kept. A store may have a part of the log alone: whoever gave it finishes and reports."""
+        parsed = ParsedLog(self.store.close(), self.by_user, self.events, self.bad_lines, finish, self.rows,
+                           self.store.kept, self.read_time.unit)  # fmt: skip
+        if not self.whole_log:
+            return parsed
+        parsed.report(self.progress)
+        return parsed if finish is None else replace(parsed, clicks=finish(parsed.clicks), finish=None)
 
 
 def session_id(columns: tuple[str, ...]) -> pl.Expr:

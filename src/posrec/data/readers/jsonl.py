@@ -11,37 +11,30 @@ import polars as pl
 
 from posrec.data.readers.bad_lines import BadLine
 from posrec.data.readers.blocks import add_block
-from posrec.data.readers.clicks import BadTimes, ClickCollector, ParsedLog, id_fault, session_id
+from posrec.data.readers.clicks import BadTimes, ClickCollector, id_fault, session_id
 from posrec.data.readers.columns import Columns, choose_columns
-from posrec.data.readers.options import LogOptions
-from posrec.data.readers.store import ClickStore
 from posrec.data.readers.textlog import TIMES
 from posrec.data.remote import File
 from posrec.data.sources import Block, blocks
 from posrec.errors import InputError
-from posrec.progress import Progress
 
 EXAMPLE = '{"session_id": "s1", "item_id": "sku-1", "timestamp": 1700000000}'
 LOOKED_AT = 1000  # lines in which fields are looked for; analytics events of different kinds have different fields
 FieldPath = tuple[str, ...]
 
 
-def read_jsonl(
-    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
-) -> ParsedLog:
+def read_jsonl(files: Sequence[File], collector: ClickCollector) -> None:
     """Every line is an object; ids may be text or whole numbers, times text or numbers."""
-    collector = ClickCollector(progress, options, store=store)
-    by_user, log = False, EventBlocks({}, Columns((), "", ""), ())
-    for block in blocks(files, progress):
+    log = EventBlocks({}, Columns((), "", ""), ())
+    for block in blocks(files, collector.progress):
         if block.first_line == 1:
             fields = fields_of(block)
-            columns = choose_columns(block.path, list(fields), options, progress)
+            columns = choose_columns(block.path, list(fields), collector.options, collector.progress)
             collector.events.column = columns.event
-            by_user |= columns.by_user
+            collector.by_user |= columns.by_user
             log = EventBlocks(fields, columns, collector.events.read)
         if block.data.strip():
             add_block(block, log.parse, log.find_broken, collector, f"a line is not an object such as {EXAMPLE}")
-    return collector.parsed_log(by_user)
 
 
 def fields_of(block: Block) -> dict[str, FieldPath]:

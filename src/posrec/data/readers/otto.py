@@ -9,12 +9,9 @@ import polars as pl
 
 from posrec.data.readers.bad_lines import BadLine
 from posrec.data.readers.blocks import add_block
-from posrec.data.readers.clicks import BadTimes, ClickCollector, ParsedLog, id_fault
-from posrec.data.readers.options import LogOptions
-from posrec.data.readers.store import ClickStore
+from posrec.data.readers.clicks import BadTimes, ClickCollector, id_fault
 from posrec.data.remote import File
 from posrec.data.sources import Block, blocks
-from posrec.progress import Progress
 
 EXAMPLE = '{"session": 1, "events": [{"aid": 2, "ts": 3, "type": "clicks"}]}'
 EVENT = pl.Struct({"aid": pl.String, "ts": pl.Int64, "type": pl.String})
@@ -22,15 +19,11 @@ SCHEMA = pl.Schema({"session": pl.String(), "events": pl.List(EVENT)})
 INEXACT_ID = re.compile(rb'"(?:aid|session)"\s*:\s*-?\d+[.eE]')  # polars would not keep such an id as it is written
 
 
-def read_otto(
-    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
-) -> ParsedLog:
+def read_otto(files: Sequence[File], collector: ClickCollector) -> None:
     """Clicks alone are read unless --events asks for others."""
-    collector = ClickCollector(progress, options, "ms", default_events=("clicks",), store=store)
     collector.events.column = "type"
-    for block in blocks(files, progress):
+    for block in blocks(files, collector.progress):
         add_block(block, parse, find_broken, collector, f"a line is not in OTTO's format, {EXAMPLE}")
-    return collector.parsed_log()
 
 
 def parse(block: Block) -> tuple[pl.DataFrame, bool]:

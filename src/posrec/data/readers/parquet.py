@@ -11,14 +11,11 @@ from urllib.parse import unquote
 import polars as pl
 
 from posrec.data.readers.bad_lines import BadLine
-from posrec.data.readers.clicks import ClickCollector, ParsedLog, id_fault, session_id
+from posrec.data.readers.clicks import ClickCollector, id_fault, session_id
 from posrec.data.readers.columns import Columns, choose_columns
-from posrec.data.readers.options import LogOptions
-from posrec.data.readers.store import ClickStore
 from posrec.data.remote import File, local_copy
 from posrec.data.sources import is_compressed, read_whole
 from posrec.errors import InputError
-from posrec.progress import Progress
 
 BATCH_ROWS = 1_000_000
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # how Hive and Spark write a missing value as the name of a folder
@@ -34,34 +31,27 @@ class Table:
     open: Callable[[], AbstractContextManager[pl.LazyFrame]]
 
 
-def read_parquet(
-    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
-) -> ParsedLog:
+def read_parquet(files: Sequence[File], collector: ClickCollector) -> None:
     """Ids may be numbers or text; times numbers, text or datetimes."""
-    tables = [Table(path, path.stat().st_size, partial(open_parquet, path)) for path in files]
-    return read_tables(tables, options, progress, store)
+    read_tables([Table(path, path.stat().st_size, partial(open_parquet, path)) for path in files], collector)
 
 
-def read_tables(
-    tables: Sequence[Table], options: LogOptions, progress: Progress, store: ClickStore | None = None
-) -> ParsedLog:
+def read_tables(tables: Sequence[Table], collector: ClickCollector) -> None:
     """Tables one after the other, each batch by batch."""
-    collector = ClickCollector(progress, options, store=store)
-    by_user, before, total = False, 0, sum(table.size for table in tables)
+    before, total = 0, sum(table.size for table in tables)
     for table in tables:
         with table.open() as frame:
-            columns = table_columns(table.name, frame, options, progress)
+            columns = table_columns(table.name, frame, collector)
             collector.events.column = columns.event
-            by_user |= columns.by_user
-            read_table(table, frame, columns, collector, progress, (before, total))
+            collector.by_user |= columns.by_user
+            read_table(table, frame, columns, collector, (before, total))
         before += table.size
-    return collector.parsed_log(by_user)
 
 
-def table_columns(name: File | str, frame: pl.LazyFrame, options: LogOptions, progress: Progress) -> Columns:
+def table_columns(name: File | str, frame: pl.LazyFrame, collector: ClickCollector) -> Columns:
     types = frame.collect_schema()
-    columns = choose_columns(name, types.names(), options, progress)
-    if columns.event is not None and types[columns.event].is_nested() and not options.needs_events:
+    columns = choose_columns(name, types.names(), collector.options, collector.progress)
+    if columns.event is not None and types[columns.event].is_nested() and not collector.options.needs_events:
         return replace(columns, event=None)  # a list or struct that only has the name of a column of kinds
     return columns
 
@@ -71,7 +61,6 @@ def read_table(
     frame: pl.LazyFrame,
     columns: Columns,
     collector: ClickCollector,
-    progress: Progress,
     sizes: tuple[int, int],
 ) -> None:
     """Add the rows of a table to the collector; `sizes` are those of the tables before it and of all."""
@@ -85,7 +74,7 @@ def read_table(
         for batch in rows.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
             add_batch(batch, table.name, columns, first, collector)
             first += len(batch)
-            progress.update("Reading", sizes[0] + table.size * first / max(length, 1), sizes[1])
+            collector.progress.update("Reading", sizes[0] + table.size * first / max(length, 1), sizes[1])
     except POLARS_ERRORS as error:
         raise InputError(
             f"{table.name}, after row {first}: can't be read ({first_line(error)}); the file is damaged, or a column "

@@ -10,27 +10,20 @@ import polars as pl
 
 from posrec.data.readers.bad_lines import BadLine
 from posrec.data.readers.blocks import add_block
-from posrec.data.readers.clicks import BadTimes, ClickCollector, ParsedLog, id_fault
-from posrec.data.readers.options import LogOptions
-from posrec.data.readers.store import ClickStore
+from posrec.data.readers.clicks import BadTimes, ClickCollector, id_fault
 from posrec.data.remote import File
 from posrec.data.sources import Block, blocks, count_lines, read_start
 from posrec.errors import InputError
-from posrec.progress import Progress
 
 LARGEST_PICKLE = 1 << 30  # bytes; the public datasets have a few hundred MiB
 
 
-def read_sessions(
-    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
-) -> ParsedLog:
+def read_sessions(files: Sequence[File], collector: ClickCollector) -> None:
     """One session a line, item ids separated by spaces, oldest click first, sessions in order of time."""
-    collector = ClickCollector(progress, options, "ms", store=store)
     before = 0
-    for block in blocks(files, progress):
+    for block in blocks(files, collector.progress):
         add_block(block, partial(parse_sessions, before), find_negative_items, collector, "a line is not a session")
         before += count_lines(block.data) + 1
-    return collector.parsed_log()
 
 
 def parse_sessions(before: int, block: Block) -> tuple[pl.DataFrame, bool]:
@@ -48,15 +41,11 @@ def find_negative_items(block: Block, _: BadTimes) -> Iterator[BadLine]:
             yield BadLine(str(block.path), number, "an item id is negative", line.rstrip("\r"))
 
 
-def read_srgnn(
-    files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
-) -> ParsedLog:
+def read_srgnn(files: Sequence[File], collector: ClickCollector) -> None:
     """The pickles that SR-GNN's preprocessing writes and many repositories share."""
-    collector = ClickCollector(progress, options, "ms", store=store)
     sequences = [sequence for path in files for sequence in read_pickle(path)]
     frame = pl.DataFrame({"item": sequences}, schema={"item": pl.List(pl.Int64)}).with_row_index("session")
     collector.keep(collector.check(frame.explode("item").with_columns(time=pl.col("session").cast(pl.Int64))))
-    return collector.parsed_log()
 
 
 class PlainUnpickler(pickle._Unpickler):

@@ -17,7 +17,6 @@ from posrec.data.readers.times import parse_text
 from posrec.data.remote import File
 from posrec.data.sources import Block, blocks, decode
 from posrec.errors import InputError
-from posrec.progress import Progress
 
 STRAY_QUOTE = "the lines can't be separated; look for a double quote that is never closed or is inside a field"
 SHOWN_CHARACTERS = 80  # of a value in a message
@@ -72,12 +71,11 @@ def read_text(
     layout: TextLayout,
     columns_of: Callable[[File, list[str]], Columns],
     collector: ClickCollector,
-    progress: Progress,
 ) -> None:
     """Read every file into `collector`; `columns_of` chooses the columns from a file's header."""
     names: list[str] = []
     columns = Columns((), "", "")
-    for block in blocks(files, progress, quoted=layout.quote is not None):
+    for block in blocks(files, collector.progress, quoted=layout.quote is not None):
         if block.first_line == 1:
             names, block = split_header(block, layout)
             columns = columns_of(block.path, names)

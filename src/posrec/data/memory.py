@@ -1,4 +1,4 @@
-"""Which engine prepares a log: memory if the log fits, disk if it does not, Ray if the user asks for it."""
+"""How much memory a log needs, and into how many parts it is cut if it needs more than there is."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,68 +7,60 @@ from pathlib import Path
 
 import polars as pl
 
-from posrec.data.engines import BYTES_PER_CLICK, SHARE, DiskEngine, Engine, MemoryEngine, RayEngine, partitions_for
 from posrec.data.log import Log
+from posrec.data.parts import Workplace
 from posrec.data.readers.parquet import open_parquet
 from posrec.data.sources import is_compressed, read_start
 from posrec.device import free_memory
 from posrec.errors import InputError
 from posrec.io import scratch_folder
 from posrec.progress import Progress
+from posrec.ray_cluster import ThisProcess, cluster_of
 
-ENGINES = ("memory", "disk", "ray")
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+BYTES_PER_CLICK = 100  # at the peak, while the clicks of a part are grouped and sorted
 LEAST_MEMORY = 512 * 10**6  # Python and its libraries take half of it
-RAY_MEMORY = 4 * 10**9  # of a task, unless --memory says otherwise
+TASK_MEMORY = 4 * 10**9  # of a Ray task, unless --memory says otherwise
+SHARE = 5  # a part gets this share of the memory: beside it there are Python, the block being read, and the items
+LEAST_PARTS, MOST_PARTS = 4, 2000
+CLICKS_AT_ONCE = 4_000_000  # that are written to files together, at most
 START_BYTES = 1 << 20
 EXPANSION = 8  # how many times its size a compressed log has, about
-AT_ONCE = 4_000_000  # clicks that are written to disk together, at most
 
 
 @contextmanager
-def choose_engine(
+def choose_workplace(
     logs: Sequence[Log],
     out: Path,
-    engine: str | None,
+    engine: str,
     memory: str | int | None,
     address: str | None,
     progress: Progress,
-) -> Iterator[Engine]:
-    """The engine to prepare these logs with; files that it needs are beside `out`, and are removed."""
-    if engine is not None and engine not in ENGINES:
-        raise InputError(f"--engine {engine!r} is not known; choose one of {', '.join(ENGINES)}")
-    if address is not None and engine != "ray":
-        raise InputError("--address is for --engine ray")
+) -> Iterator[Workplace]:
+    """Where these logs are prepared: in memory if they fit, otherwise in files beside `out`, which are removed."""
     allowed = parse_size(memory) if memory is not None else None
-    if engine == "memory":
-        if allowed is not None:
-            raise InputError("--memory can't be used with --engine memory, which takes what the log needs")
-        yield MemoryEngine()
-        return
-    clicks = sum(estimate_clicks(log) for log in logs)
-    needed = clicks * BYTES_PER_CLICK + LEAST_MEMORY
-    if engine is None:
-        limit = allowed if allowed is not None else free_memory()
-        if needed <= limit:
-            yield MemoryEngine()
-            return
-        progress.message(
-            f"about {clicks:,} clicks need {shown(needed)} of memory, and {shown(limit)} "
-            f"{'are allowed' if allowed is not None else 'are free'}: the log is prepared on disk, in parts "
-            "(choose with --memory or --engine)"
-        )
-    memory_bytes = allowed or (RAY_MEMORY if engine == "ray" else free_memory() // 2)
-    partitions = partitions_for(clicks, memory_bytes)
-    at_once = min(AT_ONCE, memory_bytes // (SHARE * BYTES_PER_CLICK))
-    with scratch_folder(out.absolute()) as folder:
-        if engine != "ray":
-            yield DiskEngine(folder, partitions, at_once, progress)
-            return
-        from posrec.ray_cluster import ray_cluster
+    with cluster_of(engine, address) as cluster:
+        clicks = sum(estimate_clicks(log) for log in logs)
+        if cluster is None:
+            needed, limit = clicks * BYTES_PER_CLICK + LEAST_MEMORY, allowed or free_memory()
+            if needed <= limit:
+                yield Workplace(progress=progress)
+                return
+            progress.message(
+                f"about {clicks:,} clicks need {shown(needed)} of memory, and {shown(limit)} "
+                f"{'are allowed' if allowed else 'are free'}: the log is prepared in parts, on disk (--memory)"
+            )
+        task_memory = allowed or (free_memory() // 2 if cluster is None else TASK_MEMORY)
+        at_once = min(CLICKS_AT_ONCE, task_memory // (SHARE * BYTES_PER_CLICK))
+        with scratch_folder(out.absolute()) as folder:
+            executor = cluster or ThisProcess()
+            yield Workplace(parts_for(clicks, task_memory), folder, at_once, executor, progress)
 
-        with ray_cluster(address) as cluster:
-            yield RayEngine(folder, partitions, at_once, progress, cluster=cluster)
+
+def parts_for(clicks: int, memory: int) -> int:
+    """How many parts a log of about `clicks` clicks needs, so that one of them can be worked on in `memory`."""
+    return max(LEAST_PARTS, min(MOST_PARTS, -(-clicks * BYTES_PER_CLICK * SHARE // memory)))
 
 
 def parse_size(text: str | int) -> int:

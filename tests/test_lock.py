@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers import ROOT, module_at
 
-pytest.importorskip("litestar")
+pytest.importorskip("uvicorn")
 ENTRY = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
 
 

@@ -1,0 +1,114 @@
+"""From a request to the function that answers it, and from what it returns to the answer.
+
+A route's function says in its annotations what it needs: `data` is the body, `query` the parameters of the query, both
+msgspec's types, and the part of the path in braces has its own name. OpenAPI's document is made from the same
+annotations (openapi.py).
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from functools import cached_property
+from typing import Any, get_type_hints
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from posrec.server.messages import JSON, Answer, MethodNotAllowed, NotFound, Request
+
+ENCODER = msgspec.json.Encoder()
+REPEATED_SLASHES = re.compile("//+")
+
+Handler = Callable[..., Awaitable[Any]]
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    method: str
+    path: str  # such as /v1/similar/{item}
+    handler: Handler
+    summary: str = ""  # without one, the route is not part of the OpenAPI document
+    status: int = 200
+    media_type: str = JSON
+    errors: tuple[int, ...] = ()  # the statuses of its errors, for the document
+    admit: Callable[[], None] | None = None  # called before a body is decoded; raises Overloaded
+
+    @cached_property
+    def types(self) -> dict[str, Any]:
+        return get_type_hints(self.handler, include_extras=True)
+
+    @cached_property
+    def decoder(self) -> msgspec.json.Decoder[Any] | None:
+        return msgspec.json.Decoder(self.types["data"]) if "data" in self.types else None
+
+    @cached_property
+    def query_type(self) -> Any:
+        return self.types.get("query")
+
+    @cached_property
+    def parameter(self) -> str | None:
+        """The name of the part of the path in braces."""
+        named = re.search(r"{(\w+)}", self.path)
+        return None if named is None else named[1]
+
+    async def answer(self, request: Request, value: str | None) -> Answer:
+        """`value` is that of the parameter in the path."""
+        arguments: dict[str, Any] = {} if self.parameter is None else {self.parameter: value}
+        if self.decoder is not None:
+            body = await request.body()
+            if self.admit is not None:
+                self.admit()
+            arguments["data"] = self.decoder.decode(body)
+        if self.query_type is not None:
+            given = dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
+            arguments["query"] = msgspec.convert(given, self.query_type, strict=False)
+        result = await self.handler(**arguments)
+        if self.media_type == JSON:
+            return Answer(self.status, ENCODER.encode(result))
+        return Answer(self.status, result.encode() if isinstance(result, str) else result, self.media_type)
+
+
+class Router:
+    """All routes. A path has at most one part in braces, which matches anything without a slash."""
+
+    def __init__(self) -> None:
+        self.routes: list[Route] = []
+        self.by_path: dict[str, dict[str, Route]] = {}
+        self.patterns: list[tuple[re.Pattern[str], dict[str, Route]]] = []
+
+    def get(self, path: str, summary: str = "", **options: Any) -> Callable[[Handler], Handler]:
+        return self.added("GET", path, summary, **options)
+
+    def post(self, path: str, summary: str = "", **options: Any) -> Callable[[Handler], Handler]:
+        return self.added("POST", path, summary, **options)
+
+    def added(self, method: str, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
+        def add(handler: Handler) -> Handler:
+            route = Route(method=method, path=path, handler=handler, summary=summary, **options)
+            self.routes.append(route)
+            if route.parameter is None:
+                self.by_path.setdefault(path, {})[method] = route
+            else:
+                self.patterns.append((re.compile(re.sub(r"{\w+}", "([^/]+)", path)), {method: route}))
+            return handler
+
+        return add
+
+    async def answer(self, request: Request) -> Answer:
+        methods, value = self.find(request.path)
+        route = methods.get("GET" if request.method == "HEAD" else request.method)  # uvicorn leaves out HEAD's body
+        if route is not None:
+            return await route.answer(request, value)
+        allowed = (*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS")
+        if request.method == "OPTIONS":
+            return Answer(204, headers=((b"allow", ", ".join(allowed).encode()),))
+        raise MethodNotAllowed(*allowed)
+
+    def find(self, path: str) -> tuple[dict[str, Route], str | None]:
+        """The routes of a path by method, and the value of its parameter. Several slashes count as one."""
+        if path not in self.by_path:
+            path = REPEATED_SLASHES.sub("/", path).rstrip("/") or "/"
+        if path in self.by_path:
+            return self.by_path[path], None
+        for pattern, methods in self.patterns:
+            if found := pattern.fullmatch(path):
+                return methods, found[1]
+        raise NotFound("there is no such page; /docs lists the available ones")

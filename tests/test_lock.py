@@ -31,7 +31,7 @@ def test_every_version_is_that_of_the_constraints() -> None:
 
 def test_everything_that_the_server_needs_has_a_hash(lock: ModuleType) -> None:
     needed = lock.needed_packages()
-    assert {"litestar", "numpy", "polars", "onnxruntime", "sympy", "h11"} <= needed  # directly and through others
+    assert {"uvicorn", "numpy", "polars", "onnxruntime", "sympy", "h11"} <= needed  # directly and through others
     assert needed == set(locked())
 
 

@@ -134,6 +134,7 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():
             self.advanced = True
+            self.cycle.scope["complete"] = True  # type: ignore[typeddict-unknown-key]  # read by Request.body
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -231,7 +232,7 @@ class Connection(HttpToolsProtocol):
 def as_http(answer: Answer) -> bytes:
     """The bytes of an answer that is not sent by uvicorn; the connection is closed afterwards."""
     headers = (
-        *answer.headers, CLOSE, (b"content-type", answer.media_type.encode()),
+        *answer.headers, CLOSE, (b"content-type", answer.media_type),
         (b"content-length", b"%d" % len(answer.content)),
     )  # fmt: skip
     line = f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}\r\n".encode()

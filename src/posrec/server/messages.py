@@ -20,7 +20,7 @@ Header = tuple[bytes, bytes]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-JSON, TEXT, HTML = "application/json", "text/plain; charset=utf-8", "text/html; charset=utf-8"
+JSON, TEXT, HTML = b"application/json", b"text/plain; charset=utf-8", b"text/html; charset=utf-8"
 CLOSE = (b"connection", b"close")
 
 
@@ -51,7 +51,7 @@ class Disconnected(ConnectionError):
 class Answer(NamedTuple):
     status: int
     content: bytes = b""
-    media_type: str = JSON
+    media_type: bytes = JSON
     headers: tuple[Header, ...] = ()
 
 
@@ -68,24 +68,28 @@ class Request:
 
     async def body(self) -> bytes:
         """The whole body. Raises TooLarge or BodyTimeout as soon as a limit is reached."""
-        parts, size = [], 0
+        if "complete" in self.scope:  # set by guard.py; a timer would take as long as all other handling here
+            return await self.read_body()
+        seconds = self.settings.request_timeout
         try:
-            async with asyncio.timeout(self.settings.request_timeout):
-                while True:
-                    message = await self.receive()
-                    if message["type"] == "http.disconnect":
-                        raise Disconnected
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    self.complete = not message.get("more_body", False)
-                    if size > self.settings.max_body:
-                        raise TooLarge
-                    if self.complete:
-                        return parts[0] if len(parts) == 1 else b"".join(parts)
+            async with asyncio.timeout(seconds):
+                return await self.read_body()
         except TimeoutError:
             self.complete = True  # nothing more is read
-            seconds = self.settings.request_timeout
             raise BodyTimeout(f"the body was not received within {seconds:g} seconds") from None
+
+    async def read_body(self) -> bytes:
+        body = b""
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            body += bytes(message.get("body", b""))
+            self.complete = not message.get("more_body", False)
+            if len(body) > self.settings.max_body:
+                raise TooLarge
+            if self.complete:
+                return body
 
     async def discard_body(self) -> None:
         """Read the rest of a refused body, up to the timeout: a client that is cut off can't read the answer."""
@@ -102,7 +106,7 @@ async def send_answer(send: Send, request: Request, answer: Answer) -> None:
     """Where the client still sends its body, the connection is closed after the answer."""
     headers = [*answer.headers]
     if answer.status != 204:
-        headers += [(b"content-type", answer.media_type.encode()), (b"content-length", b"%d" % len(answer.content))]
+        headers += [(b"content-type", answer.media_type), (b"content-length", b"%d" % len(answer.content))]
     if answer.status == 408 or not request.complete:
         headers.append(CLOSE)
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})

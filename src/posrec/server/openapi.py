@@ -9,6 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 import posrec
+from posrec.server.messages import JSON
 from posrec.server.router import Route
 from posrec.server.schemas import ErrorAnswer
 
@@ -44,7 +45,8 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
 
 
 def operation(route: Route) -> dict[str, Any]:
-    answers = {str(route.status): {"description": "The answer.", "content": content(route.types["return"], route)}}
+    answer = content(route.types["return"], route.media_type)
+    answers = {str(route.status): {"description": "The answer.", "content": answer}}
     for status in sorted(route.errors):
         answers[str(status)] = {"description": ERRORS[status], "content": content(ErrorAnswer)}
     described: dict[str, Any] = {
@@ -56,10 +58,9 @@ def operation(route: Route) -> dict[str, Any]:
     return described
 
 
-def content(kind: Any, route: Route | None = None) -> dict[str, Any]:
-    media_type = "application/json" if route is None else route.media_type.partition(";")[0]
+def content(kind: Any, media_type: bytes = JSON) -> dict[str, Any]:
     (schema,), _ = msgspec.json.schema_components([kind], ref_template=REFERENCE)
-    return {media_type: {"schema": schema}}
+    return {media_type.decode().partition(";")[0]: {"schema": schema}}
 
 
 def parameters(route: Route) -> list[dict[str, Any]]:

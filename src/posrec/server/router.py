@@ -7,7 +7,6 @@ annotations (openapi.py).
 
 import re
 from collections.abc import Awaitable, Callable
-from functools import cached_property
 from typing import Any, get_type_hints
 from urllib.parse import parse_qsl
 
@@ -21,41 +20,38 @@ REPEATED_SLASHES = re.compile("//+")
 Handler = Callable[..., Awaitable[Any]]
 
 
-class Route(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    method: str
-    path: str  # such as /v1/similar/{item}
-    handler: Handler
-    summary: str = ""  # without one, the route is not part of the OpenAPI document
-    status: int = 200
-    media_type: str = JSON
-    errors: tuple[int, ...] = ()  # the statuses of its errors, for the document
-    admit: Callable[[], None] | None = None  # called before a body is decoded; raises Overloaded
+class Route:
+    """`path` such as /v1/similar/{item}; without a `summary` the route is not part of the OpenAPI document.
 
-    @cached_property
-    def types(self) -> dict[str, Any]:
-        return get_type_hints(self.handler, include_extras=True)
+    `errors` are the statuses of its errors, for the document. `admit` is called before a body is decoded, and raises
+    Overloaded where the request would be refused in the end.
+    """
 
-    @cached_property
-    def decoder(self) -> msgspec.json.Decoder[Any] | None:
-        return msgspec.json.Decoder(self.types["data"]) if "data" in self.types else None
-
-    @cached_property
-    def query_type(self) -> Any:
-        return self.types.get("query")
-
-    @cached_property
-    def parameter(self) -> str | None:
-        """The name of the part of the path in braces."""
-        named = re.search(r"{(\w+)}", self.path)
-        return None if named is None else named[1]
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        handler: Handler,
+        summary: str = "",
+        status: int = 200,
+        media_type: bytes = JSON,
+        errors: tuple[int, ...] = (),
+        admit: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.method, self.path, self.handler, self.summary, self.status = method, path, handler, summary, status
+        self.media_type, self.errors, self.admit = media_type, errors, admit
+        self.types: dict[str, Any] = get_type_hints(handler, include_extras=True)
+        self.decoder = msgspec.json.Decoder(self.types["data"]) if "data" in self.types else None
+        self.query_type = self.types.get("query")
+        in_braces = re.search(r"{(\w+)}", path)
+        self.parameter = None if in_braces is None else in_braces[1]
 
     async def answer(self, request: Request, value: str | None) -> Answer:
         """`value` is that of the parameter in the path."""
         arguments: dict[str, Any] = {} if self.parameter is None else {self.parameter: value}
         if self.decoder is not None:
             body = await request.body()
-            if self.admit is not None:
-                self.admit()
+            self.admit()
             arguments["data"] = self.decoder.decode(body)
         if self.query_type is not None:
             given = dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
@@ -82,7 +78,7 @@ class Router:
 
     def added(self, method: str, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
         def add(handler: Handler) -> Handler:
-            route = Route(method=method, path=path, handler=handler, summary=summary, **options)
+            route = Route(method, path, handler, summary, **options)
             self.routes.append(route)
             if route.parameter is None:
                 self.by_path.setdefault(path, {})[method] = route

@@ -25,12 +25,12 @@ Check = Callable[[Request], Answer | None]  # the answer to a request that may n
 
 def checks(settings: ServerSettings) -> list[Check]:
     """In the order in which a request passes them."""
-    found: list[Check] = [HostCheck(frozenset(settings.allow_host))]
+    chain: list[Check] = [HostCheck(frozenset(settings.allow_host))]
     if settings.allow_origin:
-        found.append(CrossOrigin(settings.allow_origin).answer_preflight)
+        chain.append(CrossOrigin(settings.allow_origin).answer_preflight)
     if settings.api_key is not None:
-        found.append(KeyCheck(settings.api_key.encode()))
-    return [*found, check_content_type]
+        chain.append(KeyCheck(settings.api_key.encode()))
+    return [*chain, check_content_type]
 
 
 class HostCheck:
@@ -115,10 +115,10 @@ class CrossOrigin:
             return None
         if not self.allows(origin):
             return refusal(400, "web pages of this origin are not allowed; see --allow-origin")
-        asked = request.headers.get(b"access-control-request-headers")
+        names = request.headers.get(b"access-control-request-headers")
         return Answer(204, headers=(
             (b"access-control-allow-methods", b"GET, HEAD, POST, OPTIONS"), (b"access-control-max-age", b"600"),
-            *([] if asked is None else [(b"access-control-allow-headers", asked)]),
+            *([] if names is None else [(b"access-control-allow-headers", names)]),
         ))  # fmt: skip
 
 

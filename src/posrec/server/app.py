@@ -43,8 +43,8 @@ class Application:
     async def answer(self, request: Request) -> Answer:
         try:
             for check in self.checks:
-                if (refused := check(request)) is not None:
-                    return refused
+                if (refusal := check(request)) is not None:
+                    return refusal
             return await self.router.answer(request)
         except Disconnected:
             raise

@@ -30,11 +30,11 @@ ERRORS = {
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
     """The OpenAPI document of all routes that have a summary."""
-    described = [route for route in routes if route.summary]
-    bodies = [kind for route in described for name, kind in route.types.items() if name in ("data", "return")]
+    public = [route for route in routes if route.summary]
+    bodies = [kind for route in public for name, kind in route.types.items() if name in ("data", "return")]
     _, schemas = msgspec.json.schema_components([*bodies, ErrorAnswer], ref_template=REFERENCE)
     paths: dict[str, dict[str, Any]] = {}
-    for route in described:
+    for route in public:
         paths.setdefault(route.path, {})[route.method.lower()] = operation(route)
     return {
         "openapi": "3.1.0",
@@ -49,13 +49,13 @@ def operation(route: Route) -> dict[str, Any]:
     answers = {str(route.status): {"description": "The answer.", "content": answer}}
     for status in sorted(route.errors):
         answers[str(status)] = {"description": ERRORS[status], "content": content(ErrorAnswer)}
-    described: dict[str, Any] = {
+    result: dict[str, Any] = {
         "summary": route.summary, "operationId": route.handler.__name__, "responses": answers,
         "parameters": parameters(route),
     }  # fmt: skip
     if "data" in route.types:
-        described["requestBody"] = {"required": True, "content": content(route.types["data"])}
-    return described
+        result["requestBody"] = {"required": True, "content": content(route.types["data"])}
+    return result
 
 
 def content(kind: Any, media_type: bytes = JSON) -> dict[str, Any]:
@@ -64,24 +64,24 @@ def content(kind: Any, media_type: bytes = JSON) -> dict[str, Any]:
 
 
 def parameters(route: Route) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     if route.parameter is not None:
-        found.append({"name": route.parameter, "in": "path", "required": True, "schema": {"type": "string"}})
+        result.append({"name": route.parameter, "in": "path", "required": True, "schema": {"type": "string"}})
     if route.query_type is not None:
         _, schemas = msgspec.json.schema_components([route.query_type])
         for name, schema in schemas[route.query_type.__name__]["properties"].items():
-            found.append({"name": name, "in": "query", "required": False, "schema": schema})
-    return found
+            result.append({"name": name, "in": "query", "required": False, "schema": schema})
+    return result
 
 
-def docs_page(described: dict[str, Any], first: str, second: str) -> str:
+def docs_page(openapi: dict[str, Any], first: str, second: str) -> str:
     """`first` and `second`: the ids of two items, for the examples. The page loads nothing from other servers."""
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["json"] = lambda value, indent=None: json.dumps(value, indent=indent, ensure_ascii=False)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(document=described, examples=examples(first, second))
+    return template.render(document=openapi, examples=examples(first, second))
 
 
 def examples(first: str, second: str) -> dict[str, tuple[str, Any]]:

@@ -71,13 +71,15 @@ class Router:
         self.patterns: list[tuple[re.Pattern[str], dict[str, Route]]] = []
 
     def get(self, path: str, summary: str = "", **options: Any) -> Callable[[Handler], Handler]:
-        return self.added("GET", path, summary, **options)
+        return self.add("GET", path, summary, **options)
 
     def post(self, path: str, summary: str = "", **options: Any) -> Callable[[Handler], Handler]:
-        return self.added("POST", path, summary, **options)
+        return self.add("POST", path, summary, **options)
 
-    def added(self, method: str, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
-        def add(handler: Handler) -> Handler:
+    def add(self, method: str, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
+        """A decorator for the function that answers; the options are those of Route."""
+
+        def add_handler(handler: Handler) -> Handler:
             route = Route(method, path, handler, summary, **options)
             self.routes.append(route)
             if route.parameter is None:
@@ -86,7 +88,7 @@ class Router:
                 self.patterns.append((re.compile(re.sub(r"{\w+}", "([^/]+)", path)), {method: route}))
             return handler
 
-        return add
+        return add_handler
 
     async def answer(self, request: Request) -> Answer:
         methods, value = self.find(request.path)
@@ -105,6 +107,6 @@ class Router:
         if path in self.by_path:
             return self.by_path[path], None
         for pattern, methods in self.patterns:
-            if found := pattern.fullmatch(path):
-                return methods, found[1]
+            if match := pattern.fullmatch(path):
+                return methods, match[1]
         raise NotFound("there is no such page; /docs lists the available ones")

@@ -63,14 +63,14 @@ def add_routes(router: Router, service: Service) -> None:
     @router.get("/v1/similar/{item}", "The items most similar to an item", errors=WITH_404)
     async def similar(item: str, query: SimilarQuery) -> SimilarAnswer:
         loaded = service.loaded()
-        recommender = known(loaded.recommender, item)
+        recommender = loaded.recommender
+        require_item(recommender, item)
         fields = query.fields.split(",") if query.fields else None
         find = functools.partial(
             recommender.similar_items, item, query.k, filter=parse_filter(query.filter), fields=fields
         )
-        items = [
-            RecommendedItem(one.item, one.score, one.title, one.fields) for one in await service.background.run(find)
-        ]
+        similar_items = await service.background.run(find)
+        items = [RecommendedItem(item.item, item.score, item.title, item.fields) for item in similar_items]
         return SimilarAnswer(items, loaded.fingerprint)
 
     @router.post("/v1/feedback", "What became of an answer: shown, clicked, bought", status=202, errors=WITH_404)
@@ -81,7 +81,8 @@ def add_routes(router: Router, service: Service) -> None:
 
     @router.post("/v1/explain", "Why an item has its score", errors=WITH_404)
     async def explain_item(data: ExplainRequest) -> ExplainAnswer:
-        recommender = known(service.loaded().recommender, str(data.item))
+        recommender = service.loaded().recommender
+        require_item(recommender, str(data.item))
         service.check_length(data.session)
         answer: ExplainAnswer = await service.background.run(functools.partial(explain, recommender, data))
         return answer
@@ -147,16 +148,14 @@ def add_routes(router: Router, service: Service) -> None:
         return docs_page(document(router.routes), *items)
 
 
-def known(recommender: Recommender, item: str) -> Recommender:
-    """The recommender, where it knows the item."""
+def require_item(recommender: Recommender, item: str) -> None:
     if recommender.number(item) is None:
         raise NotFound(f"item {item[:100]!r} is not known to the model")
-    return recommender
 
 
 def explain(recommender: Recommender, request: ExplainRequest) -> ExplainAnswer:
-    known = [place for place, click in enumerate(request.session) if recommender.number(str(click)) is not None]
-    return ExplainAnswer.of(recommender.explain(request.session, request.item), known)
+    known_places = [place for place, click in enumerate(request.session) if recommender.number(str(click)) is not None]
+    return ExplainAnswer.of(recommender.explain(request.session, request.item), known_places)
 
 
 def parse_filter(text: str) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from posrec.server import access
@@ -20,7 +21,13 @@ CLIENT_CLOSED = 499  # counted and logged where a client disconnected before its
 class Application:
     """`running` is a context in which requests are answered; it lasts as long as the server."""
 
-    def __init__(self, router: Router, settings: ServerSettings, metrics: Metrics, running: Any = None) -> None:
+    def __init__(
+        self,
+        router: Router,
+        settings: ServerSettings,
+        metrics: Metrics,
+        running: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    ) -> None:
         self.router, self.settings, self.metrics, self.running = router, settings, metrics, running
         self.checks = access.checks(settings)
         self.cross_origin = access.CrossOrigin(settings.allow_origin) if settings.allow_origin else None

@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers import ROOT, module_at
 
-pytest.importorskip("litestar")
+pytest.importorskip("uvicorn")
 ENTRY = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
 
 
@@ -31,7 +31,7 @@ def test_every_version_is_that_of_the_constraints() -> None:
 
 def test_everything_that_the_server_needs_has_a_hash(lock: ModuleType) -> None:
     needed = lock.needed_packages()
-    assert {"litestar", "numpy", "polars", "onnxruntime", "sympy", "h11"} <= needed  # directly and through others
+    assert {"uvicorn", "numpy", "polars", "onnxruntime", "sympy", "h11"} <= needed  # directly and through others
     assert needed == set(locked())
 
 

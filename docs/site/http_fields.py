@@ -100,7 +100,7 @@ def fields_table(name: str, schema: dict[str, Any], shown_elsewhere: Container[s
     for field, about in fields:
         meaning = MEANINGS.get(f"{name}.{field}") or MEANINGS[field]
         middle = [default(field, about, required)] if is_request else []
-        shown = kind(about).replace(" or null", "") if is_request else kind(about)
+        shown = re.sub(",? or null", "", kind(about)) if is_request else kind(about)
         rows.append([f"`{field}`", shown, *middle, meaning])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
@@ -114,16 +114,17 @@ def default(field: str, about: dict[str, Any], required: list[str]) -> str:
 
 def kind(about: dict[str, Any]) -> str:
     """A type in words, with its limits: "integer, 1 to 1000"."""
-    choices = [kind(one) for one in about.get("oneOf", ())]
+    choices = [kind(one) for one in about.get("anyOf", ())]
     if choices:
-        shown = "id" if sorted(choices) == ["integer", "text"] else " or ".join(choices)
+        between = ", or " if len(choices) > 2 and "," in choices[0] else " or "  # after a limit
+        shown = "id" if sorted(choices) == ["integer", "text"] else between.join(choices)
     elif "$ref" in about:
         name = about["$ref"].rpartition("/")[2]
         shown = f"[{name}](#{name.lower()})"
     elif "enum" in about:
         shown = ", ".join(f"`{value}`" for value in about["enum"])
     elif about.get("type") == "array":
-        inner = kind(about["items"])
+        inner = kind(about["items"]).partition(",")[0]  # without its limit
         shown = f"list of {'ids' if inner == 'id' else inner}".replace("list of list", "list of lists")
     else:
         words = {"string": "text", "boolean": "true or false", "object": "object", "number": "number"}
@@ -143,9 +144,11 @@ def limits(about: dict[str, Any]) -> str:
 
 def server_schemas() -> dict[str, Any]:
     from posrec.server.app import application
+    from posrec.server.openapi import document
     from posrec.server.settings import ServerSettings
 
-    schemas: dict[str, Any] = application(ServerSettings("run")).app.openapi_schema.to_schema()["components"]["schemas"]
+    routes = application(ServerSettings("run")).router.routes
+    schemas: dict[str, Any] = document(routes)["components"]["schemas"]
     return schemas
 
 

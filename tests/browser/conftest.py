@@ -57,7 +57,7 @@ def recommender(run: Path) -> Recommender:
 @contextmanager
 def serving(run: Path, port: int = 0, api_key: str | None = None) -> Iterator[str]:
     """The address of `posrec serve`, ready. It computes with torch: an export takes longer than all tests of a page."""
-    pytest.importorskip("litestar")
+    pytest.importorskip("uvicorn")
     options = ["--cache", run.parent / "cache", "--port", port, *(["--api-key", api_key] if api_key else [])]
     with server_process.serving(run, *options) as server:
         yield f"http://127.0.0.1:{server.port}/"

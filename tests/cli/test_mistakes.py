@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_it_is_named_in_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, message: str) -> None:
     if line.startswith("serve"):
-        pytest.importorskip("litestar")
+        pytest.importorskip("uvicorn")
     monkeypatch.chdir(folder)
     done = command(*line.split())
     assert done.code == 2

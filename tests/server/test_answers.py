@@ -15,7 +15,6 @@ from posrec.server.rule_files import stamp_of
 from tests.helpers import command
 from tests.server.server_process import Server, serving, until
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 
 

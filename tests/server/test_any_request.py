@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from tests.server.server_process import Answer, Server
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 
 

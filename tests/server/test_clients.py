@@ -12,7 +12,6 @@ import pytest
 from tests.server.raw import SESSION, Client, ask, head, recommend
 from tests.server.server_process import Server
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 
 # What Java's HttpClient and curl --http2 send.

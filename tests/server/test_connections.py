@@ -13,7 +13,6 @@ import pytest
 from tests.server.raw import Client, recommend
 from tests.server.server_process import Server, serving
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 
 FILES, OWN = 256, 128

@@ -7,7 +7,6 @@ import pytest
 
 from tests.server.server_process import Answer, Server, serving
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 
 SHOP, OTHER = "https://shop.example", "https://other.example"

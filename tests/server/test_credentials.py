@@ -9,7 +9,6 @@ from tests.helpers import command
 from tests.server.server_process import Server, children, serving, until
 from tests.server.store_process import PROGRAM
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 pytest.importorskip("redis")
 

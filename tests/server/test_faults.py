@@ -13,10 +13,9 @@ import pytest
 
 from tests.server.server_process import STARVED, Answer, Server, children, serving, until
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 
-# One is answered by the quick path of middleware.py, the other by Litestar.
+# One is computed in batches, the other in the background.
 RECOMMEND, EXPLAIN = "/v1/recommend", "/v1/explain"
 REST: dict[str, dict[str, Any]] = {RECOMMEND: {}, EXPLAIN: {"item": "i5"}}
 both_paths = pytest.mark.parametrize("path", [RECOMMEND, EXPLAIN])

@@ -18,7 +18,6 @@ from posrec.server.feedback import FeedbackFiles
 from tests.helpers import command, listed
 from tests.server.server_process import Server, serving
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 
 

@@ -9,7 +9,6 @@ import pytest
 from tests.server.raw import SESSION, Client, ask, head, recommend
 from tests.server.server_process import Server, serving
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 
 LIMIT, MOST = 32 << 10, 100  # bytes, headers

@@ -7,7 +7,6 @@ import pytest
 from tests.server.raw import ask, head, recommend
 from tests.server.server_process import Server, serving
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 
 LOCAL = ("localhost", "LOCALHOST:8000", "127.0.0.1", "127.0.0.1:1", "[::1]:8000", "localhost.")

@@ -15,7 +15,7 @@ from tests.server.documented_run import save_documented_run
 from tests.server.server_process import Answer, Server, serving
 from tests.server.store_process import PROGRAM
 
-pytest.importorskip("litestar")
+pytest.importorskip("uvicorn")
 PAGE = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```sh\n(curl .*?)\n```\n\n```json\n(.*?)\n```", PAGE, re.MULTILINE | re.DOTALL)
 DRAWN = {"id": r"[0-9a-f]{12}-[0-9a-f]{16}", "run": r"[0-9a-f]{12}", "fingerprint": r"[0-9a-f]{12}"}

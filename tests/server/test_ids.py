@@ -8,7 +8,7 @@ from posrec.server.session_store import MAX_CLICKS, key
 from tests.server.server_process import Answer, Server
 from tests.server.store_process import Store
 
-pytest.importorskip("litestar")
+pytest.importorskip("uvicorn")
 pytest.importorskip("redis")
 
 LONGEST: list[Any] = ["x" * 1024, "é" * 512, "\U0001f3d4" * 256, 10**1022, -(10**1022)]

@@ -10,7 +10,6 @@ import pytest
 from tests.server.server_process import Server
 from tests.server.store_process import PROGRAM
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 pytest.importorskip("schemathesis")
 

@@ -7,7 +7,6 @@ import pytest
 from posrec.recommend.recommender import Recommender
 from tests.server.server_process import Server, serving
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 
 

@@ -12,7 +12,6 @@ from tests.helpers import update_checksums
 from tests.recommend.test_trial import USELESS
 from tests.server.server_process import Server, serving, until
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 
 

@@ -15,7 +15,6 @@ from posrec.run import load_run
 from tests.helpers import command
 from tests.server.server_process import STARVED, Server, accepts, serving, until
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers import ROOT, command
 
-pytest.importorskip("litestar")
+pytest.importorskip("uvicorn")
 PAGE = (ROOT / "docs" / "serve_options.md").read_text(encoding="utf-8")
 
 

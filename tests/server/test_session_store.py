@@ -10,7 +10,7 @@ from posrec.server.session_store import CONNECTIONS, EXPIRY, MAX_CLICKS, TIMEOUT
 from tests.server.server_process import Server, serving, until
 from tests.server.store_process import PROGRAM, Store
 
-pytest.importorskip("litestar")
+pytest.importorskip("uvicorn")
 pytest.importorskip("redis")
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed")
 

@@ -15,7 +15,6 @@ import pytest
 
 from tests.server.server_process import Server, serving, until
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 
 TIMEOUT = 2.0  # seconds

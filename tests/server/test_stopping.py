@@ -15,7 +15,6 @@ import pytest
 from tests.server.raw import Client, ask, recommend
 from tests.server.server_process import Server, children, serving, until
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 
 BODY = json.dumps({"session": ["i3", "i4"], "item": "i5"}).encode()

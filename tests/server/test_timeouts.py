@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 
 import uvicorn
 
-from posrec.server.connection import Connection
-from posrec.server.timeouts import KEEP_ALIVE, ConnectionTimeout
+from posrec.server.guard import KEEP_ALIVE, Connection
 from tests.server.raw import SESSION, head
 
 HEAD = head("POST", "/v1/recommend", f"Content-Length: {len(SESSION)}")
@@ -62,17 +60,11 @@ class Loop:
         pass
 
 
-def connected(direct: bool = False) -> tuple[Connection, Transport]:
-    """`direct`: complete requests are answered without a task, later than the test lasts."""
-
+def connected() -> tuple[Connection, Transport]:
     async def application(scope: Any, receive: Any, send: Any) -> None:
         pass
 
-    application.most_connections = 10  # type: ignore[attr-defined]
-    application.is_direct = lambda *_: direct  # type: ignore[attr-defined]
-    application.overloaded = lambda: False  # type: ignore[attr-defined]
-    application.begin = lambda *_: True  # type: ignore[attr-defined]
-    application.settings = SimpleNamespace(request_timeout=SECONDS)  # type: ignore[attr-defined]
+    application.settings = SimpleNamespace(request_timeout=SECONDS, connections=10)  # type: ignore[attr-defined]
     application.metrics = SimpleNamespace(request=lambda *_: None)  # type: ignore[attr-defined]
     config = uvicorn.Config(application, log_config=None)
     config.load()
@@ -83,52 +75,35 @@ def connected(direct: bool = False) -> tuple[Connection, Transport]:
     return connection, transport
 
 
-@pytest.mark.parametrize("direct", [False, True])
-def test_head_and_body_have_one_timeout(monkeypatch: pytest.MonkeyPatch, direct: bool) -> None:
+def test_a_complete_request_has_no_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    connection, transport = connected(direct)
-    timeout = ConnectionTimeout(SECONDS)
-    connection.data_received(HEAD[:30])
-    clock.now += 6
-    connection.data_received(HEAD[30:])
-    timeout.check({connection})
-    assert "expired" not in connection.scope
-    clock.now += 5  # eleven seconds for head and body, five for the body alone
-    connection.data_received(SESSION[:5])
-    timeout.check({connection})
-    assert connection.scope["expired"]  # type: ignore[typeddict-item]
-    assert not transport.closed  # the application answers 408
-
-
-@pytest.mark.parametrize("direct", [False, True])
-def test_a_complete_request_has_no_timeout(monkeypatch: pytest.MonkeyPatch, direct: bool) -> None:
-    clock = Clock(monkeypatch)
-    connection, transport = connected(direct)
+    connection, transport = connected()
     connection.data_received(HEAD + SESSION)
     clock.now += 100
-    ConnectionTimeout(SECONDS).check({connection})
-    assert ("expired" in connection.scope, transport.closed) == (False, False)
+    connection.check(clock.now)
+    assert (transport.closed, transport.written) == (False, b"")
 
 
 def test_a_head_that_is_not_completed_is_answered_408(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     connection, transport = connected()
     connection.data_received(HEAD[:30])
-    clock.now += SECONDS + 1
-    ConnectionTimeout(SECONDS).check({connection})
+    clock.now += SECONDS - 1
+    connection.data_received(HEAD[30:40])
+    connection.check(clock.now)
+    assert not transport.closed
+    clock.now += 2
+    connection.check(clock.now)
     assert transport.written.startswith(b"HTTP/1.1 408 ")
     assert transport.closed
 
 
-@pytest.mark.parametrize("direct", [False, True])
-def test_an_unfinished_request_does_not_cost_the_one_before_its_answer(
-    monkeypatch: pytest.MonkeyPatch, direct: bool
-) -> None:
+def test_an_unfinished_request_does_not_cost_the_one_before_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    connection, transport = connected(direct)
+    connection, transport = connected()
     connection.data_received(HEAD + SESSION + HEAD[:30])
     clock.now += SECONDS + 1
-    ConnectionTimeout(SECONDS).check({connection})
+    connection.check(clock.now)
     assert (transport.closed, transport.written) == (False, b"")
     assert not connection.cycle.keep_alive  # the connection is closed after that answer
 
@@ -137,21 +112,20 @@ def test_a_silent_connection_is_closed_later(monkeypatch: pytest.MonkeyPatch) ->
     clock = Clock(monkeypatch)
     connection, transport = connected()
     clock.now += KEEP_ALIVE - 1
-    ConnectionTimeout(SECONDS).check({connection})
+    connection.check(clock.now)
     assert not transport.closed
     clock.now += 2
-    ConnectionTimeout(SECONDS).check({connection})
+    connection.check(clock.now)
     assert (transport.closed, transport.written) == (True, b"")
 
 
 def test_an_answer_that_is_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     connection, transport = connected()
-    timeout = ConnectionTimeout(SECONDS)
     for transport.unread in (5000, 4000, 4000):  # the first two differ: the client has read something
-        timeout.check({connection})
+        connection.check(clock.now)
         assert not transport.closed
         clock.now += SECONDS - 1
     clock.now += 2
-    timeout.check({connection})
+    connection.check(clock.now)
     assert transport.closed

@@ -16,7 +16,7 @@ from posrec.run import load_run
 from tests.helpers import own_process
 
 pytest.importorskip("onnxruntime")
-pytest.importorskip("litestar")
+pytest.importorskip("uvicorn")
 
 SERVER = """
 import json, os, signal, sys, threading, time, urllib.request

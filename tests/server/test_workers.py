@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from posrec.server.processes import Place
+from posrec.server.workers import Place
 from tests.server.server_process import Server, children, open_files, serving, until
 
-pytest.importorskip("litestar")
 pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").is_file(), reason="there is no /proc/net/tcp here")
 
@@ -49,9 +48,8 @@ def listening(server: Server) -> int:
 def connect_when_serving(run: Path, outcome: Connection) -> None:
     """In a process of its own: a worker that connects to itself at the moment in which it logs "serving"."""
     from posrec.server.log import LOG
-    from posrec.server.processes import bind
     from posrec.server.settings import ServerSettings
-    from posrec.server.worker import run_worker
+    from posrec.server.workers import bind, run_worker
 
     bound = bind("127.0.0.1", 0, shared=True)
 

@@ -209,8 +209,7 @@ def serve(
     try:
         from posrec.server.credentials import chosen_key
         from posrec.server.serve import serve as run_server
-        from posrec.server.settings import ServerSettings
-        from posrec.server.split import parse_shares
+        from posrec.server.settings import ServerSettings, parse_shares
     except ImportError:
         raise not_installed("serving", "serve") from None
     from posrec.models.own_code import OwnCode

@@ -3,7 +3,7 @@
 prometheus-client's multiprocess mode: every worker keeps its numbers in files of its own, and the worker that answers
 /metrics adds up all of them. The files of a dead worker stay, so that no counter ever falls; only its queue length is
 removed (`forget_queue`). The mode is chosen when prometheus_client is imported: the environment variable
-PROMETHEUS_MULTIPROC_DIR must be set before this module is imported (processes.py does so). A single worker needs no
+PROMETHEUS_MULTIPROC_DIR must be set before this module is imported (workers.py does so). A single worker needs no
 files and answers with its own numbers.
 """
 
@@ -62,6 +62,8 @@ class Metrics:
         self.requests[known, status // 100].inc()
         if known == "/v1/recommend":
             self.seconds.observe(seconds)
+        if status == 503:
+            self.count("refused")
 
     def text(self) -> str:
         """The sums over all workers, in the Prometheus text format."""

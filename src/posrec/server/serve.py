@@ -13,9 +13,9 @@ from posrec.device import THREADS
 from posrec.errors import InputError, not_installed
 from posrec.io import RUN, require_folder
 from posrec.recommend.cache_folder import default_cache
+from posrec.server.access import allowed_hosts
 from posrec.server.credentials import hide, password_in
 from posrec.server.feedback import FeedbackFiles
-from posrec.server.hosts import allowed_hosts
 from posrec.server.log import log_as_json, log_event
 from posrec.server.rule_files import RuleFiles
 from posrec.server.session_store import SessionStore
@@ -28,11 +28,10 @@ FEWEST_CONNECTIONS = 32
 def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, workers: int = 1) -> None:
     """Serve until SIGTERM or Ctrl-C. Wrong options raise an InputError before anything is started."""
     # Looked for and not imported: prometheus_client reads its settings from the environment when it is imported.
-    if not all(map(find_spec, ("litestar", "uvicorn", "httptools", "prometheus_client"))):
+    if not all(map(find_spec, ("uvicorn", "httptools", "prometheus_client"))):
         raise not_installed("serving", "serve")
-    from posrec.server.processes import METRICS_FOLDER, run_workers
     from posrec.server.shared_folder import shared_folder
-    from posrec.server.worker import run_worker
+    from posrec.server.workers import METRICS_FOLDER, run_worker, run_workers
 
     hide([settings.api_key, password_in(settings.session_store)])
     for run in (settings.run, *settings.more_runs):
@@ -76,8 +75,7 @@ def most_connections() -> int:
 
 def take_port(host: str, port: int, workers: int) -> socket.socket:
     """The listening socket of a single worker. Several workers have their own; this one then only reserves the port."""
-    from posrec.server.processes import bind
-    from posrec.server.worker import BACKLOG
+    from posrec.server.workers import BACKLOG, bind
 
     try:
         if workers == 1:

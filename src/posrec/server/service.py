@@ -11,8 +11,6 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from posrec.device import computes_on_cpu, usable_cores, use_threads
 from posrec.errors import InputError
 from posrec.recommend.artifacts import ArtifactCache
@@ -22,19 +20,16 @@ from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
 from posrec.server.background import BackgroundQueue
 from posrec.server.batching import INLINE, INLINE_OF_SEVERAL, Batcher
-from posrec.server.direct import Done
-from posrec.server.error_handlers import NotFound, NotReady
 from posrec.server.feedback import FeedbackFiles
 from posrec.server.log import log_event
+from posrec.server.messages import NotFound, NotReady
 from posrec.server.metrics import Metrics
 from posrec.server.reload import LoadedRun, RunReloader
 from posrec.server.rule_files import RuleFiles
 from posrec.server.schemas import AnswerRequest, ClickRequest, RecommendAnswer, RecommendedItem, RecommendRequest
 from posrec.server.session_store import SessionStore, StoreUnavailable
-from posrec.server.settings import ServerSettings
-from posrec.server.split import Split
+from posrec.server.settings import ServerSettings, Split
 
-DECODER, ENCODER = msgspec.json.Decoder(RecommendRequest), msgspec.json.Encoder()
 SESSIONS_AT_ONCE = 16  # of a batch request; other requests are computed between them
 ROTATION_CHECK = 60.0  # seconds
 STORE_LOG_PAUSE = 10.0  # seconds between two log lines about a session store that fails
@@ -67,7 +62,7 @@ class Service:
         self.batcher: Batcher | None = None
 
     @asynccontextmanager
-    async def running(self, app: Any) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
         use_threads(1)  # sessions are small; more workers use more cores
         several = self.settings.workers > 1
         # With several workers on the cores, waiting to fill a batch costs more than it saves.
@@ -204,35 +199,10 @@ class Service:
             session = [*stored, *session][-self.settings.max_length :]
         return await self.recommend(session, request, request.split_by or request.session_id)
 
-    async def recommend_json(self, body: bytes) -> bytes:
-        """POST /v1/recommend, a request's body to its answer's. The middleware calls it, past Litestar's routing."""
+    def refuse_if_overloaded(self) -> None:
+        """Raise Overloaded before any work is done for a request, where it would be refused in the end."""
         assert self.batcher is not None
         self.batcher.refuse_more()
-        return ENCODER.encode(await self.recommend_request(DECODER.decode(body)))
-
-    def begin_recommend(self, body: bytes, done: Done) -> bool:
-        """As `recommend_json` without a task, where the session store need not be asked: `done` gets the answer."""
-        assert self.batcher is not None
-        self.batcher.refuse_more()
-        request = DECODER.decode(body)
-        if request.session_id is not None:
-            return False
-        loaded, plan = self.planned(request.session, request, request.split_by)
-        session = self.encode(loaded.recommender, request.session)
-
-        def finish(ranked: asyncio.Future[list[Ordered]]) -> None:
-            try:
-                content = ENCODER.encode(answer(loaded, plan, session, ranked.result()[0]))
-            except Exception as error:  # all errors are answered
-                done(error)
-                return
-            done(content)
-
-        self.batcher.submit((loaded.recommender, [(plan, session)])).add_done_callback(finish)
-        return True
-
-    def is_overloaded(self) -> bool:
-        return self.batcher is not None and self.batcher.is_full()
 
     def stored_sessions(self) -> SessionStore:
         if self.store is None:

@@ -1,9 +1,13 @@
-"""Several worker processes on one port: started, replaced when they die, stopped together.
+"""The worker processes: each is a uvicorn server on a socket that is already bound.
 
-Every worker listens on a socket of its own with SO_REUSEPORT, and Linux spreads new connections over these sockets. A
-worker starts to listen once its run is loaded, so a worker that is being started gets no connections yet.
+Several workers are started, replaced when they die, and stopped by `run_workers`. uvicorn's own supervisor replaces a
+dead worker at once, however often it dies, kills a worker that does not answer within seconds, which a large run takes
+to load, and has one listening socket for all workers, over which connections spread less evenly (docs/performance.md).
+Here every worker listens on a socket of its own with SO_REUSEPORT, once its run is loaded, and Linux spreads new
+connections over these sockets.
 """
 
+import asyncio
 import logging
 import os
 import signal
@@ -12,15 +16,20 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
+import uvicorn
 
+from posrec.server.guard import KEEP_ALIVE, Connection
 from posrec.server.log import log_as_json, log_event
 from posrec.server.settings import ServerSettings
-from posrec.server.worker import GRACE_PERIOD, run_worker
 
+BACKLOG = 4096
+GRACE_PERIOD = 20  # seconds to finish open requests when the server is stopped
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before a worker that died soon after its start is started again
 SOON = 60.0  # seconds
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
@@ -37,6 +46,50 @@ def bind(host: str, port: int, shared: bool) -> socket.socket:
         bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     bound.bind((host, port))
     return bound
+
+
+class Server(uvicorn.Server):
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept the connections that wait in the kernel first; it would reset them when the socket is closed."""
+        loop, clients = asyncio.get_running_loop(), []
+        for bound in sockets or []:
+            with suppress(BlockingIOError):
+                while True:
+                    clients.append(bound.accept()[0])
+        for server in self.servers:
+            server.close()
+        for client in clients:
+            client.setblocking(False)
+            await loop.connect_accepted_socket(self.connection, client)
+        await super().shutdown(sockets)
+
+    def connection(self) -> Connection:
+        return Connection(self.config, self.server_state, self.lifespan.state)
+
+    async def check_connections(self) -> None:
+        now = time.monotonic()
+        for connection in list(self.server_state.connections):
+            assert isinstance(connection, Connection)
+            connection.check(now)
+
+
+def run_worker(bound: socket.socket, settings: ServerSettings) -> None:
+    """Serve in this process until SIGTERM or Ctrl-C."""
+    from posrec.server.app import application
+
+    # The application logs that it serves before uvicorn listens, so it listens itself. Connections wait in the kernel
+    # until uvicorn accepts them.
+    create = partial(application, settings, listen=partial(bound.listen, BACKLOG))
+    config = uvicorn.Config(
+        create, factory=True, http=Connection, log_config=None, access_log=False, server_header=False,
+        proxy_headers=False, lifespan="on", timeout_graceful_shutdown=GRACE_PERIOD,
+        timeout_keep_alive=KEEP_ALIVE, backlog=BACKLOG, ws="none", timeout_notify=1,
+    )  # fmt: skip
+    server = Server(config)
+    config.callback_notify = server.check_connections
+    # uvicorn raises the signal again after it has stopped; the default action would skip all clean-up.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    server.run(sockets=[bound])
 
 
 @dataclass
@@ -91,7 +144,7 @@ def run_workers(host: str, port: int, settings: ServerSettings) -> None:
 def start_worker(host: str, port: int, settings: ServerSettings) -> subprocess.Popen[bytes]:
     # In a process group of its own, so that Ctrl-C reaches the parent alone, which then stops the workers.
     worker = subprocess.Popen(
-        [sys.executable, "-m", "posrec.server.processes", host, str(port)],
+        [sys.executable, "-m", "posrec.server.workers", host, str(port)],
         stdin=subprocess.PIPE, env={**os.environ, METRICS_FOLDER: settings.shared}, process_group=0,
     )  # fmt: skip
     assert worker.stdin is not None

@@ -1,0 +1,168 @@
+"""The routes of the HTTP interface. What they need is in the service (service.py)."""
+
+import functools
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from posrec.errors import InputError
+from posrec.recommend.recommender import Recommender
+from posrec.recommend.session import as_ids
+from posrec.server.messages import HTML, TEXT, NotFound
+from posrec.server.openapi import docs_page, document
+from posrec.server.router import Router
+from posrec.server.schemas import (  # fmt: skip
+    MOST_ITEMS,
+    BatchAnswer,
+    BatchRequest,
+    ClickRequest,
+    ExplainAnswer,
+    ExplainRequest,
+    FeedbackAnswer,
+    FeedbackRequest,
+    ItemsAnswer,
+    RecommendAnswer,
+    RecommendedItem,
+    RecommendRequest,
+    RunAnswer,
+    SimilarAnswer,
+    SplitRun,
+)
+from posrec.server.service import Service
+
+PAGE = Path(__file__).parent / "page" / "index.html"
+ERRORS = (400, 401, 408, 413, 415, 422, 431, 503)
+WITH_404 = (*ERRORS, 404)
+PROBE_ERRORS = (400, 408, 431, 503)
+
+
+class SimilarQuery(Struct):
+    k: Annotated[int, Meta(ge=1, le=MOST_ITEMS)] = 20
+    fields: Annotated[str, Meta(max_length=10_000, description="Names of columns, with commas.")] = ""
+    filter: Annotated[str, Meta(max_length=10_000, description="A filter, as JSON.")] = ""
+
+
+class ItemsQuery(Struct):
+    query: Annotated[str, Meta(max_length=200)] = ""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 20
+
+
+def add_routes(router: Router, service: Service) -> None:
+    @router.post(
+        "/v1/recommend", "The best next items for a session", errors=WITH_404, admit=service.refuse_if_overloaded
+    )
+    async def recommend(data: RecommendRequest) -> RecommendAnswer:
+        return await service.recommend_request(data)
+
+    @router.post("/v1/recommend/batch", "The same for many sessions", errors=ERRORS)
+    async def recommend_batch(data: BatchRequest) -> BatchAnswer:
+        return BatchAnswer(await service.recommend_batch(data.sessions, data))
+
+    @router.get("/v1/similar/{item}", "The items most similar to an item", errors=WITH_404)
+    async def similar(item: str, query: SimilarQuery) -> SimilarAnswer:
+        loaded = service.loaded()
+        recommender = loaded.recommender
+        require_item(recommender, item)
+        fields = query.fields.split(",") if query.fields else None
+        find = functools.partial(
+            recommender.similar_items, item, query.k, filter=parse_filter(query.filter), fields=fields
+        )
+        similar_items = await service.background.run(find)
+        items = [RecommendedItem(item.item, item.score, item.title, item.fields) for item in similar_items]
+        return SimilarAnswer(items, loaded.fingerprint)
+
+    @router.post("/v1/feedback", "What became of an answer: shown, clicked, bought", status=202, errors=WITH_404)
+    async def feedback(data: FeedbackRequest) -> FeedbackAnswer:
+        if service.feedback is None:
+            raise NotFound("feedback is not written here; start the server with --feedback DIR")
+        return FeedbackAnswer(service.feedback.write(data.answer, data.event, as_ids(data.items), data.session))
+
+    @router.post("/v1/explain", "Why an item has its score", errors=WITH_404)
+    async def explain_item(data: ExplainRequest) -> ExplainAnswer:
+        recommender = service.loaded().recommender
+        require_item(recommender, str(data.item))
+        service.check_length(data.session)
+        answer: ExplainAnswer = await service.background.run(functools.partial(explain, recommender, data))
+        return answer
+
+    @router.get("/v1/items", "Items by a part of their id or title, the most clicked first", errors=ERRORS)
+    async def items(query: ItemsQuery) -> ItemsAnswer:
+        search = service.loaded().item_search
+        if query.query.strip() and not search.is_ready:
+            await service.background.run(search.prepare)
+        return ItemsAnswer(search.find(query.query, query.limit))
+
+    @router.get("/v1/run", "What is being served", errors=ERRORS)
+    async def run() -> RunAnswer:
+        loaded = service.loaded()
+        opened, ranker = loaded.recommender.run, loaded.recommender.ranker
+        split = [
+            SplitRun(None if reloader.current is None else reloader.current.fingerprint, share)
+            for reloader, share in zip(service.reloaders, service.split.shares, strict=True)
+        ]
+        return RunAnswer(
+            opened.config["model"].rpartition(":")[2], ranker.items, ranker.max_length, opened.metrics,
+            opened.config.get("training", {}), ranker.search_kind, ranker.recall, ranker.finder.has_own_items,
+            loaded.fingerprint, list(opened.vocabulary.columns), split,
+        )  # fmt: skip
+
+    @router.post(
+        "/v1/sessions/{session_id}/click",
+        "Add a click to a stored session, and get the best next items",
+        errors=WITH_404,
+    )
+    async def click(session_id: str, data: ClickRequest) -> RecommendAnswer:
+        return await service.click(session_id, data)
+
+    @router.get("/healthz", "The process is alive", media_type=TEXT, errors=PROBE_ERRORS)
+    async def healthz() -> str:
+        return "ok"
+
+    @router.get("/readyz", "A run is loaded", media_type=TEXT, errors=ERRORS)
+    async def readyz() -> str:
+        service.loaded()
+        return "ready"
+
+    @router.get("/metrics", "Metrics for Prometheus", media_type=TEXT, errors=ERRORS)
+    async def metrics() -> str:
+        if service.batcher is not None:
+            service.metrics.waiting(len(service.batcher.waiting))
+        return service.metrics.text()
+
+    @router.get("/", media_type=HTML)
+    async def playground() -> bytes:
+        return PAGE.read_bytes()
+
+    @router.get("/openapi/openapi.json")
+    async def openapi() -> dict[str, Any]:
+        return document(router.routes)
+
+    @router.get("/docs", media_type=HTML)
+    async def docs() -> str:
+        current = service.reloaders[0].current
+        items = [] if current is None else [listed.item for listed in current.item_search.find("", 2)]
+        if len(items) < 2:  # the page must work while no run is loaded
+            items = ["sku-1", "sku-7"]
+        return docs_page(document(router.routes), *items)
+
+
+def require_item(recommender: Recommender, item: str) -> None:
+    if recommender.number(item) is None:
+        raise NotFound(f"item {item[:100]!r} is not known to the model")
+
+
+def explain(recommender: Recommender, request: ExplainRequest) -> ExplainAnswer:
+    known_places = [place for place, click in enumerate(request.session) if recommender.number(str(click)) is not None]
+    return ExplainAnswer.of(recommender.explain(request.session, request.item), known_places)
+
+
+def parse_filter(text: str) -> dict[str, Any] | None:
+    """A filter in a query parameter."""
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise InputError(f"filter is not a JSON object: {error}") from None

@@ -3,7 +3,8 @@
 posrec/run_folder.py lists the files of its folder.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -159,7 +160,15 @@ def read_continuation(reader: FolderReader) -> Continuation | None:
 
 
 def save_run(run: Run, folder: Path, overwrite: bool = False) -> Run:
-    """Write a run to another folder, completely or not at all; without its checkpoint, so it can't be resumed."""
+    """Write a run to another folder, completely or not at all; without its checkpoint and its export."""
+    with saving(run, folder, overwrite):
+        pass
+    return replace(run, path=folder)
+
+
+@contextmanager
+def saving(run: Run, folder: Path, overwrite: bool = False) -> Iterator[Run]:
+    """As `save_run`. The block gets the finished run in an unfinished folder, and may add files to it."""
     if folder.exists() and not overwrite:
         raise InputError(f"{folder} exists already; name another folder, or pass overwrite=True")
     with whole_folder(folder, overwrite, marker=RUN) as unfinished:
@@ -173,4 +182,4 @@ def save_run(run: Run, folder: Path, overwrite: bool = False) -> Run:
             run.continuation.save(unfinished)
         write_json(unfinished / RUN, {**run.config, "schema": SCHEMA})
         finish_run(unfinished)
-    return replace(run, path=folder)
+        yield replace(run, path=unfinished)

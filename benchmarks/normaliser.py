@@ -28,8 +28,7 @@ import torch
 from conditions import conditions
 from posrec.nn.own_items import OwnItems
 from posrec.recommend.best_items import Best, Floats, best_of_all
-from posrec.recommend.faiss_search import SAMPLE, FaissSearch, build
-from posrec.recommend.index_settings import IndexSettings
+from posrec.recommend.faiss_search import SAMPLE, FaissSearch, IndexSettings, build
 from posrec.recommend.search import ExactSearch
 from posrec.recommend.torch_encoder import as_arrays
 from report import write_report

@@ -19,8 +19,7 @@ from conditions import conditions
 from posrec.data.vocabulary import Vocabulary
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.nn.batch import SessionBatch
-from posrec.recommend.onnx_export import export_onnx
-from posrec.recommend.onnx_model import OnnxModel
+from posrec.recommend.onnx_model import OnnxModel, export_onnx
 from posrec.run import Run
 from report import write_report
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from conditions import conditions
-from posrec.recommend.artifacts import ArtifactCache
 from posrec.recommend.encoder import padded
+from posrec.recommend.export import write_export
+from posrec.recommend.opening import open_recommender
 from posrec.recommend.search import MORE, best_rounded
-from posrec.recommend.stored_run import open_stored
 from posrec.run import load_run
 from report import write_report
 from serve import make_run
@@ -38,10 +38,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_run(folder / "run", options.items)
-        cache = ArtifactCache(str(folder / "cache"))
-        cache.build(load_run(folder / "run"))
-        run = open_stored(folder / "run")
-        finder = cache.wanted(run).existing().open(run).ranker.finder
+        write_export(load_run(folder / "run"))
+        finder = open_recommender(folder / "run").ranker.finder
         draw = random.Random(0)
         sessions = [
             [draw.randint(1, options.items) for _ in range(draw.randint(1, 10))] for _ in range(options.requests)

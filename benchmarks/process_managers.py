@@ -30,7 +30,7 @@ import msgspec
 
 from conditions import conditions
 from paced_client import paced
-from posrec.recommend.artifacts import ArtifactCache
+from posrec.recommend.export import write_export
 from posrec.run import load_run
 from posrec.server.settings import VARIABLE, ServerSettings
 from report import write_report
@@ -46,11 +46,11 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def command(variant: str, port: int, workers: int, run: Path, cache: Path) -> list[str]:
+def command(variant: str, port: int, workers: int, run: Path) -> list[str]:
     python, listen = sys.executable, ["--port", str(port), "--workers", str(workers)]
     match variant:
         case "posrec":
-            return [python, "-m", "posrec", "serve", str(run), *listen, "--cache", str(cache)]
+            return [python, "-m", "posrec", "serve", str(run), *listen]
         case "uvicorn":
             return [python, "-m", "uvicorn", APP, "--factory", *listen, "--no-access-log", "--lifespan", "on"]
         case "granian":
@@ -62,13 +62,13 @@ def command(variant: str, port: int, workers: int, run: Path, cache: Path) -> li
 class Server:
     """One variant, started; `loaded` counts the workers that have logged that they loaded the run."""
 
-    def __init__(self, variant: str, workers: int, run: Path, cache: Path, shared: Path) -> None:
+    def __init__(self, variant: str, workers: int, run: Path, shared: Path) -> None:
         self.port, self.loaded = free_port(), 0
         shared.mkdir()
-        settings = ServerSettings(str(run), cache=str(cache), workers=workers, shared=str(shared))
+        settings = ServerSettings(str(run), workers=workers, shared=str(shared))
         environment = {**os.environ, VARIABLE: msgspec.json.encode(settings).decode(), "OMP_NUM_THREADS": "1",
                        "PROMETHEUS_MULTIPROC_DIR": str(shared)}  # fmt: skip
-        line = command(variant, self.port, workers, run, cache)
+        line = command(variant, self.port, workers, run)
         self.process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=environment)
         threading.Thread(target=self.read_log, daemon=True).start()
         self.wait(workers)
@@ -159,12 +159,12 @@ def main() -> None:
     servers: dict[str, Server] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        run, cache = folder / "run", folder / "cache"
+        run = folder / "run"
         make_run(run, arguments.items)
-        ArtifactCache(str(cache)).build(load_run(run))
+        write_export(load_run(run))
         try:
             for variant in variants:
-                servers[variant] = Server(variant, arguments.workers, run, cache, folder / variant)
+                servers[variant] = Server(variant, arguments.workers, run, folder / variant)
                 measured(servers[variant], bodies, 200, 1, 8)  # warm up
             for connections in arguments.connections:
                 rounds: dict[str, list[dict[str, float]]] = {variant: [] for variant in variants}

@@ -18,7 +18,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from conditions import conditions
-from posrec.recommend.onnx_network import open_session
+from posrec.recommend.encoder import open_session
 from posrec.recommend.rounded import ZERO_POINT, product_graph
 from report import write_report
 

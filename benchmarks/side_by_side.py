@@ -26,7 +26,7 @@ RESULT = Path(__file__).parents[1] / "results" / "side_by_side.json"
 
 
 def start(data: Path, out: Path, policy: str) -> subprocess.Popen[bytes]:
-    words = ["train", str(data), "--out", str(out), "--device", "cpu"]
+    words = ["train", str(data), "--out", str(out), "--device", "cpu", "--no-export"]
     words += [word for setting in SETTINGS for word in ("--set", setting)]
     plain = {name: value for name, value in os.environ.items() if name not in WAITING}
     environment = {**plain, **(WAITING if policy == "sleep" else {"OMP_WAIT_POLICY": "ACTIVE"})}

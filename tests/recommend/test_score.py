@@ -220,7 +220,7 @@ def test_the_options_of_the_command_are_those_of_the_recommender(trained: Path, 
     run = tmp_path / "run"
     rec = Recommender.load(trained)
     rec.vocabulary.columns.update(brand=[f"b{n % 3}" for n in range(30)], price=[str(n) for n in range(30)])
-    rec.save(run)
+    rec.save(run, export=False)
     options = ["--filter", "brand=b0,b1", "--filter", "price<=25", "--filter", "price>=2", "--pin", "i7", "--boost",
                "brand=b1:3.5", "--diversify", "0.5", "--fields", "brand,price", "-k", 6]  # fmt: skip
     expected = Recommender.load(run).recommend(

@@ -14,14 +14,13 @@ A query of which no click is known gets the most clicked items.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from posrec.device import choose_device
 from posrec.recommend.best_items import Best, Columns, Floats, Mask, best_of_some
-from posrec.recommend.candidates import Candidates
-from posrec.recommend.encoder import SessionEncoder, encoder_of, padded
+from posrec.recommend.catalogue import Candidates
+from posrec.recommend.encoder import SessionEncoder, padded
 from posrec.recommend.own_terms import OwnItemArrays
 from posrec.recommend.search import ExactSearch
 from posrec.recommend.session import EncodedSession
@@ -141,15 +140,6 @@ def kept_items(items: list[int], scores: list[float], query: Query) -> Ranking:
         kept = [(item, score) for item, score in zip(items, scores, strict=True) if item not in left_out]
         items, scores = [item for item, _ in kept], [score for _, score in kept]
     return items[: query.k], scores[: query.k]
-
-
-def finder_of(scorer: Any, search: "ExactSearch | FaissSearch | None", items: int, device: str) -> ItemFinder:
-    """By the search with the session vectors of `scorer`; without a search by its scores of all items."""
-    if search is not None:
-        return BySearch(encoder_of(scorer), search)
-    from posrec.recommend.by_scores import ByScores  # imports torch
-
-    return ByScores(scorer, items, choose_device(device))
 
 
 class Ranker:

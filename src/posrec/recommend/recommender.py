@@ -15,9 +15,9 @@ import numpy as np
 from posrec.device import choose_device
 from posrec.errors import InputError
 from posrec.recommend.catalogue import Catalogue, Fields, values_of
-from posrec.recommend.encoder import OnnxNetwork
+from posrec.recommend.encoder import OnnxNetwork, encoder_of
 from posrec.recommend.plan import AnswerRules, Ordered, Plan, SimilarRules, check_options, rank_by_plan
-from posrec.recommend.ranker import Ranker, finder_of
+from posrec.recommend.ranker import BySearch, ItemFinder, Ranker
 from posrec.recommend.results import Explanation, Recommendation, Recommendations
 from posrec.recommend.session import AnySession, Click, EncodedSession, Session, as_ids, is_many, some
 from posrec.recommend.similarity import Similarity, similarity_of
@@ -306,3 +306,12 @@ class Recommender:
         """
         before = Session(tuple(as_ids(session))) if session is not None else Session()
         return before.then(*clicks)
+
+
+def finder_of(scorer: Any, search: "ExactSearch | FaissSearch | None", items: int, device: str) -> ItemFinder:
+    """By the search with the session vectors of `scorer`; without a search by its scores of all items."""
+    if search is not None:
+        return BySearch(encoder_of(scorer), search)
+    from posrec.recommend.by_scores import ByScores  # imports torch
+
+    return ByScores(scorer, items, choose_device(device))

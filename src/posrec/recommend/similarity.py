@@ -6,7 +6,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from posrec.recommend.best_items import Best, Floats, best_of_all
-from posrec.recommend.candidates import Candidates
+from posrec.recommend.catalogue import Candidates
 from posrec.run_folder import AnyRun
 
 

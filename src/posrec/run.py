@@ -36,7 +36,18 @@ from posrec.models.lookup import find_encoding, find_spec
 from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS, ModelSpec
 from posrec.models.restore import WrongWeights, restore_model
-from posrec.run_folder import FILES, METRICS, POPULARITY, RANKS, SCHEMA, AnyRun, Clicks, open_finished, read_parts
+from posrec.run_folder import (
+    EXPORT,
+    FILES,
+    METRICS,
+    POPULARITY,
+    RANKS,
+    SCHEMA,
+    AnyRun,
+    Clicks,
+    open_finished,
+    read_parts,
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,7 +179,7 @@ def save_run(run: Run, folder: Path, overwrite: bool = False) -> Run:
 
 @contextmanager
 def saving(run: Run, folder: Path, overwrite: bool = False) -> Iterator[Run]:
-    """As `save_run`. The block gets the finished run in an unfinished folder, and may add files to it."""
+    """As `save_run`. The block gets the run in its unfinished folder, and may add an export to it."""
     if folder.exists() and not overwrite:
         raise InputError(f"{folder} exists already; name another folder, or pass overwrite=True")
     with whole_folder(folder, overwrite, marker=RUN) as unfinished:
@@ -181,5 +192,5 @@ def saving(run: Run, folder: Path, overwrite: bool = False) -> Iterator[Run]:
         if run.continuation is not None:
             run.continuation.save(unfinished)
         write_json(unfinished / RUN, {**run.config, "schema": SCHEMA})
-        finish_run(unfinished)
         yield replace(run, path=unfinished)
+        write_checksums(unfinished, (*FILES, *EXPORT))

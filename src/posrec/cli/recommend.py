@@ -30,6 +30,7 @@ from posrec.cli.printing import (
     show,
 )
 from posrec.errors import InputError, not_installed
+from posrec.progress import printable
 
 IndexSet = Annotated[
     list[str] | None,
@@ -71,7 +72,7 @@ def recommend(
 
     recommender = open_recommender(run, device, OwnCode(model, encoding))
     if missing := missing_export(recommender):
-        error_console.print(missing, markup=False, highlight=False, soft_wrap=True)
+        error_console.print(printable(missing), markup=False, highlight=False, soft_wrap=True)
     session, rules = item or [], answer_rules(exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
     answer = recommender.recommend(session, k, **rules)
     wanted = [about] if about else [one.item for one in answer] if explain and not answer.popular else []

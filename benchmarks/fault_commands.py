@@ -69,7 +69,7 @@ class Commands:
             case "prepare":
                 return ["prepare", self.folder / "clicks.csv", "--format", "csv", "--out", out]
             case "train":
-                settings = ["--set", "d=16", "--epochs", 2, "--device", "cpu", "--seed", 1]
+                settings = ["--set", "d=16", "--epochs", 2, "--device", "cpu", "--seed", 1, "--no-export"]
                 return ["train", self.folder / "data", "--model", "posrec", "--out", out, *settings]
             case "score":
                 return ["score", self.run, self.folder / "sessions.jsonl", out, "--device", "cpu"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from fault_server import Server, make_run
 from paced_client import paced
-from posrec.recommend.artifacts import ArtifactCache
+from posrec.recommend.export import write_export
 from posrec.run import load_run
 from serve import make_run as make_large_run
 from serve import requests
@@ -59,10 +59,10 @@ def soak(folder: Path, seconds: float, rate: int = 500) -> dict[str, Any]:
 def overload(folder: Path, seconds: float, items: int = 43_097) -> dict[str, Any]:
     """Capacity, as what 64 connections get that always wait for their answers; then three times as many requests, in
     rounds, of which the one with the median p99 is reported."""
-    run, cache = folder / "large", folder / "cache"
+    run = folder / "large"
     make_large_run(run, items)
-    ArtifactCache(str(cache)).build(load_run(run))
-    server = Server(run, "--workers", 2, "--cache", cache, onnx=True)
+    write_export(load_run(run))
+    server = Server(run, "--workers", 2, onnx=True)
     server.wait_for("serving", 2)
     made = requests(items)
     everything_at_once = 1e6

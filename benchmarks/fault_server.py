@@ -53,7 +53,7 @@ def make_run(folder: Path, seed: int) -> Path:
         write_log(folder / "clicks.csv")
         checked(done("prepare", folder / "clicks.csv", "--format", "csv", "--out", folder / "data"))
     if not run.exists():
-        settings = ["--set", "d=16", "--epochs", 2, "--device", "cpu", "--seed", seed]
+        settings = ["--set", "d=16", "--epochs", 2, "--device", "cpu", "--seed", seed, "--no-export"]
         checked(done("train", folder / "data", "--model", "posrec", "--out", run, *settings))
     return run
 

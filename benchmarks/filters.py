@@ -15,11 +15,10 @@ import numpy as np
 
 from harness import in_turns, parser_for, write_result
 from posrec.data.vocabulary import Vocabulary
-from posrec.recommend.by_search import BySearch
 from posrec.recommend.catalogue import Catalogue
-from posrec.recommend.onnx_network import OnnxConfig
+from posrec.recommend.encoder import OnnxConfig
 from posrec.recommend.plan import Plan
-from posrec.recommend.ranker import Ranker
+from posrec.recommend.ranker import BySearch, Ranker
 from posrec.recommend.search import ExactSearch
 from posrec.recommend.session import EncodedSession
 

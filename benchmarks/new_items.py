@@ -68,7 +68,7 @@ def main() -> None:
             found = []
             for seed in range(seeds):
                 _, outcome = fit_run(data, model, options.work / f"{name}-{seed}", {**chosen, "seed": seed},
-                                     options.device, progress=progress, resumable=False)  # fmt: skip
+                                     options.device, progress=progress, resumable=False, export=False)  # fmt: skip
                 found.append({
                     part: {metric: rank_metrics(outcome.ranks[rows])[metric] for metric in METRICS}
                     for part, rows in (("new", is_new), ("known", ~is_new))

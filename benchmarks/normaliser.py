@@ -25,8 +25,7 @@ import torch
 from harness import parser_for, write_result
 from posrec.nn.own_items import OwnItems
 from posrec.recommend.best_items import Best, Floats, best_of_all
-from posrec.recommend.faiss_search import SAMPLE, FaissSearch, build
-from posrec.recommend.index_settings import IndexSettings
+from posrec.recommend.faiss_search import SAMPLE, FaissSearch, IndexSettings, build
 from posrec.recommend.search import ExactSearch
 from posrec.recommend.torch_encoder import as_arrays
 

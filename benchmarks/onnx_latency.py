@@ -18,8 +18,7 @@ from harness import in_turns, parser_for, write_result
 from posrec.data.vocabulary import Vocabulary
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.nn.batch import SessionBatch
-from posrec.recommend.onnx_export import export_onnx
-from posrec.recommend.onnx_model import OnnxModel
+from posrec.recommend.onnx_model import OnnxModel, export_onnx
 from posrec.run import Run
 
 ITEMS, K = 43_097, 20

@@ -29,7 +29,7 @@ from harness import parser_for, write_result
 from paced_client import paced
 from posrec.data.vocabulary import Vocabulary
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.recommend.artifacts import ArtifactCache
+from posrec.recommend.export import write_export
 from posrec.run import Run, load_run, save_run
 
 SCRIPT = """
@@ -110,10 +110,10 @@ def main() -> None:
         folder = Path(name)
         make_run(folder / "run", arguments.items)
         if not arguments.torch:
-            ArtifactCache(str(folder / "cache")).build(load_run(folder / "run"))
+            write_export(load_run(folder / "run"))
         (folder / "post.lua").write_text(SCRIPT.replace("ITEMS", str(arguments.items)))
-        line = [sys.executable, "-m", "posrec", "serve", str(folder / "run"), "--port", "0", "--cache",
-                str(folder / "cache"), "--workers", str(arguments.workers)]  # fmt: skip
+        line = [sys.executable, "-m", "posrec", "serve", str(folder / "run"), "--port", "0", "--workers",
+                str(arguments.workers)]  # fmt: skip
         line += ["--no-onnx"] if arguments.torch else []
         began = time.perf_counter()
         server = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)

@@ -55,7 +55,7 @@ def trained(data: Any, model: str, settings: dict[str, Any], progress: TerminalP
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        _, outcome = fit_run(data, model, out, settings, progress=progress, resumable=False)
+        _, outcome = fit_run(data, model, out, settings, progress=progress, resumable=False, export=False)
         total = time.perf_counter() - began
         lines = [json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     return {

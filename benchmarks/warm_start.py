@@ -129,7 +129,9 @@ def finished(
     """Train unless it is done already; its metrics and its steps."""
     if not (out / "metrics.json").exists():
         shutil.rmtree(out, ignore_errors=True)
-        fit_run(day, model, out, settings, device, progress=progress, resumable=False, start_from=start_from)
+        fit_run(
+            day, model, out, settings, device, progress=progress, resumable=False, start_from=start_from, export=False
+        )
     metrics = read_json(out / "metrics.json")
     epochs = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     trained = [line for line in epochs if "loss" in line]

@@ -1,6 +1,7 @@
 """A shop of five items with scores worked out by hand, and a small trained run with its ONNX export and index."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from posrec.models.base import CountingModel
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
 from posrec.ray_cluster import Cluster, ray_cluster
-from posrec.recommend.index_settings import IndexSettings
+from posrec.recommend.faiss_search import IndexSettings
 from posrec.recommend.recommender import Recommender
 from posrec.run import Run, load_run
 from tests.helpers import chain_shop, command, listed
@@ -83,14 +84,14 @@ QUICK = {"d": 16, "epochs": 8, "batch_size": 32, "learning_rate": 0.01, "max_len
 def trained(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of PosRec on the small dataset."""
     out = tmp_path_factory.mktemp("runs") / "run"
-    return fit_run(small, "posrec", out, QUICK, "cpu", progress=SilentProgress())[0].path
+    return fit_run(small, "posrec", out, QUICK, "cpu", progress=SilentProgress(), export=False)[0].path
 
 
 @pytest.fixture(scope="session")
 def trained_plus(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of posrec-plus, whose scores are log probabilities, on the small dataset."""
     out, settings = tmp_path_factory.mktemp("runs") / "run", {**QUICK, "epochs": 2, "protocol": "paper"}
-    return fit_run(small, "posrec-plus", out, settings, "cpu", progress=SilentProgress())[0].path
+    return fit_run(small, "posrec-plus", out, settings, "cpu", progress=SilentProgress(), export=False)[0].path
 
 
 @pytest.fixture(scope="session")
@@ -126,19 +127,28 @@ def shared_export(run: Path, folders: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.fixture(scope="session")
-def artifacts_folder(trained: Path, exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An artifact cache of the trained run with all of its artifacts; tests that change it copy it."""
-    from posrec.recommend.artifacts import ArtifactCache
-    from posrec.recommend.onnx_network import with_outputs
+def with_export(run: Path, file: Path, copy: Path, settings: IndexSettings | None = None) -> Path:
+    """A copy of the run with its export, which is taken from its ONNX file: to make one takes seconds."""
+    from posrec.recommend.export import write_export
 
-    folder = tmp_path_factory.mktemp("artifacts")
-    cache, run = ArtifactCache(str(folder), index=TWO_LISTS), load_run(trained)
-    wanted = cache.wanted(run)
-    assert wanted.onnx is not None
-    wanted.onnx.write_bytes(with_outputs(exported, ["session_vectors"]))
-    cache.build(run)  # what is missing: the vectors and the index
-    return folder
+    shutil.copytree(run, copy)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("posrec.recommend.export.checked_onnx", lambda run: (file.read_bytes(), 0.0))
+        write_export(load_run(copy), settings)
+    return copy
+
+
+@pytest.fixture(scope="session")
+def trained_with_export(trained: Path, exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trained run with its export; tests that change it copy it."""
+    return with_export(trained, exported, tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture(scope="session")
+def trained_with_index(trained: Path, exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trained run with its export and an index of its items; tests that change it copy it."""
+    pytest.importorskip("faiss")
+    return with_export(trained, exported, tmp_path_factory.mktemp("runs") / "run", TWO_LISTS)
 
 
 @pytest.fixture(scope="module")

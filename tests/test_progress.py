@@ -54,7 +54,17 @@ def test_an_epoch_is_a_line_in_python(small: PreparedDataset, capsys: pytest.Cap
 
 def test_an_epoch_is_a_line_where_there_is_no_terminal(small: PreparedDataset, tmp_path: Any) -> None:
     settings = [word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")]
-    options = ("--model", "posrec", "--protocol", "early-stop", "--out", tmp_path / "run", "--device", "cpu")
+    options = (
+        "--model",
+        "posrec",
+        "--protocol",
+        "early-stop",
+        "--out",
+        tmp_path / "run",
+        "--device",
+        "cpu",
+        "--no-export",
+    )
     done = command("train", small.path, *options, *settings)
     lines = done.err.splitlines()
     assert len(lines) == 2

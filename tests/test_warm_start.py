@@ -34,7 +34,7 @@ LATER = 1000  # when the first session of the newer datasets begins, after all o
 def fit(data: PreparedDataset, model: str | None, out: Path, **changes: Any) -> Run:
     start = changes.pop("start_from", None)
     settings = known_settings(MODELS[model], changes) if model in MODELS else changes
-    return fit_run(data, model, out, settings, "cpu", progress=SilentProgress(), start_from=start)[0]
+    return fit_run(data, model, out, settings, "cpu", progress=SilentProgress(), start_from=start, export=False)[0]
 
 
 @pytest.fixture(scope="module")
@@ -145,16 +145,19 @@ def test_a_warm_start_is_ahead_of_as_many_steps_from_scratch(trained_plus: Path,
     data = chain_shop(tmp_path, seed=5, items=32, prefix="i")  # items i30 and i31 are new
     quick = {**QUICK, "epochs": 1, "learning_rate": 0.005}
     warm = fit_run(data, None, tmp_path / "warm", {"epochs": 1, "learning_rate": 0.005}, "cpu",
-                   progress=SilentProgress(), start_from=trained_plus)[1]  # fmt: skip
+                   progress=SilentProgress(), start_from=trained_plus, export=False)[1]  # fmt: skip
     settings = known_settings(MODELS["posrec-plus"], {**quick, "protocol": "paper"})
-    scratch = fit_run(data, "posrec-plus", tmp_path / "scratch", settings, "cpu", progress=SilentProgress())[1]
+    scratch = fit_run(
+        data, "posrec-plus", tmp_path / "scratch", settings, "cpu", progress=SilentProgress(), export=False
+    )[1]
     assert warm.metrics["mrr@20"] > scratch.metrics["mrr@20"] + 0.1
 
 
 def test_the_command_says_what_it_starts_from_and_settings_override(
     trained: Path, newer: PreparedDataset, tmp_path: Path
 ) -> None:
-    done = command("train", newer.path, "--from", trained, "--out", tmp_path / "run", "--epochs", 5, "--device", "cpu")
+    done = command("train", newer.path, "--from", trained, "--out", tmp_path / "run", "--epochs", 5, "--device", "cpu",
+                   "--no-export")  # fmt: skip
     assert done.code == 0, done.err
     # i0 to i9 are known; x and y are new.
     assert f"starting from {trained}: 10 items are known, 2 are new, 20 are no longer there" in done.err.replace(
@@ -171,7 +174,7 @@ def test_items_that_have_gone_are_kept_on_request(
     """`newer` has i0 to i9, x and y for training, and z in its test part alone; the run also knows i10 to i29."""
     start = trained if model == "posrec" else trained_plus
     out = tmp_path / "run"
-    done = command("train", newer.path, "--from", start, "--keep-items", "--out", out, "--device", "cpu")
+    done = command("train", newer.path, "--from", start, "--keep-items", "--out", out, "--device", "cpu", "--no-export")
     assert done.code == 0, done.err
     assert "keeping 20 items of the run that the dataset does not have" in done.err
     run, before = load_run(out), load_run(start)
@@ -203,7 +206,7 @@ def test_it_can_be_resumed_only_from_the_same_run(trained: Path, newer: Prepared
     fit(newer, None, tmp_path / "run", start_from=trained)
     with pytest.raises(InputError, match="started_from was"):
         fit_run(newer, "posrec", tmp_path / "run", {}, "cpu", resume=True, progress=SilentProgress())
-    fit_run(newer, None, tmp_path / "run", {}, "cpu", True, SilentProgress(), start_from=trained)
+    fit_run(newer, None, tmp_path / "run", {}, "cpu", True, SilentProgress(), start_from=trained, export=False)
 
 
 def test_fit_starts_from_a_folder_or_a_recommender(trained: Path, newer: PreparedDataset) -> None:
@@ -236,7 +239,7 @@ def test_an_epoch_that_is_chosen_on_sessions_which_the_run_knows_is_warned_of(
 ) -> None:
     progress = RecordingProgress()
     fit_run(small, None, tmp_path / "run", {"protocol": "early-stop", "epochs": 1}, "cpu", progress=progress,
-            start_from=trained)  # fmt: skip
+            start_from=trained, export=False)  # fmt: skip
     (warning,) = [text for text in progress.messages if text.startswith("warning")]
     seen = f"{small.validation.sessions:,} of {small.validation.sessions:,} validation sessions"
     assert seen in warning
@@ -246,7 +249,7 @@ def test_an_epoch_that_is_chosen_on_sessions_which_the_run_knows_is_warned_of(
 def test_without_times_no_session_is_taken_for_new(trained: Path, newer: PreparedDataset, tmp_path: Path) -> None:
     progress = RecordingProgress()
     timeless = replace(newer, manifest={**newer.manifest, "format": "sessions"})
-    fit_run(timeless, None, tmp_path / "run", {"epochs": 1}, "cpu", progress=progress, start_from=trained)
+    fit_run(timeless, None, tmp_path / "run", {"epochs": 1}, "cpu", progress=progress, start_from=trained, export=False)
     assert any("an epoch has all sessions" in text for text in progress.messages)
     assert not any("samples are new" in text for text in progress.messages)
 

@@ -65,6 +65,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--tolerance", type=float, default=0.002, help="how much lower it may be [default: 0.002]")
     parser.add_argument("--keep", type=int, default=7, help="how many nights to keep [default: 7]")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--no-export", dest="export", action="store_false", help="do not write the export for serving")
     return parser.parse_args(arguments)
 
 
@@ -125,7 +126,8 @@ def train_and_compare(options: argparse.Namespace, name: str) -> dict[str, Any]:
         check_not_trained_on(running, data)
     model = options.model or (running.config["model"] if running is not None else None)
     start = None if options.fresh or not can_start(running, model) else running
-    _, outcome = posrec.fit_run(data, model, options.home / "runs" / name, settings, options.device, start_from=start)
+    _, outcome = posrec.fit_run(data, model, options.home / "runs" / name, settings, options.device, start_from=start,
+                                export=options.export)  # fmt: skip
     if options.metric not in outcome.metrics:
         raise InputError(f"--metric {options.metric} is not one of {', '.join(outcome.metrics)}")
     compared: dict[str, Any] = {"metric": options.metric, "new": outcome.metrics[options.metric]}

@@ -25,6 +25,7 @@ from posrec.models.base import CountingModel, Model, SessionModel
 from posrec.models.lookup import find_spec, model_name, with_own_encoding
 from posrec.models.registry import ModelSpec
 from posrec.progress import Progress, default_progress
+from posrec.recommend.export import add_export
 from posrec.recommend.recommender import Recommender
 from posrec.run import Run, finish_run, load_run
 from posrec.run_folder import POPULARITY
@@ -81,7 +82,7 @@ def fit(
         raise InputError(f"data must be what posrec.load or posrec.prepare returns, not {type(data).__name__}")
     with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
         run, outcome = fit_run(data, model, Path(folder) / "run", settings, device, progress=progress, resumable=False,
-                               start_from=start_from, keep_items=keep_items)  # fmt: skip
+                               start_from=start_from, keep_items=keep_items, export=False)  # fmt: skip
     return Recommender(replace(run, metrics=outcome.as_json() if outcome.metrics else None), device)
 
 
@@ -98,6 +99,7 @@ def fit_run(
     start_from: str | Path | Run | None = None,
     keep_items: bool = False,
     world: World | None = None,
+    export: bool = True,
 ) -> tuple[Run, Evaluation]:
     """Train a model, evaluate it on the test part if there is one, and write everything into a run folder.
 
@@ -117,6 +119,8 @@ def fit_run(
         keep_items: keep the items of that run that the dataset does not have; by default they are dropped.
         world: the processes that train together (docs/distributed.md), each of which calls this function; the first
             writes the run. The model of the run that is returned holds the item vectors of its process alone.
+        export: write the export for serving too, as the last step, which takes some seconds (docs/serving.md). A run
+            that several processes train has none; `posrec export` adds it.
 
     Returns:
         The run, and its evaluation on the test part; without metrics if the dataset has no test part.
@@ -187,10 +191,16 @@ def fit_run(
             run = load_run(path, spec, own_encoding if isinstance(own_encoding, OwnEncoding) else None)
         else:
             run = load_own_rows(path, spec, model_config, config, data, world, torch_device)
-        if not data.test.sessions:
+        if data.test.sessions:
+            evaluation = evaluate_run(run, data, device, progress)
+        else:
             progress.message(f"{data.path} has no test part, so the run was not evaluated")
-            return run, Evaluation({}, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
-        return run, evaluate_run(run, data, device, progress)
+            evaluation = Evaluation({}, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
+    if export and world.is_alone:
+        add_export(run, progress)
+    elif export and world.is_first:
+        progress.message(f"posrec export {path} adds the export for serving")
+    return run, evaluation
 
 
 def network_builder(

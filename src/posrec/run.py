@@ -3,7 +3,8 @@
 posrec/run_folder.py lists the files of its folder.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,18 @@ from posrec.models.lookup import find_encoding, find_spec
 from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS, ModelSpec
 from posrec.models.restore import WrongWeights, restore_model
-from posrec.run_folder import FILES, METRICS, POPULARITY, RANKS, SCHEMA, AnyRun, Clicks, open_finished, read_parts
+from posrec.run_folder import (
+    EXPORT,
+    FILES,
+    METRICS,
+    POPULARITY,
+    RANKS,
+    SCHEMA,
+    AnyRun,
+    Clicks,
+    open_finished,
+    read_parts,
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -159,7 +171,15 @@ def read_continuation(reader: FolderReader) -> Continuation | None:
 
 
 def save_run(run: Run, folder: Path, overwrite: bool = False) -> Run:
-    """Write a run to another folder, completely or not at all; without its checkpoint, so it can't be resumed."""
+    """Write a run to another folder, completely or not at all; without its checkpoint and its export."""
+    with saving(run, folder, overwrite):
+        pass
+    return replace(run, path=folder)
+
+
+@contextmanager
+def saving(run: Run, folder: Path, overwrite: bool = False) -> Iterator[Run]:
+    """As `save_run`. The block gets the run in its unfinished folder, and may add an export to it."""
     if folder.exists() and not overwrite:
         raise InputError(f"{folder} exists already; name another folder, or pass overwrite=True")
     with whole_folder(folder, overwrite, marker=RUN) as unfinished:
@@ -172,5 +192,5 @@ def save_run(run: Run, folder: Path, overwrite: bool = False) -> Run:
         if run.continuation is not None:
             run.continuation.save(unfinished)
         write_json(unfinished / RUN, {**run.config, "schema": SCHEMA})
-        finish_run(unfinished)
-    return replace(run, path=folder)
+        yield replace(run, path=unfinished)
+        write_checksums(unfinished, (*FILES, *EXPORT))

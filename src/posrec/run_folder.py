@@ -9,6 +9,7 @@ metrics.json        the evaluation on the test part
 ranks.npy           the rank of every test target, for significance tests
 log.jsonl           a line for each epoch
 selection.json      protocol refit: the number of epochs that was chosen on validation
+network.onnx, items.safetensors, items.faiss  the export for serving (recommend/export.py)
 checksums.json      the size and SHA-256 of every file above; a run without it is unfinished
 state.safetensors   the latest checkpoint, for --resume
 """
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 METRICS, RANKS, POPULARITY = "metrics.json", "ranks.npy", "popularity.npy"
 # What checksums.json lists; the last two are written by training/log.py and training/refit.py.
 FILES = (RUN, WEIGHTS, VOCABULARY_FILE, POPULARITY, METRICS, RANKS, CONTINUATION, "log.jsonl", "selection.json")
+NETWORK, ITEMS, INDEX = EXPORT = ("network.onnx", "items.safetensors", "items.faiss")  # added to a finished run
 SCHEMA = 3  # of config.json
 
 Clicks = npt.NDArray[np.int64]
@@ -39,7 +41,7 @@ Clicks = npt.NDArray[np.int64]
 
 class AnyRun:
     """What every finished run has, whether its model is in memory (`posrec.run.Run`) or is loaded at its first use
-    (`posrec.recommend.stored_run.StoredRun`).
+    (`posrec.recommend.opening.StoredRun`).
 
     Attributes:
         path: the run folder.
@@ -63,6 +65,11 @@ class AnyRun:
     def fingerprint(self) -> str:
         """Twelve characters that differ between runs with different settings or weights."""
         return hashlib.sha256("".join(self.sha256.get(name, "") for name in (RUN, WEIGHTS)).encode()).hexdigest()[:12]
+
+    @property
+    def has_export(self) -> bool:
+        """Whether the run has files for serving without torch, or an index."""
+        return any(name in self.sha256 for name in EXPORT)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r}: {self.config['model']}, {self.config['items']:,} items)"

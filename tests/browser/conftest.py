@@ -33,7 +33,7 @@ def part_of_shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
 
 
 def trained(data: PreparedDataset, model: str, folder: Path, settings: dict[str, Any]) -> Path:
-    finished, _ = fit_run(data, model, folder / "run", settings, "cpu", progress=SilentProgress())
+    finished, _ = fit_run(data, model, folder / "run", settings, "cpu", progress=SilentProgress(), export=False)
     return finished.path
 
 
@@ -58,7 +58,7 @@ def recommender(run: Path) -> Recommender:
 def serving(run: Path, port: int = 0, api_key: str | None = None) -> Iterator[str]:
     """The address of `posrec serve`, ready. It computes with torch: an export takes longer than all tests of a page."""
     pytest.importorskip("uvicorn")
-    options = ["--cache", run.parent / "cache", "--port", port, *(["--api-key", api_key] if api_key else [])]
+    options = ["--port", port, *(["--api-key", api_key] if api_key else [])]
     with server_process.serving(run, *options) as server:
         yield f"http://127.0.0.1:{server.port}/"
 

@@ -23,7 +23,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = command("prepare", log, "--format", "csv", "--items", items, "--out", folder / "shop")
     assert made.code == 0, made.err
     assert not COMMANDS.search(made.out + made.err)
-    assert command("train", folder / "shop", "--out", folder / "run", "--set", "d=8", "--epochs", 1).code == 0
+    assert (
+        command("train", folder / "shop", "--out", folder / "run", "--set", "d=8", "--epochs", 1, "--no-export").code
+        == 0
+    )
     return folder / "run"
 
 

@@ -61,7 +61,19 @@ def test_the_command_and_python_agree(tmp_path: Path) -> None:
 def test_a_dataset_without_a_test_part_is_trained_and_not_evaluated(tmp_path: Path) -> None:
     log = write_log(tmp_path / "c.csv", small_shop(60))
     assert command("prepare", log, "--no-test", "--out", tmp_path / "shop").code == 0
-    words = ("--model", "posrec", "--protocol", "refit", "--epochs", 1, "--set", "d=8", "--device", "cpu")
+    words = (
+        "--model",
+        "posrec",
+        "--protocol",
+        "refit",
+        "--epochs",
+        1,
+        "--set",
+        "d=8",
+        "--device",
+        "cpu",
+        "--no-export",
+    )
     done = command("train", tmp_path / "shop", "--out", tmp_path / "run", *words)
     assert (done.code, "Traceback" in done.err) == (0, False)
     assert f"{tmp_path / 'shop'} has no test part, so the run was not evaluated" in done.err

@@ -39,7 +39,7 @@ def fit(
 ) -> tuple[Run, Evaluation]:
     resume = changes.pop("resume", False)
     settings = known_settings(spec, {**QUICK, **changes})
-    return fit_run(data, spec, out, settings, "cpu", resume, progress or SilentProgress())
+    return fit_run(data, spec, out, settings, "cpu", resume, progress or SilentProgress(), export=False)
 
 
 class Interrupting(SilentProgress):

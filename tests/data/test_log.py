@@ -184,7 +184,7 @@ def test_without_a_test_part_every_session_is_for_training(tmp_path: Path, recip
     assert posrec.load(data.path).fingerprint == data.fingerprint
     progress = RecordingProgress()
     settings = {"epochs": 1, "d": 8, "protocol": "refit"}
-    run, evaluation = fit_run(data, "posrec", tmp_path / "run", settings, "cpu", progress=progress)
+    run, evaluation = fit_run(data, "posrec", tmp_path / "run", settings, "cpu", progress=progress, export=False)
     assert (evaluation.metrics, len(evaluation.ranks), run.metrics) == ({}, 0, None)
     assert progress.messages[-1] == f"{data.path} has no test part, so the run was not evaluated"
     assert not (tmp_path / "run" / "metrics.json").exists()

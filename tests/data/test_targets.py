@@ -155,7 +155,7 @@ def test_training_and_evaluation_see_the_targets_only(tmp_path: Path) -> None:
     data = prepared(tmp_path, rows, target_events="purchase")
     assert (len(data.train), len(data.test)) == (data.train.sessions, data.test.sessions) == (54, 6)
     settings = {"epochs": 1, "d": 8, "protocol": "early-stop"}
-    _, evaluation = fit_run(data, "posrec", tmp_path / "run", settings, "cpu", progress=SilentProgress())
+    _, evaluation = fit_run(data, "posrec", tmp_path / "run", settings, "cpu", progress=SilentProgress(), export=False)
     assert (len(evaluation.ranks), evaluation.lengths.tolist()) == (6, [2] * 6)
 
 

@@ -14,7 +14,7 @@ from tests.faults.forked import forked
 from tests.helpers import SOURCE, command, listed, small_shop, write_lines, write_log
 
 pytestmark = pytest.mark.process
-SMALL = ("--set", "d=8", "--epochs", 2, "--device", "cpu")
+SMALL = ("--set", "d=8", "--epochs", 2, "--device", "cpu", "--no-export")
 
 # The command, killed after the given call of a function: module, name, which call.
 KILLED = """

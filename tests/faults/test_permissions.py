@@ -24,7 +24,8 @@ def test_every_file_has_the_mode_that_the_umask_leaves(tmp_path: Path, umask: in
     out = tmp_path / "out"
     for line in (
         ("prepare", log, "--format", "csv", "--out", out / "shop"),
-        ("train", out / "shop", "--out", out / "run", *SMALL),
+        ("train", out / "shop", "--out", out / "run", "--no-export", *SMALL),
+        ("train", out / "shop", "--model", "stamp", "--out", out / "exported", *SMALL),
         ("train", out / "shop", "--model", "pop", "--out", out / "pop"),
         ("score", out / "run", sessions, out / "a.jsonl"),
         ("score", out / "run", sessions, out / "a.parquet"),
@@ -41,7 +42,7 @@ AS_NOBODY = f"""
 import os, sys
 import typer.rich_utils
 from posrec.cli import explanations, main, tables
-import posrec.data.prepare, posrec.data.stats, posrec.models.lookup, posrec.recommend.recommender
+import posrec.data.prepare, posrec.data.stats, posrec.models.lookup, posrec.recommend.opening
 if os.geteuid() == 0:  # root may read everything, and another user perhaps not even Python, which is loaded by now
     os.setgroups([])
     os.setgid({NOBODY})

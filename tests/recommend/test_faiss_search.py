@@ -15,14 +15,14 @@ from posrec.recommend.faiss_search import (
     build,
     exact_best,
     likely_sessions,
-    read_index,
+    parse_index,
     recall,
 )
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.torch_encoder import TorchEncoder, item_table
 from posrec.run import Run, load_run
 from tests.helpers import command, listed, small_shop, write_log
-from tests.server.server_process import STARVED, serving, until
+from tests.server.server_process import serving
 
 faiss = pytest.importorskip("faiss")
 
@@ -95,7 +95,7 @@ def test_faiss_for_more_than_a_million_items_or_if_asked(settings: IndexSettings
 
 def read_back(run: Run, path: Path) -> FaissSearch:
     """The index in a file, with its recall on likely sessions."""
-    return read_index(path, item_table(run), likely_sessions(run, TorchEncoder(run.model)))
+    return parse_index(path.read_bytes(), path, item_table(run), likely_sessions(run, TorchEncoder(run.model)))
 
 
 def test_an_exported_index_fits_its_run_only(trained: Path, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_an_exported_index_fits_its_run_only(trained: Path, tmp_path: Path) -> N
 def test_the_command_exports_an_index_of_four_items(tmp_path: Path) -> None:
     log = write_log(tmp_path / "c.csv", small_shop())
     assert command("prepare", log, "--format", "csv", "--out", tmp_path / "shop").code == 0
-    settings = ("--set", "d=8", "--epochs", 1, "--device", "cpu", "--protocol", "paper")
+    settings = ("--set", "d=8", "--epochs", 1, "--device", "cpu", "--protocol", "paper", "--no-export")
     assert command("train", tmp_path / "shop", "--model", "posrec", "--out", tmp_path / "run", *settings).code == 0
     done = command("export", tmp_path / "run", "--index", tmp_path / "x.faiss")
     assert done.code == 0, done.err
@@ -154,24 +154,18 @@ def test_wrong_settings_are_input_errors(trained: Path, tmp_path: Path, options:
     assert listed(tmp_path) == []
 
 
-def test_nothing_to_index_and_nothing_to_export(counted: Path, trained: Path, tmp_path: Path) -> None:
+def test_a_counting_model_has_nothing_to_index(counted: Path, tmp_path: Path) -> None:
     done = command("export", counted, "--index", tmp_path / "x.faiss")
     assert (done.code, "pop has no item vectors" in done.err) == (2, True)
-    assert "there is nothing to export" in command("export", trained).err
     assert listed(tmp_path) == []
 
 
-@pytest.mark.slow
 @pytest.mark.process
-def test_the_server_uses_the_index_once_it_is_built(trained: Path, tmp_path: Path) -> None:
-    expected = [one.item for one in Recommender(load_run(trained), "cpu").recommend(["i3", "i4"], 5)]
-    options = ("--cache", tmp_path, "--set", "index=faiss", "--set", "lists=2", "--set", "probes=2")
-    for at_start in ("exact", "faiss"):
-        with serving(trained, *options) as server:
-            assert server.said("serving")[0]["search"] == at_start
-            until(lambda server=server: server.said("serving")[-1]["search"] == "faiss", STARVED)
-            assert server.said("serving")[-1]["recall"] >= 0.99
-            about = server.ask("GET", "/v1/run").json()
-            assert (about["search"], about["recall"]) == ("faiss", pytest.approx(1, abs=0.01))
-            assert [one["item"] for one in server.recommend("i3", "i4", k=5).json()["items"]] == expected
-    assert [path.suffix for path in tmp_path.iterdir()] == [".faiss"]
+def test_the_server_uses_the_index_of_the_run(trained_with_index: Path) -> None:
+    expected = [one.item for one in Recommender(load_run(trained_with_index), "cpu").recommend(["i3", "i4"], 5)]
+    with serving(trained_with_index, onnx=True) as server:
+        (said,) = server.said("serving")
+        assert (said["by"], said["search"], said["recall"]) == ("onnx", "faiss", 1)
+        about = server.ask("GET", "/v1/run").json()
+        assert (about["search"], about["recall"]) == ("faiss", 1)
+        assert [one["item"] for one in server.recommend("i3", "i4", k=5).json()["items"]] == expected

@@ -13,7 +13,6 @@ from posrec.models.base import SessionModel
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
-from posrec.recommend import onnx_export
 from posrec.recommend.recommender import Recommender
 from posrec.run import Run, load_run
 from tests.helpers import command, listed
@@ -104,7 +103,7 @@ def test_other_settings_are_exported_too(tmp_path: Path, changes: dict) -> None:
     torch.manual_seed(0)
     model = PosRec(12, replace(PosRecConfig(d=8, max_length=6), **changes))
     run = Run(tmp_path, model, Vocabulary([]), {"model": "posrec", "items": 12})
-    assert onnx_export.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
+    assert onnx_model.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
 
 
 def test_a_file_with_other_scores_is_not_kept(
@@ -115,9 +114,9 @@ def test_a_file_with_other_scores_is_not_kept(
     spoiled = bytearray(table.raw_data)
     spoiled[3] ^= 0x01  # the exponent of the first number
     table.raw_data = bytes(spoiled)
-    monkeypatch.setattr(onnx_export, "as_onnx", lambda model, run: proto.SerializeToString())
+    monkeypatch.setattr(onnx_model, "as_onnx", lambda model, run: proto.SerializeToString())
     with pytest.raises(RunFailed, match=r"was not written: its scores differ from torch's by up to"):
-        onnx_export.export_onnx(load_run(trained), tmp_path / "out.onnx")
+        onnx_model.export_onnx(load_run(trained), tmp_path / "out.onnx")
     assert listed(tmp_path) == []
 
 
@@ -138,7 +137,7 @@ class Recurrent(SessionModel):
 
 def test_recurrent_layers_are_exported_for_every_length(tmp_path: Path) -> None:
     run = Run(tmp_path, Recurrent(), Vocabulary([]), {"model": "recurrent", "items": 12})
-    assert onnx_export.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
+    assert onnx_model.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
 
 
 class FixedBatch(SessionModel):
@@ -158,7 +157,7 @@ class FixedBatch(SessionModel):
 def test_a_model_that_fixes_the_batch_size_is_not_exported(tmp_path: Path) -> None:
     run = Run(tmp_path, FixedBatch(), Vocabulary([]), {"model": "fixed", "items": 12})
     with pytest.raises(RunFailed, match=r"out.onnx was not written: fixed can't be exported"):
-        onnx_export.export_onnx(run, tmp_path / "out.onnx")
+        onnx_model.export_onnx(run, tmp_path / "out.onnx")
     assert listed(tmp_path) == []
 
 
@@ -168,7 +167,7 @@ def test_every_trained_model_is_exported(tmp_path: Path, name: str) -> None:
     torch.manual_seed(0)
     model = MODELS[name].build(40, MODELS[name].config())
     run = Run(tmp_path, model, Vocabulary([]), {"model": name, "items": 40})
-    assert onnx_export.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
+    assert onnx_model.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
 
 
 def test_unexportable_runs_are_input_errors(trained: Path, counted: Path, exported: Path, tmp_path: Path) -> None:

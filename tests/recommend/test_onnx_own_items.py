@@ -1,27 +1,23 @@
-"""ONNX files of a model with a term for the session's own items: the outputs that a search reads, and the artifacts."""
+"""ONNX files of a model with a term for the session's own items: the outputs that a search reads, and the export."""
 
 import shutil
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
-from posrec.errors import InputError, RunFailed
+from posrec.errors import RunFailed
 from posrec.nn.batch import SessionBatch
-from posrec.recommend import onnx_export
+from posrec.recommend.opening import open_recommender
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.search import ExactSearch
 from posrec.run import load_run
-from tests.fixtures import TWO_LISTS
+from tests.fixtures import TWO_LISTS, with_export
 from tests.helpers import listed
 
 pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
 onnx_model = pytest.importorskip("posrec.recommend.onnx_model")
-artifacts = pytest.importorskip("posrec.recommend.artifacts")
-artifact_builder = pytest.importorskip("posrec.recommend.artifact_builder")
 
 SESSIONS = [[3], [5, 5, 5], [1, 2, 3, 4, 5, 6, 7, 8, 9], [7, 8, 7, 8], [30, 1]]
 SEARCHED = ["session_vectors", "own_items", "own_products", "own_raised", "own_repeat", "own_explore"]
@@ -69,71 +65,32 @@ def test_a_spoiled_term_is_not_kept(
     proto.graph.output.append(
         onnx.helper.make_tensor_value_info("own_raised", onnx.TensorProto.FLOAT, ["batch", "length"])
     )
-    monkeypatch.setattr(onnx_export, "as_onnx", lambda model, run: proto.SerializeToString())
+    monkeypatch.setattr(onnx_model, "as_onnx", lambda model, run: proto.SerializeToString())
     with pytest.raises(RunFailed, match="its scores differ from torch's"):
-        onnx_export.export_onnx(load_run(trained_plus), tmp_path / "out.onnx")
+        onnx_model.export_onnx(load_run(trained_plus), tmp_path / "out.onnx")
     assert listed(tmp_path) == []
 
 
-@pytest.fixture
-def folder(trained_plus: Path, exported_plus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache with the artifacts of the run, built from the export that there is."""
-    pytest.importorskip("faiss")
-
-    def export(run: object, path: Path) -> None:
-        shutil.copy(exported_plus, path)
-
-    monkeypatch.setattr(artifact_builder, "export_onnx", export)
-    artifacts.ArtifactCache(str(tmp_path), index=TWO_LISTS).build(load_run(trained_plus))
-    return tmp_path
-
-
-def test_builds_at_the_same_time_export_once(
+def test_every_way_of_serving_recommends_the_same(
     trained_plus: Path, exported_plus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every worker of a server starts a build where the export is missing."""
-    exports = []
-
-    def export(run: object, path: Path) -> None:
-        exports.append(path)
-        time.sleep(0.3)
-        shutil.copy(exported_plus, path)
-
-    monkeypatch.setattr(artifact_builder, "export_onnx", export)
-    cache, run = artifacts.ArtifactCache(str(tmp_path)), load_run(trained_plus)
-    with ThreadPoolExecutor(3) as threads:
-        built = list(threads.map(lambda _: cache.build(run), range(3)))
-    assert len(exports) == 1
-    assert built == [cache.wanted(run).existing()] * 3
-    assert not list(tmp_path.glob("*.lock"))
-
-
-def test_every_way_of_serving_recommends_the_same(trained_plus: Path, folder: Path) -> None:
-    run = load_run(trained_plus)
-    built = artifacts.ArtifactCache(str(folder), index=TWO_LISTS).wanted(run).existing()
-    assert {one.name for one in onnx_model.OnnxModel(built.onnx).session.get_outputs()} == set(SEARCHED)
+    pytest.importorskip("faiss")
+    with_export(trained_plus, exported_plus, tmp_path / "onnx, exact")
+    both = with_export(trained_plus, exported_plus, tmp_path / "onnx, faiss", TWO_LISTS)
+    assert {one.name for one in onnx_model.OnnxModel(both / "network.onnx").session.get_outputs()} == set(SEARCHED)
+    monkeypatch.setattr(onnx_model, "LARGEST", 0)  # as if the model were too large for an ONNX file
+    index = with_export(trained_plus, exported_plus, tmp_path / "torch, faiss", TWO_LISTS)
+    assert [path.name for path in index.iterdir() if path.stem in ("network", "items")] == ["items.faiss"]
+    shutil.copytree(trained_plus, tmp_path / "torch, exact")
     sessions = [["i1", "i2"], ["i7", "i9", "i7"], [f"i{n}" for n in range(15)]]
-    expected = Recommender(run, "cpu").recommend(sessions, k=6)
-    ways = {
-        "torch, exact": artifacts.NO_ARTIFACTS,
-        "onnx, exact": artifacts.Artifacts(built.onnx, None),
-        "torch, faiss": artifacts.Artifacts(None, built.index),
-        "onnx, faiss": built,
-    }
-    for name, used in ways.items():
-        rec = used.open(run)
-        assert name.endswith(rec.ranker.search_kind)
-        for ours, theirs in zip(expected, rec.recommend(sessions, k=6), strict=True):
-            assert [one.item for one in ours] == [one.item for one in theirs], name
-            assert [one.score for one in ours] == pytest.approx([one.score for one in theirs], abs=2e-3)
-
-
-def test_a_file_of_another_model_is_refused(
-    trained: Path, trained_plus: Path, exported: Path, exported_plus: Path
-) -> None:
-    for run, file in ((trained, exported_plus), (trained_plus, exported)):
-        with pytest.raises(InputError, match="only one has a term for own items"):
-            artifacts.Artifacts(file, None).open(load_run(run))
+    expected = Recommender(load_run(trained_plus), "cpu").recommend(sessions, k=6)
+    for by in ("torch", "onnx"):
+        for search in ("exact", "faiss"):
+            rec = open_recommender(tmp_path / f"{by}, {search}")
+            assert (rec.uses_onnx, rec.ranker.search_kind) == (by == "onnx", search)
+            for ours, theirs in zip(expected, rec.recommend(sessions, k=6), strict=True):
+                assert [one.item for one in ours] == [one.item for one in theirs], (by, search)
+                assert [one.score for one in ours] == pytest.approx([one.score for one in theirs], abs=2e-3)
 
 
 def test_a_search_needs_no_item_vectors_of_the_file(trained_plus: Path, exported_plus: Path) -> None:

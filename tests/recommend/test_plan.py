@@ -14,8 +14,7 @@ from posrec.errors import InputError
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.recommend.diversity import marginal_relevance
-from posrec.recommend.faiss_search import build
-from posrec.recommend.index_settings import IndexSettings
+from posrec.recommend.faiss_search import IndexSettings, build
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.search import ExactSearch
 from posrec.recommend.torch_encoder import item_table

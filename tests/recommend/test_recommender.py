@@ -230,7 +230,7 @@ def test_each_query_has_its_own_k_and_candidates_by_scores_and_by_search(trained
 def test_fit_in_memory_and_save(small: PreparedDataset, tmp_path: Path) -> None:
     rec = posrec.fit(small, model="posrec", device="cpu", progress=SilentProgress(), **{**QUICK, "epochs": 1})
     answer = rec.recommend(["i1", "i2"], k=5)
-    rec.save(tmp_path / "kept")
+    rec.save(tmp_path / "kept", export=False)
     again = Recommender.load(tmp_path / "kept")
     assert again.recommend(["i1", "i2"], k=5) == answer
     assert again.recommend(["x"]) == rec.recommend(["x"])
@@ -242,10 +242,10 @@ def test_fit_in_memory_and_save(small: PreparedDataset, tmp_path: Path) -> None:
 
 def test_save_overwrites_only_a_run_folder_and_only_if_asked(shop_run: Run, trained: Path, tmp_path: Path) -> None:
     rec = Recommender.load(trained)
-    rec.save(tmp_path / "kept")
+    rec.save(tmp_path / "kept", export=False)
     with pytest.raises(InputError, match="exists already; name another folder, or pass overwrite=True"):
-        rec.save(tmp_path / "kept")
-    rec.save(tmp_path / "kept", overwrite=True)
+        rec.save(tmp_path / "kept", export=False)
+    rec.save(tmp_path / "kept", overwrite=True, export=False)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     with pytest.raises(InputError, match="is not a run folder, so it is not overwritten"):
@@ -262,7 +262,7 @@ def test_popularity_counts_training_clicks(trained: Path, small: PreparedDataset
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY rubbish", None])
 def test_damaged_popularity_is_an_input_error(trained: Path, tmp_path: Path, content: bytes | None) -> None:
-    Recommender.load(trained).save(tmp_path / "run")
+    Recommender.load(trained).save(tmp_path / "run", export=False)
     if content is None:
         np.save(tmp_path / "run" / POPULARITY, np.zeros(3))
     else:

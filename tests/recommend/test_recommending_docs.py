@@ -10,7 +10,7 @@ import pytest
 
 from posrec.data.vocabulary import Vocabulary
 from posrec.demo.shop import make_demo
-from posrec.recommend import onnx_export
+from posrec.recommend import onnx_model
 from posrec.run import load_run, save_run
 from tests.helpers import ROOT, command, write_lines
 
@@ -43,7 +43,7 @@ def test_every_command_and_every_line_of_python_runs(
 ) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(onnx_export, "as_onnx", lambda model, run: exported.read_bytes())  # saves a second export
+    monkeypatch.setattr(onnx_model, "as_onnx", lambda model, run: exported.read_bytes())  # saves a second export
     shown = [line for block in blocks("sh") for line in block.splitlines()]
     assert len(shown) == 17
     for line in shown:

@@ -125,9 +125,6 @@ def open_files(process: int) -> int:
     return len(os.listdir(f"/proc/{process}/fd"))  # noqa: PTH208
 
 
-STARVED = 400  # seconds for work at low priority on a busy machine
-
-
 def until(check: Callable[[], Any], seconds: float = 150) -> Any:
     """Call `check` until its value is true, and return that. The limit is long, since the machine may be busy."""
     end = time.monotonic() + seconds

@@ -24,7 +24,7 @@ def run(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     rec = Recommender.load(trained, "cpu")
     rec.vocabulary.columns.update(brand=[f"b{n % 3}" for n in range(30)], price=[n + 0.5 for n in range(30)])
     folder = tmp_path_factory.mktemp("answers") / "run"
-    rec.save(folder)
+    rec.save(folder, export=False)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Requests that are not valid, too large or too many, and a failed ONNX export."""
+"""Requests that are not valid, too large or too many."""
 
 import http.client
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.server_process import STARVED, Answer, Server, children, serving, until
+from tests.server.server_process import Answer, Server, serving
 
 pytest.importorskip("uvicorn")
 
@@ -209,16 +209,3 @@ def test_overload(limited: Server) -> None:
     assert limited.metric("posrec_refused_total") == refused_before + statuses[503]
     assert limited.metric("posrec_queue_length") == 0
     assert limited.recommend("i3", "i4", k=20).json()["items"] == expected["items"]
-
-
-def test_a_failed_export_is_logged_and_torch_answers(trained: Path, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    (tmp_path / "taken").write_text("a file where the folder should be")
-    with serving(trained, "--cache", tmp_path / "taken", onnx=True) as server:
-        message = "serving without the ONNX export, which could not be built"
-        (line,) = until(lambda: server.said(message), STARVED)
-        assert (line["level"], "taken" in line["reason"]) == ("warning", True)
-        assert answers(server)
-        assert server.metric("posrec_failed_reloads_total") == 0
-        assert children(server) == []  # the export is not tried again
-        assert len(server.said(message)) == 1

@@ -1,4 +1,4 @@
-"""Serving runs of users' own models and encodings: workers, artifact builds and reloads use what --model names."""
+"""Serving runs of users' own models and encodings: workers and reloads use what --model names."""
 
 import shutil
 from pathlib import Path
@@ -11,9 +11,6 @@ from posrec.data.dataset import PreparedDataset
 from posrec.fitting import fit_run
 from posrec.models.own_code import OwnCode
 from posrec.progress import SilentProgress
-from posrec.recommend.artifacts import ArtifactCache, failure
-from posrec.server.metrics import Metrics
-from posrec.server.reload import RunReloader
 from tests.contract.models import page_model
 from tests.helpers import own_process
 from tests.server.server_process import serving, until
@@ -77,36 +74,6 @@ def test_a_wrong_name_is_refused_before_anything_is_started(
 ) -> None:
     done = own_process("serve", folder / "run", "--port", 0, *options)
     assert (done.returncode, message in done.stderr) == (2, True)
-
-
-@pytest.mark.slow
-def test_the_build_process_opens_the_run_with_the_named_code(folder: Path, code: OwnCode, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
-    cache = ArtifactCache(str(tmp_path / "cache"))
-    reloader = RunReloader(folder / "run", "cpu", cache, Metrics(tmp_path), code)
-    reloader.start()
-    assert reloader.build is not None
-    assert reloader.build.wait(400) == 0, failure(reloader.build)
-    reloader.stop_build()
-    reloader.take_over("ONNX export finished")
-    assert reloader.used == reloader.wanted != reloader.wanted.minus(reloader.used)
-
-
-def test_an_export_of_other_code_is_not_used(small: PreparedDataset, folder: Path, tmp_path: Path) -> None:
-    """The name of an artifact depends on the user's files, whose change does not change the run."""
-    settings = {**QUICK, "encoding": f"{folder}/mine.py:sixteen"}
-    fit_run(small, "posrec", tmp_path / "run", settings, "cpu", progress=SilentProgress())
-    copy = shutil.copy(folder / "mine.py", tmp_path / "mine.py")
-    cache = ArtifactCache(str(tmp_path / "cache"))
-
-    def wanted() -> Path | None:
-        return cache.wanted(posrec.load_run(tmp_path / "run", encoding=f"{copy}:sixteen")).onnx
-
-    first = wanted()
-    assert first == wanted()
-    Path(copy).write_text(ENCODING.replace("1 / (1 + backward)", "0.5 / (1 + backward)"))
-    assert wanted() != first
 
 
 def test_a_server_with_an_encoding_of_ones_own(small: PreparedDataset, folder: Path, tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from posrec.io import changing
 from posrec.recommend.recommender import Recommender
 from posrec.run import load_run
+from posrec.run_folder import EXPORT, ITEMS, NETWORK
 from tests.helpers import command
-from tests.server.server_process import STARVED, Server, accepts, serving, until
+from tests.server.server_process import Server, accepts, serving, until
 
 pytest.importorskip("uvicorn")
 
@@ -141,17 +143,20 @@ def test_a_counting_model_is_served(counted: Path) -> None:
         assert server.ask("POST", "/v1/explain", {"session": ["i3"], "item": "i4"}).json()["parts"] == []
 
 
-def test_onnx_takes_over_once_it_is_exported_and_is_cached(
-    trained: Path, tmp_path: Path, recommender: Recommender
+def test_an_export_that_is_added_takes_over(
+    trained: Path, trained_with_export: Path, tmp_path: Path, recommender: Recommender
 ) -> None:
-    pytest.importorskip("onnxruntime")
     expected = [one.item for one in recommender.recommend(["i3", "i4"], 5)]
-    for at_start in ("torch", "onnx"):
-        with serving(trained, "--cache", tmp_path, onnx=True) as server:
-            assert server.said("serving")[0]["by"] == at_start
-            until(lambda server=server: server.said("serving")[-1]["by"] == "onnx", STARVED)
-            assert [one["item"] for one in server.recommend("i3", "i4", k=5).json()["items"]] == expected
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".onnx", ".vectors"]
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    with serving(run, onnx=True) as server:
+        assert [line["by"] for line in server.said("serving")] == ["torch"]
+        until(lambda: server.said(f"{run} has no export, so torch computes, more slowly; posrec export {run} adds it"))
+        with changing(run, *EXPORT):
+            for name in (NETWORK, ITEMS):
+                shutil.copy(trained_with_export / name, run / name)
+        until(lambda: server.said("serving")[-1]["by"] == "onnx")
+        assert [one["item"] for one in server.recommend("i3", "i4", k=5).json()["items"]] == expected
+        assert len([line for line in server.log if "has no export" in line.get("message", "")]) == 1
 
 
 def test_stopping_finishes_accepted_requests(trained: Path) -> None:

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from posrec.errors import RunFailed
-from posrec.recommend.artifacts import ArtifactCache, Artifacts
-from posrec.recommend.onnx_network import with_outputs
+from posrec.recommend.opening import open_recommender
 from posrec.recommend.recommender import Recommender
-from posrec.recommend.stored_run import open_stored
 from posrec.run import load_run
+from tests.fixtures import with_export
 from tests.helpers import own_process
 
 pytest.importorskip("onnxruntime")
@@ -21,7 +20,7 @@ pytest.importorskip("uvicorn")
 SERVER = """
 import json, os, signal, sys, threading, time, urllib.request
 
-run, cache, port = sys.argv[1:]
+run, port = sys.argv[1:]
 ASKED = [
     ("/v1/recommend", {"session": ["i3", "i4"], "k": 5}),
     ("/v1/recommend", {"session": [], "k": 2}),
@@ -50,7 +49,7 @@ def ask_all():
     os.kill(os.getpid(), signal.SIGTERM)
 
 threading.Thread(target=ask_all, daemon=True).start()
-sys.argv = ["posrec", "serve", run, "--port", port, "--cache", cache]
+sys.argv = ["posrec", "serve", run, "--port", port]
 from posrec.cli import main
 main()
 """
@@ -62,8 +61,8 @@ def free_port() -> int:
         return int(bound.getsockname()[1])
 
 
-def test_only_an_explanation_imports_torch(trained: Path, artifacts_folder: Path) -> None:
-    done = own_process(trained, artifacts_folder, free_port(), code=SERVER, timeout=300)
+def test_only_an_explanation_imports_torch(trained: Path, trained_with_export: Path) -> None:
+    done = own_process(trained_with_export, free_port(), code=SERVER, timeout=300)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == 8, done.stderr
     assert [loaded for _, _, loaded in answers[:-1]] == [[]] * 7
@@ -77,11 +76,9 @@ def test_only_an_explanation_imports_torch(trained: Path, artifacts_folder: Path
 
 OPENED = """
 import json, sys
-from posrec.recommend.artifacts import ArtifactCache
-from posrec.recommend.stored_run import open_stored
+from posrec.recommend.opening import open_recommender
 
-run = open_stored(sys.argv[1])
-rec = ArtifactCache(sys.argv[2]).wanted(run).open(run)
+rec = open_recommender(sys.argv[1])
 found = [(one.item, one.score) for one in rec.recommend(["i3", "i4", "i3"], 5)]
 similar = [(one.item, one.score) for one in rec.similar_items("i3", 5)]
 print(json.dumps([found, similar, "torch" in sys.modules]))
@@ -92,35 +89,30 @@ def test_log_probabilities_and_similar_items_without_torch(
     trained_plus: Path, exported_plus: Path, tmp_path: Path
 ) -> None:
     """Of posrec-plus: its similar items have other vectors than its scores, and its scores need log Z."""
-    cache, run = ArtifactCache(str(tmp_path)), load_run(trained_plus)
-    wanted = cache.wanted(run)
-    assert wanted.onnx is not None
-    own = ("own_items", "own_products", "own_raised", "own_repeat", "own_explore")
-    wanted.onnx.write_bytes(with_outputs(exported_plus, ["session_vectors", *own]))
-    cache.build(run)
-    done = own_process(trained_plus, tmp_path, code=OPENED)
+    done = own_process(with_export(trained_plus, exported_plus, tmp_path / "run"), code=OPENED)
     found, similar, imported = json.loads(done.stdout)
     assert not imported
-    rec = Recommender(run, "cpu")
+    rec = Recommender(load_run(trained_plus), "cpu")
     for ours, theirs in ((found, rec.recommend(["i3", "i4", "i3"], 5)), (similar, rec.similar_items("i3", 5))):
         assert [item for item, _ in ours] == [one.item for one in theirs]
         assert [score for _, score in ours] == pytest.approx([one.score for one in theirs], abs=2e-3)
 
 
-def test_the_model_of_a_replaced_run_is_still_the_one_that_was_opened(trained: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(trained, tmp_path / "run"))
-    opened = open_stored(copy)
+def test_the_model_of_a_replaced_run_is_still_the_one_that_was_opened(
+    trained: Path, trained_with_export: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(trained_with_export, tmp_path / "run"))
+    opened = open_recommender(copy)
     (tmp_path / "next").mkdir()
     copy.rename(tmp_path / "old")
     (tmp_path / "next").rename(copy)
-    expected = Recommender(load_run(trained), "cpu").explain(["i3"], "i4")
-    assert Artifacts(None, None).open(opened).explain(["i3"], "i4") == expected
-    changed = open_stored(tmp_path / "old")
+    assert opened.explain(["i3"], "i4") == Recommender(load_run(trained), "cpu").explain(["i3"], "i4")
+    changed = open_recommender(tmp_path / "old")
     with (tmp_path / "old" / "model.safetensors").open("r+b") as weights:
         weights.seek(-1, 2)
         weights.write(b"?")
     with pytest.raises(RunFailed, match="has changed since the run was opened"):
-        _ = changed.model
+        changed.explain(["i3"], "i4")
 
 
 COMMAND = """
@@ -133,19 +125,16 @@ finally:
 """
 
 
-@pytest.mark.parametrize("damage", [False, True])
-def test_the_command_uses_an_export_that_a_server_has_left(
-    trained: Path, artifacts_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bool
-) -> None:
-    """A damaged one is ignored, and torch recommends the same."""
-    cache = Path(shutil.copytree(artifacts_folder, tmp_path / "cache"))
-    if damage:
-        (vectors,) = cache.glob("*.vectors")
-        vectors.write_bytes(vectors.read_bytes()[:-10])
-    monkeypatch.setenv("POSREC_CACHE", str(cache))
-    done = own_process("recommend", trained, "i3", "i4", "-k", 5, "--json", code=COMMAND)
+@pytest.mark.parametrize("name", ["trained", "trained_with_export"])
+def test_the_command_needs_no_torch_for_a_run_with_an_export(name: str, request: pytest.FixtureRequest) -> None:
+    run = request.getfixturevalue(name)
+    done = own_process("recommend", run, "i3", "i4", "-k", 5, "--json", code=COMMAND)
     answer, loaded = done.stdout.rsplit("\n", 2)[:2]
-    assert loaded == ("['torch']" if damage else "[]"), done.stderr
-    found, expected = json.loads(answer)["items"], Recommender(load_run(trained), "cpu").recommend(["i3", "i4"], 5)
+    if name == "trained":
+        assert "torch" in loaded
+        assert done.stderr == f"{run} has no export, so torch computes, more slowly; posrec export {run} adds it\n"
+    else:
+        assert (loaded, done.stderr) == ("[]", "")
+    found, expected = json.loads(answer)["items"], Recommender(load_run(run), "cpu").recommend(["i3", "i4"], 5)
     assert [one["item"] for one in found] == [one.item for one in expected]
     assert [one["score"] for one in found] == pytest.approx([one.score for one in expected], abs=1e-4)

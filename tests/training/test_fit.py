@@ -24,7 +24,7 @@ QUICK = {"d": 16, "epochs": 3, "batch_size": 32, "learning_rate": 0.01, "max_len
 
 
 def fit(data: PreparedDataset, out: Path, **changes):
-    return fit_run(data, "posrec", out, {**QUICK, **changes}, "cpu", progress=SilentProgress())
+    return fit_run(data, "posrec", out, {**QUICK, **changes}, "cpu", progress=SilentProgress(), export=False)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,8 @@ main()
 def start(data: PreparedDataset, out: Path, *more: str) -> subprocess.Popen[str]:
     """The real command, slowed down a little, printing a line for each step."""
     settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
-    words = ["train", str(data.path), "--model", "posrec", "--out", str(out), "--device", "cpu", *settings, *more]
+    words = ["train", str(data.path), "--model", "posrec", "--out", str(out), "--device", "cpu", "--no-export",
+             *settings, *more]  # fmt: skip
     pipe = subprocess.PIPE
     return subprocess.Popen([sys.executable, "-c", COMMAND, *words], stdout=pipe, stderr=pipe, text=True)
 
@@ -134,7 +135,7 @@ def test_without_checkpoints_a_run_has_the_same_files_and_weights(
     small: PreparedDataset, whole: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    fit_run(small, "posrec", run, QUICK, "cpu", progress=SilentProgress(), resumable=False)
+    fit_run(small, "posrec", run, QUICK, "cpu", progress=SilentProgress(), resumable=False, export=False)
     assert {path.name for path in whole.iterdir()} - {STATE} == {path.name for path in run.iterdir()}
     assert same(weights(whole), weights(run))
 
@@ -154,11 +155,11 @@ def test_a_run_from_before_a_setting_is_resumed_with_the_default_of_its_model(
     small: PreparedDataset, tmp_path: Path
 ) -> None:
     settings = {"d": 8, "epochs": 1, "batch_size": 64, "protocol": "paper"}
-    run, _ = fit_run(small, "posrec-plus", tmp_path / "run", settings, "cpu", progress=SilentProgress())
+    run, _ = fit_run(small, "posrec-plus", tmp_path / "run", settings, "cpu", progress=SilentProgress(), export=False)
     config = json.loads((run.path / RUN).read_text())
     del config["training"]["replay"], config["repeat_width"]
     (run.path / RUN).write_text(json.dumps(config))
-    fit_run(small, "posrec-plus", run.path, settings, "cpu", True, SilentProgress())
+    fit_run(small, "posrec-plus", run.path, settings, "cpu", True, SilentProgress(), export=False)
     changed = {**settings, "replay": 2.0, "repeat_width": 32}
     with pytest.raises(InputError, match=r"repeat_width was 64, is 32; replay was 4.0, is 2.0"):
         fit_run(small, "posrec-plus", run.path, changed, "cpu", True, SilentProgress())

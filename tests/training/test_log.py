@@ -27,7 +27,7 @@ def points(run: Path) -> dict[str, list[tuple[int, float]]]:
 
 def test_tensorboard_has_the_figures_of_the_log(small: PreparedDataset, tmp_path: Path) -> None:
     settings = {**QUICK, "protocol": "early-stop", "patience": 9}
-    fit_run(small, "posrec", tmp_path / "run", settings, "cpu", progress=SilentProgress(), track=True)
+    fit_run(small, "posrec", tmp_path / "run", settings, "cpu", progress=SilentProgress(), track=True, export=False)
     log = [json.loads(line) for line in (tmp_path / "run" / LOG).read_text().splitlines()]
     trained, validated = [e for e in log if "loss" in e], [e["validation"] for e in log if "validation" in e]
     found = points(tmp_path / "run")
@@ -55,7 +55,7 @@ def test_what_was_logged_after_the_last_checkpoint_is_not_logged_twice(small: Pr
     first = (run / LOG).read_text()
     with (run / LOG).open("a") as file:
         file.write('{"epoch": 2, "loss": 1.5}\n{"epoch": 2, "valid')
-    fit_run(small, "posrec", run, settings, "cpu", progress=SilentProgress(), resume=True)
+    fit_run(small, "posrec", run, settings, "cpu", progress=SilentProgress(), resume=True, export=False)
     assert (run / LOG).read_text().startswith(first)
     lines = [json.loads(line) for line in (run / LOG).read_text().splitlines()]
     assert [(line["epoch"], "loss" in line) for line in lines] == [
@@ -65,7 +65,7 @@ def test_what_was_logged_after_the_last_checkpoint_is_not_logged_twice(small: Pr
 
 
 def test_nothing_is_tracked_by_default(small: PreparedDataset, tmp_path: Path) -> None:
-    fit_run(small, "posrec", tmp_path / "run", {**QUICK, "epochs": 1}, "cpu", progress=SilentProgress())
+    fit_run(small, "posrec", tmp_path / "run", {**QUICK, "epochs": 1}, "cpu", progress=SilentProgress(), export=False)
     assert not (tmp_path / "run" / EVENTS).exists()
 
 
@@ -81,7 +81,17 @@ def test_the_command_says_what_to_install(
 def test_the_command_tracks(small: PreparedDataset, tmp_path: Path) -> None:
     settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
     done = command(
-        "train", small.path, "--out", tmp_path / "run", "--model", "posrec", "--device", "cpu", "--track", *settings
+        "train",
+        small.path,
+        "--out",
+        tmp_path / "run",
+        "--model",
+        "posrec",
+        "--device",
+        "cpu",
+        "--track",
+        "--no-export",
+        *settings,
     )
     assert done.code == 0, done.err
     assert points(tmp_path / "run")["learning_rate"][-1] == (3, pytest.approx(0.001))

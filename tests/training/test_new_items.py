@@ -47,7 +47,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
 def run(shop: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "run"
     settings = {**QUICK, "attributes": "category"}
-    return fit_run(shop, "posrec-plus", out, settings, "cpu", progress=SilentProgress())[0].path
+    return fit_run(shop, "posrec-plus", out, settings, "cpu", progress=SilentProgress(), export=False)[0].path
 
 
 def test_an_item_without_clicks_is_recommended_by_what_it_is(run: Path) -> None:
@@ -101,7 +101,9 @@ def test_a_warm_start_keeps_the_vectors(run: Path, shop: PreparedDataset) -> Non
 
 
 def test_without_attributes_only_clicked_items_are_known(shop: PreparedDataset, tmp_path: Path) -> None:
-    run, _ = fit_run(shop, "posrec-plus", tmp_path / "run", {**QUICK, "epochs": 1}, "cpu", progress=SilentProgress())
+    run, _ = fit_run(
+        shop, "posrec-plus", tmp_path / "run", {**QUICK, "epochs": 1}, "cpu", progress=SilentProgress(), export=False
+    )
     assert run.config["items"] == 12
     assert posrec.Recommender(run, "cpu").recommend(["n0"]).unknown == ("n0",)
 

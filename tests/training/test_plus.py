@@ -27,7 +27,9 @@ QUICK: dict[str, Any] = {"d": 16, "epochs": 3, "batch_size": 64, "learning_rate"
 
 
 def fit(data: PreparedDataset, out: Path, progress: Progress | None = None, resume: bool = False, **changes: Any):
-    return fit_run(data, "posrec-plus", out, {**QUICK, **changes}, "cpu", resume, progress or SilentProgress())
+    return fit_run(
+        data, "posrec-plus", out, {**QUICK, **changes}, "cpu", resume, progress or SilentProgress(), export=False
+    )
 
 
 @pytest.mark.parametrize("softmax", [full_softmax, lambda items: chunked_softmax(items, chunk=5)])

@@ -21,7 +21,7 @@ def fit(
     data: PreparedDataset, out: Path, progress: Progress | None = None, resume: bool = False, **changes: Any
 ) -> Path:
     settings = {**QUICK, "protocol": "refit", **changes}
-    return fit_run(data, "posrec", out, settings, "cpu", resume, progress or SilentProgress())[0].path
+    return fit_run(data, "posrec", out, settings, "cpu", resume, progress or SilentProgress(), export=False)[0].path
 
 
 def weights(run: Path) -> dict[str, Any]:
@@ -96,7 +96,16 @@ def test_from_a_run_both_parts_train_on_all_their_sessions(small: PreparedDatase
     """The number of epochs that the first part chooses is one of epochs of the same kind."""
     tenth = fit(small, tmp_path / "tenth", protocol="early-stop", epochs=1)  # it has not seen the validation part
     out = tmp_path / "out"
-    fit_run(small, None, out, {"protocol": "refit", "epochs": 1}, "cpu", progress=SilentProgress(), start_from=tenth)
+    fit_run(
+        small,
+        None,
+        out,
+        {"protocol": "refit", "epochs": 1},
+        "cpu",
+        progress=SilentProgress(),
+        start_from=tenth,
+        export=False,
+    )
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     (steps,) = [line["steps"] for line in log if "loss" in line and "part" not in line]
     assert steps == -(-len(small.train) // QUICK["batch_size"])

@@ -21,7 +21,9 @@ QUICK = {"d": 16, "epochs": 8, "batch_size": 32, "learning_rate": 0.01, "decay_e
 
 def fit(data: PreparedDataset, model: str, out: Path, **changes) -> dict[str, float]:
     hidden = {"hidden": 16} if model in ("gru4rec", "narm") else {}
-    _, outcome = fit_run(data, model, out, {**QUICK, **hidden, **changes}, "cpu", progress=SilentProgress())
+    _, outcome = fit_run(
+        data, model, out, {**QUICK, **hidden, **changes}, "cpu", progress=SilentProgress(), export=False
+    )
     return outcome.metrics
 
 

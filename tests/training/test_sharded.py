@@ -46,7 +46,7 @@ def begin(folder: Path, processes: int) -> None:
 
 def train_alone(folder: Path, name: str, out: Path, progress: Progress) -> None:
     settings = {**TRAINED[name]}
-    fit_run(load(folder / "data"), settings.pop("model", name), out, settings, "cpu", progress=progress)
+    fit_run(load(folder / "data"), settings.pop("model", name), out, settings, "cpu", progress=progress, export=False)
 
 
 @pytest.mark.parametrize("job", sorted(JOBS.keys() - TRAINED.keys()))
@@ -113,7 +113,7 @@ def test_a_killed_process_ends_the_others_and_the_run_is_resumed_by_one(tmp_path
     assert "error: process 0: another process of the training has ended" in err.splitlines()[-1]
     assert "continue with the same command and --resume" in err
     assert "Traceback" not in err
-    done = command("train", tmp_path / "data", "--out", run, *line, "--resume")
+    done = command("train", tmp_path / "data", "--out", run, *line, "--resume", "--no-export")
     assert done.code == 0, done.err
     assert "resuming after epoch" in done.err
     assert [entry["epoch"] for entry in read_log(run)] == list(range(1, 41))

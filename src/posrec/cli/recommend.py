@@ -1,7 +1,7 @@
 """The commands that use a run: recommend, export, serve."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -26,9 +26,11 @@ from posrec.cli.printing import (
     Overwrite,
     Threads,
     console,
+    error_console,
     show,
 )
 from posrec.errors import InputError, not_installed
+from posrec.progress import printable
 
 IndexSet = Annotated[
     list[str] | None,
@@ -65,8 +67,12 @@ def recommend(
     posrec recommend runs/first sku-1 --filter category=Tents,Sandals --filter 'price<=200' --fields category,price
     """
     from posrec.cli.explanations import drawn, notes, recommendations_table
+    from posrec.models.own_code import OwnCode
+    from posrec.recommend.opening import missing_export, open_recommender
 
-    recommender = open_recommender(run, device, model, encoding)
+    recommender = open_recommender(run, device, OwnCode(model, encoding))
+    if missing := missing_export(recommender):
+        error_console.print(printable(missing), markup=False, highlight=False, soft_wrap=True)
     session, rules = item or [], answer_rules(exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
     answer = recommender.recommend(session, k, **rules)
     wanted = [about] if about else [one.item for one in answer] if explain and not answer.popular else []
@@ -84,29 +90,6 @@ def recommend(
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
-def open_recommender(run: Path, device: str, model: str | None, encoding: str | None) -> Any:
-    """Without torch, which takes seconds to import, where the run was served before and its export is in the cache."""
-    if device == "cpu" and model is None and encoding is None:
-        from posrec.recommend.artifacts import open_exported
-        from posrec.recommend.cache_folder import default_cache
-
-        if (exported := open_exported(run, default_cache())) is not None:
-            return exported
-    from posrec.recommend.recommender import Recommender
-
-    return Recommender.load(run, device, model, encoding)
-
-
-def index_settings(pairs: list[str] | None) -> Any:
-    from posrec.recommend.index_settings import IndexSettings
-
-    if not pairs:  # without importing torch, which the parent of several workers does not need
-        return IndexSettings()
-    from posrec.config import parse_pairs, split_settings
-
-    return split_settings(parse_pairs(pairs), IndexSettings())[0]
-
-
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     onnx: Annotated[Path | None, typer.Option(help="Write the model as this ONNX file.", show_default=False)] = None,
@@ -119,28 +102,37 @@ def export(
     overwrite: Overwrite = False,
     threads: Threads = None,
 ) -> None:
-    """Export the model as an ONNX file, checked against torch, or the items as a faiss index, with measured recall.
+    """Write the run's export for serving: its network as ONNX and its items in 8 bits, and an index of very many items.
 
-    Example: posrec export runs/first --onnx first.onnx
+    --onnx and --index write the whole model as an ONNX file, checked against torch, or the items as a faiss index, with
+    measured recall.
+
+    Example: posrec export runs/first
+    posrec export runs/first --onnx first.onnx
     """
-    if onnx is None and index is None:
-        raise InputError("there is nothing to export; give --onnx FILE, --index FILE or both")
+    from posrec.config import parse_pairs, split_settings
+    from posrec.recommend.faiss_search import RECALL_SESSIONS, IndexSettings, write_index
     from posrec.run import load_run
 
-    loaded, of_index = load_run(run, model, encoding), index_settings(settings)
+    loaded, of_index = load_run(run, model, encoding), split_settings(parse_pairs(settings or []), IndexSettings())[0]
     if onnx is not None:
-        from posrec.recommend.onnx_export import CLOSE, export_onnx
+        from posrec.recommend.onnx_model import CLOSE, export_onnx
 
         difference = export_onnx(loaded, onnx, overwrite)
         checked = f"Scores differ from torch's by at most {difference:.1g} ({CLOSE:g} is allowed)."
         console.print(f"Wrote [bold]{escape(str(onnx))}[/]. {checked}", highlight=False, soft_wrap=True)
     if index is not None:
-        from posrec.recommend.faiss_search import RECALL_SESSIONS, write_index
-
         search = write_index(loaded, index, of_index, overwrite)
         probes = f"A search looks through {search.probes:,} of {search.index.nlist:,} lists"
         recall = f"its recall@20 against the exact search is {search.recall:.4f} on {RECALL_SESSIONS} random sessions"
         console.print(f"Wrote [bold]{escape(str(index))}[/]. {probes}; {recall}.", highlight=False, soft_wrap=True)
+    if onnx is None and index is None:
+        from posrec.recommend.export import write_export
+
+        if loaded.has_export and not overwrite:
+            raise InputError(f"{run} has an export already; pass --overwrite to write it again")
+        write_export(loaded, of_index)
+        console.print(f"Added the export for serving to [bold]{escape(str(run))}[/].", highlight=False, soft_wrap=True)
 
 
 def serve(
@@ -193,11 +185,7 @@ def serve(
         str | None, typer.Option(help="The runs' shares of the sessions, such as 90,10; equal by default.")
     ] = None,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every request.")] = False,
-    onnx: Annotated[bool, typer.Option(help="Use ONNX Runtime where the model can be exported.")] = True,
-    cache: Annotated[
-        Path | None, typer.Option(help="The folder to keep exported models and indexes in.", show_default=False)
-    ] = None,
-    index: IndexSet = None,
+    onnx: Annotated[bool, typer.Option(help="Compute with the run's export; --no-onnx with torch.")] = True,
     model: ModelOption = None,
     encoding: EncodingOption = None,
     device: Device = "cpu",
@@ -216,8 +204,8 @@ def serve(
 
     settings = ServerSettings(
         str(run[0]), device, chosen_key(api_key, api_key_file), session_store, max_length, max_body,
-        request_timeout, queue, log_requests=log_requests, onnx=onnx, cache=str(cache) if cache else "",
-        allow_origin=tuple(allow_origin or ()), allow_host=tuple(allow_host or ()), index=index_settings(index),
+        request_timeout, queue, log_requests=log_requests, onnx=onnx,
+        allow_origin=tuple(allow_origin or ()), allow_host=tuple(allow_host or ()),
         code=OwnCode(model, encoding),
         more_runs=tuple(map(str, run[1:])), split=parse_shares(split, len(run)), feedback=text_of(feedback),
         allow_file=text_of(allow_file), deny_file=text_of(deny_file),

@@ -65,6 +65,9 @@ def train(
     device: Device = "auto",
     threads: Threads = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out from its checkpoint.")] = False,
+    export: Annotated[
+        bool, typer.Option(help="Write the export for serving too: ONNX and 8-bit items; see posrec export.")
+    ] = True,
     track: Annotated[bool, typer.Option("--track", help="Write RUN/tensorboard too; needs posrec[track].")] = False,
 ) -> None:
     """Train a model and evaluate it on the test part, if the dataset has one.
@@ -89,7 +92,7 @@ def train(
         progress = terminal if world.is_first else SilentProgress()
         run, evaluation = fit_run(
             data, model, out, chosen, device, resume, progress, track,
-            start_from=start_from, keep_items=keep_items, world=world,
+            start_from=start_from, keep_items=keep_items, world=world, export=export,
         )  # fmt: skip
     if not world.is_first:
         return

@@ -157,7 +157,14 @@ def compare(
             progress.message(f"{name}:")
             resumable = out is not None
             evaluations[name] = fit_run(
-                data, model, folder / name, of_model[name], device, progress=progress, resumable=resumable
+                data,
+                model,
+                folder / name,
+                of_model[name],
+                device,
+                progress=progress,
+                resumable=resumable,
+                export=False,
             )[1]
         result = compare_rankings(evaluations, data)
         if out is not None:

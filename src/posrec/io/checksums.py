@@ -52,8 +52,12 @@ def write_checksums(folder: Path, names: Iterable[str]) -> None:
 def changing(folder: Path, *names: str) -> Iterator[None]:
     """Replace or add the files `names` of a finished folder in the block.
 
-    They are not listed while they change. If the process is killed, the folder can still be loaded, without them.
+    They are not listed while they change. If the process is killed, the folder can still be loaded, without them. Of an
+    unfinished folder, which has no checksums, nothing is listed.
     """
+    if not (folder / CHECKSUMS).exists():
+        yield
+        return
     with locked(folder):
         kept = {name: entry for name, entry in read_checksums(folder).items() if name not in names}
         save(folder, kept)

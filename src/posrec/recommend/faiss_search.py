@@ -14,6 +14,7 @@ the estimate costs.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,10 @@ from posrec.recommend.best_items import (
     products,
 )
 from posrec.recommend.encoder import SessionEncoder, padded
-from posrec.recommend.index_settings import IndexSettings
 from posrec.recommend.search import ExactSearch
 from posrec.run_folder import AnyRun
 
+LARGE = 1_000_000  # items; up to this many exact search is quick enough
 RESCORED = 10  # candidates scored in full for each item asked for
 SMALLEST_SHARE = 1 / 32  # of items allowed by a mask, for which proportionally more are searched for
 CODES = 16  # of four bits; faiss refuses to train on fewer items
@@ -45,6 +46,27 @@ POINTS = 64  # training items for each list
 RECALL_SESSIONS = 256  # sessions on which recall is measured
 BEST = 20  # recall is measured on so many best items
 SAMPLE = 8192  # items from which log Z is estimated
+
+
+@dataclass(frozen=True)
+class IndexSettings:
+    """The settings of `posrec export --set`."""
+
+    index: str = "auto"  # exact, faiss, or auto: faiss for more than a million items
+    recall: float = 0.99  # the share of the exact best 20 items that must be found
+    lists: int = 0  # 0: four times the square root of the number of items
+    probes: int = 0  # lists searched for a session; 0: the fewest that reach `recall`
+
+    def __post_init__(self) -> None:
+        if self.index not in ("auto", "exact", "faiss"):
+            raise InputError(f"index={self.index} is not a kind of search; choose auto, exact or faiss")
+        if not 0 < self.recall <= 1:
+            raise InputError(f"recall={self.recall} must be above 0 and at most 1")
+        if self.lists < 0 or self.probes < 0:
+            raise InputError(f"lists={self.lists}, probes={self.probes}: both must be 0 or more")
+
+    def wants_faiss(self, items: int) -> bool:
+        return self.index == "faiss" or (self.index == "auto" and items > LARGE)
 
 
 class FaissSearch:
@@ -177,11 +199,12 @@ def write_index(run: AnyRun, path: Path, settings: IndexSettings, overwrite: boo
     return FaissSearch(table, index, found)
 
 
-def read_index(path: Path, table: Floats, sessions: Floats) -> FaissSearch:
-    """The index of item vectors `table`; its recall is measured again, on the vectors `sessions`."""
+def parse_index(content: bytes, path: Path, table: Floats, sessions: Floats) -> FaissSearch:
+    """The index of item vectors `table` in the content of the file `path`, which an error names; its recall is measured
+    again, on the vectors `sessions`."""
     faiss = import_faiss()
     try:
-        index = faiss.read_index(str(path))
+        index = faiss.deserialize_index(np.frombuffer(content, np.uint8))
     except RuntimeError as error:
         raise InputError(f"{path} is not a faiss index ({str(error).splitlines()[0]})") from None
     search = FaissSearch(table, index)

@@ -20,8 +20,7 @@ import numpy as np
 
 from posrec.errors import InputError
 from posrec.recommend.attributes import shown
-from posrec.recommend.candidates import Candidates, only
-from posrec.recommend.catalogue import Catalogue
+from posrec.recommend.catalogue import Candidates, Catalogue, only
 from posrec.recommend.diversity import DEEPER, GROUP_POOL, POOL, SMALLEST_POOL, marginal_relevance, one_of_each_group
 from posrec.recommend.ranker import Query, Ranker, Ranking
 from posrec.recommend.session import Click, EncodedSession

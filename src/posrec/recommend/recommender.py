@@ -5,6 +5,7 @@ one, gets the most clicked items, and the result says so.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -14,12 +15,12 @@ import numpy as np
 from posrec.device import choose_device
 from posrec.errors import InputError
 from posrec.recommend.catalogue import Catalogue, Fields, values_of
-from posrec.recommend.finders import finder_of, similarity_of
+from posrec.recommend.encoder import OnnxNetwork, encoder_of
 from posrec.recommend.plan import AnswerRules, Ordered, Plan, SimilarRules, check_options, rank_by_plan
-from posrec.recommend.ranker import Ranker
+from posrec.recommend.ranker import BySearch, ItemFinder, Ranker
 from posrec.recommend.results import Explanation, Recommendation, Recommendations
 from posrec.recommend.session import AnySession, Click, EncodedSession, Session, as_ids, is_many, some
-from posrec.recommend.similarity import Similarity
+from posrec.recommend.similarity import Similarity, similarity_of
 from posrec.run_folder import AnyRun
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Recommender:
         self.catalogue = Catalogue(run.vocabulary, self.items)
         self.popularity = None if run.popularity is None else np.asarray(run.popularity, np.float32)
         self.similarity = similarity or similarity_of(run)
+        self.uses_onnx = isinstance(scorer, OnnxNetwork)
         finder = finder_of(scorer or self.model, search, self.items, device)
         self.ranker = Ranker(finder, self.items, self.popularity)
 
@@ -97,19 +99,25 @@ class Recommender:
 
         return cls(load_run(run, spec, encoding), device)
 
-    def save(self, folder: str | Path, overwrite: bool = False) -> None:
+    def save(self, folder: str | Path, overwrite: bool = False, export: bool = True) -> None:
         """Write a run folder that `load` and every command can read. It is written whole or not at all.
 
         Args:
             folder: The folder to write.
             overwrite: Replace a run folder that exists. Any other folder is never replaced.
+            export: Write the export for serving too, which takes some seconds; `posrec export` can add it later.
 
         Example: `posrec.fit(data, model="posrec").save("runs/tonight")`
         """
-        from posrec.run import Run, save_run
+        from posrec.progress import default_progress
+        from posrec.recommend.export import add_export
+        from posrec.run import Run, saving
 
         assert isinstance(self.run, Run)  # a server's recommender, which may have no model in memory, is never saved
-        self.run = save_run(self.run, Path(folder), overwrite)
+        with saving(self.run, Path(folder), overwrite) as saved:
+            if export:
+                add_export(saved, default_progress())
+        self.run = replace(saved, path=Path(folder))
 
     # A text is a sequence of texts, so the types alone can't tell the two overloads apart.
     @overload
@@ -298,3 +306,12 @@ class Recommender:
         """
         before = Session(tuple(as_ids(session))) if session is not None else Session()
         return before.then(*clicks)
+
+
+def finder_of(scorer: Any, search: "ExactSearch | FaissSearch | None", items: int, device: str) -> ItemFinder:
+    """By the search with the session vectors of `scorer`; without a search by its scores of all items."""
+    if search is not None:
+        return BySearch(encoder_of(scorer), search)
+    from posrec.recommend.by_scores import ByScores  # imports torch
+
+    return ByScores(scorer, items, choose_device(device))

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from posrec.errors import InputError, imported
 from posrec.recommend.best_items import Floats
-from posrec.recommend.onnx_network import import_runtime, open_session
+from posrec.recommend.encoder import import_runtime, open_session
 
 BLOCK = 32  # the number of items is filled up to a multiple of this, see search.py
 LEVELS = 127
@@ -37,9 +37,9 @@ Rounded = npt.NDArray[np.int32]
 
 
 class RoundedItems:
-    """`content` is that of an ONNX file from `rounded_items`, or the file's name."""
+    """`content` is that of an ONNX file from `rounded_items`."""
 
-    def __init__(self, content: bytes | str, threads: int = 1) -> None:
+    def __init__(self, content: bytes, threads: int = 1) -> None:
         self.session = open_session(content, threads)
         about = self.session.get_modelmeta().custom_metadata_map
         self.items = int(about["items"])

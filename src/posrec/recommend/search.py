@@ -86,13 +86,6 @@ class ExactSearch:
         return best, log_sum_of(scores) if with_log_sum else 0.0
 
 
-class FullSearch(ExactSearch):
-    """Scores every item in full. For a single session that is as quick as rounding the items first."""
-
-    def __init__(self, table: Floats) -> None:
-        self.table, self.rounded, self.in_full = table, None, 0
-
-
 def best_rounded(scores: Rounded, most: int) -> tuple[Rounded, Columns, Columns]:
     """Of rounded scores [B, n'] the items that may be among the best: their rows, in order, and their columns; and the
     bars [B] that no other item's rounded score exceeds.

@@ -1,12 +1,13 @@
 """How similar items are: the cosine of the angle between their vectors."""
 
 from collections.abc import Callable, Collection, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from posrec.recommend.best_items import Best, Floats, best_of_all
-from posrec.recommend.candidates import Candidates
+from posrec.recommend.catalogue import Candidates
+from posrec.run_folder import AnyRun
 
 
 class Similarity:
@@ -44,3 +45,17 @@ class Similarity:
     def vectors_of(self, numbers: Sequence[int]) -> Floats:
         """[P, d] the vectors of these items."""
         return self.vectors.take(np.array(numbers, np.int64) - 1, 0)
+
+
+def similarity_of(run: AnyRun) -> Similarity | None:
+    """By the vectors of the run's model; None for a counting model, which has none."""
+    from posrec.models.base import SessionModel
+
+    # Of the run, not of a recommender: that would be a reference cycle.
+    return Similarity(partial(vectors_of, run)) if isinstance(run.model, SessionModel) else None
+
+
+def vectors_of(run: AnyRun) -> Floats:
+    from posrec.recommend.torch_encoder import similarity_vectors
+
+    return similarity_vectors(run)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from posrec.recommend.session import read_ids
 from posrec.server.log import log_event
+from posrec.server.watching import changes
 
 if TYPE_CHECKING:  # the parent of several workers checks the files, and has no use for torch
     from posrec.recommend.catalogue import Catalogue
-
-POLL = 1.0  # seconds
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
 
@@ -27,11 +26,8 @@ class RuleFiles:
 
     def read(self) -> None:
         """Read both files. An InputError where that fails; what was read before then stays."""
-        stamp = self.current_stamp()
-        try:
-            self.ids = [None if path is None else read_ids(path) for path in self.paths]
-        finally:
-            self.stamp = stamp  # a file that can't be read is tried again once it has changed
+        self.stamp = self.current_stamp()
+        self.ids = [None if path is None else read_ids(path) for path in self.paths]
 
     def apply(self, catalogue: "Catalogue") -> None:
         """Recommend from the catalogue only what the rules allow."""
@@ -42,18 +38,10 @@ class RuleFiles:
         """Read the files again whenever they change, and call `changed` in a thread."""
         if not any(self.paths):
             return
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(POLL)
-            now = await loop.run_in_executor(None, self.current_stamp)
-            if now == self.stamp:
-                continue
-            await asyncio.sleep(POLL / 4)
-            if now != await loop.run_in_executor(None, self.current_stamp):
-                continue  # still being written
+        async for _ in changes(self.current_stamp, self.stamp):
             try:
-                await loop.run_in_executor(None, self.read)
-                await loop.run_in_executor(None, changed)
+                await asyncio.to_thread(self.read)
+                await asyncio.to_thread(changed)
                 allow, deny = self.ids
                 allowed = None if allow is None else len(allow)
                 log_event("rules read again", allowed=allowed, denied=None if deny is None else len(deny))

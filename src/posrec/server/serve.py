@@ -4,6 +4,7 @@ import errno
 import os
 import resource
 import socket
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,7 +13,6 @@ import msgspec
 from posrec.device import THREADS
 from posrec.errors import InputError, not_installed
 from posrec.io import RUN, require_folder
-from posrec.recommend.cache_folder import default_cache
 from posrec.server.access import allowed_hosts
 from posrec.server.credentials import hide, password_in
 from posrec.server.feedback import FeedbackFiles
@@ -30,7 +30,6 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
     # Looked for and not imported: prometheus_client reads its settings from the environment when it is imported.
     if not all(map(find_spec, ("uvicorn", "httptools", "prometheus_client"))):
         raise not_installed("serving", "serve")
-    from posrec.server.shared_folder import shared_folder
     from posrec.server.workers import METRICS_FOLDER, run_worker, run_workers
 
     hide([settings.api_key, password_in(settings.session_store)])
@@ -44,7 +43,6 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
         SessionStore(settings.session_store)
     settings = msgspec.structs.replace(
         settings, workers=workers, connections=most_connections(), allow_host=allowed_hosts(host, settings.allow_host),
-        cache=settings.cache or str(default_cache()),
     )  # fmt: skip
     with take_port(host, port, workers) as bound:
         # A worker computes with one thread: sessions are small, and more threads would only compete for the cores.
@@ -57,8 +55,8 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
         if workers == 1:
             run_worker(bound, settings)
         else:
-            with shared_folder() as shared:
-                run_workers(address, actual, msgspec.structs.replace(settings, shared=str(shared)))
+            with tempfile.TemporaryDirectory(prefix="posrec-workers-") as shared:
+                run_workers(address, actual, msgspec.structs.replace(settings, shared=shared))
 
 
 def most_connections() -> int:

@@ -11,9 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from posrec.device import computes_on_cpu, usable_cores, use_threads
+from posrec.device import usable_cores, use_threads
 from posrec.errors import InputError
-from posrec.recommend.artifacts import ArtifactCache
 from posrec.recommend.catalogue import values_of
 from posrec.recommend.plan import Ordered, Plan
 from posrec.recommend.recommender import Recommender
@@ -43,13 +42,10 @@ class Service:
     def __init__(self, settings: ServerSettings, listen: Callable[[], None] = lambda: None) -> None:
         self.settings, self.listen = settings, listen
         self.metrics = Metrics(Path(settings.shared) if settings.shared else None)
-        cache = (
-            ArtifactCache(settings.cache, settings.onnx, settings.index) if computes_on_cpu(settings.device) else None
-        )
         self.rules = RuleFiles(settings.allow_file, settings.deny_file)
         cores = max(1, usable_cores() // settings.workers)
         self.reloaders = [
-            RunReloader(Path(run), settings.device, cache, self.metrics, settings.code, self.rules, cores)
+            RunReloader(Path(run), settings.device, settings.onnx, self.metrics, settings.code, self.rules, cores)
             for run in (settings.run, *settings.more_runs)
         ]
         self.split = Split(settings.split or [1] * len(self.reloaders))
@@ -86,8 +82,6 @@ class Service:
         yield
         for task in watching:
             task.cancel()
-        for reloader in self.reloaders:
-            reloader.stop_build()
         self.background.stop()
         await self.batcher.stop()
         if self.store is not None:

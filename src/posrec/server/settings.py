@@ -11,7 +11,6 @@ import msgspec
 
 from posrec.errors import InputError
 from posrec.models.own_code import OwnCode
-from posrec.recommend.index_settings import IndexSettings
 from posrec.server.schemas import MOST_CLICKS
 
 VARIABLE = "POSREC_SERVER"
@@ -32,9 +31,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     allow_host: tuple[str, ...] = ()  # the names that the server answers for; none means any
     connections: int = 1000  # that may be open in a worker
     log_requests: bool = False
-    onnx: bool = True  # compute with ONNX Runtime where the model can be exported
-    index: IndexSettings = IndexSettings()
-    cache: str = ""  # the folder for exported models and indexes
+    onnx: bool = True  # compute with the run's export
     code: OwnCode = OwnCode()  # for a run of the user's own model or encoding
     more_runs: tuple[str, ...] = ()  # served beside `run`, each to its share of the sessions
     split: tuple[float, ...] = ()  # the shares of all runs; none means equal ones

@@ -256,7 +256,7 @@ def known_settings(spec: ModelSpec, settings: dict[str, Any]) -> dict[str, Any]:
 
 def fit_small(spec: ModelSpec, data: PreparedDataset, out: Path, **changes: Any) -> Any:
     settings = known_settings(spec, {**TRAINING, **changes})
-    return fit_run(data, spec, out, settings, "cpu", progress=SilentProgress())
+    return fit_run(data, spec, out, settings, "cpu", progress=SilentProgress(), export=False)
 
 
 def step_without_values(model: SessionModel) -> None:

@@ -231,7 +231,14 @@ def run_job(job: Job, data: PreparedDataset, folder: Path, device: str = "auto")
             record["config"] = config_of(job)
             settings = {**job.settings, "seed": job.seed}
             run, evaluation = fit_run(
-                data, job.model, folder_of_run, settings, device, progress=SilentProgress(), resumable=False
+                data,
+                job.model,
+                folder_of_run,
+                settings,
+                device,
+                progress=SilentProgress(),
+                resumable=False,
+                export=False,
             )
         except RunStopped:
             raise RunStopped(f"stopped in {job.name}; the same command continues with it") from None

@@ -1,0 +1,179 @@
+"""The export of a run: training writes it, `posrec export` adds it, and everything that opens the run uses it."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import posrec
+from posrec.data.dataset import PreparedDataset
+from posrec.fitting import fit_run
+from posrec.progress import Progress
+from posrec.recommend.opening import open_recommender
+from posrec.recommend.recommender import Recommender
+from posrec.run import load_run
+from posrec.run_folder import EXPORT, INDEX, ITEMS, NETWORK
+from tests.helpers import command
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+TINY = {"d": 8, "epochs": 1, "batch_size": 64}
+SESSIONS = [["i3", "i4"], ["i1", "i2", "i1"], ["i9"]]
+
+
+class Messages(Progress):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.texts.append(text)
+
+    def about_the_export(self) -> list[str]:
+        return [text for text in self.texts if "export" in text]
+
+
+@pytest.fixture
+def copy(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+@pytest.fixture
+def quick_export(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network of the trained run is that of its ONNX file: to export it again would take seconds."""
+    monkeypatch.setattr("posrec.recommend.export.checked_onnx", lambda run: (exported.read_bytes(), 0.0))
+
+
+def exported_files(run: Path) -> list[str]:
+    """The files of the export in the folder, which must be those that checksums.json lists."""
+    listed = json.loads((run / "checksums.json").read_text())["files"]
+    found = [name for name in EXPORT if (run / name).exists()]
+    assert [name for name in EXPORT if name in listed] == found
+    assert not [path for path in run.iterdir() if "unfinished" in path.name]
+    return found
+
+
+def assert_same_answers(run: Path) -> None:
+    """Its export answers as torch does."""
+    rec = open_recommender(run)
+    assert rec.uses_onnx
+    for ours, theirs in zip(
+        rec.recommend(SESSIONS, 5), Recommender.load(run, "cpu").recommend(SESSIONS, 5), strict=True
+    ):
+        assert [one.item for one in ours] == [one.item for one in theirs]
+        assert [one.score for one in ours] == pytest.approx([one.score for one in theirs], abs=1e-3)
+
+
+def test_training_writes_the_export_as_its_last_step(small: PreparedDataset, tmp_path: Path) -> None:
+    settings = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]
+    done = command("train", small.path, "--model", "stamp", "--out", tmp_path / "run", "--device", "cpu", *settings)
+    assert done.code == 0, done.err
+    assert "exported for serving in" in done.err.splitlines()[-1]
+    assert exported_files(tmp_path / "run") == [NETWORK, ITEMS]
+    assert_same_answers(tmp_path / "run")
+
+
+def test_the_command_adds_and_replaces_the_export(copy: Path, quick_export: None) -> None:
+    done = command("export", copy)
+    assert (done.code, "Added the export for serving" in done.out) == (0, True), done.err
+    assert exported_files(copy) == [NETWORK, ITEMS]
+    assert_same_answers(copy)
+    again = command("export", copy)
+    assert (again.code, "has an export already; pass --overwrite to write it again" in again.err) == (2, True)
+    pytest.importorskip("faiss")
+    for index, files in (("faiss", [NETWORK, ITEMS, INDEX]), ("auto", [NETWORK, ITEMS])):
+        done = command(
+            "export", copy, "--overwrite", "--set", f"index={index}", "--set", "lists=2", "--set", "probes=2"
+        )
+        assert done.code == 0, done.err
+        assert exported_files(copy) == files
+        assert_same_answers(copy)
+
+
+@pytest.mark.parametrize("name", EXPORT)
+def test_a_damaged_export_is_refused_by_every_command(
+    trained_with_index: Path, small: PreparedDataset, tmp_path: Path, name: str
+) -> None:
+    run = Path(shutil.copytree(trained_with_index, tmp_path / "run"))
+    (run / name).write_bytes((run / name).read_bytes()[:-10])
+    for line in (("recommend", run, "i3"), ("evaluate", run, small.path), ("export", run, "--overwrite")):
+        done = command(*line)
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert f"{run / name} does not match checksums.json" in done.err
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime"])
+def test_training_without_the_packages_says_how_to_add_the_export(
+    small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    progress = Messages()
+    run, _ = fit_run(small, "stamp", tmp_path / "run", TINY, "cpu", progress=progress)
+    (said,) = progress.about_the_export()
+    assert said == (
+        "the run is not exported for serving: ONNX needs packages that are not installed: "
+        "pip install 'posrec[serve]'; then posrec export adds it"
+    )
+    assert exported_files(run.path) == []
+    assert command("recommend", run.path, "i3").code == 0
+
+
+def test_a_run_with_an_export_needs_no_onnx_runtime(trained_with_export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    rec = open_recommender(trained_with_export)
+    assert not rec.uses_onnx
+    assert [one.item for one in rec.recommend(["i3"], 3)] == [
+        one.item for one in Recommender.load(trained_with_export, "cpu").recommend(["i3"], 3)
+    ]
+
+
+def test_a_model_that_can_t_be_exported_is_trained_as_before(
+    small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise RuntimeError("no such operator\nand more")
+
+    monkeypatch.setattr("posrec.recommend.onnx_model.as_onnx", fail)
+    progress = Messages()
+    run, _ = fit_run(small, "stamp", tmp_path / "run", TINY, "cpu", progress=progress)
+    assert progress.about_the_export() == [
+        "the run is not exported for serving: stamp can't be exported (no such operator)"
+    ]
+    assert exported_files(run.path) == []
+
+
+def test_a_counting_model_has_no_export(counted: Path, small: PreparedDataset, tmp_path: Path) -> None:
+    progress = Messages()
+    run, _ = fit_run(small, "pop", tmp_path / "run", {}, "cpu", progress=progress)
+    assert (progress.about_the_export(), exported_files(run.path)) == ([], [])
+    done = command("export", counted)
+    assert (done.code, "pop is a counting model or has code of your own" in done.err) == (2, True)
+    assert command("recommend", counted, "i3").err == ""
+
+
+def test_a_large_catalogue_has_an_index(copy: Path, quick_export: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("faiss")
+    monkeypatch.setattr("posrec.recommend.faiss_search.LARGE", 29)
+    assert command("export", copy).code == 0
+    assert exported_files(copy) == [NETWORK, ITEMS, INDEX]
+    assert open_recommender(copy).ranker.search_kind == "faiss"
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    done = command("export", copy, "--overwrite")
+    assert done.code == 0
+    assert "the export has no index, so every item is searched: faiss needs packages" in done.err
+    assert exported_files(copy) == [NETWORK, ITEMS]
+    asked = command("export", copy, "--overwrite", "--set", "index=faiss")
+    assert (asked.code, "pip install 'posrec[scale]'" in asked.err) == (2, True)
+    assert exported_files(copy) == [NETWORK, ITEMS]
+
+
+def test_saving_a_recommender_writes_the_export(trained: Path, quick_export: None, tmp_path: Path) -> None:
+    rec = posrec.Recommender.load(trained, "cpu")
+    rec.save(tmp_path / "with")
+    rec.save(tmp_path / "without", export=False)
+    assert exported_files(tmp_path / "with") == [NETWORK, ITEMS]
+    assert exported_files(tmp_path / "without") == []
+    assert_same_answers(tmp_path / "with")
+    assert load_run(tmp_path / "with").fingerprint == load_run(tmp_path / "without").fingerprint

@@ -7,8 +7,8 @@ from typing import Any
 
 from fault_server import Server, make_run
 from paced_client import paced
-from posrec.recommend.export import write_export
-from posrec.run import load_run
+from posrec.recommend.export.writing import write_export
+from posrec.runs.run import load_run
 from serve import make_run as make_large_run
 from serve import requests
 

@@ -16,10 +16,10 @@ import numpy as np
 from harness import in_turns, parser_for, write_result
 from posrec.data.vocabulary import Vocabulary
 from posrec.recommend.catalogue import Catalogue
-from posrec.recommend.encoder import OnnxConfig
+from posrec.recommend.export.encoder import OnnxConfig
 from posrec.recommend.plan import Plan
-from posrec.recommend.ranker import BySearch, Ranker
-from posrec.recommend.search import ExactSearch
+from posrec.recommend.rank.ranker import BySearch, Ranker
+from posrec.recommend.rank.search import ExactSearch
 from posrec.recommend.session import EncodedSession
 
 

@@ -19,10 +19,10 @@ import torch
 from harness import parser_for, write_result
 from posrec.data.vocabulary import Vocabulary
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.recommend.faiss_search import IndexSettings, likely_sessions, write_index
-from posrec.recommend.search import ExactSearch
-from posrec.recommend.torch_encoder import TorchEncoder
-from posrec.run import Run
+from posrec.recommend.export.torch_encoder import TorchEncoder
+from posrec.recommend.rank.faiss_search import IndexSettings, likely_sessions, write_index
+from posrec.recommend.rank.search import ExactSearch
+from posrec.runs.run import Run
 
 BEST = 20
 

@@ -23,11 +23,11 @@ from harness import command, conditions, parser_for
 from posrec.config import parse_pairs
 from posrec.data.arrays import SCHEMA
 from posrec.data.dataset import PreparedDataset, load
+from posrec.data.prepare.writer import save_dataset
 from posrec.data.vocabulary import Vocabulary
-from posrec.data.writer import save_dataset
 from posrec.demo.shop import make_demo
 from posrec.evaluation.metrics import rank_metrics
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.io import write_json
 from posrec.progress import TerminalProgress
 

@@ -23,11 +23,11 @@ import numpy as np
 import torch
 
 from harness import parser_for, write_result
-from posrec.nn.own_items import OwnItems
-from posrec.recommend.best_items import Best, Floats, best_of_all
-from posrec.recommend.faiss_search import SAMPLE, FaissSearch, IndexSettings, build
-from posrec.recommend.search import ExactSearch
-from posrec.recommend.torch_encoder import as_arrays
+from posrec.nn.items.own_items import OwnItems
+from posrec.recommend.export.torch_encoder import as_arrays
+from posrec.recommend.rank.best_items import Best, Floats, best_of_all
+from posrec.recommend.rank.faiss_search import SAMPLE, FaissSearch, IndexSettings, build
+from posrec.recommend.rank.search import ExactSearch
 
 BEST, OWN, SCALE = 20, 5, 13.0
 

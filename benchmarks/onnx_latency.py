@@ -18,8 +18,8 @@ from harness import in_turns, parser_for, write_result
 from posrec.data.vocabulary import Vocabulary
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.nn.batch import SessionBatch
-from posrec.recommend.onnx_model import OnnxModel, export_onnx
-from posrec.run import Run
+from posrec.recommend.export.onnx_model import OnnxModel, export_onnx
+from posrec.runs.run import Run
 
 ITEMS, K = 43_097, 20
 WARM_UP = 10  # rounds

@@ -14,9 +14,9 @@ import numpy as np
 
 from harness import parser_for, write_result
 from posrec.data.dataset import PreparedDataset, load
+from posrec.data.prepare.writer import save_dataset
 from posrec.data.vocabulary import Vocabulary
-from posrec.data.writer import save_dataset
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.progress import SilentProgress
 
 METRICS = ("recall@20", "mrr@20", "recall@10", "mrr@10")

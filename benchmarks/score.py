@@ -19,9 +19,9 @@ from harness import parser_for, write_result
 from posrec.data.dataset import PreparedDataset, load
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.progress import SilentProgress
+from posrec.recommend.files.score import score_file
 from posrec.recommend.recommender import Recommender
-from posrec.recommend.score import score_file
-from posrec.run import Run
+from posrec.runs.run import Run
 
 K, BATCH = 20, 256
 

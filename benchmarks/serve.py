@@ -29,8 +29,8 @@ from harness import parser_for, write_result
 from paced_client import paced
 from posrec.data.vocabulary import Vocabulary
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.recommend.export import write_export
-from posrec.run import Run, load_run, save_run
+from posrec.recommend.export.writing import write_export
+from posrec.runs.run import Run, load_run, save_run
 
 SCRIPT = """
 wrk.method = "POST"

@@ -23,11 +23,11 @@ import numpy as np
 import torch
 
 from harness import in_turns, parser_for, write_result
-from posrec.allocation import freed_memory_kept
 from posrec.data.dataset import PreparedDataset, load
+from posrec.device import freed_memory_kept
 from posrec.evaluation.evaluate import evaluate
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.nn.matmul import table_products
+from posrec.nn.layers.matmul import table_products
 from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner, matmul_precision
 from posrec.training.losses import full_softmax

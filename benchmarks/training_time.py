@@ -19,7 +19,7 @@ import torch
 from harness import parser_for, write_row
 from posrec.config import parse_pairs
 from posrec.data.dataset import load
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.progress import TerminalProgress
 
 METRICS = ("recall@10", "mrr@10", "recall@20", "mrr@20")

@@ -25,13 +25,13 @@ from harness import command, conditions, parser_for
 from posrec.config import parse_pairs
 from posrec.data.arrays import SCHEMA
 from posrec.data.dataset import PreparedDataset, load
+from posrec.data.prepare.writer import save_dataset
 from posrec.data.vocabulary import Vocabulary
-from posrec.data.writer import save_dataset
-from posrec.evaluating import evaluate_run
-from posrec.fitting import fit_run
+from posrec.fitting.evaluate_run import evaluate_run
+from posrec.fitting.fit import fit_run
 from posrec.io import read_json, write_json
 from posrec.progress import TerminalProgress
-from posrec.run import load_run
+from posrec.runs.run import load_run
 
 DAY = 86_400_000
 METRICS = ("recall@20", "mrr@20")

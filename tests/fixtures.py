@@ -16,15 +16,15 @@ from torch import Tensor
 from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import RunFailed
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.io import WEIGHTS
+from posrec.io.executor import Cluster, ray_cluster
 from posrec.models.base import CountingModel
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
-from posrec.ray_cluster import Cluster, ray_cluster
-from posrec.recommend.faiss_search import IndexSettings
+from posrec.recommend.rank.faiss_search import IndexSettings
 from posrec.recommend.recommender import Recommender
-from posrec.run import Run, load_run
+from posrec.runs.run import Run, load_run
 from tests.helpers import chain_shop, command, listed
 
 # What a click on each item adds to the scores of a, b, c, d, e. The model reads two clicks, and the last counts twice.
@@ -129,11 +129,11 @@ def shared_export(run: Path, folders: pytest.TempPathFactory) -> Path:
 
 def with_export(run: Path, file: Path, copy: Path, settings: IndexSettings | None = None) -> Path:
     """A copy of the run with its export, which is taken from its ONNX file: to make one takes seconds."""
-    from posrec.recommend.export import write_export
+    from posrec.recommend.export.writing import write_export
 
     shutil.copytree(run, copy)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("posrec.recommend.export.checked_onnx", lambda run: (file.read_bytes(), 0.0))
+        patch.setattr("posrec.recommend.export.writing.checked_onnx", lambda run: (file.read_bytes(), 0.0))
         write_export(load_run(copy), settings)
     return copy
 

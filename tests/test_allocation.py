@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from posrec.allocation import freed_memory_kept
+from posrec.device import freed_memory_kept
 
 LARGE = 5_000_000  # floats: 20 MB
 pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="glibc alone has these options")

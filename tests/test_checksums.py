@@ -10,7 +10,7 @@ import pytest
 
 from posrec.errors import InputError
 from posrec.io import FolderReader, changing, parse_array, write_checksums, write_text
-from posrec.run import FILES
+from posrec.runs.run import FILES
 from tests.helpers import command, update_checksums
 
 

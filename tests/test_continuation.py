@@ -13,20 +13,20 @@ from torch import nn
 import posrec
 from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.errors import InputError
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
+from posrec.fitting.warm_start import WarmStart, inherited_settings
 from posrec.io import CONTINUATION, Continuation, save_tensors
 from posrec.models.base import SessionModel
 from posrec.models.registry import MODELS, ModelSpec
 from posrec.nn.batch import SessionBatch
-from posrec.nn.item_table import ItemTable
+from posrec.nn.items.item_table import ItemTable
 from posrec.progress import SilentProgress
-from posrec.run import Run, finish_run, load_run
+from posrec.runs.run import Run, finish_run, load_run
 from posrec.testing import write_dataset
 from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner
 from posrec.training.settings import Settings
 from posrec.training.start import STEPS_BEFORE, continuation_of, set_moments
-from posrec.warm_start import WarmStart, inherited_settings
 from tests.helpers import RecordingProgress
 
 CPU = torch.device("cpu")

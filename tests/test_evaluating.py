@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from posrec.errors import InputError
-from posrec.evaluating import evaluate, evaluate_run
-from posrec.fitting import fit_run
+from posrec.fitting.evaluate_run import evaluate, evaluate_run
+from posrec.fitting.fit import fit_run
 from posrec.progress import SilentProgress
 from posrec.recommend.recommender import Recommender
-from posrec.run import Run
+from posrec.runs.run import Run
 from posrec.testing import write_dataset
 
 SESSIONS = [[f"i{(number + step) % 7}" for step in range(4)] for number in range(20)]

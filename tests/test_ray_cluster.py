@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from posrec.errors import InputError, RunFailed
-from posrec.ray_cluster import ADDRESS, Cluster, ray_cluster
+from posrec.io.executor import ADDRESS, Cluster, ray_cluster
 from tests.helpers import RecordingProgress, heed_interrupts, own_process
 
 ray = pytest.importorskip("ray")
@@ -118,7 +118,7 @@ def test_an_open_connection_is_used_and_kept(cluster: Cluster) -> None:
 INTERRUPTED = """
 import sys
 from pathlib import Path
-from posrec.ray_cluster import ray_cluster
+from posrec.io.executor import ray_cluster
 from tests.test_ray_cluster import slow
 with ray_cluster(workers=1) as cluster:
     list(cluster.run(slow, [Path(sys.argv[1])], work="Slow"))
@@ -181,5 +181,5 @@ def test_without_ray_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_nothing_loads_ray_unless_it_is_asked_for() -> None:
-    code = "import sys, posrec.ray_cluster, posrec.recommend.score; print('ray' in sys.modules)"
+    code = "import sys, posrec.io.executor, posrec.recommend.files.score; print('ray' in sys.modules)"
     assert own_process(code=code).stdout.strip() == "False"

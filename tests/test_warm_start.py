@@ -10,17 +10,17 @@ import torch
 
 import posrec
 from posrec.data.dataset import PreparedDataset
+from posrec.data.prepare.writer import save_dataset
 from posrec.data.vocabulary import Vocabulary
-from posrec.data.writer import save_dataset
 from posrec.errors import InputError
-from posrec.evaluating import evaluate_run
-from posrec.fitting import fit_run
+from posrec.fitting.evaluate_run import evaluate_run
+from posrec.fitting.fit import fit_run
+from posrec.fitting.warm_start import WarmStart
 from posrec.models.base import SessionModel
 from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
-from posrec.run import Run, load_run
+from posrec.runs.run import Run, load_run
 from posrec.testing import known_settings, write_dataset
-from posrec.warm_start import WarmStart
 from tests.helpers import RecordingProgress, chain_shop, command
 
 QUICK: dict[str, Any] = {"d": 16, "hidden": 16, "epochs": 6, "batch_size": 32, "learning_rate": 0.02, "max_length": 10}

@@ -144,7 +144,7 @@ def limits(about: dict[str, Any]) -> str:
 
 def server_schemas() -> dict[str, Any]:
     from posrec.server.app import application
-    from posrec.server.openapi import document
+    from posrec.server.http.openapi import document
     from posrec.server.settings import ServerSettings
 
     routes = application(ServerSettings("run")).router.routes

@@ -18,29 +18,29 @@ if TYPE_CHECKING:
     from posrec.data.dataset import SessionDataset as SessionDataset
     from posrec.data.dataset import collate as collate
     from posrec.data.dataset import load as load
-    from posrec.data.prepare import prepare as prepare
+    from posrec.data.prepare.pipeline import prepare as prepare
     from posrec.data.vocabulary import Vocabulary as Vocabulary
     from posrec.encodings.awareness import analyse as analyse
     from posrec.encodings.schemes import attention_bias as attention_bias
     from posrec.encodings.schemes import make_encoding as make_encoding
     from posrec.errors import InputError as InputError
-    from posrec.evaluating import evaluate as evaluate
     from posrec.experiments.compare import compare as compare
     from posrec.experiments.tune import tune as tune
-    from posrec.fitting import fit as fit
-    from posrec.fitting import fit_run as fit_run
+    from posrec.fitting.evaluate_run import evaluate as evaluate
+    from posrec.fitting.fit import fit as fit
+    from posrec.fitting.fit import fit_run as fit_run
     from posrec.models.base import CountingModel as CountingModel
     from posrec.models.base import SessionModel as SessionModel
     from posrec.models.registry import ModelSpec as ModelSpec
     from posrec.nn.batch import SessionBatch as SessionBatch
-    from posrec.nn.item_table import ItemTable as ItemTable
+    from posrec.nn.items.item_table import ItemTable as ItemTable
     from posrec.progress import Progress as Progress
     from posrec.progress import SilentProgress as SilentProgress
-    from posrec.recommend.onnx_model import OnnxModel as OnnxModel
+    from posrec.recommend.export.onnx_model import OnnxModel as OnnxModel
     from posrec.recommend.recommender import Recommender as Recommender
     from posrec.recommend.results import Explanation as Explanation
     from posrec.recommend.results import Recommendation as Recommendation
-    from posrec.run import load_run as load_run
+    from posrec.runs.run import load_run as load_run
 
 share_cores()  # before anything here loads torch
 
@@ -55,9 +55,9 @@ _HOME = {
     "CountingModel": "posrec.models.base",
     "Explanation": "posrec.recommend.results",
     "InputError": "posrec.errors",
-    "ItemTable": "posrec.nn.item_table",
+    "ItemTable": "posrec.nn.items.item_table",
     "ModelSpec": "posrec.models.registry",
-    "OnnxModel": "posrec.recommend.onnx_model",
+    "OnnxModel": "posrec.recommend.export.onnx_model",
     "PreparedDataset": "posrec.data.dataset",
     "Progress": "posrec.progress",
     "Range": "posrec.config",
@@ -70,13 +70,13 @@ _HOME = {
     "Vocabulary": "posrec.data.vocabulary",
     "collate": "posrec.data.dataset",
     "compare": "posrec.experiments.compare",
-    "evaluate": "posrec.evaluating",
-    "fit": "posrec.fitting",
-    "fit_run": "posrec.fitting",
+    "evaluate": "posrec.fitting.evaluate_run",
+    "fit": "posrec.fitting.fit",
+    "fit_run": "posrec.fitting.fit",
     "load": "posrec.data.dataset",
-    "load_run": "posrec.run",
+    "load_run": "posrec.runs.run",
     "make_encoding": "posrec.encodings.schemes",
-    "prepare": "posrec.data.prepare",
+    "prepare": "posrec.data.prepare.pipeline",
     "setting": "posrec.config",
     "tune": "posrec.experiments.tune",
 }

@@ -66,3 +66,11 @@ def warnings_hidden(*loggers: str) -> Iterator[None]:
     finally:
         for logger, level in zip(found, levels, strict=True):
             logger.setLevel(level)
+
+
+def plural(count: int, noun: str) -> str:
+    """
+    >>> plural(1, "session"), plural(1200, "session")
+    ('1 session', '1,200 sessions')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

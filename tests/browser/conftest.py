@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from posrec.data.dataset import PreparedDataset
-from posrec.data.prepare import prepare
+from posrec.data.prepare.pipeline import prepare
 from posrec.demo.shop import open_shop, write_log
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.progress import SilentProgress
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.results import Recommendations

@@ -15,7 +15,7 @@ import pytest
 
 import posrec
 from posrec import cli
-from posrec.data import sources
+from posrec.data.source import sources
 from tests.helpers import SOURCE, command, heed_interrupts, listed, own_process, small_shop, write_lines, write_log
 
 
@@ -205,7 +205,7 @@ def test_brackets_in_file_names_are_printed_as_they_are(tmp_path: Path) -> None:
 
 
 BAR = """
-from posrec.data import sources
+from posrec.data.source import sources
 sources.BLOCK_BYTES = 2000
 from posrec.cli import main
 main()
@@ -242,7 +242,7 @@ def test_no_bar_is_drawn_where_there_is_no_terminal(tmp_path: Path, monkeypatch:
 INTERRUPTED = """
 import os, time
 from pathlib import Path
-from posrec.data.writer import ArrayFile
+from posrec.data.prepare.writer import ArrayFile
 def slow(self, array):
     self.file.write(b"half an array")
     Path(os.environ["UNDER_WAY"]).touch()

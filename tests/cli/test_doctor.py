@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import posrec
-from posrec import diagnosis
+from posrec import doctor as diagnosis
 from tests.helpers import command
 
 ROOT = Path(__file__).parents[2]

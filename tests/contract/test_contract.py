@@ -13,7 +13,7 @@ from posrec import testing
 from posrec.models.base import CountingModel, SessionModel
 from posrec.models.registry import ModelSpec
 from posrec.nn.batch import SessionBatch
-from posrec.nn.item_table import ItemTable
+from posrec.nn.items.item_table import ItemTable
 from posrec.testing import CHECKS, check_model
 from tests.contract.models import MODELS
 

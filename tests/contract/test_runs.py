@@ -10,11 +10,11 @@ from posrec.data.dataset import PreparedDataset
 from posrec.demo.shop import make_demo
 from posrec.errors import RunStopped
 from posrec.evaluation.evaluate import Evaluation
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.io import WEIGHTS, load_tensors
 from posrec.models.registry import ModelSpec
 from posrec.progress import Progress, SilentProgress
-from posrec.run import Run
+from posrec.runs.run import Run
 from posrec.testing import SMALL, known_settings, same
 from tests.contract.models import MODELS, TRAINED
 from tests.helpers import chain_shop

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from posrec.data.attributes import chosen_columns, encode_attributes
+from posrec.data.item_attributes import chosen_columns, encode_attributes
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import posrec
-from posrec.data import memory, reading
+from posrec.data.prepare.pipeline import memory
+from posrec.data.source import reading
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.data import strategies
@@ -175,7 +176,7 @@ def test_sizes(text: str | int, size: int) -> None:
 
 @pytest.mark.parametrize("format", ["csv", "otto", "sessions", "yoochoose"])
 def test_clicks_are_estimated(tmp_path: Path, format: str) -> None:
-    from posrec.data.log import open_log
+    from posrec.data.source.log import open_log
 
     lines = FORMATS[format] if format != "csv" else ["session,item,time", *(f"{n},{n},{n}" for n in range(300))]
     log = write_lines(tmp_path / "log", lines)
@@ -190,7 +191,7 @@ def test_parts_fit_into_memory() -> None:
 
 
 def test_files_are_grouped_for_tasks_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from posrec.data.log import open_log
+    from posrec.data.source.log import open_log
 
     for number in range(5):
         write_lines(tmp_path / f"{number}.csv", ["session,item,time", "1,2,3"])

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 import posrec
-from posrec.data.log import open_log
-from posrec.data.memory import estimate_clicks
+from posrec.data.prepare.memory import estimate_clicks
+from posrec.data.source.log import open_log
 from posrec.progress import SilentProgress
 from tests.helpers import small_shop, write_lines, write_log
 

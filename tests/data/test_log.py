@@ -14,8 +14,8 @@ import pytest
 
 import posrec
 from posrec.errors import InputError
-from posrec.evaluating import evaluate_run
-from posrec.fitting import fit_run
+from posrec.fitting.evaluate_run import evaluate_run
+from posrec.fitting.fit import fit_run
 from posrec.progress import SilentProgress
 from tests.faults.refusals import EVENTS, HEADER
 from tests.helpers import RecordingProgress, plain, raw, small_shop, write_lines, write_log

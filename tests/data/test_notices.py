@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import posrec
-from posrec.data.steps import DAY
+from posrec.data.prepare.steps import DAY
 from posrec.errors import InputError
 from tests.helpers import RecordingProgress, small_shop, write_lines, write_log
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data import recipes, steps
-from posrec.data.parts import ClickParts, Counts, InMemory, Workplace, write_frame
+from posrec.data.prepare import recipes, steps
+from posrec.data.prepare.parts import ClickParts, Counts, InMemory, Workplace, write_frame
 from tests.data import reference, strategies
 from tests.helpers import Click, frame
 
@@ -111,7 +111,7 @@ def test_every_change_is_counted(tmp_path: Path, kind: str, clicks: list[Click])
 def test_clicks_are_counted_in_pieces(codes: list[int], together: int) -> None:
     clicks = pl.DataFrame({"session": codes, "item": codes}, schema={"session": pl.UInt32, "item": pl.UInt32})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("posrec.data.parts.COUNTED_TOGETHER", together)
+        patched.setattr("posrec.data.prepare.parts.COUNTED_TOGETHER", together)
         counts = Counts.of(clicks, 3)
     assert counts.items.tolist() == [codes.count(code) for code in range(3)]
     assert (counts.clicks, counts.sessions) == (len(codes), len(set(codes)))

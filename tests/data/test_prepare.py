@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import posrec
 from posrec.data.dataset import PreparedDataset
-from posrec.data.prepare_options import split_options
-from posrec.data.readers.options import LogOptions
-from posrec.data.recipes import RecipeOptions
+from posrec.data.prepare.prepare_options import split_options
+from posrec.data.prepare.recipes import RecipeOptions
+from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.data import reference, strategies

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 import posrec
-from posrec.data.readers import READERS
-from posrec.data.sniff import detect_format
+from posrec.data.source.readers import READERS
+from posrec.data.source.sniff import detect_format
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.faults.refusals import EVENTS, GOOD, HEADER, OTTO, VIEWS, YOOCHOOSE

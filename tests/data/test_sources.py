@@ -8,8 +8,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data import sources
-from posrec.data.sources import blocks, find_files, read_whole
+from posrec.data.source import sources
+from posrec.data.source.sources import blocks, find_files, read_whole
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 

@@ -5,7 +5,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data import steps
+from posrec.data.prepare import steps
 from tests.data import strategies
 from tests.helpers import Click, frame, rows, sessions_of
 

@@ -14,7 +14,7 @@ from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.data.stats import stats
 from posrec.errors import InputError
 from posrec.evaluation.significance import session_of_samples
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.progress import SilentProgress
 from tests.data import strategies
 from tests.helpers import Click, plain, small_shop, update_checksums, write_lines

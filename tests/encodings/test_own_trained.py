@@ -11,7 +11,7 @@ from tests.helpers import ROOT, command
 import posrec
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.models.lookup import find_encoding
 from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress

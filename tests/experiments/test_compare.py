@@ -13,7 +13,7 @@ from tests.helpers import command, listed
 import posrec
 from posrec.cli.tables import best_table
 from posrec.data.dataset import PreparedDataset
-from posrec.data.prepare import prepare
+from posrec.data.prepare.pipeline import prepare
 from posrec.errors import InputError
 from posrec.evaluation.significance import Comparison
 from posrec.experiments.compare import PairedTest, compare

@@ -15,9 +15,9 @@ from posrec.errors import InputError, RunFailed
 from posrec.experiments.reproduce import jobs
 from posrec.experiments.reproduce.jobs import Job, run_jobs
 from posrec.experiments.tune import tune
+from posrec.io.executor import Cluster
 from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
-from posrec.ray_cluster import Cluster
 
 pytestmark = pytest.mark.process
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from posrec.data import sources
+from posrec.data.source import sources
 from tests.faults.refusals import EVENTS, GOOD, HEADER, OTTO, VIEWS, YOOCHOOSE, changed, refused
 from tests.helpers import write_lines
 

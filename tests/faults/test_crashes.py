@@ -13,7 +13,7 @@ from tests.helpers import command, listed, small_shop, write_log
 
 KILLED = """
 import os, signal, sys
-import posrec.data.writer as writer
+import posrec.data.prepare.writer as writer
 written, really = [], {place}
 def then_die(owner, name):
     write = getattr(owner, name)

@@ -153,7 +153,7 @@ def test_a_run_is_trained_by_one_process_at_a_time(small: PreparedDataset, tmp_p
 @pytest.mark.parametrize("out", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
 def test_a_killed_score_leaves_parts_that_the_next_one_continues(trained: Path, tmp_path: Path, out: str) -> None:
     sessions = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]'])
-    killed("posrec.recommend.score:write_answers:1", "score", trained, sessions, tmp_path / out)
+    killed("posrec.recommend.files.score:write_answers:1", "score", trained, sessions, tmp_path / out)
     assert listed(tmp_path) == sorted(["in.jsonl", f"{out}.parts"])
     assert command("score", trained, sessions, tmp_path / out).code == 0
     assert listed(tmp_path) == sorted(["in.jsonl", out])
@@ -161,7 +161,7 @@ def test_a_killed_score_leaves_parts_that_the_next_one_continues(trained: Path, 
 
 def test_what_a_killed_export_leaves_is_removed_by_the_next_one(trained: Path, tmp_path: Path) -> None:
     pytest.importorskip("faiss")
-    killed("posrec.recommend.faiss_search:build:1", "export", trained, "--index", tmp_path / "a.faiss")
+    killed("posrec.recommend.rank.faiss_search:build:1", "export", trained, "--index", tmp_path / "a.faiss")
     (left,) = listed(tmp_path)
     assert left.startswith(".a.faiss.unfinished-")
     assert command("export", trained, "--index", tmp_path / "b.faiss").code == 0

@@ -14,7 +14,7 @@ LIMITED = """
 import resource, sys
 import torch
 from posrec.cli import main
-import posrec.fitting, posrec.data.dataset, posrec.cli.tables
+import posrec.fitting.fit, posrec.data.dataset, posrec.cli.tables
 
 torch.set_num_threads(1)  # every further thread takes address space
 torch.rand(200, 200) @ torch.rand(200, 200)  # as do the buffers of the first product

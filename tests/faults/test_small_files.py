@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from posrec.data.readers.sessions import read_pickle
+from posrec.data.source.readers.sessions import read_pickle
 from tests.faults.forked import forked
 from tests.helpers import update_checksums, write_lines
 

@@ -7,7 +7,7 @@ import torch
 
 from posrec.data.dataset import SessionDataset, collate
 from posrec.models.registry import MODELS
-from posrec.nn.item_table import ItemTable
+from posrec.nn.items.item_table import ItemTable
 from posrec.training.batches import Batches, PassBatches, SampleBatches
 from posrec.training.losses import Loss, choose_loss, full_softmax
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives

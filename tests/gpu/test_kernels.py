@@ -84,7 +84,7 @@ def split(rows: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(("d", "heads", "longest"), [(200, 2, 50), (64, 4, 9), (16, 1, 50)])
 def test_causal_attention_by_distance(d: int, heads: int, longest: int, askers: int, monkeypatch) -> None:
     """A causal layer by the kernel and without it: values and all gradients, with unused rows and empty sessions."""
-    from posrec.nn import causal_layer
+    from posrec.nn.layers import causal_layer
     from posrec.nn.packing import pack_many
     from posrec.nn.seen_clicks import every_click
 

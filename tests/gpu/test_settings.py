@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.progress import SilentProgress
 from posrec.testing import write_dataset
 

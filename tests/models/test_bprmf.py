@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from posrec.models.bprmf import BPRMF, BPRMFConfig
+from posrec.models.baselines.bprmf import BPRMF, BPRMFConfig
 from posrec.nn.batch import SessionBatch
 from tests.models import sequence_checks as checks
 

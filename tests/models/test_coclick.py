@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.models.coclick import CoClick, CoClickConfig
+from posrec.models.baselines.counting.coclick import CoClick, CoClickConfig
 from posrec.nn.batch import SessionBatch
 
 ITEMS = 6

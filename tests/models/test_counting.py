@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posrec.data.dataset import PreparedDataset, SessionDataset
-from posrec.data.prepare import prepare
+from posrec.data.prepare.pipeline import prepare
 from posrec.errors import InputError
-from posrec.evaluating import evaluate_run
-from posrec.fitting import fit_run
+from posrec.fitting.evaluate_run import evaluate_run
+from posrec.fitting.fit import fit_run
 from posrec.io import WEIGHTS, load_tensors, save_tensors
 from posrec.models.registry import MODELS
 from posrec.nn import session_index
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
-from posrec.run import load_run
+from posrec.runs.run import load_run
 from tests.helpers import small_shop, update_checksums, write_log
 from tests.models.counting import ITEMS, fitted, logs, sessions
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from posrec.models.fgnn import FGNN, FGNNConfig
+from posrec.models.baselines.fgnn import FGNN, FGNNConfig
 from posrec.nn.batch import SessionBatch
 from tests.models import checks
 from tests.models.checks import ITEMS, SESSIONS, sessions

@@ -2,7 +2,7 @@
 
 import torch
 
-from posrec.models.fpmc import FPMC, FPMCConfig
+from posrec.models.baselines.fpmc import FPMC, FPMCConfig
 from posrec.nn.batch import SessionBatch
 from tests.models import sequence_checks as checks
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from posrec.models.gcsan import GCSAN, GCSANConfig
+from posrec.models.baselines.gcsan import GCSAN, GCSANConfig
 from posrec.nn.batch import SessionBatch
 from tests.models import checks
 from tests.models.checks import ITEMS, SESSIONS, sessions

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from posrec.models.gru4rec import GRU4Rec, GRU4RecConfig
+from posrec.models.baselines.gru4rec import GRU4Rec, GRU4RecConfig
 from posrec.nn.batch import SessionBatch
 from tests.models import sequence_checks as checks
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posrec.evaluation.metrics import ranks_of
-from posrec.models import itemknn
-from posrec.models.itemknn import ItemKNN, ItemKNNConfig
+from posrec.models.baselines.counting import itemknn
+from posrec.models.baselines.counting.itemknn import ItemKNN, ItemKNNConfig
 from posrec.nn.batch import SessionBatch
 from tests.models.counting import ITEMS, fitted, logs, scores, sessions, with_rest
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from posrec.models.narm import NARM, NARMConfig
+from posrec.models.baselines.narm import NARM, NARMConfig
 from tests.models import sequence_checks as checks
 
 SMALL = NARMConfig(d=5, hidden=6)

@@ -9,10 +9,10 @@ import pytest
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
-from posrec.run import load_run
+from posrec.runs.run import load_run
 from tests.contract.models import own_spec, page_model
 from tests.helpers import ROOT, chain_shop, command, own_process
 

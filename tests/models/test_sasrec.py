@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from posrec.encodings.schemes import ENCODINGS
-from posrec.models.sasrec import SASRec, SASRecConfig
+from posrec.models.baselines.sasrec import SASRec, SASRecConfig
 from posrec.nn.batch import SessionBatch
 from tests.models import checks
 from tests.models.checks import ITEMS, SESSIONS, sessions

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from posrec.models.srgnn import SRGNN, SRGNNConfig
+from posrec.models.baselines.srgnn import SRGNN, SRGNNConfig
 from posrec.nn.batch import SessionBatch
 from tests.models import checks
 from tests.models.checks import ITEMS, SESSIONS, sessions

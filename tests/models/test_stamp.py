@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from posrec.encodings.schemes import ENCODINGS
-from posrec.models.stamp import STAMP, STAMPConfig
+from posrec.models.baselines.stamp import STAMP, STAMPConfig
 from posrec.nn.batch import SessionBatch
 from tests.models import sequence_checks as checks
 

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from posrec.evaluation.metrics import ranks_of
-from posrec.models.vsknn import VSKNN, WEIGHTS, VSKNNConfig
+from posrec.models.baselines.counting.vsknn import VSKNN, WEIGHTS, VSKNNConfig
 from posrec.nn.batch import SessionBatch
 from tests.models.counting import fitted, logs, scores, sessions, with_rest
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from posrec.nn.dropout import Dropout
+from posrec.nn.layers.dropout import Dropout
 
 
 @pytest.mark.parametrize("share", [0.1, 0.35, 0.5])

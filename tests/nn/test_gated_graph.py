@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from posrec.nn.gated_graph import AlongEdges, Update, messages
+from posrec.nn.layers.gated_graph import AlongEdges, Update, messages
 from posrec.nn.packing import Packing, pack
 
 FILLED = torch.tensor([[True, True, False, True], [True, False, False, False], [True, True, True, False]])

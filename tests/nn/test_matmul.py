@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from posrec.nn.matmul import Product, batched_product
+from posrec.nn.layers.matmul import Product, batched_product
 
 WAYS = [batched_product, Product.apply]
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.nn.own_items import OwnItems
+from posrec.nn.items.own_items import OwnItems
 
 ITEMS = 6
 numbers = st.floats(-4, 4, width=32)

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from posrec.nn import table_rows
-from posrec.nn.item_table import ItemTable
+from posrec.nn.items import table_rows
+from posrec.nn.items.item_table import ItemTable
 from posrec.training.losses import chunked_softmax, full_softmax
 
 ITEMS = torch.tensor([3, 7, 3, 50])

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from posrec.nn.layers.transformer import TransformerLayer, apply_layers
 from posrec.nn.packing import pack
-from posrec.nn.transformer import TransformerLayer, apply_layers
 
 
 @pytest.mark.parametrize("layers", [0, 1, 3])

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.nn.table_rows import TableRows
-from posrec.nn.trends import COLUMNS, FADING, PARTS, Trends
+from posrec.nn.items.table_rows import TableRows
+from posrec.nn.items.trends import COLUMNS, FADING, PARTS, Trends
 
 ITEMS = 4
 

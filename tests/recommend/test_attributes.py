@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posrec.errors import InputError
-from posrec.recommend.attributes import Attributes
+from posrec.recommend.filters import Attributes
 
 CATEGORY = ["tents", "mats", None, "tents", "42"]
 PRICE = ["120", "35.5", None, "9", "200"]  # text, as a CSV file has it

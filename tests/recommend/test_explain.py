@@ -17,7 +17,7 @@ from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.nn.batch import SessionBatch
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.results import Recommendations
-from posrec.run import Run
+from posrec.runs.run import Run
 from tests.helpers import command, own_process
 
 ITEMS = 12

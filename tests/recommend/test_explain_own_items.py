@@ -17,7 +17,7 @@ from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.nn.batch import SessionBatch
 from posrec.nn.first_read import first_read
 from posrec.recommend.recommender import Recommender
-from posrec.run import Run, load_run
+from posrec.runs.run import Run, load_run
 from tests.helpers import command
 
 ITEMS = 12

@@ -9,12 +9,12 @@ import pytest
 
 import posrec
 from posrec.data.dataset import PreparedDataset
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.progress import Progress
-from posrec.recommend.opening import open_recommender
+from posrec.recommend.export.opening import open_recommender
 from posrec.recommend.recommender import Recommender
-from posrec.run import load_run
-from posrec.run_folder import EXPORT, INDEX, ITEMS, NETWORK
+from posrec.runs.folder import EXPORT, INDEX, ITEMS, NETWORK
+from posrec.runs.run import load_run
 from tests.helpers import command
 
 pytest.importorskip("onnxruntime")
@@ -43,7 +43,7 @@ def copy(trained: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def quick_export(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The network of the trained run is that of its ONNX file: to export it again would take seconds."""
-    monkeypatch.setattr("posrec.recommend.export.checked_onnx", lambda run: (exported.read_bytes(), 0.0))
+    monkeypatch.setattr("posrec.recommend.export.writing.checked_onnx", lambda run: (exported.read_bytes(), 0.0))
 
 
 def exported_files(run: Path) -> list[str]:
@@ -135,7 +135,7 @@ def test_a_model_that_can_t_be_exported_is_trained_as_before(
     def fail(*_: object) -> bytes:
         raise RuntimeError("no such operator\nand more")
 
-    monkeypatch.setattr("posrec.recommend.onnx_model.as_onnx", fail)
+    monkeypatch.setattr("posrec.recommend.export.onnx_model.as_onnx", fail)
     progress = Messages()
     run, _ = fit_run(small, "stamp", tmp_path / "run", TINY, "cpu", progress=progress)
     assert progress.about_the_export() == [
@@ -155,7 +155,7 @@ def test_a_counting_model_has_no_export(counted: Path, small: PreparedDataset, t
 
 def test_a_large_catalogue_has_an_index(copy: Path, quick_export: None, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("faiss")
-    monkeypatch.setattr("posrec.recommend.faiss_search.LARGE", 29)
+    monkeypatch.setattr("posrec.recommend.rank.faiss_search.LARGE", 29)
     assert command("export", copy).code == 0
     assert exported_files(copy) == [NETWORK, ITEMS, INDEX]
     assert open_recommender(copy).ranker.search_kind == "faiss"

@@ -9,7 +9,8 @@ import torch
 
 from posrec.errors import InputError
 from posrec.nn.batch import SessionBatch
-from posrec.recommend.faiss_search import (
+from posrec.recommend.export.torch_encoder import TorchEncoder, item_table
+from posrec.recommend.rank.faiss_search import (
     FaissSearch,
     IndexSettings,
     build,
@@ -19,8 +20,7 @@ from posrec.recommend.faiss_search import (
     recall,
 )
 from posrec.recommend.recommender import Recommender
-from posrec.recommend.torch_encoder import TorchEncoder, item_table
-from posrec.run import Run, load_run
+from posrec.runs.run import Run, load_run
 from tests.helpers import command, listed, small_shop, write_log
 from tests.server.server_process import serving
 

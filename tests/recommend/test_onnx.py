@@ -14,12 +14,12 @@ from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from posrec.recommend.recommender import Recommender
-from posrec.run import Run, load_run
+from posrec.runs.run import Run, load_run
 from tests.helpers import command, listed
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
-onnx_model = pytest.importorskip("posrec.recommend.onnx_model")
+onnx_model = pytest.importorskip("posrec.recommend.export.onnx_model")
 onnx = pytest.importorskip("onnx")
 
 

@@ -8,16 +8,16 @@ import torch
 
 from posrec.errors import RunFailed
 from posrec.nn.batch import SessionBatch
-from posrec.recommend.opening import open_recommender
+from posrec.recommend.export.opening import open_recommender
+from posrec.recommend.rank.search import ExactSearch
 from posrec.recommend.recommender import Recommender
-from posrec.recommend.search import ExactSearch
-from posrec.run import load_run
+from posrec.runs.run import load_run
 from tests.fixtures import TWO_LISTS, with_export
 from tests.helpers import listed
 
 pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
-onnx_model = pytest.importorskip("posrec.recommend.onnx_model")
+onnx_model = pytest.importorskip("posrec.recommend.export.onnx_model")
 
 SESSIONS = [[3], [5, 5, 5], [1, 2, 3, 4, 5, 6, 7, 8, 9], [7, 8, 7, 8], [30, 1]]
 SEARCHED = ["session_vectors", "own_items", "own_products", "own_raised", "own_repeat", "own_explore"]

@@ -14,12 +14,12 @@ from posrec.data.vocabulary import Vocabulary
 from posrec.models.base import SessionModel
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.nn.batch import SessionBatch
-from posrec.nn.own_items import OwnItems
-from posrec.recommend.faiss_search import SAMPLE, FaissSearch, IndexSettings, build
+from posrec.nn.items.own_items import OwnItems
+from posrec.recommend.export.torch_encoder import as_arrays, item_table
+from posrec.recommend.rank.faiss_search import SAMPLE, FaissSearch, IndexSettings, build
+from posrec.recommend.rank.search import ExactSearch
 from posrec.recommend.recommender import Recommender
-from posrec.recommend.search import ExactSearch
-from posrec.recommend.torch_encoder import as_arrays, item_table
-from posrec.run import Run
+from posrec.runs.run import Run
 from tests.nn.test_own_items import ITEMS as SMALL
 from tests.nn.test_own_items import mixture, numbers
 from tests.nn.test_own_items import sessions as small_sessions

@@ -13,12 +13,12 @@ from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
-from posrec.recommend.diversity import marginal_relevance
-from posrec.recommend.faiss_search import IndexSettings, build
+from posrec.recommend.export.torch_encoder import item_table
+from posrec.recommend.rank.diversity import marginal_relevance
+from posrec.recommend.rank.faiss_search import IndexSettings, build
+from posrec.recommend.rank.search import ExactSearch
 from posrec.recommend.recommender import Recommender
-from posrec.recommend.search import ExactSearch
-from posrec.recommend.torch_encoder import item_table
-from posrec.run import Run
+from posrec.runs.run import Run
 
 COLUMNS = {
     "title": ["Anorak", None, "Clogs", None, "Espresso [new]", "Flask"],
@@ -160,7 +160,7 @@ def test_every_way_of_ranking_finds_the_same_items(model: str, wanted: dict[str,
 def test_a_filtered_faiss_search_finds_k_items_where_there_are_k() -> None:
     faiss = pytest.importorskip("faiss")
     assert faiss
-    from posrec.recommend.faiss_search import FaissSearch
+    from posrec.recommend.rank.faiss_search import FaissSearch
 
     run = run_of("posrec")
     table = item_table(run)

@@ -16,14 +16,14 @@ from posrec.models.base import SessionModel
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
-from posrec.recommend import ranker as module
-from posrec.recommend.ranker import Query
+from posrec.recommend.export.torch_encoder import item_table
+from posrec.recommend.rank import ranker as module
+from posrec.recommend.rank.ranker import Query
+from posrec.recommend.rank.search import ExactSearch
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.results import Recommendation
-from posrec.recommend.search import ExactSearch
 from posrec.recommend.session import Session
-from posrec.recommend.torch_encoder import item_table
-from posrec.run import POPULARITY, Run, load_run
+from posrec.runs.run import POPULARITY, Run, load_run
 from tests.fixtures import QUICK
 from tests.helpers import command
 

@@ -10,8 +10,8 @@ import pytest
 
 from posrec.data.vocabulary import Vocabulary
 from posrec.demo.shop import make_demo
-from posrec.recommend import onnx_model
-from posrec.run import load_run, save_run
+from posrec.recommend.export.writing import onnx_model
+from posrec.runs.run import load_run, save_run
 from tests.helpers import ROOT, command, write_lines
 
 PAGE = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("recommending.md", "filters.md"))

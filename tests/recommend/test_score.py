@@ -10,9 +10,9 @@ import pytest
 import zstandard
 
 from posrec.errors import InputError
-from posrec.recommend import session_file as module
+from posrec.recommend.files import session_file as module
+from posrec.recommend.files.score import score_file
 from posrec.recommend.recommender import Recommender
-from posrec.recommend.score import score_file
 from tests.helpers import RecordingProgress, command, listed, write_lines
 
 LINES = ['{"session": ["a", "b"], "id": "first"}', "", '["x", "c"]', '{"session": ["f"], "id": 7}']

@@ -13,12 +13,12 @@ import pytest
 from posrec.errors import InputError
 from posrec.io import WEIGHTS, load_tensors, save_tensors
 from posrec.io.checksums import read_checksums, write_checksums
+from posrec.io.executor import Cluster
 from posrec.progress import SilentProgress
-from posrec.ray_cluster import Cluster
-from posrec.recommend import score as module
-from posrec.recommend import session_file
+from posrec.recommend.files import score as module
+from posrec.recommend.files import session_file
+from posrec.recommend.files.score import OpenRun, Totals, score_file
 from posrec.recommend.recommender import Recommender
-from posrec.recommend.score import OpenRun, Totals, score_file
 from tests.helpers import command, listed, write_lines
 
 SESSIONS = [[f"i{1 + number % 9}", f"i{1 + number * 7 % 29}"][: 1 + number % 2] for number in range(100)]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posrec.evaluation.metrics import TOP_BLOCK, top
-from posrec.recommend.rounded import (
+from posrec.recommend.rank.rounded import (
     CACHED,
     MOST_THREADS,
     RoundedItems,
@@ -15,7 +15,7 @@ from posrec.recommend.rounded import (
     rounded_items,
     useful_threads,
 )
-from posrec.recommend.search import ExactSearch
+from posrec.recommend.rank.search import ExactSearch
 
 pytest.importorskip("onnxruntime")
 

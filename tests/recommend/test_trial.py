@@ -12,9 +12,9 @@ import torch
 from posrec.errors import RunFailed
 from posrec.io import WEIGHTS, load_tensors, save_tensors
 from posrec.models.registry import MODELS
+from posrec.recommend.export.trial import try_out
 from posrec.recommend.recommender import Recommender
-from posrec.recommend.trial import try_out
-from posrec.run import Run, load_run
+from posrec.runs.run import Run, load_run
 from tests.helpers import command, update_checksums, write_lines
 
 

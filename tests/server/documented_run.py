@@ -6,7 +6,7 @@ import torch
 
 from posrec.data.vocabulary import Vocabulary
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.run import Run, save_run
+from posrec.runs.run import Run, save_run
 
 ITEMS = {
     "SAN1-BLU-2": ("Trekking Sandal, blue, 42", "Sandals", 300),

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pytest
 
 from posrec.recommend.recommender import Recommender
-from posrec.run import load_run
-from posrec.server.rule_files import stamp_of
+from posrec.runs.run import load_run
+from posrec.server.live.rule_files import stamp_of
 from tests.helpers import command
 from tests.server.server_process import Server, serving, until
 

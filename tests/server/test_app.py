@@ -10,8 +10,8 @@ pytest.importorskip("uvicorn")
 
 from posrec.server.app import Application
 from posrec.server.batching import Overloaded
+from posrec.server.http.router import Router
 from posrec.server.metrics import Metrics
-from posrec.server.router import Router
 from posrec.server.schemas import RecommendRequest
 from posrec.server.settings import ServerSettings
 

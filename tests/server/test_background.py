@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from posrec.server.background import NICENESS, BackgroundQueue, lower_priority
 from posrec.server.batching import Batcher, Overloaded
+from posrec.server.live.background import NICENESS, BackgroundQueue, lower_priority
 
 
 def test_recommendations_are_answered_while_explanations_wait() -> None:

@@ -8,7 +8,7 @@ import torch
 
 import posrec
 from posrec.data.dataset import PreparedDataset
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.models.own_code import OwnCode
 from posrec.progress import SilentProgress
 from tests.contract.models import page_model

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from posrec.run_folder import EXPORT
+from posrec.runs.folder import EXPORT
+from posrec.server.live.reload import RunReloader
 from posrec.server.metrics import Metrics
-from posrec.server.reload import RunReloader
 from posrec.server.service import Service
 from posrec.server.settings import ServerSettings
 from tests.helpers import update_checksums
@@ -72,7 +72,7 @@ def test_a_worker_searches_a_large_catalogue_with_its_share_of_the_cores(
     trained: Path, monkeypatch: pytest.MonkeyPatch, workers: int, threads: int
 ) -> None:
     monkeypatch.setattr("posrec.server.service.usable_cores", lambda: 5)
-    monkeypatch.setattr("posrec.recommend.rounded.CACHED", 0)
+    monkeypatch.setattr("posrec.recommend.rank.rounded.CACHED", 0)
     service = Service(ServerSettings(str(trained), onnx=False, workers=workers))
     (reloader,) = service.reloaders
     reloader.start()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from posrec.recommend.recommender import Recommender
-from posrec.run import load_run
+from posrec.runs.run import load_run
 from tests.helpers import update_checksums
 from tests.recommend.test_trial import USELESS
 from tests.server.server_process import Server, serving, until
@@ -34,7 +34,7 @@ def renumbered(run: Path, tmp_path: Path) -> Path:
     import torch
 
     from posrec.data.vocabulary import Vocabulary
-    from posrec.run import save_run
+    from posrec.runs.run import save_run
 
     opened = load_run(run)
     order = torch.arange(30).flip(0)

@@ -12,8 +12,8 @@ import pytest
 
 from posrec.io import changing
 from posrec.recommend.recommender import Recommender
-from posrec.run import load_run
-from posrec.run_folder import EXPORT, ITEMS, NETWORK
+from posrec.runs.folder import EXPORT, ITEMS, NETWORK
+from posrec.runs.run import load_run
 from tests.helpers import command
 from tests.server.server_process import Server, accepts, serving, until
 

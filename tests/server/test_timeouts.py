@@ -9,7 +9,7 @@ pytest.importorskip("uvicorn")
 
 import uvicorn
 
-from posrec.server.guard import KEEP_ALIVE, Connection
+from posrec.server.http.guard import KEEP_ALIVE, Connection
 from tests.server.raw import SESSION, head
 
 HEAD = head("POST", "/v1/recommend", f"Content-Length: {len(SESSION)}")

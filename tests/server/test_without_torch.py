@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from posrec.errors import RunFailed
-from posrec.recommend.opening import open_recommender
+from posrec.recommend.export.opening import open_recommender
 from posrec.recommend.recommender import Recommender
-from posrec.run import load_run
+from posrec.runs.run import load_run
 from tests.fixtures import with_export
 from tests.helpers import own_process
 
@@ -76,7 +76,7 @@ def test_only_an_explanation_imports_torch(trained: Path, trained_with_export: P
 
 OPENED = """
 import json, sys
-from posrec.recommend.opening import open_recommender
+from posrec.recommend.export.opening import open_recommender
 
 rec = open_recommender(sys.argv[1])
 found = [(one.item, one.score) for one in rec.recommend(["i3", "i4", "i3"], 5)]

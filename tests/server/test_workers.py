@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from posrec.server.workers import Place
+from posrec.server.http.workers import Place
 from tests.server.server_process import Server, children, open_files, serving, until
 
 pytest.importorskip("uvicorn")
@@ -47,9 +47,9 @@ def listening(server: Server) -> int:
 
 def connect_when_serving(run: Path, outcome: Connection) -> None:
     """In a process of its own: a worker that connects to itself at the moment in which it logs "serving"."""
-    from posrec.server.log import LOG
+    from posrec.server.http.workers import bind, run_worker
+    from posrec.server.json_log import LOG
     from posrec.server.settings import ServerSettings
-    from posrec.server.workers import bind, run_worker
 
     bound = bind("127.0.0.1", 0, shared=True)
 

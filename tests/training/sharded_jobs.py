@@ -20,16 +20,16 @@ from torch import Tensor, nn
 
 from posrec.data.dataset import SessionDataset, load
 from posrec.evaluation.evaluate import evaluate
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.models.base import Encoded
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
-from posrec.nn.attributes import Attributes, AttributeVectors
-from posrec.nn.coclicks import CoClickGraph
-from posrec.nn.item_table import ItemTable, rows_of
-from posrec.nn.own_items import OwnItems
-from posrec.nn.table_rows import TableRows
-from posrec.nn.trends import Trends
+from posrec.nn.items.attribute_vectors import Attributes, AttributeVectors
+from posrec.nn.items.coclicks import CoClickGraph
+from posrec.nn.items.item_table import ItemTable, rows_of
+from posrec.nn.items.own_items import OwnItems
+from posrec.nn.items.table_rows import TableRows
+from posrec.nn.items.trends import Trends
 from posrec.progress import SilentProgress
 from posrec.training.batches import Batches, PassBatches, SampleBatches
 from posrec.training.distributed.ranking import sharded_ranker

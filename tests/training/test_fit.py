@@ -13,11 +13,11 @@ import torch
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunFailed
 from posrec.evaluation.metrics import rank_metrics
-from posrec.fitting import fit as fit_in_memory
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit as fit_in_memory
+from posrec.fitting.fit import fit_run
 from posrec.io import RUN, STATE, WEIGHTS, load_tensors
 from posrec.progress import SilentProgress
-from posrec.run import load_run
+from posrec.runs.run import load_run
 from posrec.training.epoch import EpochRunner
 
 QUICK = {"d": 16, "epochs": 3, "batch_size": 32, "learning_rate": 0.01, "max_length": 10, "dropout": 0.1}
@@ -193,7 +193,7 @@ def test_a_run_that_fails_before_its_first_checkpoint_removes_its_folder(
         def fail(*_: object, error: BaseException = error, **options: object) -> None:
             raise error
 
-        monkeypatch.setattr("posrec.fitting.train", fail)
+        monkeypatch.setattr("posrec.fitting.fit.train", fail)
         for resume in (False, True):
             with pytest.raises(type(error)):
                 fit_run(small, "posrec", tmp_path / "run", QUICK, "cpu", resume=resume, progress=SilentProgress())

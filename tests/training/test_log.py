@@ -11,9 +11,9 @@ from tests.helpers import command
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import RunStopped
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.progress import SilentProgress
-from posrec.training.log import EVENTS, LOG
+from posrec.training.training_log import EVENTS, LOG
 
 QUICK = {"d": 16, "epochs": 3, "batch_size": 64, "learning_rate": 0.01, "decay_every": 2, "max_length": 10}
 

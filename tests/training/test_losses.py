@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from posrec.nn.own_items import OwnItems
+from posrec.nn.items.own_items import OwnItems
 from posrec.training import losses
 from posrec.training.losses import Loss, choose_loss, chunked_softmax, full_softmax, loss_for, sampled_softmax
 

@@ -11,13 +11,13 @@ from tests.helpers import command, small_shop, write_lines, write_log
 import posrec
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
-from posrec.fitting import fit_run, network_builder
+from posrec.fitting.fit import fit_run, network_builder
+from posrec.fitting.warm_start import WarmStart
 from posrec.io import WEIGHTS, load_tensors
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
-from posrec.run import load_run
-from posrec.warm_start import WarmStart
+from posrec.runs.run import load_run
 
 QUICK: dict[str, Any] = {"d": 16, "epochs": 8, "batch_size": 16, "learning_rate": 0.02, "max_length": 10,
                          "protocol": "paper", "item_dropout": 0.0, "repeat_dropout": 0.0}  # fmt: skip
@@ -75,7 +75,7 @@ def test_the_run_needs_nothing_new_to_be_served(run: Path, shop: PreparedDataset
 
 
 def test_dropped_items_have_their_attributes_alone_in_training() -> None:
-    from posrec.nn.attributes import Attributes
+    from posrec.nn.items.attribute_vectors import Attributes
 
     model = PosRecPlus(3, PosRecPlusConfig(d=8, attributes="category", id_dropout=0.999999))
     rows = torch.tensor([0, 1])

@@ -12,7 +12,7 @@ import torch
 
 from posrec.data.dataset import PreparedDataset, collate
 from posrec.errors import InputError, RunStopped
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.io import WEIGHTS, load_tensors
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.nn.batch import SessionBatch

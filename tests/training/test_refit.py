@@ -9,7 +9,7 @@ import pytest
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunFailed, RunStopped
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.io import WEIGHTS, load_tensors
 from posrec.progress import Progress, SilentProgress
 from posrec.testing import same, write_dataset
@@ -86,7 +86,7 @@ def test_a_choice_that_fails_at_once_frees_the_folder(
     def fail(*_: object, **__: object) -> None:
         raise RunFailed("at once")
 
-    monkeypatch.setattr("posrec.training.refit.train", fail)
+    monkeypatch.setattr("posrec.fitting.refit.train", fail)
     with pytest.raises(RunFailed):
         fit(small, tmp_path / "run")
     assert not (tmp_path / "run").exists()

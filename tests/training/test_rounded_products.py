@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from posrec.nn.matmul import rounded_table_products, table_products
+from posrec.nn.layers.matmul import rounded_table_products, table_products
 from posrec.training import epoch
 from posrec.training.epoch import MANY_ITEMS, matmul_precision
 from posrec.training.losses import chunked_softmax, full_softmax

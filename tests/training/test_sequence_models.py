@@ -8,7 +8,7 @@ from tests.models import sequence_checks as checks
 from torch import Tensor
 
 from posrec.data.dataset import PreparedDataset
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress

@@ -14,10 +14,10 @@ from tests.training.sharded_jobs import JOBS, TRAINED
 
 from posrec.data.dataset import load
 from posrec.errors import RunStopped
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.io import CONTINUATION, STATE, WEIGHTS, load_tensors
 from posrec.progress import Progress, SilentProgress
-from posrec.run import load_run
+from posrec.runs.run import load_run
 
 pytestmark = pytest.mark.process
 

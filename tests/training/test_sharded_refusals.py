@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.models.base import SessionModel
 from posrec.models.registry import ModelSpec
 from posrec.nn.batch import SessionBatch

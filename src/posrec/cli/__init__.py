@@ -15,7 +15,8 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 import posrec
-from posrec.cli import data, doctor, experiments, report, runs
+from posrec.cli import data, doctor, experiments, runs
+from posrec.cli import feedback_report as report
 from posrec.cli import recommend as serving
 from posrec.cli import score as scoring
 from posrec.cli.printing import error_console

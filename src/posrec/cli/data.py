@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from posrec.cli.engine import LOCAL, Address, Engine
-from posrec.cli.printing import Json, Threads, console, show
+from posrec.cli.printing import LOCAL, Address, Engine, Json, Threads, console, show
 
 
 def prepare(
@@ -123,7 +122,7 @@ def prepare(
     Example: posrec prepare clicks.csv --out shop
     """
     from posrec.cli.tables import account_table, counts_line
-    from posrec.data.prepare import prepare_folder
+    from posrec.data.prepare.pipeline import prepare_folder
     from posrec.progress import TerminalProgress
 
     with TerminalProgress() as progress:

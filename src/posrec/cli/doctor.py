@@ -7,7 +7,7 @@ from rich.table import Table
 from posrec.cli.printing import Json, show
 
 if TYPE_CHECKING:
-    from posrec.diagnosis import Diagnosis
+    from posrec.doctor import Diagnosis
 
 
 def doctor(as_json: Json = False) -> None:
@@ -15,14 +15,14 @@ def doctor(as_json: Json = False) -> None:
 
     Example: posrec doctor
     """
-    from posrec.diagnosis import diagnose
+    from posrec.doctor import diagnose
 
     found = diagnose()
     show(found.as_json(), doctor_table(found), as_json)
 
 
 def doctor_table(found: "Diagnosis") -> Table:
-    from posrec.diagnosis import GIB
+    from posrec.doctor import GIB
 
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from posrec.cli.engine import LOCAL, Address, Engine, Workers
-from posrec.cli.printing import Device, Json, Threads, console, show
+from posrec.cli.printing import LOCAL, Address, Device, Engine, Json, Threads, Workers, console, show
 from posrec.config import DEFAULT_MODEL
 from posrec.errors import InputError, RunFailed
 
@@ -125,11 +124,11 @@ def reproduce(
     Example: posrec reproduce all --data diginetica --data yoochoose1_64 --out reproduction
     posrec reproduce all --data diginetica --out reproduction --engine ray --address 10.0.0.5:6379
     """
+    from posrec.errors import plural
     from posrec.experiments.reproduce.report import introduction, verdict_counts
     from posrec.experiments.reproduce.run import reproduce
+    from posrec.io.executor import cluster_of
     from posrec.progress import TerminalProgress
-    from posrec.ray_cluster import cluster_of
-    from posrec.wording import plural
 
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
         sessions = quick_sessions if quick else None
@@ -168,10 +167,10 @@ def tune(
     """
     from posrec.config import parse_pairs
     from posrec.data.dataset import load
+    from posrec.errors import plural
     from posrec.experiments.tune import train_command, tune
+    from posrec.io.executor import cluster_of
     from posrec.progress import TerminalProgress
-    from posrec.ray_cluster import cluster_of
-    from posrec.wording import plural
 
     fixed = parse_pairs(settings or [])
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:

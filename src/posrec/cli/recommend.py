@@ -68,7 +68,7 @@ def recommend(
     """
     from posrec.cli.explanations import drawn, notes, recommendations_table
     from posrec.models.own_code import OwnCode
-    from posrec.recommend.opening import missing_export, open_recommender
+    from posrec.recommend.export.opening import missing_export, open_recommender
 
     recommender = open_recommender(run, device, OwnCode(model, encoding))
     if missing := missing_export(recommender):
@@ -111,12 +111,12 @@ def export(
     posrec export runs/first --onnx first.onnx
     """
     from posrec.config import parse_pairs, split_settings
-    from posrec.recommend.faiss_search import RECALL_SESSIONS, IndexSettings, write_index
-    from posrec.run import load_run
+    from posrec.recommend.rank.faiss_search import RECALL_SESSIONS, IndexSettings, write_index
+    from posrec.runs.run import load_run
 
     loaded, of_index = load_run(run, model, encoding), split_settings(parse_pairs(settings or []), IndexSettings())[0]
     if onnx is not None:
-        from posrec.recommend.onnx_model import CLOSE, export_onnx
+        from posrec.recommend.export.onnx_model import CLOSE, export_onnx
 
         difference = export_onnx(loaded, onnx, overwrite)
         checked = f"Scores differ from torch's by at most {difference:.1g} ({CLOSE:g} is allowed)."
@@ -127,7 +127,7 @@ def export(
         recall = f"its recall@20 against the exact search is {search.recall:.4f} on {RECALL_SESSIONS} random sessions"
         console.print(f"Wrote [bold]{escape(str(index))}[/]. {probes}; {recall}.", highlight=False, soft_wrap=True)
     if onnx is None and index is None:
-        from posrec.recommend.export import write_export
+        from posrec.recommend.export.writing import write_export
 
         if loaded.has_export and not overwrite:
             raise InputError(f"{run} has an export already; pass --overwrite to write it again")
@@ -195,7 +195,7 @@ def serve(
     Example: posrec serve runs/first --port 8000 --workers 2
     """
     try:
-        from posrec.server.credentials import chosen_key
+        from posrec.server.http.credentials import chosen_key
         from posrec.server.serve import serve as run_server
         from posrec.server.settings import ServerSettings, parse_shares
     except ImportError:

@@ -80,7 +80,7 @@ def train(
     from posrec.cli.tables import metrics_table
     from posrec.config import parse_pairs
     from posrec.data.dataset import load
-    from posrec.fitting import fit_run
+    from posrec.fitting.fit import fit_run
     from posrec.progress import SilentProgress, TerminalProgress
     from posrec.training.distributed.world import joined
 
@@ -122,9 +122,9 @@ def evaluate(
     """
     from posrec.cli.tables import metrics_table
     from posrec.data.dataset import load
-    from posrec.evaluating import evaluate_run
+    from posrec.fitting.evaluate_run import evaluate_run
     from posrec.progress import TerminalProgress
-    from posrec.run import load_run
+    from posrec.runs.run import load_run
 
     opened, data = load_run(run, model, encoding), load(dataset)
     with TerminalProgress() as progress:

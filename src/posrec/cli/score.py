@@ -18,8 +18,18 @@ from posrec.cli.answer_options import (
     Pin,
     answer_rules,
 )
-from posrec.cli.engine import LOCAL, Address, Engine, Workers
-from posrec.cli.printing import Device, EncodingOption, ModelOption, Overwrite, Threads, console
+from posrec.cli.printing import (
+    LOCAL,
+    Address,
+    Device,
+    EncodingOption,
+    Engine,
+    ModelOption,
+    Overwrite,
+    Threads,
+    Workers,
+    console,
+)
 
 
 def score(
@@ -53,10 +63,10 @@ def score(
     Example: posrec score runs/first sessions.jsonl answers.parquet -k 10
     posrec score runs/first sessions.parquet answers.parquet --parts --engine ray
     """
+    from posrec.errors import plural
+    from posrec.io.executor import cluster_of
     from posrec.progress import TerminalProgress
-    from posrec.ray_cluster import cluster_of
-    from posrec.recommend.score import OpenRun, score_file
-    from posrec.wording import plural
+    from posrec.recommend.files.score import OpenRun, score_file
 
     rules = answer_rules(exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:

@@ -9,8 +9,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from posrec.errors import plural
 from posrec.progress import printable
-from posrec.wording import plural
 
 if TYPE_CHECKING:
     from posrec.config import DescribedSetting

@@ -19,11 +19,10 @@ from torch import Tensor
 from posrec.data.arrays import ARRAYS, SCHEMA, WITHOUT_TIMES, optional_arrays, read_array
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
-from posrec.errors import InputError
+from posrec.errors import InputError, plural
 from posrec.io import DATASET, FolderReader, read_json, require_folder
 from posrec.nn.batch import PADDING, SessionBatch
 from posrec.nn.first_read import first_read
-from posrec.wording import plural
 
 MANIFEST, CEILING = DATASET, "ceiling.json"
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from posrec.data.readers.columns import COMMON_NAMES, comma_separated, find_common, plain_name
-from posrec.data.readers.parquet import POLARS_ERRORS, first_line
-from posrec.data.remote import File
-from posrec.data.sources import find_files, read_whole
+from posrec.data.source.readers.columns import COMMON_NAMES, comma_separated, find_common, plain_name
+from posrec.data.source.readers.parquet import POLARS_ERRORS, first_line
+from posrec.data.source.remote import File
+from posrec.data.source.sources import find_files, read_whole
 from posrec.errors import InputError
 from posrec.progress import Progress
 

@@ -11,9 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from posrec.errors import InputError
+from posrec.errors import InputError, plural
 from posrec.io import read_json
-from posrec.wording import plural
 
 FILE = "vocabulary.json"
 

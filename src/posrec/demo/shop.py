@@ -178,7 +178,7 @@ def write_log(shop: Shop, folder: Path, sessions: int = SESSIONS) -> tuple[Path,
 
 def make_demo(folder: str | Path, sessions: int = SESSIONS) -> PreparedDataset:
     """Write the demo shop's log into `folder`, prepare it in `folder/data`, and store the ceiling there."""
-    from posrec.data.prepare import prepare
+    from posrec.data.prepare.pipeline import prepare
 
     folder, shop = Path(folder), open_shop()
     if folder.exists() and not folder.is_dir():

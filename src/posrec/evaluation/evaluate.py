@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from posrec.allocation import freed_memory_kept
 from posrec.data.dataset import SessionDataset, collate
 from posrec.data.passes import collate_passes, cut_into_batches, passes_over
+from posrec.device import freed_memory_kept
+from posrec.errors import plural
 from posrec.evaluation.metrics import CUTOFFS, coverage, mean_popularity, rank_metrics, ranks_of
 from posrec.evaluation.metrics import top as top_items
 from posrec.kernels.launch import only_compiled
 from posrec.models.base import Model, SessionModel
 from posrec.nn.packing import pack
 from posrec.progress import Progress, SilentProgress
-from posrec.wording import plural
 
 if TYPE_CHECKING:
     import polars as pl

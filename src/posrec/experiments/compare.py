@@ -15,7 +15,7 @@ from posrec.evaluation.breakdown import by_first_repeat, by_length, first_repeat
 from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.significance import Comparison, compare_paired, gains, holm, session_of_samples
 from posrec.experiments.rendering import new_figure, render, svg
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.io import RUN, write_json, write_text
 from posrec.models.lookup import find_spec, short_name, with_own_encoding
 from posrec.models.registry import ModelSpec

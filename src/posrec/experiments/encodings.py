@@ -15,7 +15,7 @@ from posrec.encodings.theory import PAPER, Statement, differences, verdicts, whe
 from posrec.errors import InputError
 from posrec.io import RUN, WEIGHTS
 from posrec.progress import Progress, SilentProgress
-from posrec.run_folder import open_finished
+from posrec.runs.folder import open_finished
 
 
 @dataclass(frozen=True)

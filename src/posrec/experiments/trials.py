@@ -17,7 +17,7 @@ from posrec.config import Choices, Range, SearchSpace, split_settings
 from posrec.data.dataset import PreparedDataset, load_once
 from posrec.device import choose_device
 from posrec.errors import RunFailed, not_installed
-from posrec.fitting import network_builder
+from posrec.fitting.fit import network_builder
 from posrec.models.base import CountingModel, SessionModel
 from posrec.models.registry import ModelSpec
 from posrec.progress import Progress, SilentProgress
@@ -25,7 +25,7 @@ from posrec.training.loop import evaluate_on, train
 from posrec.training.settings import Settings
 
 if TYPE_CHECKING:
-    from posrec.ray_cluster import Cluster
+    from posrec.io.executor import Cluster
 
 STARTING = 4  # trials that are never stopped early, so that there is a median to compare with
 FAILURES = (RunFailed, torch.OutOfMemoryError)  # of a trial, which the search survives

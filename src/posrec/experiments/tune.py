@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from posrec.config import DEFAULT_MODEL, Choices, Range, SearchSpace, split_settings
 from posrec.data.dataset import PreparedDataset
 from posrec.device import choose_device
-from posrec.errors import InputError, RunFailed
+from posrec.errors import InputError, RunFailed, plural
 from posrec.experiments.trials import (
     Search,
     finished,
@@ -32,12 +32,11 @@ from posrec.models.lookup import find_spec, model_name, short_name, with_own_enc
 from posrec.models.registry import ModelSpec
 from posrec.progress import Progress, default_progress
 from posrec.training.settings import Settings
-from posrec.wording import plural
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from posrec.ray_cluster import Cluster
+    from posrec.io.executor import Cluster
 
 STUDY, SUMMARY = "study.db", "tuning.json"
 EPOCHS = 15
@@ -104,7 +103,7 @@ def tune(
         device: "cpu", "cuda", or "auto": a GPU if there is one.
         seed: of the search and of every training.
         progress: where to report progress; by default a line for each trial, and a bar in a notebook.
-        cluster: from `posrec.ray_cluster.ray_cluster`: many trials at a time, as tasks of Ray.
+        cluster: from `posrec.io.executor.ray_cluster`: many trials at a time, as tasks of Ray.
 
     Returns:
         The best settings, and all trials.

@@ -1,9 +1,9 @@
 """The base classes of all models: what a model implements, and what the base class derives from it.
 
 A trained model is a `SessionModel`: it computes a vector for each session and a vector for each item, and its scores
-are their inner products. It may have a term for the session's own items on top (`nn/own_items.py`). Losses, ranking,
-nearest-neighbour search and the ONNX export need nothing else. A model that counts the training sessions instead of
-being trained is a `CountingModel`: it computes scores alone.
+are their inner products. It may have a term for the session's own items on top (`nn/items/own_items.py`). Losses,
+ranking, nearest-neighbour search and the ONNX export need nothing else. A model that counts the training sessions
+instead of being trained is a `CountingModel`: it computes scores alone.
 
 Both are built as `Model(items, config)`. Items are numbered 1..items; any other number is an item that is unknown to
 the model. The model reads the latest `config.max_length` clicks of a session.
@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from posrec.config import check_settings
 from posrec.encodings.own import OwnEncoding
-from posrec.nn.attributes import Attributes
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
-from posrec.nn.item_table import ItemTable
-from posrec.nn.own_items import OwnItems
+from posrec.nn.items.attribute_vectors import Attributes
+from posrec.nn.items.item_table import ItemTable
+from posrec.nn.items.own_items import OwnItems
 from posrec.nn.packing import Packing, pack
 
 

@@ -19,11 +19,11 @@ from posrec.config import ENCODING, setting
 from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
-from posrec.nn.gated_graph import GatedGraph, message_graph
 from posrec.nn.graph import SessionGraph
-from posrec.nn.item_table import ItemTable
+from posrec.nn.items.item_table import ItemTable
+from posrec.nn.layers.gated_graph import GatedGraph, message_graph
+from posrec.nn.layers.transformer import TransformerLayer, apply_layers
 from posrec.nn.packing import Packing
-from posrec.nn.transformer import TransformerLayer, apply_layers
 
 PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
 

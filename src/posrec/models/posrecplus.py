@@ -2,17 +2,17 @@
 
     T clicks of B sessions, d dimensions, n items. Click j of a session is its j-th from the front, from 0 on.
 
-Item vectors, smoothed over the graph of co-clicked items (`nn/coclicks.py`) and scored by their cosine:
+Item vectors, smoothed over the graph of co-clicked items (`nn/items/coclicks.py`) and scored by their cosine:
 
-    E    = id vectors, plus those of the attributes if there are any     `nn/attributes.py`
+    E    = id vectors, plus those of the attributes if there are any     `nn/items/attribute_vectors.py`
     X    = E + smoothing A E                                             x_j: the row of X of click j's item
     h_i  = the intentions at click i, from the x_j of j <= i             `session_reader.py`, Eq. (7)-(10)
-    z_i  = scale cos(h_i, X) + trend                                     in place of Eq. (11); `nn/trends.py`
+    z_i  = scale cos(h_i, X) + trend                                     in place of Eq. (11); `nn/items/trends.py`
 
 One pass over a session computes h_i of all its prefixes, each as if it were read alone; so a training step reads whole
 sessions and takes the loss at every click.
 
-Repeat and explore (`nn/own_items.py`): p = g_repeat r + g_explore e, with g and r of `repeat_part.py`.
+Repeat and explore (`nn/items/own_items.py`): p = g_repeat r + g_explore e, with g and r of `repeat_part.py`.
 
 The network is trained by -log p of the next item. Without dropout of what it reads it learns the training sessions by
 heart: `item_dropout` acts on the x_j that the reader reads, `repeat_dropout` on the x_j, H_j and h_i that the repeat
@@ -31,15 +31,15 @@ from posrec.config import ENCODING, setting
 from posrec.models.base import Encoded, SessionModel
 from posrec.models.repeat_part import RepeatPart
 from posrec.models.session_reader import PARTS, Clicks, SessionReader
-from posrec.nn.attributes import Attributes, AttributeVectors
 from posrec.nn.batch import SessionBatch
-from posrec.nn.coclicks import CoClickGraph
-from posrec.nn.dropout import Dropout
-from posrec.nn.item_table import ItemTable
-from posrec.nn.own_items import REPEAT, OwnItems
+from posrec.nn.items.attribute_vectors import Attributes, AttributeVectors
+from posrec.nn.items.coclicks import CoClickGraph
+from posrec.nn.items.item_table import ItemTable
+from posrec.nn.items.own_items import REPEAT, OwnItems
+from posrec.nn.items.trends import Trends
+from posrec.nn.layers.dropout import Dropout
 from posrec.nn.packing import pack, unpacked
 from posrec.nn.seen_clicks import every_click, last_clicks, returns
-from posrec.nn.trends import Trends
 
 
 @dataclass(frozen=True)

@@ -7,23 +7,23 @@ from typing import Any
 from posrec.config import Choices, Range, SearchSpace, tuned_settings
 from posrec.errors import InputError
 from posrec.models.base import Model, SessionModel
-from posrec.models.bprmf import BPRMF, BPRMFConfig
-from posrec.models.coclick import CoClick, CoClickConfig
-from posrec.models.fgnn import FGNN, FGNNConfig
-from posrec.models.fpmc import FPMC, FPMCConfig
-from posrec.models.gcsan import GCSAN, GCSANConfig
-from posrec.models.gru4rec import GRU4Rec, GRU4RecConfig
-from posrec.models.itemknn import ItemKNN, ItemKNNConfig
-from posrec.models.narm import NARM, NARMConfig
-from posrec.models.pop import Pop, PopConfig
+from posrec.models.baselines.bprmf import BPRMF, BPRMFConfig
+from posrec.models.baselines.counting.coclick import CoClick, CoClickConfig
+from posrec.models.baselines.counting.itemknn import ItemKNN, ItemKNNConfig
+from posrec.models.baselines.counting.pop import Pop, PopConfig
+from posrec.models.baselines.counting.spop import SPop, SPopConfig
+from posrec.models.baselines.counting.stan import STAN, STANConfig
+from posrec.models.baselines.counting.vsknn import VSKNN, VSKNNConfig
+from posrec.models.baselines.fgnn import FGNN, FGNNConfig
+from posrec.models.baselines.fpmc import FPMC, FPMCConfig
+from posrec.models.baselines.gcsan import GCSAN, GCSANConfig
+from posrec.models.baselines.gru4rec import GRU4Rec, GRU4RecConfig
+from posrec.models.baselines.narm import NARM, NARMConfig
+from posrec.models.baselines.sasrec import SASRec, SASRecConfig
+from posrec.models.baselines.srgnn import SRGNN, SRGNNConfig
+from posrec.models.baselines.stamp import STAMP, STAMPConfig
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
-from posrec.models.sasrec import SASRec, SASRecConfig
-from posrec.models.spop import SPop, SPopConfig
-from posrec.models.srgnn import SRGNN, SRGNNConfig
-from posrec.models.stamp import STAMP, STAMPConfig
-from posrec.models.stan import STAN, STANConfig
-from posrec.models.vsknn import VSKNN, VSKNNConfig
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from posrec.encodings.schemes import learned_table, look_up
 from posrec.models.session_reader import MOST_CLICKS, Clicks
-from posrec.nn.own_items import NONE, OwnItems
+from posrec.nn.items.own_items import NONE, OwnItems
 
 MOST_RAISED = 10.0  # the largest |delta|
 

@@ -10,7 +10,7 @@ Click j of a session is its j-th from the front, from 0 on; x_j is its item's ve
 
 Everything at click i depends on the clicks up to i alone, so one pass over a session computes h_i of all its prefixes,
 each as if it were read alone. F and B are the two parts of the positional encoding (`encodings/split.py`): where click
-i reads click j (`nn/causal_layer.py`) the two add up to the encoding of place j in a session of i + 1 clicks.
+i reads click j (`nn/layers/causal_layer.py`) the two add up to the encoding of place j in a session of i + 1 clicks.
 
     T clicks in all, Q clicks i that are asked for, W distances, d dimensions.
 """
@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from posrec.encodings.schemes import learned_table, look_up, make_encoding
 from posrec.encodings.split import require_split, split
-from posrec.nn.causal_layer import CausalLayer, ReadClicks
-from posrec.nn.gated_graph import gru_update
+from posrec.nn.layers.causal_layer import CausalLayer, ReadClicks
+from posrec.nn.layers.gated_graph import gru_update
 from posrec.nn.packing import Packing
 from posrec.nn.seen_clicks import Returns, SeenClicks
 

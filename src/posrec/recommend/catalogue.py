@@ -16,8 +16,8 @@ import numpy as np
 
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
-from posrec.recommend.attributes import Attributes, shown
-from posrec.recommend.best_items import Columns, Mask
+from posrec.recommend.filters import Attributes, shown
+from posrec.recommend.rank.best_items import Columns, Mask
 from posrec.recommend.session import Click, as_ids
 
 KEPT_BYTES = 1 << 26  # of masks that are kept

@@ -4,9 +4,9 @@ There are two views. Where the score is a sum of named parts (PosRec, Eq. (10) a
 its vector with the item's vector, and the parts add up to the score. And for every model, each click is left out in
 turn, and the session without it is scored again.
 
-If the model has a term for the session's own items (nn/own_items.py), the score is log p, and two more parts complete
-it: "clicked before" is what repeating and raising add to an item of the session, log p_i - (z_i + log g_explore -
-log S), and 0 for all other items; "normalisation" is log g_explore - log S, the same for all items.
+If the model has a term for the session's own items (nn/items/own_items.py), the score is log p, and two more parts
+complete it: "clicked before" is what repeating and raising add to an item of the session, log p_i - (z_i +
+log g_explore - log S), and 0 for all other items; "normalisation" is log g_explore - log S, the same for all items.
 """
 
 import math
@@ -20,7 +20,7 @@ from posrec.evaluation.metrics import ranks_of
 from posrec.models.base import Model, SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.first_read import first_read
-from posrec.nn.own_items import REPEAT
+from posrec.nn.items.own_items import REPEAT
 from posrec.recommend.results import NORMALISATION, ClickEffect, Explanation
 from posrec.recommend.session import EncodedSession
 

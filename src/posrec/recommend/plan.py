@@ -19,12 +19,19 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 
 from posrec.errors import InputError
-from posrec.recommend.attributes import shown
 from posrec.recommend.catalogue import Candidates, Catalogue, only
-from posrec.recommend.diversity import DEEPER, GROUP_POOL, POOL, SMALLEST_POOL, marginal_relevance, one_of_each_group
-from posrec.recommend.ranker import Query, Ranker, Ranking
+from posrec.recommend.filters import shown
+from posrec.recommend.rank.diversity import (
+    DEEPER,
+    GROUP_POOL,
+    POOL,
+    SMALLEST_POOL,
+    marginal_relevance,
+    one_of_each_group,
+)
+from posrec.recommend.rank.ranker import Query, Ranker, Ranking
+from posrec.recommend.rank.similarity import Similarity
 from posrec.recommend.session import Click, EncodedSession
-from posrec.recommend.similarity import Similarity
 
 K = 20
 MOST_FACTORS = 16  # different factors of items; each needs a search of its own

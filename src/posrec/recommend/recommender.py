@@ -15,28 +15,28 @@ import numpy as np
 from posrec.device import choose_device
 from posrec.errors import InputError
 from posrec.recommend.catalogue import Catalogue, Fields, values_of
-from posrec.recommend.encoder import OnnxNetwork, encoder_of
+from posrec.recommend.export.encoder import OnnxNetwork, encoder_of
 from posrec.recommend.plan import AnswerRules, Ordered, Plan, SimilarRules, check_options, rank_by_plan
-from posrec.recommend.ranker import BySearch, ItemFinder, Ranker
+from posrec.recommend.rank.ranker import BySearch, ItemFinder, Ranker
+from posrec.recommend.rank.similarity import Similarity, similarity_of
 from posrec.recommend.results import Explanation, Recommendation, Recommendations
 from posrec.recommend.session import AnySession, Click, EncodedSession, Session, as_ids, is_many, some
-from posrec.recommend.similarity import Similarity, similarity_of
-from posrec.run_folder import AnyRun
+from posrec.runs.folder import AnyRun
 
 if TYPE_CHECKING:
     import torch
 
     from posrec.models.base import Model
     from posrec.models.registry import ModelSpec
-    from posrec.recommend.faiss_search import FaissSearch
-    from posrec.recommend.search import ExactSearch
+    from posrec.recommend.rank.faiss_search import FaissSearch
+    from posrec.recommend.rank.search import ExactSearch
 
 
 class Recommender:
     """Recommends items for sessions with the model of a run.
 
     Args:
-        run: A run from `posrec.run.load_run`. `Recommender.load` opens a run folder directly.
+        run: A run from `posrec.runs.run.load_run`. `Recommender.load` opens a run folder directly.
         device: "auto" (a GPU where there is one), "cpu" or "cuda".
         scorer: The same model in another form, such as an OnnxModel, which ranks in place of `run.model`. Explanations
             and similar items still come from `run.model`.
@@ -95,7 +95,7 @@ class Recommender:
 
         Example: `rec = Recommender.load("runs/tonight", device="cpu")`
         """
-        from posrec.run import load_run
+        from posrec.runs.run import load_run
 
         return cls(load_run(run, spec, encoding), device)
 
@@ -110,8 +110,8 @@ class Recommender:
         Example: `posrec.fit(data, model="posrec").save("runs/tonight")`
         """
         from posrec.progress import default_progress
-        from posrec.recommend.export import add_export
-        from posrec.run import Run, saving
+        from posrec.recommend.export.writing import add_export
+        from posrec.runs.run import Run, saving
 
         assert isinstance(self.run, Run)  # a server's recommender, which may have no model in memory, is never saved
         with saving(self.run, Path(folder), overwrite) as saved:
@@ -312,6 +312,6 @@ def finder_of(scorer: Any, search: "ExactSearch | FaissSearch | None", items: in
     """By the search with the session vectors of `scorer`; without a search by its scores of all items."""
     if search is not None:
         return BySearch(encoder_of(scorer), search)
-    from posrec.recommend.by_scores import ByScores  # imports torch
+    from posrec.recommend.rank.by_scores import ByScores  # imports torch
 
     return ByScores(scorer, items, choose_device(device))

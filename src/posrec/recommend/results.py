@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from posrec.wording import plural
+from posrec.errors import plural
 
 if TYPE_CHECKING:
     import polars as pl

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
-from posrec.server import access
-from posrec.server.log import log_as_json, log_event
-from posrec.server.messages import Answer, Disconnected, Receive, Request, Send, error_answer, send_answer
+from posrec.server.http import access
+from posrec.server.http.messages import Answer, Disconnected, Receive, Request, Send, error_answer, send_answer
+from posrec.server.http.router import Router
+from posrec.server.json_log import log_as_json, log_event
 from posrec.server.metrics import Metrics
-from posrec.server.router import Router
 from posrec.server.routes import add_routes
 from posrec.server.service import Service
 from posrec.server.settings import ServerSettings

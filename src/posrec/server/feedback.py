@@ -23,7 +23,7 @@ import msgspec
 from posrec.errors import InputError, RunFailed
 from posrec.evaluation.click_through import OPEN_FILES, column_types
 from posrec.io import whole_file
-from posrec.server.log import log_event
+from posrec.server.json_log import log_event
 
 ROTATE_ROWS = 100_000
 ROTATE_SECONDS = 3600.0

@@ -10,9 +10,9 @@ from msgspec import Meta, Struct
 from posrec.errors import InputError
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import as_ids
-from posrec.server.messages import HTML, TEXT, NotFound
-from posrec.server.openapi import docs_page, document
-from posrec.server.router import Router
+from posrec.server.http.messages import HTML, TEXT, NotFound
+from posrec.server.http.openapi import docs_page, document
+from posrec.server.http.router import Router
 from posrec.server.schemas import (  # fmt: skip
     MOST_ITEMS,
     BatchAnswer,

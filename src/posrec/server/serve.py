@@ -13,11 +13,11 @@ import msgspec
 from posrec.device import THREADS
 from posrec.errors import InputError, not_installed
 from posrec.io import RUN, require_folder
-from posrec.server.access import allowed_hosts
-from posrec.server.credentials import hide, password_in
 from posrec.server.feedback import FeedbackFiles
-from posrec.server.log import log_as_json, log_event
-from posrec.server.rule_files import RuleFiles
+from posrec.server.http.access import allowed_hosts
+from posrec.server.http.credentials import hide, password_in
+from posrec.server.json_log import log_as_json, log_event
+from posrec.server.live.rule_files import RuleFiles
 from posrec.server.session_store import SessionStore
 from posrec.server.settings import ServerSettings
 
@@ -30,7 +30,7 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
     # Looked for and not imported: prometheus_client reads its settings from the environment when it is imported.
     if not all(map(find_spec, ("uvicorn", "httptools", "prometheus_client"))):
         raise not_installed("serving", "serve")
-    from posrec.server.workers import METRICS_FOLDER, run_worker, run_workers
+    from posrec.server.http.workers import METRICS_FOLDER, run_worker, run_workers
 
     hide([settings.api_key, password_in(settings.session_store)])
     for run in (settings.run, *settings.more_runs):
@@ -73,7 +73,7 @@ def most_connections() -> int:
 
 def take_port(host: str, port: int, workers: int) -> socket.socket:
     """The listening socket of a single worker. Several workers have their own; this one then only reserves the port."""
-    from posrec.server.workers import BACKLOG, bind
+    from posrec.server.http.workers import BACKLOG, bind
 
     try:
         if workers == 1:

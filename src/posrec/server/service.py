@@ -17,14 +17,14 @@ from posrec.recommend.catalogue import values_of
 from posrec.recommend.plan import Ordered, Plan
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
-from posrec.server.background import BackgroundQueue
 from posrec.server.batching import INLINE, INLINE_OF_SEVERAL, Batcher
 from posrec.server.feedback import FeedbackFiles
-from posrec.server.log import log_event
-from posrec.server.messages import NotFound, NotReady
+from posrec.server.http.messages import NotFound, NotReady
+from posrec.server.json_log import log_event
+from posrec.server.live.background import BackgroundQueue
+from posrec.server.live.reload import LoadedRun, RunReloader
+from posrec.server.live.rule_files import RuleFiles
 from posrec.server.metrics import Metrics
-from posrec.server.reload import LoadedRun, RunReloader
-from posrec.server.rule_files import RuleFiles
 from posrec.server.schemas import AnswerRequest, ClickRequest, RecommendAnswer, RecommendedItem, RecommendRequest
 from posrec.server.session_store import SessionStore, StoreUnavailable
 from posrec.server.settings import ServerSettings, Split

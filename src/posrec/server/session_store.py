@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from posrec.errors import InputError, not_installed
-from posrec.server.credentials import without_password
+from posrec.server.http.credentials import without_password
 
 EXPIRY = 30 * 60  # seconds
 MAX_CLICKS = 200  # of a session, the latest

@@ -21,15 +21,15 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from posrec.data.dataset import PreparedDataset
-from posrec.evaluating import evaluate_run
-from posrec.fitting import fit_run
+from posrec.fitting.evaluate_run import evaluate_run
+from posrec.fitting.fit import fit_run
 from posrec.io import WEIGHTS, load_tensors
 from posrec.models.base import Model, SessionModel
 from posrec.models.registry import ModelSpec
 from posrec.nn.batch import SessionBatch
-from posrec.nn.table_rows import MULTIPLE
+from posrec.nn.items.table_rows import MULTIPLE
 from posrec.progress import SilentProgress
-from posrec.run import load_run
+from posrec.runs.run import load_run
 from posrec.testing.datasets import small_dataset, write_dataset
 from posrec.training.losses import full_softmax, losses_of
 from posrec.training.settings import Settings

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from posrec.data.arrays import SCHEMA
 from posrec.data.dataset import PreparedDataset, load
+from posrec.data.prepare.writer import save_dataset
 from posrec.data.vocabulary import Vocabulary
-from posrec.data.writer import save_dataset
 
 
 def small_dataset(

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posrec.nn.matmul import table_products
-from posrec.nn.own_items import OwnItems
-from posrec.nn.table_rows import fresh
+from posrec.nn.items.own_items import OwnItems
+from posrec.nn.items.table_rows import fresh
+from posrec.nn.layers.matmul import table_products
 
 
 def at_once(sessions: Tensor, table: Tensor, targets: Tensor, items: int, own: OwnItems | None = None) -> Tensor:

@@ -13,9 +13,9 @@ from posrec.data.dataset import SessionDataset
 from posrec.device import has_amx
 from posrec.errors import InputError
 from posrec.models.base import SessionModel
-from posrec.nn.item_table import rows_of
-from posrec.nn.matmul import rounded_table_products
-from posrec.nn.table_rows import TableRows
+from posrec.nn.items.item_table import rows_of
+from posrec.nn.items.table_rows import TableRows
+from posrec.nn.layers.matmul import rounded_table_products
 from posrec.training.batches import Batches, PassBatches, SampleBatches
 from posrec.training.distributed.rows import world_of
 from posrec.training.distributed.steps import choose_loss_of

@@ -12,9 +12,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from posrec.allocation import freed_memory_kept
 from posrec.data.dataset import PreparedDataset, SessionDataset
-from posrec.device import threads_for
+from posrec.device import freed_memory_kept, threads_for
 from posrec.errors import RunFailed, RunStopped
 from posrec.evaluation.evaluate import Evaluation, compile_ahead, evaluate
 from posrec.models.base import Model, SessionModel
@@ -24,9 +23,9 @@ from posrec.training.checkpoint import has_state, load_state, save_state, save_w
 from posrec.training.distributed.ranking import sharded_ranker
 from posrec.training.distributed.rows import sharded_rows_of, world_of
 from posrec.training.epoch import EpochRunner, matmul_precision, sample_weights
-from posrec.training.log import Log
 from posrec.training.settings import Settings
 from posrec.training.start import Start, continuation_of
+from posrec.training.training_log import Log
 
 EPOCH_CHECKPOINT_SECONDS = 30  # an epoch ends with a checkpoint if the latest is older ...
 CHECKPOINT_SECONDS = 600  # ... and during an epoch one is saved if it is older than this

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import posrec
-from posrec.data import sources
+from posrec.data.source import sources
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.faults.refusals import EVENTS, GOOD, HEADER, VIEWS, YOOCHOOSE

@@ -6,10 +6,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from posrec.data.readers import READERS
-from posrec.data.readers.clicks import ParsedLog
-from posrec.data.readers.events import MOST_KINDS
-from posrec.data.readers.options import LogOptions
+from posrec.data.source.readers import READERS
+from posrec.data.source.readers.clicks import ParsedLog
+from posrec.data.source.readers.events import MOST_KINDS
+from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
 from tests.faults.refusals import EVENTS
 from tests.helpers import RecordingProgress, write_lines

@@ -14,10 +14,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data import sources
-from posrec.data.readers import READERS, parquet
-from posrec.data.readers.options import LogOptions
-from posrec.data.sources import find_files
+from posrec.data.source import sources
+from posrec.data.source.readers import READERS, parquet
+from posrec.data.source.readers.options import LogOptions
+from posrec.data.source.sources import find_files
 from posrec.errors import InputError
 from tests.data import strategies
 from tests.helpers import Click, RecordingProgress, rows, write_lines, write_log

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data import sources
-from posrec.data.readers import READERS
-from posrec.data.readers.clicks import BETWEEN_IDS, ParsedLog
-from posrec.data.readers.options import LogOptions
+from posrec.data.source import sources
+from posrec.data.source.readers import READERS
+from posrec.data.source.readers.clicks import BETWEEN_IDS, ParsedLog
+from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
 from tests.helpers import RecordingProgress, rows, write_lines
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posrec.data.readers import sessions
-from posrec.data.readers.sessions import read_pickle
+from posrec.data.source.readers import sessions
+from posrec.data.source.readers.sessions import read_pickle
 from posrec.errors import InputError
 
 sessions_strategy = st.lists(st.lists(st.integers(0, 2**40), min_size=2, max_size=6), max_size=8)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data.readers.clicks import ClickCollector
-from posrec.data.readers.options import LogOptions
+from posrec.data.source.readers.clicks import ClickCollector
+from posrec.data.source.readers.options import LogOptions
 from posrec.progress import SilentProgress
 from tests.data import strategies
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from posrec.data.readers.blocks import add_block
-from posrec.data.readers.clicks import ClickCollector
-from posrec.data.readers.columns import Columns
-from posrec.data.readers.textlog import Record, TextBlocks, TextLayout, split_header
-from posrec.data.sources import Block
+from posrec.data.source.readers.blocks import add_block
+from posrec.data.source.readers.clicks import ClickCollector
+from posrec.data.source.readers.columns import Columns
+from posrec.data.source.readers.textlog import Record, TextBlocks, TextLayout, split_header
+from posrec.data.source.sources import Block
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data.readers.times import TimeReader, guess_unit, parse_duration
+from posrec.data.source.readers.times import TimeReader, guess_unit, parse_duration
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.helpers import RecordingProgress

@@ -30,17 +30,17 @@ from posrec.data.dataset import PreparedDataset, load_once
 from posrec.device import choose_device
 from posrec.errors import InputError, RunStopped
 from posrec.evaluation.metrics import CUTOFFS
-from posrec.fitting import fit_run
+from posrec.fitting.fit import fit_run
 from posrec.io import read_json, whole_file, write_json
 from posrec.io.locks import try_lock
 from posrec.models.lookup import find_spec
 from posrec.progress import Progress, SilentProgress
-from posrec.run import Run
-from posrec.training.log import LOG
+from posrec.runs.run import Run
 from posrec.training.settings import Settings
+from posrec.training.training_log import LOG
 
 if TYPE_CHECKING:
-    from posrec.ray_cluster import Cluster
+    from posrec.io.executor import Cluster
 
 WORST = max(CUTOFFS) + 1  # stands for every rank from here on: no metric looks further, and files are half the size
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from posrec.data.dataset import PreparedDataset
+from posrec.errors import plural
 from posrec.experiments.encoding_figures import figures_by_name
 from posrec.experiments.reproduce.claims import FAILED, HELD, UNCLEAR, Answer
 from posrec.experiments.reproduce.figures import draw_table, learned_encodings, mean_similarities, write_png
@@ -16,7 +17,6 @@ from posrec.experiments.reproduce.jobs import Job, JobResult
 from posrec.experiments.reproduce.paper import METRICS, SAMPLES, TITLES, dataset_of, impossible
 from posrec.experiments.reproduce.tables import TESTED, Finding, Line, Table
 from posrec.io import write_json, write_text
-from posrec.wording import plural
 
 REPORT, SUMMARY, PICTURES = "report.md", "summary.json", "figures"
 NAMES = {"recall@5": "R@5", "recall@10": "R@10", "mrr@5": "M@5", "mrr@10": "M@10"}

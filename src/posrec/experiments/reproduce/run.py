@@ -15,7 +15,7 @@ from posrec.experiments.reproduce.tables import make_table
 from posrec.progress import Progress, SilentProgress
 
 if TYPE_CHECKING:
-    from posrec.ray_cluster import Cluster
+    from posrec.io.executor import Cluster
 
 JOBS = "jobs"
 QUICK_SEEDS = 2

@@ -15,7 +15,7 @@ from posrec.data.dataset import SessionDataset, collate
 from posrec.evaluation.evaluate import Ranker
 from posrec.evaluation.metrics import ranks_of
 from posrec.models.base import SessionModel
-from posrec.nn.own_items import OwnItems
+from posrec.nn.items.own_items import OwnItems
 from posrec.training.distributed.rows import ShardedRows
 
 

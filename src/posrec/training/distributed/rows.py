@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from posrec.errors import InputError
 from posrec.models.base import Model
-from posrec.nn.item_table import rows_of
-from posrec.nn.table_rows import MULTIPLE, TableRows, with_look_up
+from posrec.nn.items.item_table import rows_of
+from posrec.nn.items.table_rows import MULTIPLE, TableRows, with_look_up
 from posrec.training.distributed.world import World
 
 
@@ -112,8 +112,7 @@ def keep_own_rows(model: Model, world: World) -> Model:
     whole = rows_of(model)
     if whole is None:
         raise InputError(
-            f"{type(model).__name__} has no ItemTable (nn/item_table.py) to spread over processes; train it without "
-            "torchrun"
+            f"{type(model).__name__} has no posrec.ItemTable to spread over processes; train it without torchrun"
         )
     rows = ShardedRows(whole.items, world)
     for part in model.modules():

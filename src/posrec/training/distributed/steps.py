@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from posrec.models.base import SessionModel
-from posrec.nn.own_items import OwnItems
-from posrec.nn.table_rows import TableRows
+from posrec.nn.items.own_items import OwnItems
+from posrec.nn.items.table_rows import TableRows
 from posrec.training.distributed.rows import ShardedRows, sharded_rows_of, tensors_by_rows
 from posrec.training.distributed.world import World
 from posrec.training.losses import CHUNK, Loss, choose_loss, log_sum_in_chunks, over_all_items

@@ -1,0 +1,1 @@
+"""Preparing a dataset: recipes over steps, in parts."""

@@ -1,0 +1,98 @@
+"""How much memory a log needs, and into how many parts it is cut if it needs more than there is."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+
+from posrec.data.prepare.parts import Workplace
+from posrec.data.source.log import Log
+from posrec.data.source.readers.parquet import open_parquet
+from posrec.data.source.sources import is_compressed, read_start
+from posrec.device import free_memory
+from posrec.errors import InputError
+from posrec.io import scratch_folder
+from posrec.io.executor import ThisProcess, cluster_of
+from posrec.progress import Progress
+
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+BYTES_PER_CLICK = 100  # at the peak, while the clicks of a part are grouped and sorted
+LEAST_MEMORY = 512 * 10**6  # Python and its libraries take half of it
+TASK_MEMORY = 4 * 10**9  # of a Ray task, unless --memory says otherwise
+SHARE = 5  # a part gets this share of the memory: beside it there are Python, the block being read, and the items
+LEAST_PARTS, MOST_PARTS = 4, 2000
+CLICKS_AT_ONCE = 4_000_000  # that are written to files together, at most
+START_BYTES = 1 << 20
+EXPANSION = 8  # how many times its size a compressed log has, about
+
+
+@contextmanager
+def choose_workplace(
+    logs: Sequence[Log],
+    out: Path,
+    engine: str,
+    memory: str | int | None,
+    address: str | None,
+    progress: Progress,
+) -> Iterator[Workplace]:
+    """Where these logs are prepared: in memory if they fit, otherwise in files beside `out`, which are removed."""
+    allowed = parse_size(memory) if memory is not None else None
+    with cluster_of(engine, address) as cluster:
+        clicks = sum(estimate_clicks(log) for log in logs)
+        if cluster is None:
+            needed, limit = clicks * BYTES_PER_CLICK + LEAST_MEMORY, allowed or free_memory()
+            if needed <= limit:
+                yield Workplace(progress=progress)
+                return
+            progress.message(
+                f"about {clicks:,} clicks need {shown(needed)} of memory, and {shown(limit)} "
+                f"{'are allowed' if allowed else 'are free'}: the log is prepared in parts, on disk (--memory)"
+            )
+        task_memory = allowed or (free_memory() // 2 if cluster is None else TASK_MEMORY)
+        at_once = min(CLICKS_AT_ONCE, task_memory // (SHARE * BYTES_PER_CLICK))
+        with scratch_folder(out.absolute()) as folder:
+            executor = cluster or ThisProcess()
+            yield Workplace(parts_for(clicks, task_memory), folder, at_once, executor, progress)
+
+
+def parts_for(clicks: int, memory: int) -> int:
+    """How many parts a log of about `clicks` clicks needs, so that one of them can be worked on in `memory`."""
+    return max(LEAST_PARTS, min(MOST_PARTS, -(-clicks * BYTES_PER_CLICK * SHARE // memory)))
+
+
+def parse_size(text: str | int) -> int:
+    """'4GB' -> 4000000000 bytes."""
+    match = SIZE.fullmatch(str(text).strip())
+    if not match:
+        raise InputError(f"--memory {text!r} is not a size; write e.g. 4GB or 800MB")
+    size = int(float(match[1]) * UNITS[match[2].lower()])
+    if size < LEAST_MEMORY:
+        raise InputError(f"--memory must be at least {shown(LEAST_MEMORY)}, not {text}")
+    return size
+
+
+def shown(size: int) -> str:
+    return f"{size / 10**9:.1f} GB"
+
+
+def estimate_clicks(log: Log) -> int:
+    """About how many clicks a log has, from its size and its first lines."""
+    if log.table is not None:
+        return int(log.table.select(pl.len()).collect().item())
+    if log.format == "parquet":
+        largest = max(log.files, key=lambda path: path.stat().st_size)  # the first may be a part without rows
+        with open_parquet(largest) as part:
+            rows = int(part.select(pl.len()).collect().item())
+        return rows * sum(path.stat().st_size for path in log.files) // largest.stat().st_size
+    size = sum(path.stat().st_size * (EXPANSION if is_compressed(path) else 1) for path in log.files)
+    start = read_start(log.files[0], START_BYTES)
+    if log.format == "otto":
+        found = start.count(b'"aid"')
+    elif log.format in ("sessions", "srgnn"):
+        found = len(start) // 4  # of digits and a space, or of a pickled number
+    else:
+        found = start.count(b"\n")
+    return size * max(found, 1) // max(len(start), 1)

@@ -1,0 +1,267 @@
+"""ClickParts: the clicks of a log as parts of whole sessions, and what recipes do with them.
+
+A part is a click frame. A step (steps.py) looks at one session at a time, and is mapped over the parts. What depends on
+the whole log is reduced from small results of every part: how often an item occurs is the sum of the counts, the latest
+date is the latest of the latest.
+
+A log that fits into memory is one part, which stays there. A larger log has many, each in files of its own, and an
+executor works on them: this process, one after the other, or the tasks of a Ray cluster (io/executor.py).
+"""
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from posrec.data.prepare import steps
+from posrec.io.executor import Executor, ThisProcess
+from posrec.progress import Progress, SilentProgress
+
+COUNTED_TOGETHER = 2**20  # items that are counted together, or as many as there are items: numpy copies them
+SAMPLES = 1000  # sessions of a part that are looked at to choose the moments between parts that follow in time
+
+Step = Callable[..., pl.DataFrame]
+ItemCounts = npt.NDArray[np.int64]
+Moments = npt.NDArray[np.int64]  # [moments, 2] key and first row, in order
+
+
+class Part(Protocol):
+    """Whole sessions of a log, wherever they are."""
+
+    def load(self) -> pl.DataFrame: ...
+
+    def remove(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class InMemory:
+    frame: pl.DataFrame
+
+    def load(self) -> pl.DataFrame:
+        return self.frame
+
+    def remove(self) -> None:
+        """The memory is free with the last reference."""
+
+
+@dataclass(frozen=True)
+class InFiles:
+    """The clicks of these files, one after the other; the sessions of each are numbered from 0."""
+
+    files: tuple[Path, ...]
+
+    def load(self) -> pl.DataFrame:
+        frames, sessions = [], 0
+        for path in self.files:
+            frame = pl.read_ipc(path)
+            frames.append(frame.with_columns(pl.col("session") + pl.lit(sessions, dtype=pl.UInt32)))
+            sessions = int(frames[-1]["session"][-1]) + 1 if len(frame) else sessions
+        return pl.concat(frames)
+
+    def remove(self) -> None:
+        for path in self.files:
+            path.unlink()
+
+
+def write_frame(frame: pl.DataFrame, path: Path) -> Path:
+    """Write a file whole or not at all; a task that is run again writes the same."""
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    frame.write_ipc(unfinished, compat_level=pl.CompatLevel.newest())
+    return unfinished.rename(path)
+
+
+def write_pieces(frame: pl.DataFrame, places: pl.Series, folder: Path, name: str) -> dict[int, Path]:
+    """Write the rows of each place, `places [rows]`, to a file of their own, in order."""
+    pieces = frame.with_columns(place=places).partition_by("place", as_dict=True, include_key=False)
+    return {place: write_frame(piece, folder / f"{name}-{place:04d}.arrow") for (place,), piece in pieces.items()}
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Who works on the parts of a log, how many parts there are, and the folder of their files; None if there is one
+    part, which stays in memory."""
+
+    parts: int = 1
+    folder: Path | None = None
+    clicks_at_once: int = 0  # that are in memory while a log is read into files
+    executor: Executor = field(default_factory=ThisProcess)
+    progress: Progress = field(default_factory=SilentProgress)
+    numbers: "count[int]" = field(default_factory=count)
+
+    def new_folder(self) -> Path | None:
+        """An empty folder for files of parts; None if there are no files."""
+        if self.folder is None:
+            return None
+        folder = self.folder / f"{next(self.numbers):03d}"
+        folder.mkdir()
+        return folder
+
+    def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str) -> Iterator[tuple[int, Any]]:
+        """The number of each input and `function(input)`, as they finish; `work` is the name of the progress bar."""
+        progress = self.progress if self.folder is not None else None
+
+        def task(numbered: tuple[int, Any]) -> Any:
+            return function(numbered[1])
+
+        for (number, _), result in self.executor.run(task, list(enumerate(inputs)), work=work, progress=progress):
+            yield number, result
+
+    def run_all(self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str) -> list[Any]:
+        """`function(input)` of every input, in their order."""
+        results = dict(self.run(function, inputs, work))
+        return [results[number] for number in range(len(inputs))]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a part or a whole log has; `items [items]` counts the clicks on each."""
+
+    clicks: int
+    sessions: int
+    items: ItemCounts
+
+    @classmethod
+    def of(cls, clicks: pl.DataFrame, items: int) -> "Counts":
+        codes, counts = clicks["item"].to_numpy(), np.zeros(items, dtype=np.int64)
+        together = max(COUNTED_TOGETHER, items)
+        for start in range(0, len(codes), together):
+            counts += np.bincount(codes[start : start + together], minlength=items)
+        return cls(len(clicks), len(steps.session_rows(clicks)[0]), counts)
+
+
+class ClickParts:
+    """Clicks of a log whose items are 0 ... items - 1.
+
+    A change makes a new object and uses up the old one, whose files are removed. `counts` and `sizes`, the clicks and
+    the sessions of each part, are those of grouped sessions: a log that was just read has none.
+    """
+
+    def __init__(self, place: Workplace, items: int, parts: Sequence[Part]) -> None:
+        self.place, self.items, self.parts = place, items, list(parts)
+        self.sizes = [(0, 0)] * len(self.parts)
+        self.counts = Counts(0, 0, np.zeros(items, dtype=np.int64))
+
+    def map(self, *changes: Step, work: str = "Filtering") -> "ClickParts":
+        """Apply steps, one after the other, to every part."""
+
+        def change(clicks: pl.DataFrame) -> list[pl.DataFrame]:
+            for step in changes:
+                clicks = step(clicks)
+            return [clicks]
+
+        return self.change(change, 1, work)[0]
+
+    def map_each(self, step: Step, arguments: Sequence[Any], work: str = "Filtering") -> "ClickParts":
+        """Apply a step with an argument of its own for each part."""
+        return self.change(lambda clicks, argument: [step(clicks, argument)], 1, work, arguments)[0]
+
+    def split(self, step: Callable[..., Any], work: str = "Splitting") -> "tuple[ClickParts, ClickParts]":
+        """Split every part into two, by a step that returns two frames."""
+        train, test = self.change(step, 2, work)
+        return train, test
+
+    def change(
+        self, change: Callable[..., Any], outputs: int, work: str, arguments: Sequence[Any] = ()
+    ) -> "list[ClickParts]":
+        """Every part becomes one in each of the outputs, which are counted."""
+        own: list[tuple[Any, ...]] = [(argument,) for argument in arguments] or [()] * len(self.parts)
+        inputs = list(zip(range(len(self.parts)), self.parts, own, strict=True))
+        task = partial(change_part, change, self.items, self.place.new_folder())
+        made = [ClickParts(self.place, self.items, self.parts) for _ in range(outputs)]
+        for number, results in self.place.run(task, inputs, work):
+            self.parts[number].remove()
+            for clicks, (part, counts) in zip(made, results, strict=True):
+                clicks.put(number, part, counts)
+        return made
+
+    def put(self, number: int, part: Part, counts: Counts) -> None:
+        self.parts[number], self.sizes[number] = part, (counts.clicks, counts.sessions)
+        before = self.counts
+        self.counts = Counts(
+            before.clicks + counts.clicks, before.sessions + counts.sessions, before.items + counts.items
+        )
+
+    def collect(self, function: Callable[[pl.DataFrame], Any], work: str = "Counting") -> list[Any]:
+        """A small result of every part, in order."""
+        return self.place.run_all(lambda part: function(part.load()), self.parts, work)
+
+    def frames(self, work: str) -> Iterator[pl.DataFrame]:
+        """Every part in order, in this process."""
+        for number, part in enumerate(self.parts):
+            self.place.progress.update(work, number, len(self.parts))
+            yield part.load()
+
+    def sort_sessions(self, by_date: bool = False) -> "ClickParts":
+        """Sort sessions by their `date`, or by their first click, and renumber them in each part.
+
+        Sessions with the same key stay in the order in which they appear in the log. Parts hold sessions by the hash of
+        their id. To sort many, each is cut at the same moments, the pieces between two moments become a new part, and
+        that is sorted. Then the parts follow each other in time, and no more than one of them is in memory.
+        """
+        clicks = self if self.place.folder is None else self.cut_by_time(by_date)
+        return clicks.map(partial(steps.sort_sessions, by_date=by_date), work="Sorting")
+
+    def cut_by_time(self, by_date: bool) -> "ClickParts":
+        """Parts that follow each other in time; inside each, sessions are in no particular order."""
+        samples = self.collect(partial(sample_sessions, by_date=by_date), "Sampling")
+        moments = choose_moments(np.concatenate(samples), self.place.parts)
+        cut = partial(cut_part, moments, by_date, self.place.new_folder())
+        pieces: dict[int, dict[int, Path]] = {}
+        for number, files in self.place.run(cut, list(enumerate(self.parts)), "Cutting"):
+            self.parts[number].remove()
+            pieces[number] = files
+        ranges = sorted({place for files in pieces.values() for place in files})
+        in_order = [files for _, files in sorted(pieces.items())]
+        parts = [InFiles(tuple(files[place] for files in in_order if place in files)) for place in ranges]
+        return ClickParts(self.place, self.items, parts)
+
+
+def change_part(change: Callable[..., Any], items: int, folder: Path | None, given: Any) -> list[tuple[Part, Counts]]:
+    """The task of a change: a part becomes one or several others."""
+    number, part, own = given
+    made: list[tuple[Part, Counts]] = []
+    for output, frame in enumerate(change(part.load(), *own)):
+        file = None if folder is None else write_frame(frame, folder / f"{number:04d}-{output}.arrow")
+        made.append((InMemory(frame) if file is None else InFiles((file,)), Counts.of(frame, items)))
+    return made
+
+
+def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> npt.NDArray[np.int64]:
+    """[samples, 3] the key and the first row of some sessions, and the clicks from the sample before up to each."""
+    keys, rows, lengths = steps.session_keys(clicks, by_date)
+    order = np.lexsort((rows, keys))
+    before = np.cumsum(lengths[order], dtype=np.int64)
+    chosen = np.unique(np.linspace(0, len(order) - 1, min(SAMPLES, len(order))).astype(np.int64))
+    sampled = order[chosen]
+    return np.stack([keys[sampled], rows[sampled].astype(np.int64), np.diff(before[chosen], prepend=0)], axis=1)
+
+
+def choose_moments(samples: npt.NDArray[np.int64], ranges: int) -> Moments:
+    """The moments that cut the samples into ranges with about equally many clicks."""
+    samples = samples[np.lexsort((samples[:, 1], samples[:, 0]))]
+    before = np.cumsum(samples[:, 2])
+    wanted = np.arange(1, ranges) * (int(before[-1]) if len(before) else 0) // ranges
+    return np.unique(samples[np.searchsorted(before, wanted)][:, :2], axis=0) if len(samples) else samples[:, :2]
+
+
+def cut_part(moments: Moments, by_date: bool, folder: Path | None, given: tuple[int, Part]) -> dict[int, Path]:
+    """The task of cutting a part: the file of its sessions from each moment on, up to the next."""
+    assert folder is not None
+    number, part = given
+    clicks = part.load()
+    keys, rows, lengths = steps.session_keys(clicks, by_date)
+    # Sorted together, a moment before a session that is equal to it, the moments before each session are counted.
+    all_keys, all_rows = np.concatenate([moments[:, 0], keys]), np.concatenate([moments[:, 1], rows.astype(np.int64)])
+    is_session = np.arange(len(all_keys)) >= len(moments)
+    order = np.lexsort((is_session, all_rows, all_keys))
+    ranges = np.empty(len(order), dtype=np.uint32)
+    ranges[order] = np.cumsum(~is_session[order])
+    places = pl.Series(np.repeat(ranges[len(moments) :], lengths))
+    return write_pieces(clicks, places, folder, f"{number:04d}")

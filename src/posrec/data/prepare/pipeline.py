@@ -1,0 +1,215 @@
+"""From a raw log to a prepared dataset: read the log, apply a recipe, number the items, write the folder.
+
+The log is read into parts of whole sessions (reading.py), and recipes work on these (parts.py). A log that fits into
+memory is one part.
+"""
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import posrec
+from posrec.data.arrays import SCHEMA
+from posrec.data.items import read_items
+from posrec.data.prepare import recipes, steps
+from posrec.data.prepare.memory import choose_workplace
+from posrec.data.prepare.notices import lasting_sessions, notices
+from posrec.data.prepare.numbering import write_clicks
+from posrec.data.prepare.parts import ClickParts, Step, Workplace
+from posrec.data.prepare.prepare_options import RECIPES, resolve_recipe, split_options
+from posrec.data.prepare.recipes import RecipeOptions, StepLog
+from posrec.data.prepare.writer import dataset_writer
+from posrec.data.source.log import TABLE, Log, open_log
+from posrec.data.source.readers.bad_lines import write_bad_lines
+from posrec.data.source.readers.times import parse_duration
+from posrec.data.source.reading import Codes, ReadLog, merge_items, read_log
+from posrec.errors import InputError
+from posrec.io import refuse_existing
+from posrec.io.executor import LOCAL
+from posrec.progress import Progress
+
+if TYPE_CHECKING:
+    from posrec.data.dataset import PreparedDataset
+
+DEFAULT_GAP = "30m"
+
+
+def prepare(
+    source: Any,
+    format: str | None = None,
+    out: str | Path | None = None,
+    *,
+    test: Any = None,
+    items: str | Path | None = None,
+    all_items: bool = False,
+    recipe: str | None = None,
+    overwrite: bool = False,
+    engine: str = LOCAL,
+    memory: str | int | None = None,
+    address: str | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> "PreparedDataset":
+    """Turn a click log into a prepared dataset in the folder `out`, and open it.
+
+    Arguments:
+        source: The log: a path, a glob, a URL, a list of them, "-" for standard input; or a polars, pandas or Arrow
+            table.
+        format: The format of the log, a key of READERS; by default it is concluded from the file, and reported.
+        out: The folder to create; it must be given.
+        test: The test part of an existing split, which is kept as it is.
+        items: A file with a row per item, whose columns the vocabulary carries along.
+        all_items: Whether items of that file without enough clicks are part of the vocabulary too, so that a model can
+            recommend them by their attributes (docs/new_items.md).
+        recipe: "clean" or "paper"; by default the format's own.
+        overwrite: Whether to replace a prepared dataset at `out`.
+        engine: "local", in this process, or "ray", by a Ray cluster (docs/large_logs.md).
+        memory: The memory to use, as "4GB" or in bytes; by default what is free. A larger log is prepared in parts.
+        address: The address of a Ray cluster; by default a local one is started.
+        progress: Receives messages and progress; by default messages are printed to standard error.
+        options: The fields of LogOptions (session_column, user_column, item_column, time_column, event_column, events,
+            event_weights, target_events, delimiter, time_unit, time_format, bad_lines, bad_lines_limit) and
+            RecipeOptions (gap, test_days, test_share, no_test, fraction, min_support, min_length, drop_repeats,
+            max_length). They have the meaning of the command's options. All may be given as text, as there; lists and
+            weights also as `events=["view", "cart"]` and `event_weights={"view": 1, "cart": 3}`.
+
+    Returns:
+        The prepared dataset, as `posrec.load(out)` opens it.
+
+    >>> import tempfile
+    >>> import polars as pl
+    >>> rows = [(f"s{n}", f"i{(n + step) % 4}", 1000 * n + step) for n in range(30) for step in range(3)]
+    >>> table = pl.DataFrame(rows, schema=["session", "item", "time"], orient="row")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     data = prepare(table, out=f"{folder}/shop", test_share=0.2)
+    >>> data.train.sessions, data.test.sessions, data.vocabulary.ids
+    (24, 6, ['i0', 'i1', 'i2', 'i3'])
+    """
+    if out is None:
+        raise TypeError("prepare() needs out, the folder to create")
+    prepare_folder(
+        source, format, Path(out), test=test, items=items, all_items=all_items, recipe=recipe, overwrite=overwrite,
+        engine=engine, memory=memory, address=address, progress=progress or Progress(), options=options,
+    )  # fmt: skip
+    from posrec.data.dataset import load  # here, because it needs torch, which takes seconds to import
+
+    return load(out)
+
+
+def prepare_folder(
+    source: Any,
+    format: str | None,
+    folder: Path,
+    *,
+    test: Any,
+    items: str | Path | None,
+    all_items: bool,
+    recipe: str | None,
+    overwrite: bool,
+    engine: str,
+    memory: str | int | None,
+    address: str | None,
+    progress: Progress,
+    options: dict[str, Any],
+) -> dict[str, Any]:
+    """As `prepare`, without reading the dataset that it wrote into memory; the manifest is returned."""
+    if all_items and items is None:
+        raise InputError("--all-items needs --items, the file that lists all items")
+    given_options, recipe_options = split_options(options)
+    refuse_existing(folder, overwrite)
+    with ExitStack() as opened:
+        log = opened.enter_context(open_log(source, format, given_options, progress))
+        chosen, recipe_options = resolve_recipe(recipe, log.format, recipe_options, given_test=test is not None)
+        if log.concluded and recipe is None and chosen == "paper":
+            progress.message("recipe paper, as published (pass --recipe clean for a log of your own)")
+        test_format = None if log.format == TABLE else log.format
+        held_out = None if test is None else opened.enter_context(open_log(test, test_format, given_options, progress))
+        item_file = None if items is None else read_items(items)
+        logs = [part for part in (log, held_out) if part is not None]
+        place = opened.enter_context(choose_workplace(logs, folder, engine, memory, address, progress))
+        read = [read_log(part, place, progress) for part in logs]
+        names, codes = merge_items([one.item_names for one in read])
+        about_items = None if item_file is None else item_file.by_id(names, progress)
+        parsed = [one.parsed for one in read]
+        step_log = StepLog()
+        if held_out is None:
+            # No name is given to the grouped clicks, so that their memory is free as soon as a step has filtered them.
+            train, test_part = RECIPES[chosen](
+                group_into_sessions(read.pop(), place, log, recipe_options, step_log, progress),
+                recipe_options,
+                step_log,
+            )
+        else:
+            train, given_test = (split_part(*part, len(names), place) for part in zip(read, logs, codes, strict=True))
+            del read  # and with it the clicks as they were read
+            train, test_part = recipes.keep_split(train, given_test, recipe_options, step_log)
+        manifest: dict[str, Any] = {
+            "schema": SCHEMA,
+            "posrec": posrec.__version__,
+            "source": [path.name for part in logs for path in part.files] or [TABLE],
+            "format": log.format,
+            "recipe": chosen,
+            "options": {
+                name: str(value) if isinstance(value, Fraction) else value
+                for name, value in asdict(recipe_options).items()
+            },
+            "log": {
+                "events": parsed[0].events,
+                "event_weights": dict(log.options.event_weights),
+                "target_events": list(log.options.target_events),
+                "bad_lines": sum(one.bad_lines.count for one in parsed),
+            },
+            "steps": step_log.as_json(),
+        }
+        with dataset_writer(folder, overwrite) as writer:
+            vocabulary, recommendable = write_clicks(writer, train, test_part, names, about_items, manifest, all_items)
+            manifest = writer.finish(vocabulary, manifest, recommendable)
+    bad_lines_file = folder.with_name(f"{folder.name}.bad-lines.jsonl")
+    if write_bad_lines(bad_lines_file, [one.bad_lines for one in parsed]):
+        progress.message(f"the lines that were left out are in {bad_lines_file}")
+    if about_items is not None:
+        progress.message(f"{items}: describes {about_items.count(vocabulary.ids):,} of {len(vocabulary):,} items")
+    for notice in notices(folder, manifest, recipe_options):
+        progress.message(notice)
+    return manifest
+
+
+def group_into_sessions(
+    read: ReadLog, place: Workplace, log: Log, options: RecipeOptions, step_log: StepLog, progress: Progress
+) -> ClickParts:
+    """The clicks of a log, grouped by session. The clicks of users are split into sessions first."""
+    gap = options.gap
+    if read.parsed.by_user and gap is None:
+        gap = parse_duration(DEFAULT_GAP)
+        progress.message(f"a log of users: split into sessions after {DEFAULT_GAP} of inactivity (--gap)")
+    clicks = grouped(read, place, len(read.item_names), options.by_time or gap is not None)
+    step_log.record("read", clicks)
+    if gap is not None:
+        clicks = clicks.map(partial(steps.cut_at_inactivity, gap=gap))
+        step_log.record(f"split after {gap / 60_000:g} minutes of inactivity", clicks)
+    elif warning := lasting_sessions(clicks, log.options.session_column):
+        progress.message(warning)
+    return clicks
+
+
+def grouped(
+    read: ReadLog, place: Workplace, items: int, by_time: bool = True, codes: Codes | None = None
+) -> ClickParts:
+    """The clicks of a log, grouped by session; `codes`, if they are given, are the numbers of its items of all."""
+    changes: list[Step] = [] if codes is None else [partial(steps.renumber_items, codes=codes)]
+    if read.parsed.finish is not None:
+        changes.append(read.parsed.finish)
+    group = partial(steps.group_sessions, by_time=by_time)
+    return ClickParts(place, items, read.parts).map(*changes, group, work="Grouping sessions")
+
+
+def split_part(read: ReadLog, log: Log, codes: Codes | None, items: int, place: Workplace) -> ClickParts:
+    """One part of an existing split, as grouped sessions."""
+    if read.parsed.by_user:
+        raise InputError(
+            f"{log.name} is a log of users, and --test is for logs of sessions; leave --test out and use --gap"
+        )
+    return grouped(read, place, items, codes=codes)

@@ -1,0 +1,204 @@
+"""Recipes: plain lists of steps that turn grouped clicks into a training and a test part, counted after each step.
+
+They are written over the parts of a log (parts.py), and so hold for a log in memory, in files or on a cluster.
+"""
+
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+
+from posrec.data.prepare import steps
+from posrec.data.prepare.parts import ClickParts, Counts
+from posrec.errors import InputError, plural
+
+SECOND = 1000
+LONGEST_DAYS = 1_000_000
+
+
+@dataclass(frozen=True)
+class RecipeOptions:
+    """The options of a recipe. None leaves a step out, or leaves the value to the recipe's own default."""
+
+    gap: int | None = None  # split a user's clicks into sessions after this many milliseconds of inactivity
+    test_days: float | None = None
+    no_test: bool = False  # every session is for training
+    test_share: float = 0.1  # clean: the share of sessions to test on if test_days is not given
+    fraction: Fraction | None = None  # train on the most recent part of the samples only
+    min_support: int = 5
+    min_length: int = 2
+    drop_repeats: bool = False
+    max_length: int | None = None
+    by_time: bool = True  # paper: order the clicks of a session by time instead of keeping the file's order
+    resolution: int = SECOND  # paper: a session's date is rounded down to this many milliseconds
+
+    def check(self) -> "RecipeOptions":
+        """Refuse values outside the allowed range."""
+        days = f"more than 0 and at most {LONGEST_DAYS:,} days"
+        shortest = max(2, self.min_length)
+        allowed = {
+            "--gap": (self.gap is None or 0 < self.gap <= LONGEST_DAYS * steps.DAY, days),
+            "--test-days": (self.test_days is None or 0 < self.test_days <= LONGEST_DAYS, days),
+            "--test-share": (0 < self.test_share < 1, "more than 0 and less than 1"),
+            "--fraction": (self.fraction is None or 0 < self.fraction <= 1, "more than 0 and at most 1"),
+            "--min-support": (self.min_support >= 1, "at least 1"),
+            "--min-length": (self.min_length >= 2, "at least 2"),
+            "--max-length": (self.max_length is None or self.max_length >= shortest, f"at least {shortest}"),
+        }
+        if self.no_test and (self.test_days is not None or self.test_share != RecipeOptions.test_share):
+            raise InputError("--no-test leaves no test part, so --test-days and --test-share can't be used with it")
+        for option, (fine, range_) in allowed.items():
+            if not fine:
+                value = getattr(self, option[2:].replace("-", "_"))
+                shown = f"{value / steps.DAY:g} days" if option == "--gap" else value
+                raise InputError(f"{option} must be {range_}, not {shown}")
+        return self
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is left after a step, and what the step removed."""
+
+    step: str
+    clicks: int
+    sessions: int
+    items: int
+    removed_clicks: int
+    removed_sessions: int
+    removed_items: int
+
+
+@dataclass
+class StepLog:
+    """The counts after each step of a recipe. Refuses a step that leaves nothing."""
+
+    steps: list[Step] = field(default_factory=list)
+
+    def record(self, step: str, *given: ClickParts | None) -> None:
+        """Count what the training and the test part have left; a part that does not exist is None."""
+        parts = [part.counts for part in given if part is not None]
+        clicks, sessions = sum(part.clicks for part in parts), sum(part.sessions for part in parts)
+        items = int(np.count_nonzero(sum(part.items for part in parts)))
+        last = self.steps[-1] if self.steps else Step("", clicks, sessions, items, 0, 0, 0)
+        removed = (last.clicks - clicks, last.sessions - sessions, last.items - items)
+        self.steps.append(Step(step, clicks, sessions, items, *removed))
+        if not all(part.clicks for part in parts):
+            raise InputError(f"nothing is left {self.explain_empty(step, parts)}")
+
+    def explain_empty(self, step: str, parts: list[Counts]) -> str:
+        """Which step removed the last click, and what to do about it."""
+        if len(parts) == 2:
+            part = "to train on" if not parts[0].clicks else "to test on"
+            return f"{part} after the step '{step}'; choose another --test-days or a longer log"
+        before = self.steps[-2] if len(self.steps) > 1 else self.steps[-1]
+        clicks, sessions = plural(before.clicks, "click"), plural(before.sessions, "session")
+        return (
+            f"after the step '{step}' ({clicks} in {sessions} before it); "
+            "lower --min-support or --min-length, or check that the session column is the right one"
+        )
+
+    def as_json(self) -> list[dict[str, str | int]]:
+        return [asdict(step) for step in self.steps]
+
+
+Split = tuple[ClickParts, ClickParts | None]  # training and test; None under --no-test
+
+
+def paper(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
+    """The field's preprocessing (SR-GNN's, which the paper follows), with its quirks.
+
+    Each filter runs once, a session's date is that of its last-read click, and sessions exactly on the boundary of the
+    split are lost.
+    """
+    drop_short = partial(steps.drop_short_sessions, minimum=options.min_length)
+    clicks = clicks.map(partial(steps.date_sessions, resolution=options.resolution), drop_short)
+    log.record(f"sessions under {options.min_length} clicks", clicks)
+    clicks = clicks.map(partial(steps.keep_items, kept=clicks.counts.items >= options.min_support))
+    log.record(f"items under {options.min_support} clicks", clicks)
+    clicks = clicks.map(drop_short)
+    log.record(f"sessions now under {options.min_length} clicks", clicks)
+    clicks = clicks.sort_sessions(by_date=True)
+    if options.no_test:
+        return finish_split(clicks, None, options, log)
+    latest = max(date for date in clicks.collect(steps.latest_date) if date is not None)
+    boundary = latest - round((options.test_days or 1) * steps.DAY)
+    train, test = clicks.split(partial(steps.split_around_date, boundary=boundary))
+    log.record("sessions exactly on the boundary", train, test)
+    return finish_split(train, test, options, log)
+
+
+def clean(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
+    """For a log of one's own: filters are repeated until they all hold, and the split loses no session."""
+    if options.drop_repeats:
+        clicks = clicks.map(steps.drop_repeats)
+        log.record("immediate repeats", clicks)
+    if options.max_length is not None:
+        clicks = clicks.map(partial(steps.keep_latest_clicks, maximum=options.max_length))
+        log.record(f"clicks before a session's latest {options.max_length}", clicks)
+    clicks = drop_until_stable(clicks, options.min_length, options.min_support)
+    log.record(f"sessions under {options.min_length} and items under {options.min_support} clicks", clicks)
+    clicks = clicks.sort_sessions()
+    if options.no_test:
+        return finish_split(clicks, None, options, log)
+    boundary = first_test_moment(clicks, options.test_days, options.test_share)
+    train, test = clicks.split(partial(steps.split_at_first_click, boundary=boundary))
+    log.record("split by first click", train, test)
+    return finish_split(train, test, options, log)
+
+
+def keep_split(train: ClickParts, test: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
+    """An existing split is kept as it is, in order of time, with test items that do not occur in training."""
+    log.record("read", train, test)
+    drop_short = partial(steps.drop_short_sessions, minimum=options.min_length)
+    train, test = train.sort_sessions().map(drop_short), test.sort_sessions().map(drop_short)
+    log.record(f"sessions under {options.min_length} clicks", train, test)
+    return train, test
+
+
+def drop_until_stable(clicks: ClickParts, min_length: int, min_support: int) -> ClickParts:
+    """Drop short sessions and rare items repeatedly, until neither is left."""
+    drop_short = partial(steps.drop_short_sessions, minimum=min_length)
+    clicks = clicks.map(drop_short)
+    while True:
+        counts = clicks.counts.items
+        frequent = counts >= min_support
+        if frequent[counts > 0].all():
+            return clicks
+        clicks = clicks.map(partial(steps.keep_items, kept=frequent), drop_short)
+
+
+def first_test_moment(clicks: ClickParts, days: float | None, share: float) -> int:
+    """When the test part begins: with the latest `share` of the sessions, or `days` before the last one begins.
+
+    Sessions that begin in the same millisecond are in the same part, and one that begins exactly `days` earlier is not
+    in the test part: if times are dates, `days` dates are. The clicks are sorted by first click.
+    """
+    sessions = clicks.counts.sessions
+    position = sessions - 1 if days is not None else sessions - max(1, round(share * sessions))
+    ends = np.cumsum([in_part for _, in_part in clicks.sizes])
+    number = int(np.searchsorted(ends, position, side="right"))
+    starts = steps.session_starts(clicks.parts[number].load())
+    start = int(starts[position - ends[number] + len(starts)])
+    return start if days is None else start - round(days * steps.DAY) + 1
+
+
+def keep_recent_samples(clicks: ClickParts, fraction: Fraction) -> ClickParts:
+    """The most recent `fraction` of the samples. The clicks are sorted by time."""
+    samples = np.array([size[0] - size[1] for size in clicks.sizes])  # a session of n clicks gives n - 1
+    later = samples[::-1].cumsum()[::-1] - samples  # in the parts after each
+    wanted = int(int(samples.sum()) * fraction)
+    return clicks.map_each(steps.keep_latest_samples, [max(0, wanted - int(after)) for after in later])
+
+
+def finish_split(train: ClickParts, test: ClickParts | None, options: RecipeOptions, log: StepLog) -> Split:
+    """Drop test clicks on items that training has not seen, then keep the most recent fraction of training."""
+    if test is not None:
+        test = test.map(partial(steps.keep_items, kept=train.counts.items > 0))
+        log.record("test clicks on items training never saw", train, test)
+        test = test.map(partial(steps.drop_short_sessions, minimum=options.min_length))
+        log.record(f"test sessions now under {options.min_length} clicks", train, test)
+    if options.fraction is not None:
+        train = keep_recent_samples(train, options.fraction)
+        log.record(f"training samples before the most recent {options.fraction}", train, test)
+    return train, test

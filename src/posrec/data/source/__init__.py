@@ -1,0 +1,1 @@
+"""Where clicks come from: files, formats, readers."""

@@ -1,0 +1,108 @@
+"""A log to read: files of a format that is named or concluded, standard input, or a table in memory."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from posrec.data.source.readers import READERS
+from posrec.data.source.readers.clicks import ClickCollector, ClickStore, ParsedLog
+from posrec.data.source.readers.options import LogOptions
+from posrec.data.source.readers.parquet import Table, read_tables
+from posrec.data.source.remote import File
+from posrec.data.source.sniff import detect_format
+from posrec.data.source.sources import find_files, read_start, with_standard_input
+from posrec.errors import InputError
+from posrec.progress import Progress
+
+TABLE = "table"  # the format of a table in memory
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log that can be read; `table` is set instead of `files` for a table in memory."""
+
+    format: str
+    options: LogOptions
+    files: Sequence[File] = ()
+    table: pl.LazyFrame | None = None
+    concluded: bool = False  # the format was not named
+
+    @property
+    def name(self) -> str:
+        return TABLE if self.table is not None else str(self.files[0])
+
+    def read(self, progress: Progress, store: ClickStore) -> ParsedLog:
+        """Add the clicks to `store`."""
+        if (table := self.table) is None:
+            return READERS[self.format](self.files, self.options, progress, store)
+        collector = ClickCollector(progress, self.options, store=store)
+        read_tables([Table(TABLE, 1, lambda: nullcontext(table))], collector)
+        return collector.parsed_log()
+
+
+@contextmanager
+def open_log(source: Any, format: str | None, options: dict[str, Any], progress: Progress) -> Iterator[Log]:
+    """Find the files or the table that `source` is, and conclude the format if it is None."""
+    log_options = LogOptions.parse(options)
+    if format is not None and format not in READERS:
+        raise InputError(f"format {format!r} is not known; choose one of {', '.join(READERS)}")
+    if not is_path(source):
+        if format is not None:
+            raise InputError(f"a table in memory has no format; leave out format={format!r}")
+        log_options.check(TABLE)
+        yield Log(TABLE, log_options, table=as_frame(source))
+        return
+    if format is not None:
+        log_options.check(format)  # before anything is read
+    with with_standard_input(source) as named:
+        files = without_empty_start(find_files(named))
+        concluded = format is None
+        if format is None:
+            found = detect_format(files[0])
+            if "delimiter" in options and found.format in ("csv", "tsv"):
+                found = replace(found, format="csv", delimiter=None, because="text with the delimiter that was given")
+            if found.delimiter is not None:
+                log_options = replace(log_options, delimiter=found.delimiter)
+            format = found.format
+            progress.message(f"{files[0].name}: read as {format}, {found.because} (pass --format if that is wrong)")
+        log_options.check(format)
+        yield Log(format, log_options, files, concluded=concluded)
+
+
+def without_empty_start(files: list[File]) -> list[File]:
+    """The files without those at the beginning that are empty once unpacked: the format is concluded from the first."""
+    with_data = next((number for number, path in enumerate(files) if read_start(path, 1)), 0)
+    return files[with_data:]
+
+
+def is_path(source: Any) -> bool:
+    """Whether `source` names files, rather than being a table."""
+    return isinstance(source, str | Path) or (
+        isinstance(source, Sequence) and all(isinstance(name, str | Path) for name in source)
+    )
+
+
+def as_frame(table: Any) -> pl.LazyFrame:
+    """A polars, pandas or Arrow table as a polars frame."""
+    if isinstance(table, pl.LazyFrame):
+        return table
+    if isinstance(table, pl.DataFrame):
+        return table.lazy()
+    try:
+        if type(table).__module__.partition(".")[0] == "pandas":
+            return pl.from_pandas(table).lazy()
+        if hasattr(table, "__arrow_c_stream__"):
+            return pl.DataFrame(table).lazy()
+    except ModuleNotFoundError as error:
+        raise InputError(f"a pandas table needs the package {error.name}: pip install {error.name}") from None
+    except (ValueError, TypeError, pl.exceptions.PolarsError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"the table can't be read ({reason}); give each column one type") from None
+    raise InputError(
+        f"a log is a path, a list of paths, or a polars, pandas or Arrow table, not {type(table).__module__}."
+        f"{type(table).__name__}"
+    )

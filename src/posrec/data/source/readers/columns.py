@@ -1,0 +1,168 @@
+"""Which column of a log is the session, the item and the time: named by the user, or guessed and reported."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from posrec.data.source.readers.options import LogOptions
+from posrec.data.source.remote import File
+from posrec.errors import InputError
+from posrec.progress import Progress
+
+DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar", " ": "a space"}
+# Compared in lower case without underscores, dashes and spaces; the earlier name wins.
+COMMON_NAMES = {
+    "session": ("session", "sessionid", "sid", "visit", "visitid", "sessionkey"),
+    "user": (
+        "user",
+        "userid",
+        "uid",
+        "visitor",
+        "visitorid",
+        "customer",
+        "customerid",
+        "clientid",
+        "deviceid",
+        "userpseudoid",
+        "anonymousid",
+    ),
+    "item": ("item", "itemid", "iid", "product", "productid", "sku", "articleid", "article", "aid", "asin", "offerid"),
+    "time": (
+        "time",
+        "timestamp",
+        "ts",
+        "datetime",
+        "eventtime",
+        "clicktime",
+        "createdat",
+        "unixtime",
+        "date",
+        "eventtimestamp",
+    ),
+    "event": ("event", "eventtype", "type", "action", "behavior", "behaviour", "eventname"),
+}
+
+# A number that Google Analytics gives to a user's sessions. Two users can have the same one, so it needs the user.
+NUMBERED_PER_USER = ("gasessionid",)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The column names, in the file, of what a click needs; `date` where the day has a column of its own.
+
+    Several columns of the session are a composite key. `by_user`: the session's column holds users, whose clicks are
+    yet to be split into sessions.
+    """
+
+    session: tuple[str, ...]
+    item: str
+    time: str
+    event: str | None = None
+    date: str | None = None
+    by_user: bool = False
+
+    def one_each(self) -> dict[str, str]:
+        """Role -> column, for the roles that always have one column."""
+        roles = {"item": self.item, "time": self.time, "event": self.event, "date": self.date}
+        return {role: name for role, name in roles.items() if name is not None}
+
+    def ids(self) -> list[tuple[str, str]]:
+        """(role, column) of every column that holds an id."""
+        return [*(("session", name) for name in self.session), ("item", self.item)]
+
+
+def choose_columns(path: File | str, names: list[str], options: LogOptions, progress: Progress) -> Columns:
+    """The columns that the user named, and guesses for the rest; every guess is reported.
+
+    The column of event kinds is optional unless an option needs it; `EventKinds` reports it if it is only read.
+    """
+    where = path if isinstance(path, str) else path.name
+    named = {"session": tuple(options.session_column), "user": as_tuple(options.user_column),
+             "item": as_tuple(options.item_column), "time": as_tuple(options.time_column),
+             "event": as_tuple(options.event_column)}  # fmt: skip
+    for role, columns in named.items():
+        for column in columns:
+            if column not in names:
+                raise InputError(f"{path} has no column {column!r} (--{role}-column); it has {comma_separated(names)}")
+    by_user = bool(named["user"])
+    guessed: dict[str, tuple[str, ...]] = {}
+    if not named["session"] and not named["user"]:
+        guessed["session"] = guess_session(names)
+        if not guessed["session"]:
+            guessed["user"] = as_tuple(find_common(names, COMMON_NAMES["user"]))
+            by_user = bool(guessed["user"])
+    for role in ("item", "time", "event"):
+        if not named[role]:
+            guessed[role] = as_tuple(find_common(names, COMMON_NAMES[role]))
+    chosen = {role: named[role] or guessed.get(role, ()) for role in named}
+    chosen["session"] = chosen["session"] or chosen.pop("user")
+    refuse_double_use(path, chosen, optional=set() if named["event"] or options.needs_events else {"event"})
+    for role in ("session", "item", "time", *(["event"] if options.needs_events else [])):
+        if not chosen[role]:
+            raise InputError(f"{path} has no column that looks like the {role}; it has {comma_separated(names)}: "
+                             f"name the right one with --{role}-column")  # fmt: skip
+    for role, columns in guessed.items():
+        if columns and (role != "event" or options.needs_events):
+            written = " and ".join(map(repr, columns))
+            progress.message(f"{where}: column{'s' * (len(columns) > 1)} {written} read as the {role}")
+    event = chosen["event"][0] if chosen["event"] else None
+    return Columns(chosen["session"], chosen["item"][0], chosen["time"][0], event, by_user=by_user)
+
+
+def as_tuple(name: str | None) -> tuple[str, ...]:
+    return () if name is None else (name,)
+
+
+def guess_session(names: list[str]) -> tuple[str, ...]:
+    """The column of the session, or the user's and the session's where sessions are numbered per user."""
+    session = find_common(names, COMMON_NAMES["session"])
+    if session is not None:
+        return (session,)
+    session, user = find_common(names, NUMBERED_PER_USER), find_common(names, COMMON_NAMES["user"])
+    return () if session is None or user is None else (user, session)
+
+
+def refuse_double_use(path: File | str, chosen: dict[str, tuple[str, ...]], optional: set[str]) -> None:
+    """Raise if a column has two roles. A role of `optional` gives its column up instead."""
+    roles: dict[str, str] = {}
+    for role, columns in chosen.items():
+        for column in columns:
+            if column in roles and role in optional:
+                chosen[role] = ()
+            elif column in roles:
+                raise InputError(
+                    f"{path}: column {column!r} can't be both the {roles[column]} and the {role}; name another"
+                )
+            roles.setdefault(column, role)
+
+
+def find_common(names: list[str], common_names: Sequence[str]) -> str | None:
+    """The column that has one of these names, the earliest of them, however it is spelled; None if there is none."""
+    plain = {plain_name(name): name for name in reversed(names)}
+    return next((plain[common] for common in common_names if common in plain), None)
+
+
+def plain_name(name: str) -> str:
+    """As in COMMON_NAMES.
+
+    >>> plain_name("Item_ID")
+    'itemid'
+    """
+    return name.lower().replace("_", "").replace("-", "").replace(" ", "")
+
+
+def refuse_single_column(path: File, header: str, fixed: str | None = None) -> None:
+    """Raise for a header of one column, and name the delimiter that it seems to have."""
+    for delimiter, described in DELIMITERS.items():
+        if delimiter in header:
+            written = "'\\t'" if delimiter == "\t" else repr(delimiter)
+            advice = f"pass --delimiter {written}"
+            if fixed is not None:
+                advice = f"this format needs {DELIMITERS[fixed]}, so use --format csv --delimiter {written}"
+            raise InputError(
+                f"{path}, line 1: only one column, {header!r}; its fields look separated by {described}: {advice}"
+            )
+    raise InputError(f"{path}, line 1: only one column, {header!r}; a log needs a session, an item and a time")
+
+
+def comma_separated(names: list[str]) -> str:
+    return ", ".join(names[:20]) + (" ..." if len(names) > 20 else "")

@@ -1,0 +1,141 @@
+"""Parquet tables with any column types, read batch by batch; and tables that are in memory already."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from urllib.parse import unquote
+
+import polars as pl
+
+from posrec.data.source.readers.bad_lines import BadLine
+from posrec.data.source.readers.clicks import ClickCollector, id_fault, session_id
+from posrec.data.source.readers.columns import Columns, choose_columns
+from posrec.data.source.remote import File, local_copy
+from posrec.data.source.sources import is_compressed, read_whole
+from posrec.errors import InputError
+
+BATCH_ROWS = 1_000_000
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # how Hive and Spark write a missing value as the name of a folder
+POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)  # damage can also end in a panic
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to read: the path or name that messages give it, its size in any unit, and how it is opened."""
+
+    name: File | str
+    size: int
+    open: Callable[[], AbstractContextManager[pl.LazyFrame]]
+
+
+def read_parquet(files: Sequence[File], collector: ClickCollector) -> None:
+    """Ids may be numbers or text; times numbers, text or datetimes."""
+    read_tables([Table(path, path.stat().st_size, partial(open_parquet, path)) for path in files], collector)
+
+
+def read_tables(tables: Sequence[Table], collector: ClickCollector) -> None:
+    """Tables one after the other, each batch by batch."""
+    before, total = 0, sum(table.size for table in tables)
+    for table in tables:
+        with table.open() as frame:
+            columns = table_columns(table.name, frame, collector)
+            collector.events.column = columns.event
+            collector.by_user |= columns.by_user
+            read_table(table, frame, columns, collector, (before, total))
+        before += table.size
+
+
+def table_columns(name: File | str, frame: pl.LazyFrame, collector: ClickCollector) -> Columns:
+    types = frame.collect_schema()
+    columns = choose_columns(name, types.names(), collector.options, collector.progress)
+    if columns.event is not None and types[columns.event].is_nested() and not collector.options.needs_events:
+        return replace(columns, event=None)  # a list or struct that only has the name of a column of kinds
+    return columns
+
+
+def read_table(
+    table: Table,
+    frame: pl.LazyFrame,
+    columns: Columns,
+    collector: ClickCollector,
+    sizes: tuple[int, int],
+) -> None:
+    """Add the rows of a table to the collector; `sizes` are those of the tables before it and of all."""
+    types = frame.collect_schema()
+    used = [*columns.session, *columns.one_each().values()]
+    length = frame.select(pl.len()).collect().item()
+    # Tables that passed through pandas write missing numbers as NaN.
+    rows = frame.select(pl.col(name).fill_nan(None) if types[name].is_float() else pl.col(name) for name in used)
+    first = 0
+    try:
+        for batch in rows.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
+            add_batch(batch, table.name, columns, first, collector)
+            first += len(batch)
+            collector.progress.update("Reading", sizes[0] + table.size * first / max(length, 1), sizes[1])
+    except POLARS_ERRORS as error:
+        raise InputError(
+            f"{table.name}, after row {first}: can't be read ({first_line(error)}); the file is damaged, or a column "
+            "holds something other than ids, numbers or text"
+        ) from None
+
+
+def add_batch(batch: pl.DataFrame, path: File | str, columns: Columns, first: int, collector: ClickCollector) -> None:
+    """Add the rows of a batch that begins at row `first` of the table."""
+    others = (pl.col(name).alias(role) for role, name in columns.one_each().items())
+    checked = collector.check(batch.select(session_id(columns.session).alias("session"), *others))
+    if checked.bad_rows:
+        collector.leave_out(bad_rows(batch, path, columns, first, checked.bad_rows), checked)
+    collector.keep(checked)
+
+
+@contextmanager
+def open_parquet(path: File) -> Iterator[pl.LazyFrame]:
+    """A table whose rows are not read yet. A remote file is copied first, and a compressed file is read whole."""
+    with local_copy(path) as copy:
+        yield scan_parquet(copy).with_columns(**folder_columns(path))
+
+
+def scan_parquet(path: Path) -> pl.LazyFrame:
+    with parquet_errors(path):
+        frame = pl.scan_parquet(
+            BytesIO(read_whole(path)) if is_compressed(path) else path, glob=False, hive_partitioning=False
+        )
+        frame.collect_schema()
+    return frame
+
+
+def folder_columns(path: File) -> dict[str, pl.Expr]:
+    """The columns that Hive and Spark write as names of folders: .../event=view/date=2026-01-01/part-0.parquet."""
+    pairs = [part.partition("=") for part in path.parts[:-1] if "=" in part]
+    return {
+        name: pl.lit(None if value == NO_VALUE else unquote(value), dtype=pl.String) for name, _, value in pairs if name
+    }
+
+
+@contextmanager
+def parquet_errors(path: File) -> Iterator[None]:
+    """Report a damaged table as an InputError that names it."""
+    try:
+        yield
+    except POLARS_ERRORS as error:
+        raise InputError(f"{path} is not a Parquet file, or is cut short or damaged ({first_line(error)})") from None
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def bad_rows(
+    batch: pl.DataFrame, path: File | str, columns: Columns, first: int, numbers: list[int]
+) -> Iterator[BadLine]:
+    for number in numbers:
+        values = batch.row(number, named=True)
+        reason = f"{values[columns.time]!r} in column {columns.time!r} is not a time"
+        for role, name in columns.ids():
+            if fault := id_fault(values[name]):
+                reason = f"the {role} (column {name!r}) {fault}"
+                break
+        yield BadLine(str(path), first + number + 1, reason, str(values), "fix or remove the row", "row")

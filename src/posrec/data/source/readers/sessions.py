@@ -1,0 +1,121 @@
+"""Formats that hold whole sessions: lines of item ids, and the public SR-GNN pickles."""
+
+import io
+import pickle
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from posrec.data.source.readers.bad_lines import BadLine
+from posrec.data.source.readers.blocks import add_block
+from posrec.data.source.readers.clicks import BadTimes, ClickCollector, id_fault
+from posrec.data.source.remote import File
+from posrec.data.source.sources import Block, blocks, count_lines, read_start
+from posrec.errors import InputError
+
+LARGEST_PICKLE = 1 << 30  # bytes; the public datasets have a few hundred MiB
+
+
+def read_sessions(files: Sequence[File], collector: ClickCollector) -> None:
+    """One session a line, item ids separated by spaces, oldest click first, sessions in order of time."""
+    before = 0
+    for block in blocks(files, collector.progress):
+        add_block(block, partial(parse_sessions, before), find_negative_items, collector, "a line is not a session")
+        before += count_lines(block.data) + 1
+
+
+def parse_sessions(before: int, block: Block) -> tuple[pl.DataFrame, bool]:
+    """The clicks of a block with `before` lines before it."""
+    lines = pl.Series("item", block.data.decode("utf-8").split("\n"), dtype=pl.String)
+    lines = lines.str.replace_all(r"[ \t\r]+", " ").str.strip_chars(" ")
+    number = pl.int_range(before, before + len(lines), eager=True)
+    clicks = pl.DataFrame({"session": number, "item": lines.str.split(" "), "time": number})
+    return clicks.filter(lines != "").explode("item"), False
+
+
+def find_negative_items(block: Block, _: BadTimes) -> Iterator[BadLine]:
+    for number, line in enumerate(block.data.decode("utf-8").split("\n"), start=block.first_line):
+        if any(id_fault(item) for item in line.split()):
+            yield BadLine(str(block.path), number, "an item id is negative", line.rstrip("\r"))
+
+
+def read_srgnn(files: Sequence[File], collector: ClickCollector) -> None:
+    """The pickles that SR-GNN's preprocessing writes and many repositories share."""
+    sequences = [sequence for path in files for sequence in read_pickle(path)]
+    frame = pl.DataFrame({"item": sequences}, schema={"item": pl.List(pl.Int64)}).with_row_index("session")
+    collector.keep(collector.check(frame.explode("item").with_columns(time=pl.col("session").cast(pl.Int64))))
+
+
+class PlainUnpickler(pickle._Unpickler):
+    """Loading a pickle runs whatever its author put in it. This class refuses everything that a pickle looks up by
+    name, and therefore every call.
+
+    It is Python's own implementation: that in C allocates memory for all indices below the highest one that a file
+    names, which can be gigabytes for a few bytes.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+
+def read_pickle(path: File) -> list[list[int]]:
+    """The sessions of a file, which holds a list of them or SR-GNN's pair (prefixes, targets) of all prefixes."""
+    data = read_start(path, LARGEST_PICKLE + 1)
+    if len(data) > LARGEST_PICKLE:
+        raise InputError(f"{path} is larger than {LARGEST_PICKLE >> 20} MiB; write it as lines, for --format sessions")
+    try:
+        content = PlainUnpickler(io.BytesIO(data)).load()
+        refuse_sharing(content, len(data))
+    except pickle.UnpicklingError as error:
+        raise InputError(f"{path} is not a pickle of plain lists and ints: {error}; it was not loaded") from None
+    except Exception:  # a damaged pickle can raise almost anything
+        raise InputError(f"{path} is not a pickle of plain lists and ints; it was not loaded") from None
+    if isinstance(content, tuple | list) and len(content) == 2 and is_samples(*content):
+        return join_prefixes(path, *content)
+    if not isinstance(content, tuple | list) or not all(is_sequence(sequence) for sequence in content):
+        raise InputError(
+            f"{path} holds neither a list of sessions nor a pair (prefixes, targets), of ints from 0 up; "
+            "it was not used"
+        )
+    return [list(sequence) for sequence in content]
+
+
+def refuse_sharing(content: Any, size: int) -> None:
+    """Refuse sessions that, written out, would be longer than the file: it refers to the same list many times."""
+    for part in (content, *content[:2]) if isinstance(content, tuple | list) else ():
+        if isinstance(part, tuple | list) and sum(len(one) for one in part if isinstance(one, tuple | list)) > size:
+            raise pickle.UnpicklingError("it repeats the same list too often")
+
+
+def is_sequence(value: Any) -> bool:
+    return isinstance(value, tuple | list) and all(type(item) is int and 0 <= item < 2**63 for item in value)
+
+
+def is_samples(prefixes: Any, targets: Any) -> bool:
+    return (
+        isinstance(prefixes, tuple | list)
+        and is_sequence(targets)
+        and len(prefixes) == len(targets)
+        and all(is_sequence(prefix) and prefix for prefix in prefixes)
+    )
+
+
+def join_prefixes(path: File, prefixes: list[list[int]], targets: list[int]) -> list[list[int]]:
+    """Undo the field's augmentation, which writes a session as all its prefixes, the longest first."""
+    sessions: list[list[int]] = []
+    expected: list[int] = []  # the clicks of the next sample; empty where a new session begins
+    for number, (prefix, target) in enumerate(zip(prefixes, targets, strict=True), start=1):
+        whole = [*prefix, target]
+        if not expected:
+            sessions.append(whole)
+        elif whole != expected:
+            raise InputError(
+                f"{path}, sample {number}: expected the next shorter prefix of the same session; "
+                "only files that hold every prefix of a session, longest first, can be read"
+            )
+        expected = whole[:-1] if len(prefix) > 1 else []
+    if expected:
+        raise InputError(f"{path} ends inside a session: its last sample should be a prefix of one click")
+    return sessions

@@ -1,0 +1,1 @@
+"""From a dataset to a run: fit, refit, evaluate, warm start."""

@@ -1,0 +1,134 @@
+"""From a run and a dataset to its metrics: every item is ranked for every test sample."""
+
+from dataclasses import replace
+
+import torch
+
+from posrec.data.dataset import PreparedDataset
+from posrec.device import choose_device
+from posrec.errors import InputError
+from posrec.evaluation.evaluate import Evaluation
+from posrec.evaluation.evaluate import evaluate as rank_all
+from posrec.evaluation.lists import list_metrics
+from posrec.models.base import Model, SessionModel
+from posrec.progress import Progress, default_progress
+from posrec.recommend.recommender import Recommender
+from posrec.runs.folder import AnyRun
+from posrec.runs.run import Run, write_evaluation
+from posrec.training.distributed.rows import sharded_rows_of, world_of
+from posrec.training.loop import evaluate_on
+
+
+def evaluate(recommender: Recommender, data: PreparedDataset, progress: Progress | None = None) -> Evaluation:
+    """Evaluate a recommender on the test part of a dataset; nothing is written.
+
+    Args:
+        recommender: from `posrec.fit` or `Recommender.load`.
+        data: a dataset with the same items as the one that the recommender was trained on.
+        progress: where to report progress; by default a bar in a notebook, and nothing elsewhere.
+
+    Returns:
+        The metrics, and the rank of every test target.
+
+    Raises:
+        InputError: if the dataset has other items than the recommender, no test part, or test sessions that the
+            recommender may have been trained on.
+
+    >>> import posrec, tempfile
+    >>> from pathlib import Path
+    >>> from posrec.testing import small_dataset
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     data = small_dataset(Path(folder) / "shop")
+    >>> posrec.evaluate(posrec.fit(data, model="pop"), data).to_frame().columns[:2]
+    ['recall@5', 'recall@10']
+    """
+    check_evaluable(recommender.run, data)
+    progress = progress or default_progress()
+    outcome = evaluate_on(recommender.model, data, data.test, recommender.device, progress)
+    return with_list_metrics(outcome, recommender.model, data)
+
+
+def evaluate_run(
+    run: Run,
+    data: PreparedDataset,
+    device: str = "auto",
+    progress: Progress | None = None,
+    match_ids: bool = False,
+) -> Evaluation:
+    """Evaluate a run on the test part of a dataset, and write metrics.json and ranks.npy into its folder.
+
+    Args:
+        run: the run, from `load_run`.
+        data: a dataset with the same items as the one that the run was trained on.
+        device: "cpu", "cuda", or "auto": a GPU if there is one.
+        progress: where to report progress; by default a bar in a notebook, and nothing elsewhere.
+        match_ids: allow a dataset with other items, as a later one of the same shop. Items are matched by their ids,
+            and a target that the run does not know is a miss. Nothing is written.
+
+    Returns:
+        The metrics, and the rank of every test target.
+
+    Raises:
+        InputError: if the dataset has other items than the run, no test part, or test sessions that the run may have
+            been trained on.
+    """
+    progress = progress or default_progress()
+    if match_ids:
+        data.require_test_part()
+        check_not_trained_on(run, data)
+        return evaluate_matched(run, data, choose_device(device), progress)
+    check_evaluable(run, data)
+    outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress)
+    outcome = with_list_metrics(outcome, run.model, data)
+    if world_of(run.model).is_first:
+        write_evaluation(run, outcome.as_json(), outcome.ranks)
+    return outcome
+
+
+def check_evaluable(run: AnyRun, data: PreparedDataset) -> None:
+    """Raise an InputError if the dataset has no test part or other items than the run."""
+    data.require_test_part()
+    if run.config.get("dataset") != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
+        raise InputError(
+            f"{run.path} was trained on other items than {data.path} has; evaluate it on its own dataset, or match "
+            "the items by id with --match-ids"
+        )
+    check_not_trained_on(run, data)
+
+
+def check_not_trained_on(run: AnyRun, data: PreparedDataset) -> None:
+    """Raise an InputError if the run may have been trained on test sessions of another dataset of the same shop."""
+    until = run.config.get("trained_until")
+    if run.config.get("dataset") == data.fingerprint or until is None or data.trained_until is None:
+        return
+    seen = int((data.test.times <= until).sum())
+    if seen:
+        raise InputError(
+            f"{run.path} may have been trained on {seen:,} of the {data.test.sessions:,} test sessions of {data.path}: "
+            f"they began before the last session of its training did. Evaluate it on its own dataset or on a later one"
+        )
+
+
+@torch.inference_mode()
+def with_list_metrics(outcome: Evaluation, model: Model, data: PreparedDataset) -> Evaluation:
+    """The same evaluation with metrics of the lists beyond accuracy."""
+    assert outcome.top is not None
+    _, places = data.test.locate(torch.arange(len(data.test)))
+    clicks = torch.bincount(data.train.items.long(), minlength=model.items + 1)
+    vectors = model.similarity_vectors() if isinstance(model, SessionModel) else None
+    rows = sharded_rows_of(model)
+    targets, columns = data.test.items[places].long(), data.vocabulary.columns
+    return replace(outcome, of_lists=list_metrics(outcome.top, targets, clicks, vectors, columns, rows))
+
+
+def evaluate_matched(run: Run, data: PreparedDataset, device: torch.device, progress: Progress) -> Evaluation:
+    """Rank the run's items for the test samples of a dataset with other items, which are matched by id."""
+    known = run.model.items
+    numbers = [run.vocabulary.find(item) for item in data.vocabulary.ids]
+    # Numbers above those of the run's items are unknown to its model.
+    translated = torch.tensor([0, *(known + 1 if number is None else number for number in numbers)], dtype=torch.int32)
+    test = replace(data.test, items=translated[data.test.items.long()])
+    popularity = torch.ones(known) if run.popularity is None else torch.as_tensor(run.popularity)
+    clicks = torch.cat([popularity.new_zeros(1), popularity])
+    run.model.to(device).eval()
+    return rank_all(run.model, test.to(device), known, run.model.config.max_length, clicks, progress)

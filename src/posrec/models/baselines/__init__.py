@@ -1,0 +1,1 @@
+"""The models that PosRec is compared with, one file each."""

@@ -1,0 +1,86 @@
+"""Co-click counts with an explicit repeat term: a baseline without training, which a trained model should beat.
+
+    p(i | j) = C_ji / (C_j + smoothing)      C_ji: weighted counts of `nn/items/coclicks.py`; C_j: the sum of row j
+    score(i) = sum over clicks j of the session of decay^backward(j) * p(i | j)
+             + repeat * repeat_decay^backward(i)                where i was clicked in the session
+
+`backward` counts from the last click, 0; of several clicks on an item its latest counts for the repeat term.
+An item is not its own neighbour: repeats have their own term. Items without a score follow by popularity.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from posrec.config import setting
+from posrec.models.base import CountingModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.counting import add_up, offsets_of, rest_by_popularity, spread
+from posrec.nn.items.coclicks import co_clicks
+from posrec.nn.session_index import latest_clicks, nearest, scores_in_parts
+
+
+@dataclass(frozen=True)
+class CoClickConfig:
+    window: int = setting(6, "how far apart two clicks may be", at_least=1, tune=(3, 6, 10))
+    before: float = setting(
+        0.5, "weight of items clicked before, where those clicked after have 1", at_least=0, tune=(0.25, 0.5, 1.0)
+    )
+    recency: float = setting(1.0, "how much an older session counts less; the whole training part is 1", at_least=0)
+    neighbours: int = setting(300, "how many neighbours each item keeps", at_least=1)
+    smoothing: float = setting(
+        10.0, "lowers the scores of neighbours of rare items", at_least=0, tune=(1.0, 5.0, 10.0, 20.0)
+    )
+    decay: float = setting(
+        0.5, "factor of a click's weight, for each click after it", above=0, at_most=1, tune=(0.3, 0.5, 0.7)
+    )
+    repeat: float = setting(0.15, "the score of the session's last item", at_least=0, tune=(0.05, 0.1, 0.15, 0.3, 0.6))
+    repeat_decay: float = setting(
+        0.7, "factor of an own item's score, for each click after it", above=0, at_most=1, tune=(0.5, 0.7, 0.9)
+    )
+    max_length: int = setting(50, "how many of a session's latest clicks are read", at_least=1)
+
+
+class CoClick(CountingModel):
+    """Items clicked near the session's items in other sessions, and the session's own items."""
+
+    offsets: Tensor  # [items + 2] int64: the neighbours of item j are neighbour[offsets[j] : offsets[j + 1]]
+    neighbour: Tensor  # [E] int32
+    chance: Tensor  # [E] p(i | j)
+    rest: Tensor  # [n] scores below 0 for items without a score, in the order of popularity
+
+    def __init__(self, items: int, config: CoClickConfig) -> None:
+        super().__init__(items, config)
+        self.register_buffer("offsets", torch.empty(0, dtype=torch.int64))
+        self.register_buffer("neighbour", torch.empty(0, dtype=torch.int32))
+        self.register_buffer("chance", torch.empty(0))
+        self.register_buffer("rest", torch.zeros(items))
+
+    def count(self, items: Tensor, offsets: Tensor) -> None:
+        config = self.config
+        item, other, count = co_clicks(items, offsets, self.items, config.window, config.before, config.recency)
+        total = count.new_zeros(self.items + 1).index_add_(0, item, count)
+        chance = (count / (total[item] + config.smoothing)).float()
+        kept = nearest(item, chance, config.neighbours)
+        self.offsets = offsets_of(item[kept], self.items + 1)
+        self.neighbour, self.chance = other[kept].int(), chance[kept]
+        self.rest.copy_(rest_by_popularity(items[offsets[0] : offsets[-1]], self.items))
+
+    def scores(self, batch: SessionBatch) -> Tensor:
+        return scores_in_parts(self.rest, batch, self.add_scores)
+
+    def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
+        """Write the scores of neighbours and of the session's own items into `scores [B, n]`."""
+        known = batch.mask & (batch.items >= 1) & (batch.items <= self.items)  # [B, L]
+        row, column = known.nonzero(as_tuple=True)  # [C]
+        backward = batch.lengths[row] - 1 - column
+        click, place = spread(self.offsets, batch.items[row, column])  # [E]
+        near = self.config.decay ** backward[click] * self.chance[place]
+        own_row, own_column = latest_clicks(batch.items, batch.lengths, self.items).nonzero(as_tuple=True)
+        own = self.config.repeat * self.config.repeat_decay ** (batch.lengths[own_row] - 1 - own_column)
+        places = torch.cat([
+            row[click] * self.items + self.neighbour[place] - 1,
+            own_row * self.items + batch.items[own_row, own_column] - 1,
+        ])  # fmt: skip
+        add_up(scores, places, torch.cat([near, own]).to(scores.dtype))

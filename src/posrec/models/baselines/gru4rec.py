@@ -1,0 +1,67 @@
+"""GRU4Rec (Hidasi et al., "Session-based Recommendations with Recurrent Neural Networks", ICLR 2016; Hidasi and
+Karatzoglou, "Recurrent Neural Networks with Top-k Gains for Session-based Recommendations", CIKM 2018).
+
+Gated recurrent layers read the clicks, 2016 Eq. (2)-(5); the last state is the session's vector, and items are scored
+by their product with it. The losses of both papers are in `training/ranking_losses.py`. The input and output vectors of
+the items are one table (`tied`, the constrained embedding of 2018) or two (2016).
+"""
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from posrec.config import setting
+from posrec.models.base import SessionModel
+from posrec.nn.batch import SessionBatch, at_last_click
+from posrec.nn.items.item_table import ItemTable
+from posrec.nn.layers.recurrent import Recurrent
+
+
+@dataclass(frozen=True)
+class GRU4RecConfig:
+    """Sizes of both papers; dropouts as in the 2018 code's settings for these datasets (docs/models_sequence.md)."""
+
+    d: int = setting(100, "width of item vectors", at_least=1)
+    hidden: int = setting(100, "width of the recurrent layers", at_least=1)
+    layers: int = setting(1, "recurrent layers", at_least=1)
+    tied: bool = setting(True, "one table of item vectors, which requires hidden = d")
+    truncated: bool = setting(True, "backpropagate through the last step alone, as in both papers", tune=(True, False))
+    embedding_dropout: float = setting(0.0, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.25, 0.5))
+    dropout: float = setting(0.2, "dropout of the states", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
+    max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
+
+
+class GRU4Rec(SessionModel):
+    """Gated recurrent layers over the clicks; the last state is the session's vector."""
+
+    def __init__(self, items: int, config: GRU4RecConfig) -> None:
+        super().__init__(items, config)
+        if config.tied and config.hidden != config.d:
+            raise ValueError(f"hidden must be d={config.d} with one item table (tied=true), not {config.hidden}")
+        self.embedding = ItemTable(items, config.d)
+        self.recurrent = Recurrent(config.d, config.hidden, config.layers, config.dropout)
+        self.out = None if config.tied else ItemTable(items, config.hidden)
+        self.embedding_dropout = nn.Dropout(config.embedding_dropout)
+        self.dropout = nn.Dropout(config.dropout)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Uniform in +-1/sqrt(hidden), PyTorch's default for recurrent layers."""
+        bound = 1 / math.sqrt(self.config.hidden)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
+        """h_t [B, hidden] and the output table, whose first n rows are items."""
+        x, table = self.embedding.look_up_and_table(batch.items)  # [B, L, d]
+        x = self.embedding_dropout(x)
+        if self.config.truncated:
+            last = self.recurrent.last_step(x, batch.lengths)
+        else:
+            last = at_last_click(self.recurrent(x), batch.lengths)
+        return self.dropout(last), table if self.out is None else self.out.weight
+
+    def item_vectors(self) -> Tensor:
+        """[n, hidden]: row i is item i + 1."""
+        return (self.out or self.embedding).vectors()

@@ -1,0 +1,142 @@
+"""What items are (category, brand, price, words of a title, vectors of the user's own), as a part of their vectors.
+
+The attributes of the items are a sparse matrix B [items, values] and, where there are vectors of the user's own, a
+matrix V [items, k]. With learned vectors T of the values and a learned map M, the attributes of item i add up to
+
+    a_i = sum over values v of B_iv T_v + (V M)_i
+
+B_iv is 1 for a category, a brand or a range of prices, and 1 / (words of the title) for a word.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from posrec.nn.items.coclicks import lists
+from posrec.nn.items.table_rows import TableRows
+
+
+class Attributes(NamedTuple):
+    """The entries of B, sorted by item, and V. Row i is item i + 1."""
+
+    rows: Tensor  # [E] int64
+    values: Tensor  # [E] int64, 0..number - 1
+    weights: Tensor  # [E] float
+    number: int  # of values
+    vectors: Tensor | None = None  # [items, k], zeros where an item has none
+
+
+class AttributeVectors(nn.Module):
+    """T, M and a_i. It has no weights before `describe`, and none in a run: they are part of the saved item vectors."""
+
+    offsets: Tensor
+    columns: Tensor
+    values: Tensor
+    transposed_offsets: Tensor
+    transposed_columns: Tensor
+    transposed_values: Tensor
+    described: Tensor
+    vectors: Tensor | None
+
+    def __init__(self, rows: TableRows, d: int) -> None:
+        super().__init__()
+        self.rows, self.d = rows, d
+
+    @property
+    def is_described(self) -> bool:
+        return "of_values" in self._parameters
+
+    def describe(self, attributes: Attributes) -> None:
+        """Create the weights for these attributes. Of the attributes, those of this process's rows are kept."""
+        bound, size = 1 / math.sqrt(self.d), len(self.rows)
+        self.of_values = nn.Parameter(torch.empty(attributes.number, self.d).uniform_(-bound, bound))
+        local = self.rows.local(attributes.rows)
+        here = local < size
+        entries = (local[here], attributes.values[here], attributes.weights[here])
+        self.set_lists("", *entries, size)
+        order = entries[1].sort(stable=True).indices
+        row, value, weight = (entry[order] for entry in entries)
+        self.set_lists("transposed_", value, row, weight, attributes.number)
+        has = torch.zeros(size, dtype=torch.bool)
+        has[entries[0]] = True
+        self.vectors = None
+        if attributes.vectors is not None:
+            given = torch.zeros(size, attributes.vectors.shape[1])
+            held = attributes.vectors[self.rows.start : self.rows.end]
+            given[: len(held)] = held
+            has |= given.any(1)
+            del self.vectors
+            self.register_buffer("vectors", given, persistent=False)
+            self.map = nn.Parameter(torch.empty(given.shape[1], self.d).uniform_(-bound, bound))
+        self.register_buffer("described", has, persistent=False)  # [rows] whether an item has attributes
+
+    def set_lists(self, prefix: str, row: Tensor, column: Tensor, value: Tensor, rows: int) -> None:
+        found = lists(row, column, value, rows, torch.device("cpu"))
+        for name, part in zip(("offsets", "columns", "values"), found, strict=True):
+            self.register_buffer(prefix + name, part, persistent=False)
+
+    def fit(self, table: Tensor) -> None:
+        """Set the weights so that a_i is near the vectors of the items in `table [rows, d]` that share its attributes:
+        a value gets their mean, divided by the number of values of an item."""
+        of_items = self.offsets.diff()
+        items = torch.repeat_interleave(torch.arange(len(of_items), device=table.device), of_items)
+        total = self.values.sum() / (of_items > 0).sum().clamp(min=1)
+        weight = self.values.to(table.dtype)[:, None]
+        sums = torch.zeros_like(self.of_values).index_add_(0, self.columns, weight * table[items])
+        clicks = sums.new_zeros(len(sums), 1).index_add_(0, self.columns, weight)
+        self.of_values.copy_(sums / (clicks * total).clamp(min=torch.finfo(table.dtype).tiny))
+        if self.vectors is not None:
+            self.map.zero_()
+
+    def forward(self) -> Tensor:
+        """a, [rows, d]."""
+        forward = (self.offsets, self.columns, self.values)
+        backward = (self.transposed_offsets, self.transposed_columns, self.transposed_values)
+        vectors: Tensor = WeightedSums.apply(self.of_values, *forward, *backward)  # type: ignore[no-untyped-call]
+        return vectors if self.vectors is None else vectors + self.vectors.to(vectors.dtype) @ self.map
+
+
+class WeightedSums(torch.autograd.Function):
+    """T [values, d] -> B T. The gradient is the product with B's transpose, which is at hand: sums of rows in both
+    directions, and no additions into shared rows."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, *matrix: Tensor) -> Tensor:
+        ctx.save_for_backward(*matrix[3:])
+        return weighted_sums(table, *matrix[:3])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return weighted_sums(gradients[0], *ctx.saved_tensors), *([None] * 6)
+
+
+def weighted_sums(table: Tensor, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+    return functional.embedding_bag(
+        columns, table, offsets, mode="sum", per_sample_weights=values.to(table.dtype), include_last_offset=True
+    )
+
+
+def mean_by_attributes(attributes: Attributes, table: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    """The vectors that the attributes of items suggest, from the vectors of the known items that share them.
+
+    Args:
+        table: [n, d] item vectors; only those of the known items are read.
+        known: [n] bool.
+
+    Returns:
+        [n, d] the weighted mean over an item's values of the mean vector of the known items with that value, and [n]
+        bool, whether a known item shares a value with the item.
+    """
+    rows, values, weights = attributes.rows, attributes.values, attributes.weights.to(table.dtype)[:, None]
+    read = known[rows]
+    of_values, in_values = table.new_zeros(attributes.number, table.shape[1]), table.new_zeros(attributes.number, 1)
+    of_values.index_add_(0, values[read], weights[read] * table[rows[read]])
+    in_values.index_add_(0, values[read], weights[read])
+    of_values = of_values / in_values.clamp(min=torch.finfo(table.dtype).tiny)
+    shared = (in_values[values] > 0).to(table.dtype) * weights
+    sums = torch.zeros_like(table).index_add_(0, rows, shared * of_values[values])
+    total = table.new_zeros(len(table), 1).index_add_(0, rows, shared)
+    return sums / total.clamp(min=torch.finfo(table.dtype).tiny), total[:, 0] > 0

@@ -1,0 +1,81 @@
+"""Trends: how much an item is clicked at a moment of the log, as columns of session and item vectors.
+
+The log of N training clicks is cut into 15 equal parts. With the clicks on item i before part b begins, each faded by
+its age (the whole log is 1 long), and three learned weights a:
+
+    C_i(b, tau) = sum over clicks p < b N / 15 on item i of exp((p / N - b / 15) / tau)      tau = 0.03, 0.2, infinite
+    trend_i(b)  = sum over tau of a_tau log(1 + C_i(b, tau))
+
+A training sample of part b is scored with trend_i(b), so it knows neither its target nor any later click. Recommending
+is done with trend_i(15), after the whole log. The term is a product like the rest of the score: a session vector has 16
+more columns and an item vector too.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from posrec.nn.items.table_rows import TableRows
+
+PARTS = 15
+COLUMNS = PARTS + 1  # the last one is after the whole log
+FADING = (0.03, 0.2, float("inf"))
+
+
+class Trends(nn.Module):
+    """The trends of the items in `rows`, those of a table that this process holds."""
+
+    by_rows = ("now",)  # tensors with a row for each row that this process holds
+
+    counts: Tensor  # [rows, COLUMNS, 3] log(1 + C); empty before `count`, and not saved
+    now: Tensor  # [rows] the trend after the whole log, in a run that was opened: all that recommending needs
+
+    def __init__(self, rows: TableRows) -> None:
+        super().__init__()
+        self.rows = rows
+        self.weights = nn.Parameter(torch.zeros(len(FADING)))
+        self.register_buffer("counts", torch.empty(0), persistent=False)
+        self.register_buffer("now", torch.zeros(len(rows)))
+
+    def count(self, items: Tensor, offsets: Tensor) -> None:
+        items = self.rows.local(items[offsets[0] : offsets[-1]].long() - 1)
+        clicks, rows = len(items), len(self.now)
+        age = torch.arange(clicks, device=items.device, dtype=torch.double) / clicks
+        counts = torch.zeros(rows, COLUMNS, len(FADING), dtype=torch.double, device=items.device)
+        for part in range(1, COLUMNS):
+            start, end = (-(-number * clicks // PARTS) for number in (part - 1, part))
+            for column, tau in enumerate(FADING):
+                faded = torch.exp((age[start:end] - part / PARTS) / tau)
+                added = torch.bincount(items[start:end], faded, minlength=rows)[:rows]
+                counts[:, part, column] = counts[:, part - 1, column] * math.exp(-1 / PARTS / tau) + added
+        self.counts = counts.log1p().float().to(self.now.device)
+
+    def by_part(self, rows: Tensor | None = None) -> Tensor:
+        """trend_i(b), [rows, COLUMNS]; of all rows, or of those given, which are rows of the whole table."""
+        counts = self.counts if rows is None else self.rows.at(self.counts, rows)
+        return counts.to(self.weights.dtype) @ self.weights
+
+    def latest(self) -> Tensor:
+        """trend_i after the whole log, [rows]."""
+        return self.now if not len(self.counts) else self.counts[:, -1].to(self.weights.dtype) @ self.weights
+
+    def of_items(self, when: Tensor | None, rows: Tensor | None = None) -> Tensor:
+        """The columns of the item vectors, [rows, COLUMNS], for sessions of these moments (see `of_sessions`).
+
+        To recommend, the trend is spread evenly over all columns: values about as large as those of the other columns
+        lose the least when they are rounded to 8 bits (recommend/rank/search.py).
+        """
+        if when is not None:
+            return self.by_part(rows)
+        latest = self.latest() if rows is None else self.rows.at(self.latest()[:, None], rows)[:, 0]
+        return (latest / COLUMNS)[:, None].expand(-1, COLUMNS)
+
+    def of_sessions(self, like: Tensor, when: Tensor | None) -> Tensor:
+        """The columns of the session vectors, [B, COLUMNS]. `when` [B] is the moment of each training sample, from 0
+        to 1; None to recommend."""
+        if when is None:
+            return torch.ones_like(like[:, :1]).expand(-1, COLUMNS)
+        part = (when * PARTS).floor().long().clamp(max=PARTS - 1)
+        return functional.one_hot(part, COLUMNS).to(like.dtype)

@@ -1,0 +1,1 @@
+"""The layers that two or more models share."""

@@ -1,0 +1,150 @@
+"""One Transformer layer (Vaswani et al., 2017): every filled slot attends to every filled slot.
+
+A  = softmax(Q K^T / sqrt(d_head) + bias) V,  over the filled slots of the session
+x1 = LayerNorm(x + A W_o)
+x2 = LayerNorm(x1 + W_2 relu(W_1 x1))
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from posrec import kernels
+from posrec.nn.layers.dropout import Dropout
+from posrec.nn.layers.matmul import batched_product
+from posrec.nn.packing import Packing
+
+
+class TransformerLayer(nn.Module):
+    """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits.
+
+    With `rows [R]`, k rows of each of the B sessions in the order [k, B], only these are computed, [R, d].
+    """
+
+    def __init__(self, d: int, heads: int, width: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if d % heads:
+            raise ValueError(f"heads={heads} must divide d={d}")
+        self.heads = heads
+        self.queries_keys_values = nn.Linear(d, 3 * d)
+        self.out = nn.Linear(d, d)
+        self.widen = nn.Linear(d, width)
+        self.narrow = nn.Linear(width, d)
+        self.after_attention = nn.LayerNorm(d)
+        self.after_feed_forward = nn.LayerNorm(d)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor, packing: Packing, bias: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
+        if rows is None or bias is not None or has_kernel(x, packing, bias, self.heads):
+            projected = self.queries_keys_values(x)  # [T, 3d]
+            attended = self_attention(projected, self.heads, packing, bias, self.dropout)
+            if rows is not None:
+                x, attended = x[rows], attended[rows]
+        else:
+            to_query, to_key_value = self.queries_keys_values.weight.tensor_split([x.shape[1]])
+            of_query, of_key_value = self.queries_keys_values.bias.tensor_split([x.shape[1]])
+            keys_values = functional.linear(x, to_key_value, of_key_value)
+            x = x.index_select(0, rows)
+            queries = functional.linear(x, to_query, of_query)
+            attended = attention_of(queries, keys_values, self.heads, packing, self.dropout)
+        return self.fed_forward(self.with_attended(x, attended))
+
+    def with_attended(self, x: Tensor, attended: Tensor) -> Tensor:
+        """x and A [R, d] -> x1 [R, d]."""
+        x1: Tensor = self.after_attention(x + self.dropout(self.out(attended)))
+        return x1
+
+    def fed_forward(self, x1: Tensor) -> Tensor:
+        """x1 -> x2, [R, d]."""
+        inner = functional.relu(self.widen(x1))
+        x2: Tensor = self.after_feed_forward(x1 + self.dropout(self.narrow(inner)))
+        return x2
+
+    def attention(self, x: Tensor, packing: Packing, bias: Tensor | None = None) -> Tensor:
+        """The attention weights, for explanations; [B, heads, L, L], row: the query's slot."""
+        queries, keys, _ = split_heads(self.queries_keys_values(x), self.heads, packing)
+        return attention_weights(queries, keys, packing, bias)
+
+
+def apply_layers(layers: nn.ModuleList, x: Tensor, rows: Tensor, *mixing: Any) -> Tensor:
+    """Apply the layers to x [T, d] and return its `rows` [R, d], k of each session in the order [k, B]; the last layer
+    computes only these.
+
+    A readout reads one or two clicks of a session, and a layer's work is mostly that of the rows it computes.
+    """
+    if not layers:
+        return x[rows]
+    for layer in layers[:-1]:
+        x = layer(x, *mixing)
+    read: Tensor = layers[-1](x, *mixing, rows=rows)
+    return read
+
+
+def self_attention(
+    rows: Tensor,
+    heads: int,
+    packing: Packing,
+    bias: Tensor | None = None,
+    dropout: nn.Dropout | None = None,
+    causal: bool = False,
+) -> Tensor:
+    """Q || K || V [T, 3d] -> A [T, d]; `dropout` is applied to the weights; `causal`: no attention to later rows."""
+    if has_kernel(rows[:, : rows.shape[1] // 3], packing, bias, heads):
+        share = dropout.p if dropout is not None and dropout.training else 0.0
+        seed = torch.randint(1 << 31, (1,), device=rows.device) if share else packing.begins[:1]
+        d = rows.shape[1] // 3
+        where = (packing.begins, seed, heads, packing.longest)
+        fused: Tensor = kernels.attention(rows[:, :d], rows[:, d:], None, *where, causal, share)[0]
+        return fused
+    queries, keys, values = split_heads(rows, heads, packing)
+    weights = attention_weights(queries, keys, packing, bias, causal)
+    if dropout is not None:
+        weights = dropout(weights)
+    return packing.to_rows(batched_product(weights, values).transpose(1, 2).flatten(2))
+
+
+def has_kernel(x: Tensor, packing: Packing, bias: Tensor | None, heads: int) -> bool:
+    """Whether a kernel computes the attention of all rows; then there is less to gain from computing only some."""
+    return bias is None and kernels.supports(x) and kernels.attention_fits(packing.longest, x.shape[1] // heads)
+
+
+def attention_of(queries: Tensor, keys_values: Tensor, heads: int, packing: Packing, dropout: nn.Dropout) -> Tensor:
+    """The attention of k rows of each session alone: Q [k B, d] and K || V [T, 2d] -> A [k B, d].
+
+    The query of a head is zero in the dimensions of the others, so that all heads are in one product and keys and
+    values need not be put in another order.
+    """
+    sessions, d = packing.filled.shape[0], queries.shape[1]
+    head = torch.arange(d, device=queries.device) // (d // heads)
+    in_head = (head == torch.arange(heads, device=queries.device)[:, None]).to(queries.dtype)  # [heads, d]
+    keys, values = (packing.to_slots(rows) for rows in keys_values.chunk(2, dim=-1))  # [B, L, d]
+    separate = queries.view(-1, sessions, 1, d).transpose(0, 1) * (in_head / math.sqrt(d // heads))  # [B, k, heads, d]
+    logits = batched_product(keys, separate.flatten(1, 2).mT)  # [B, L, k heads], so that the keys' gradient is in order
+    weights = dropout(logits.masked_fill(~packing.filled[:, :, None], -math.inf).softmax(1))
+    attended = batched_product(weights.mT, values).view(separate.shape)
+    return (attended * in_head).sum(2).transpose(0, 1).flatten(0, 1)
+
+
+def split_heads(rows: Tensor, heads: int, packing: Packing) -> tuple[Tensor, Tensor, Tensor]:
+    """Q || K || V [T, 3d] -> three of [B, heads, L, d_head]."""
+    slots = packing.to_slots(rows)  # [B, L, 3d]
+    split = slots.view(*slots.shape[:2], 3, heads, -1)
+    queries, keys, values = split.transpose(1, 3).unbind(2)
+    return queries, keys, values
+
+
+def attention_weights(
+    queries: Tensor, keys: Tensor, packing: Packing, bias: Tensor | None = None, causal: bool = False
+) -> Tensor:
+    """softmax(Q K^T / sqrt(d_head) + bias) over the filled slots, [B, heads, L, L]."""
+    logits = batched_product(queries, keys.mT) / math.sqrt(queries.shape[-1])
+    if bias is not None:
+        logits = logits + bias
+    unseen = ~packing.filled[:, None, None, :]
+    if causal:
+        place = torch.arange(packing.longest, device=queries.device)
+        unseen = unseen | (place > place[:, None])
+    return logits.masked_fill(unseen, -math.inf).softmax(-1)

@@ -1,0 +1,217 @@
+"""A model exported as an ONNX file and run by ONNX Runtime: the same scores as torch, in less time on a CPU.
+
+Inputs: `items [B, L]` int64, padded with 0 on the right, L at most the model's max_length; `lengths [B]` int64; and `k`
+int64 [1], which is optional. Outputs: `session_vectors [B, d]`, `scores [B, n]` of items 1..n, and the k best items as
+`top_items [B, k]` and `top_scores [B, k]`. The run's vocabulary maps item numbers to raw ids.
+
+If the model has a term for the session's own items, its scores are log probabilities, and the file has five more
+outputs, the fields of `OwnItems` (nn/items/own_items.py): `own_items`, `own_products`, `own_raised` and `own_repeat`
+[B, L], and `own_explore [B]`. A search for items needs them beside the session vectors.
+
+A file is kept only if ONNX Runtime gives the same scores as torch.
+"""
+
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import posrec
+from posrec.errors import InputError, RunFailed, imported, warnings_hidden
+from posrec.io import whole_file
+from posrec.models.base import SessionModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.items.own_items import OwnItems
+from posrec.recommend.export.encoder import INPUTS, OWN_OUTPUTS, OnnxNetwork, import_runtime
+from posrec.runs.folder import AnyRun
+
+CLOSE = 1e-4  # the largest difference of a score, relative to it where it is above 1
+K = 20  # the default of the input `k`
+LARGEST = (1 << 31) - (1 << 20)  # bytes that fit into an ONNX file
+
+
+class OnnxModel(OnnxNetwork):
+    """An OnnxNetwork for batches and tensors, as models of torch have them."""
+
+    def scores(self, batch: SessionBatch) -> Tensor:
+        return self.run(batch, "scores")[0]
+
+    def session_vectors(self, batch: SessionBatch) -> Tensor:
+        return self.run(batch, "session_vectors")[0]
+
+    def sessions_and_own_items(self, batch: SessionBatch) -> tuple[Tensor, OwnItems | None]:
+        """Session vectors [B, d], and the term for the session's own items if the model has one."""
+        if not self.has_own_items:
+            return self.session_vectors(batch), None
+        sessions, *own = self.run(batch, "session_vectors", *OWN_OUTPUTS)
+        return sessions, OwnItems(*own)
+
+    def top(self, batch: SessionBatch, k: int) -> tuple[Tensor, Tensor]:
+        """The scores and numbers of the best items, [B, k] each."""
+        scores, items = self.run(batch, "top_scores", "top_items", k=k)
+        return scores, items
+
+    def run(self, batch: SessionBatch, *outputs: str, k: int | None = None) -> list[Tensor]:
+        found = self.compute(batch.items.cpu().numpy(), batch.lengths.cpu().numpy(), *outputs, k=k)
+        return [torch.from_numpy(value) for value in found]
+
+
+class Exported(nn.Module):
+    """items [B, L], lengths [B] -> session vectors [B, d], scores [B, n], and the fields of OwnItems if the model has
+    a term for the session's own items."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    @property
+    def outputs(self) -> list[str]:
+        return ["session_vectors", "scores", *(OWN_OUTPUTS if self.model.has_own_items else ())]
+
+    def forward(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        batch = SessionBatch(items, lengths, longest=self.model.config.max_length)
+        vectors, own = self.model.sessions_and_own_items(batch)
+        products = functional.linear(vectors, self.model.item_vectors())
+        if own is None:
+            return vectors, products
+        return vectors, own.log_chances_of_all(products), own.items, own.products, own.raised, own.repeat, own.explore
+
+
+def export_onnx(run: AnyRun, path: str | Path, overwrite: bool = False) -> float:
+    """Write the run's model as an ONNX file. Returns the largest difference of its scores from torch's."""
+    with whole_file(Path(path), overwrite) as unfinished:
+        try:
+            content, difference = checked_onnx(run)
+        except RunFailed as error:
+            raise RunFailed(f"{path} was not written: {error}") from error
+        unfinished.write_bytes(content)
+    return difference
+
+
+def checked_onnx(run: AnyRun) -> tuple[bytes, float]:
+    """The content of the run's ONNX file, and the largest difference of its scores from torch's."""
+    model: Any = run.model.cpu().eval()
+    if not isinstance(model, SessionModel):
+        raise InputError(
+            f"{run.config['model']} is a counting model without a network to export; posrec score and serve need none"
+        )
+    if is_too_large(model):
+        raise InputError(f"the model of {run.path} is larger than the 2 GB that an ONNX file can hold")
+    import_runtime()
+    try:
+        content = as_onnx(model, run)
+        difference = largest_difference(model, OnnxModel(content, threads=1))
+    except (InputError, OSError):
+        raise
+    except Exception as error:  # the errors of torch's exporter and of ONNX Runtime have no common class
+        what = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RunFailed(f"{run.config['model']} can't be exported ({what})") from error
+    if not difference <= CLOSE:
+        raise RunFailed(f"its scores differ from torch's by up to {difference:.2g}, more than {CLOSE:g}")
+    return content, difference
+
+
+def is_too_large(model: nn.Module) -> bool:
+    """Whether the model does not fit into an ONNX file."""
+    size: int = sum(tensor.nbytes for tensor in model.state_dict().values())
+    return size > LARGEST
+
+
+def as_onnx(model: Any, run: AnyRun) -> bytes:
+    """The file's content: torch's export, then the top k, and metadata about the model."""
+    onnx = import_onnx()
+    longest = model.config.max_length
+    # At least two sessions and two clicks: torch takes a dimension of size 1 as fixed.
+    example = next(random_batches(model.items, longest, [(3, min(longest, 3))]))
+    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+    with warnings_hidden("torch.onnx"), torch.no_grad():  # those of the exporter are for developers of torch
+        export, whole = traced if recurrent else captured, Exported(model)
+        proto = onnx.load_from_string(export(whole.eval(), (example.items, example.lengths), longest))
+    add_top(proto, min(K, model.items))
+    about = {"posrec": posrec.__version__, "model": run.config["model"], "items": model.items, "max_length": longest,
+             "stride": model.stride}  # fmt: skip
+    onnx.helper.set_model_props(proto, {name: str(value) for name, value in about.items()})
+    onnx.checker.check_model(proto)
+    content: bytes = proto.SerializeToString()
+    return content
+
+
+def captured(model: Exported, example: tuple[Tensor, Tensor], longest: int) -> bytes:
+    """The export by torch's current exporter."""
+    batch, length = torch.export.Dim("batch", min=1), torch.export.Dim("length", min=1, max=max(2, longest))
+    program = torch.onnx.export(
+        model, example, dynamo=True, verbose=False, dynamic_shapes=({0: batch, 1: length}, {0: batch}),
+        input_names=list(INPUTS[:2]), output_names=model.outputs,
+    )  # fmt: skip
+    assert program is not None
+    content: bytes = program.model_proto.SerializeToString()
+    return content
+
+
+def traced(model: Exported, example: tuple[Tensor, Tensor], longest: int) -> bytes:
+    """The export by torch's older exporter, for recurrent layers: the current one unrolls them for a fixed length."""
+    file = BytesIO()
+    axes = {"items": {0: "batch", 1: "length"}, **{name: {0: "batch"} for name in ("lengths", *model.outputs)}}
+    torch.onnx.export(
+        model, example, cast(Any, file), dynamo=False, dynamic_axes=axes, opset_version=18,
+        input_names=list(INPUTS[:2]), output_names=model.outputs,
+    )  # fmt: skip
+    return file.getvalue()
+
+
+def add_top(proto: Any, k: int) -> None:
+    """Add the outputs `top_scores` and `top_items`; `k` becomes an input with a default."""
+    from onnx import TensorProto, helper
+
+    graph = proto.graph
+    graph.input.append(helper.make_tensor_value_info("k", TensorProto.INT64, [1]))
+    graph.initializer.append(helper.make_tensor("k", TensorProto.INT64, [1], [k]))
+    graph.initializer.append(helper.make_tensor("one", TensorProto.INT64, [], [1]))
+    graph.node.append(helper.make_node("TopK", ["scores", "k"], ["top_scores", "top_columns"], axis=1))
+    graph.node.append(helper.make_node("Add", ["top_columns", "one"], ["top_items"]))
+    graph.output.append(helper.make_tensor_value_info("top_scores", TensorProto.FLOAT, ["batch", "best"]))
+    graph.output.append(helper.make_tensor_value_info("top_items", TensorProto.INT64, ["batch", "best"]))
+
+
+@torch.inference_mode()
+def largest_difference(model: Any, exported: OnnxModel) -> float:
+    """Over sessions of many lengths, in batches of many sizes, with and without repeats; 1 where the top k differ."""
+    longest, worst = model.config.max_length, 0.0
+    sizes = [(1, 1), (1, longest), (2, min(2, longest)), (5, min(7, longest)), (32, longest)]
+    for batch in random_batches(model.items, longest, sizes):
+        ours, theirs = model.scores(batch), exported.scores(batch)
+        worst = max(worst, relative(ours, theirs))
+        vectors, own = exported.sessions_and_own_items(batch)
+        worst = max(worst, float((vectors - model.session_vectors(batch)).abs().max()))
+        if own is not None:  # the outputs that a search reads give the same scores
+            worst = max(worst, relative(ours, own.log_chances_of_all(vectors @ model.item_vectors().T)))
+        k = min(3, model.items)
+        best, items = exported.top(batch, k)
+        if not (torch.equal(best, theirs.topk(k).values) and torch.equal(theirs.gather(1, items - 1), best)):
+            return 1.0
+    return worst
+
+
+def relative(ours: Tensor, theirs: Tensor) -> float:
+    """The largest difference, relative to a score where that is above 1."""
+    return float(((ours - theirs).abs() / ours.abs().clamp(min=1)).max())
+
+
+def random_batches(items: int, longest: int, sizes: list[tuple[int, int]]) -> Iterator[SessionBatch]:
+    """Batches of the given numbers of sessions and clicks; every other session draws from three items only."""
+    random = torch.Generator().manual_seed(0)
+    for sessions, width in sizes:
+        lengths = torch.randint(1, width + 1, (sessions,), generator=random)
+        lengths[0] = width
+        among = torch.where(torch.arange(sessions) % 2 == 0, items, min(3, items))[:, None]
+        drawn = torch.randint(0, items, (sessions, width), generator=random) % among + 1
+        yield SessionBatch(torch.where(torch.arange(width) < lengths[:, None], drawn, 0), lengths)
+
+
+def import_onnx() -> Any:
+    imported("onnxscript", "ONNX", "serve")  # torch's exporter needs it
+    return imported("onnx", "ONNX", "serve")

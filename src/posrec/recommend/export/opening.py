@@ -1,0 +1,115 @@
+"""Opening a run folder to recommend from it: without torch where the run has an export (export.py), else with torch."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from posrec.data.vocabulary import Vocabulary
+from posrec.device import computes_on_cpu
+from posrec.errors import RunFailed
+from posrec.io import WEIGHTS, FolderReader
+from posrec.io.tensors import parse_tensors
+from posrec.models.own_code import OwnCode
+from posrec.recommend.export.encoder import OnnxNetwork, encoder_of
+from posrec.recommend.rank.faiss_search import likely_sessions, parse_index
+from posrec.recommend.rank.item_vectors import parse_item_vectors
+from posrec.recommend.rank.search import ExactSearch
+from posrec.recommend.rank.similarity import Similarity
+from posrec.recommend.recommender import Recommender
+from posrec.runs.folder import INDEX, ITEMS, NETWORK, AnyRun, Clicks, open_finished, read_parts
+
+if TYPE_CHECKING:
+    from posrec.models.base import Model
+
+
+@dataclass(frozen=True, repr=False)
+class StoredRun(AnyRun):
+    """A run whose model is loaded at its first use. `code` names the code of a user's own that the model needs."""
+
+    path: Path
+    vocabulary: Vocabulary
+    config: dict[str, Any]
+    weights: BinaryIO = field(repr=False)  # stays open: the run folder may be replaced before the model is needed
+    code: OwnCode = field(default_factory=OwnCode)
+    popularity: Clicks | None = None
+    metrics: dict[str, float] | None = None
+    sha256: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def model(self) -> "Model":  # type: ignore[override]
+        """The trained model; a RunFailed if its file was changed in place since the run was opened."""
+        from posrec.runs.run import model_of_run
+
+        self.weights.seek(0)
+        content = self.weights.read()
+        if hashlib.sha256(content).hexdigest() != self.sha256[WEIGHTS]:
+            raise RunFailed(f"{self.path / WEIGHTS} has changed since the run was opened; open the run again")
+        tensors, _ = parse_tensors(content, self.path / WEIGHTS)
+        return model_of_run(self.path, self.config, tensors, self.code.model, self.code.encoding)
+
+
+def open_recommender(
+    folder: str | Path, device: str = "cpu", code: OwnCode | None = None, use_export: bool = True, cores: int = 1
+) -> Recommender:
+    """Open a finished run. Every file is compared with its checksum, and read into memory: it may be overwritten later.
+
+    On a CPU, ONNX Runtime computes the session vectors where there is an export, and faiss finds the items where there
+    is an index; otherwise torch and the exact search do. Counting models, and all models on a GPU, score every item.
+
+    Args:
+        folder: the run folder.
+        device: "auto" (a GPU where there is one), "cpu" or "cuda".
+        code: names the code of a user's own that the run needs.
+        use_export: compute with the run's export where it has one and ONNX Runtime is installed.
+        cores: how many may be used for one exact search in a large catalogue.
+    """
+    path = Path(folder)
+    reader, config = open_finished(path)
+    parts = read_parts(reader, config)
+    reader.read(WEIGHTS)
+    weights = (path / WEIGHTS).open("rb")  # `model` notices if they are others by now
+    run = StoredRun(path, weights=weights, code=code or OwnCode(), config=config, **parts, sha256=reader.sha256)
+    if not computes_on_cpu(device):
+        recommender = Recommender(run, device)
+    else:
+        recommender = open_on_cpu(run, reader, use_export and find_spec("onnxruntime") is not None, cores)
+    reader.check_rest()
+    return recommender
+
+
+def open_on_cpu(run: StoredRun, reader: FolderReader, use_export: bool, cores: int) -> Recommender:
+    scorer = rounded = similarity = None
+    if use_export and reader.has(NETWORK):
+        scorer = OnnxNetwork(reader.read(NETWORK), threads=1)
+        vectors = parse_item_vectors(reader.read(ITEMS), run.path / ITEMS, run.config["items"])
+        table, rounded, similar = vectors.table, vectors.rounded, vectors.similar
+        similarity = Similarity(lambda: similar)
+    else:
+        from posrec.models.base import SessionModel
+
+        if not isinstance(run.model, SessionModel):
+            return Recommender(run, "cpu")
+        from posrec.recommend.export.torch_encoder import item_table
+
+        table = item_table(run)
+    if not (use_export and reader.has(INDEX)):
+        return Recommender(run, "cpu", scorer, ExactSearch(table, rounded, cores), similarity)
+    sessions = likely_sessions(run, encoder_of(scorer or run.model))
+    search = parse_index(reader.read(INDEX), run.path / INDEX, table, sessions)
+    return Recommender(run, "cpu", scorer, search, similarity)
+
+
+def missing_export(recommender: Recommender) -> str | None:
+    """A sentence about a run that torch serves on a CPU although it could be exported; else None."""
+    run = recommender.run
+    if run.has_export or not computes_on_cpu(recommender.wanted_device):
+        return None
+    from posrec.recommend.export.writing import can_be_exported
+
+    if not can_be_exported(run):
+        return None
+    return f"{run.path} has no export, so torch computes, more slowly; posrec export {run.path} adds it"

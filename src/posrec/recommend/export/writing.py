@@ -1,0 +1,107 @@
+"""The export of a run: files in its folder, under its checksums, with which it is served on a CPU quickly.
+
+network.onnx        the model without its products with the items, for ONNX Runtime
+items.safetensors   the item vectors, also in 8 bits (item_vectors.py); with both files a run is served without torch
+items.faiss         the index of a catalogue of more than a million items (faiss_search.py)
+
+`posrec train` writes them as its last step, and `posrec export RUN` adds them to a run that has none. opening.py reads
+them. A run with code of the user's own has none: torch computes with the code as it is.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+from posrec.encodings.own import OwnEncoding
+from posrec.errors import InputError, NotInstalled, RunFailed
+from posrec.io import changing, scratch_folder
+from posrec.io.files import give_name
+from posrec.models.base import SessionModel
+from posrec.models.registry import MODELS
+from posrec.progress import Progress
+from posrec.recommend.export.encoder import OWN_OUTPUTS, with_outputs
+from posrec.recommend.export.onnx_model import checked_onnx, is_too_large
+from posrec.recommend.export.torch_encoder import item_table, similarity_vectors
+from posrec.recommend.rank.faiss_search import IndexSettings, import_faiss, write_index
+from posrec.recommend.rank.item_vectors import item_vectors_content
+from posrec.runs.folder import EXPORT, INDEX, ITEMS, NETWORK, AnyRun
+
+
+def can_be_exported(run: AnyRun) -> bool:
+    """Whether the run's model has a network, of the package's own code."""
+    own_encoding = isinstance(getattr(run.model.config, "encoding", None), OwnEncoding)
+    return isinstance(run.model, SessionModel) and run.config["model"] in MODELS and not own_encoding
+
+
+def add_export(run: AnyRun, progress: Progress) -> None:
+    """The last step of a training: write the export where that is possible. The run is complete without it."""
+    if not can_be_exported(run):
+        return
+    started = time.monotonic()
+    progress.update("export for serving", 0, 1)
+    try:
+        write_export(run, progress=progress)
+    except NotInstalled as error:
+        progress.message(f"the run is not exported for serving: {error}; then posrec export adds it")
+        return
+    except (InputError, RunFailed) as error:
+        progress.message(f"the run is not exported for serving: {error}")
+        return
+    progress.update("export for serving", 1, 1)
+    progress.message(f"exported for serving in {time.monotonic() - started:.1f} s")
+
+
+def write_export(run: AnyRun, settings: IndexSettings | None = None, progress: Progress | None = None) -> None:
+    """Write the export of a finished run into its folder, in place of the one that it has.
+
+    Everything is written beside the run's files first, so that a server that watches the folder sees one change.
+    """
+    settings, progress = settings or IndexSettings(), progress or Progress()
+    if not can_be_exported(run):
+        raise InputError(
+            f"{run.config['model']} is a counting model or has code of your own, so torch serves it without an export"
+        )
+    with_index = wants_index(run, settings, progress)
+    with on_cpu(run.model), scratch_folder(run.path / NETWORK) as folder:
+        if is_too_large(run.model) and with_index:
+            progress.message("an ONNX file can't hold more than 2 GB, so torch computes and the index finds the items")
+        else:
+            own = OWN_OUTPUTS if run.model.has_own_items else ()
+            # The search takes the products with the items itself.
+            (folder / NETWORK).write_bytes(with_outputs(checked_onnx(run)[0], ["session_vectors", *own]))
+            (folder / ITEMS).write_bytes(item_vectors_content(item_table(run), similarity_vectors(run)))
+        if with_index:
+            write_index(run, folder / INDEX, settings)
+        with changing(run.path, *EXPORT):
+            for name in EXPORT:
+                if (folder / name).exists():
+                    give_name(folder / name, run.path / name)
+                else:
+                    (run.path / name).unlink(missing_ok=True)
+
+
+def wants_index(run: AnyRun, settings: IndexSettings, progress: Progress) -> bool:
+    """Whether to write an index. A large catalogue has none where faiss is missing, unless it is asked for."""
+    if not settings.wants_faiss(run.config["items"]):
+        return False
+    try:
+        import_faiss()
+    except NotInstalled as error:
+        if settings.index == "faiss":
+            raise
+        progress.message(f"the export has no index, so every item is searched: {error}; then posrec export adds it")
+        return False
+    return True
+
+
+@contextmanager
+def on_cpu(model: nn.Module) -> Iterator[None]:
+    """Move the model to the CPU in the block, and back afterwards."""
+    device = next((tensor.device for tensor in model.state_dict().values()), None)
+    try:
+        model.cpu()
+        yield
+    finally:
+        model.to(device)

@@ -1,0 +1,1 @@
+"""Recommendations for whole files of sessions."""

@@ -1,0 +1,153 @@
+"""A file of sessions to score, read a chunk at a time: JSON lines (plain, gzip or zstd) or Parquet.
+
+A line is {"session": ["sku-1", "sku-7"], "id": "a"} or just ["sku-1", "sku-7"]; a Parquet file has a column
+`session` of lists and may have a column `id`. Without an id, a session gets the number of its line or row.
+
+Reading and parsing are two steps, so that one process can read what others parse.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from posrec.data.source.limits import limited_lines
+from posrec.data.source.sources import decompression_errors, find_files, unpacked
+from posrec.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+ROWS = 2048  # sessions in a chunk
+JSON_LINES, PARQUET = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst"), (".parquet",)
+
+
+@dataclass(frozen=True)
+class SessionRow:
+    """A session of a file; `place` is the number of its line or row, counted from 1."""
+
+    place: int
+    id: Any
+    session: Any
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive lines or rows, not yet parsed, from number `first` on; and how much of the file they end at."""
+
+    first: int
+    content: "list[bytes] | pl.DataFrame"
+    done: float
+    total: float
+
+
+class SessionFile:
+    """A file of sessions, which is checked to exist and to have a known format."""
+
+    def __init__(self, path: Path) -> None:
+        find_files(path)
+        self.path = path
+        self.parquet = kind_of(path) == "parquet"
+
+    def chunks(self, rows: int | None = None) -> Iterator[Chunk]:
+        """The file in chunks of exactly `rows` lines or rows, ROWS by default, but for the last one."""
+        rows = rows or ROWS
+        return self.parquet_chunks(rows) if self.parquet else self.line_chunks(rows)
+
+    def line_chunks(self, rows: int) -> Iterator[Chunk]:
+        size, first = self.path.stat().st_size, 1
+        with self.path.open("rb") as packed, decompression_errors(self.path):
+            lines = limited_lines(unpacked(packed))
+            while some := list(islice(lines, rows)):
+                yield Chunk(first, some, packed.tell(), size)
+                first += len(some)
+
+    def parquet_chunks(self, rows: int) -> Iterator[Chunk]:
+        import polars as pl
+
+        from posrec.data.source.readers.parquet import parquet_errors
+
+        frame, _ = self.parquet_columns()
+        with parquet_errors(self.path):
+            total, first = frame.select(pl.len()).collect().item(), 1
+            for part in of_equal_height(frame.collect_batches(chunk_size=rows, maintain_order=True), rows):
+                yield Chunk(first, part, first - 1 + len(part), total)
+                first += len(part)
+
+    def parquet_columns(self) -> tuple["pl.LazyFrame", bool]:
+        """The columns to read, and whether `id` is one of them."""
+        import polars as pl
+
+        from posrec.data.source.readers.parquet import scan_parquet
+
+        frame = scan_parquet(self.path)
+        schema = frame.collect_schema()
+        if not isinstance(schema.get("session"), pl.List | pl.Array):
+            found = ", ".join(f"{name} ({kind})" for name, kind in schema.items())
+            raise InputError(f"{self.path} must have a column 'session' of lists of item ids; it has {found}")
+        return frame.select(name for name in ("id", "session") if name in schema), "id" in schema
+
+    def id_type(self) -> "pl.DataType":
+        """The type of `id` in a Parquet output. Ids in JSON can be of many types, so they become text."""
+        import polars as pl
+
+        if not self.parquet:
+            return pl.String()
+        frame, has_id = self.parquet_columns()
+        return frame.collect_schema()["id"] if has_id else pl.Int64()
+
+
+def of_equal_height(frames: "Iterable[pl.DataFrame]", rows: int) -> "Iterator[pl.DataFrame]":
+    """The same rows in frames of `rows` each, since polars keeps to the size that it is asked for only roughly."""
+    import polars as pl
+
+    rest = None
+    for frame in frames:
+        rest = frame if rest is None else pl.concat([rest, frame])
+        while len(rest) >= rows:
+            yield rest[:rows]
+            rest = rest[rows:]
+    if rest is not None and len(rest):
+        yield rest
+
+
+def place_name(path: Path, place: int) -> str:
+    """What error messages call a session of the file: "sessions.jsonl, line 3"."""
+    return f"{path}, {'row' if kind_of(path) == 'parquet' else 'line'} {place}"
+
+
+def parse(chunk: Chunk, path: Path) -> list[SessionRow]:
+    """The sessions of a chunk of the file `path`, which errors name; blank lines are left out."""
+    if isinstance(chunk.content, list):
+        numbered = enumerate(chunk.content, start=chunk.first)
+        return [parse_line(place, line, path) for place, line in numbered if line.strip()]
+    frame, first = chunk.content, chunk.first
+    ids = frame["id"].to_list() if "id" in frame.columns else range(first, first + len(frame))
+    pairs = enumerate(zip(ids, frame["session"].to_list(), strict=True), start=first)
+    return [SessionRow(place, *row) for place, row in pairs]
+
+
+def parse_line(place: int, line: bytes, path: Path) -> SessionRow:
+    try:
+        value = json.loads(line)
+    except ValueError as error:  # JSON or UTF-8
+        raise InputError(f"{path}, line {place}: the line is not JSON ({error}); fix or remove the line") from None
+    if isinstance(value, dict) and "session" in value:
+        return SessionRow(place, value.get("id", place), value["session"])
+    if isinstance(value, list):
+        return SessionRow(place, place, value)
+    raise InputError(
+        f'{path}, line {place}: the line is neither {{"session": [...]}} nor a list; fix or remove the line'
+    )
+
+
+def kind_of(path: Path) -> str:
+    name = path.name.lower()
+    for kind, endings in (("lines", JSON_LINES), ("parquet", PARQUET)):
+        if name.endswith(endings):
+            return kind
+    raise InputError(
+        f"{path}: the file name must end in .jsonl, .jsonl.gz, .jsonl.zst or .parquet, which tells its format"
+    )

@@ -1,0 +1,177 @@
+"""Filters by the items' columns, such as {"category": ["tents", "mats"], "price": {"max": 200}}.
+
+An item matches a filter if every column that the filter names matches. A condition on a column is one of
+
+    "tents"                    this value
+    ["tents", "mats"]          any of these values
+    {"min": 10, "max": 200}    a number from min to max, both included; either may be left out
+    {"not": ["tents"]}         none of these values
+
+Values are compared as text, so 42 and "42" are the same. Where a column has lists, any of an item's values may match.
+null stands for items without a value.
+
+>>> attributes = Attributes({"category": ["tents", "mats", None], "price": ["120", "35.5", None]}, items=3)
+>>> attributes.matching({"category": ["tents", "mats"], "price": {"max": 100}}).tolist()
+[False, True, False]
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from posrec.errors import InputError
+from posrec.recommend.rank.best_items import Columns, Mask
+
+BOUNDS = frozenset({"min", "max"})
+SHAPES = 'a value, a list of values, {"min": ..., "max": ...} or {"not": ...}'
+
+
+class ValueIndex:
+    """Which items have a value; the columns of items are grouped by it."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        codes: dict[str | None, int] = {}
+        code_of, column_of = [], []
+        for column, value in enumerate(values):
+            for one in value if isinstance(value, list) else (value,):
+                code_of.append(codes.setdefault(as_text(one), len(codes)))
+                column_of.append(column)
+        self.codes = codes
+        self.of_column, self.columns = np.array(code_of, np.int64), np.array(column_of, np.int64)
+        self.grouped = self.columns[np.argsort(self.of_column, kind="stable")]
+        self.starts = np.concatenate([[0], np.bincount(self.of_column, minlength=len(codes)).cumsum()])
+
+    def having(self, value: Any) -> Columns:
+        """The columns of the items with this value."""
+        code = self.codes.get(as_text(value))
+        return self.grouped[:0] if code is None else self.grouped[self.starts[code] : self.starts[code + 1]]
+
+
+class Attribute:
+    """One column of the items. What a condition needs is built at its first use and kept."""
+
+    def __init__(self, name: str, values: Sequence[Any]) -> None:
+        self.name, self.values = name, values
+
+    @cached_property
+    def index(self) -> "ValueIndex":
+        return ValueIndex(self.values)
+
+    @cached_property
+    def numbers(self) -> npt.NDArray[np.float64] | None:
+        """[n] the values as numbers, NaN where there is none; None where a value is not a number."""
+        try:
+            numbers = np.array([math.nan if value is None else as_number(value) for value in self.values], np.float64)
+        except (TypeError, ValueError):
+            return None
+        return None if np.isnan(numbers).all() else numbers
+
+    @cached_property
+    def groups(self) -> Columns:
+        """[n] equal for items with the same (first) value; an item without a value is a group of its own."""
+        groups = -1 - np.arange(len(self.values), dtype=np.int64)
+        groups[self.index.columns[::-1]] = self.index.of_column[::-1]  # of several values the first is written last
+        without = self.index.having(None)
+        groups[without] = -1 - without
+        return groups
+
+    def count_groups(self, columns: Columns | None) -> int:
+        """How many groups the items with these columns are in; None means all items."""
+        groups = self.groups if columns is None else self.groups[columns]
+        has_value = np.zeros(len(self.index.codes), dtype=np.bool_)
+        has_value[groups[groups >= 0]] = True
+        return int(has_value.sum() + (groups < 0).sum())
+
+    def having(self, values: Iterable[Any]) -> Mask:
+        """[n] whether an item has any of these values."""
+        mask = np.zeros(len(self.values), dtype=np.bool_)
+        for value in values:
+            mask[self.index.having(value)] = True
+        return mask
+
+    def matching(self, condition: Any) -> Mask:
+        """[n] whether an item meets the condition."""
+        if not isinstance(condition, Mapping):
+            return self.having(self.listed(condition))
+        if condition.keys() == {"not"}:
+            return ~self.having(self.listed(condition["not"]))
+        if not condition or condition.keys() - BOUNDS:
+            raise InputError(f"the filter of {self.name!r} must be {SHAPES}, not {shown(condition)}")
+        low, high = (self.bound(condition, name) for name in ("min", "max"))
+        if self.numbers is None:
+            raise InputError(f"column {self.name!r} does not hold numbers, so min and max can't be used for it")
+        with np.errstate(invalid="ignore"):  # comparing with NaN is False, as it should be
+            return (self.numbers >= low) & (self.numbers <= high)
+
+    def listed(self, values: Any) -> list[Any]:
+        listed = values if isinstance(values, list | tuple | set | frozenset) else [values]
+        for value in listed:
+            if not isinstance(value, str | int | float | None):
+                raise InputError(f"the filter of {self.name!r} must be {SHAPES}, not {shown(values)}")
+        return list(listed)
+
+    def bound(self, condition: Mapping[str, Any], name: str) -> float:
+        value = condition.get(name)
+        if value is None:
+            return -math.inf if name == "min" else math.inf
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+            raise InputError(f"{name} in the filter of {self.name!r} must be a number, not {shown(value)}")
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+
+
+class Attributes:
+    """The columns of the items 1..n that a model knows; the vocabulary may hold more items."""
+
+    def __init__(self, columns: Mapping[str, Sequence[Any]], items: int) -> None:
+        self.items = items
+        self.columns = {name: Attribute(name, values[:items]) for name, values in columns.items()}
+
+    def __getitem__(self, name: str) -> Attribute:
+        if name not in self.columns:
+            if not self.columns:
+                raise InputError(
+                    f"the items have no columns, so no {name[:100]!r}; posrec prepare --items FILE adds them"
+                )
+            raise InputError(f"the items have no column {name[:100]!r}; they have {', '.join(self.columns)}")
+        return self.columns[name]
+
+    def prepare(self) -> None:
+        """Build what filters need, so that the first one is as quick as the others; not for titles and lists."""
+        for name, attribute in self.columns.items():
+            if name != "title" and not any(isinstance(value, list) for value in attribute.values[:100]):
+                attribute.index, attribute.numbers  # noqa: B018  # built and kept
+
+    def matching(self, wanted: Mapping[str, Any]) -> Mask:
+        """[n] whether an item matches a filter."""
+        if not isinstance(wanted, Mapping):
+            raise InputError(f"a filter must be a mapping from columns to values, not {shown(wanted)}")
+        mask = np.ones(self.items, dtype=np.bool_)
+        for name, condition in wanted.items():
+            mask &= self[name].matching(condition)
+        return mask
+
+
+def as_text(value: Any) -> str | None:
+    """How values are compared; 42, 42.0 and "42" are the same."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def as_number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise TypeError(value)
+    return float(value)
+
+
+def shown(value: Any) -> str:
+    return repr(value) if len(repr(value)) <= 100 else f"{value!r:.100}..."

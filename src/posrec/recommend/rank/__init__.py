@@ -1,0 +1,1 @@
+"""The one ranker: exact, 8-bit or by faiss, with similarity and diversity."""

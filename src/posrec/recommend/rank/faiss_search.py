@@ -1,0 +1,216 @@
+"""Approximate search by faiss, for catalogues too large to go through for every session (IVF with 4-bit PQ).
+
+Similar items are in one list together, with four bits for every number of an item's vector. For a session, faiss looks
+through the nearest lists (`probes` of them), and the best items found are scored again in full. The number of probes is
+chosen by measuring: the fewest that find enough of the exact best items.
+
+log Z, which a model with a term for the session's own items needs (search.py), is estimated: the items found are
+summed up exactly, and the sum over all others is estimated from a fixed random sample of items,
+
+    Z = sum_{i found} exp(z_i) + (n - found) mean_{i in the sample, not found} exp(z_i)
+
+The sample is the same for every session, so the same session always has the same scores. docs/performance.md says what
+the estimate costs.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from posrec.errors import InputError, imported
+from posrec.io import whole_file
+from posrec.recommend.export.encoder import SessionEncoder, padded
+from posrec.recommend.rank.best_items import (
+    Best,
+    Columns,
+    Floats,
+    Mask,
+    Masks,
+    best_of_some,
+    log_sum_of,
+    ordered,
+    products,
+)
+from posrec.recommend.rank.search import ExactSearch
+from posrec.runs.folder import AnyRun
+
+LARGE = 1_000_000  # items; up to this many exact search is quick enough
+RESCORED = 10  # candidates scored in full for each item asked for
+SMALLEST_SHARE = 1 / 32  # of items allowed by a mask, for which proportionally more are searched for
+CODES = 16  # of four bits; faiss refuses to train on fewer items
+POINTS = 64  # training items for each list
+RECALL_SESSIONS = 256  # sessions on which recall is measured
+BEST = 20  # recall is measured on so many best items
+SAMPLE = 8192  # items from which log Z is estimated
+
+
+@dataclass(frozen=True)
+class IndexSettings:
+    """The settings of `posrec export --set`."""
+
+    index: str = "auto"  # exact, faiss, or auto: faiss for more than a million items
+    recall: float = 0.99  # the share of the exact best 20 items that must be found
+    lists: int = 0  # 0: four times the square root of the number of items
+    probes: int = 0  # lists searched for a session; 0: the fewest that reach `recall`
+
+    def __post_init__(self) -> None:
+        if self.index not in ("auto", "exact", "faiss"):
+            raise InputError(f"index={self.index} is not a kind of search; choose auto, exact or faiss")
+        if not 0 < self.recall <= 1:
+            raise InputError(f"recall={self.recall} must be above 0 and at most 1")
+        if self.lists < 0 or self.probes < 0:
+            raise InputError(f"lists={self.lists}, probes={self.probes}: both must be 0 or more")
+
+    def wants_faiss(self, items: int) -> bool:
+        return self.index == "faiss" or (self.index == "auto" and items > LARGE)
+
+
+class FaissSearch:
+    """Has the interface of ExactSearch, and misses a few of the best items; `recall` says how many it finds."""
+
+    kind = "faiss"
+
+    def __init__(self, table: Floats, index: Any, recall: float = 0.0) -> None:
+        if (index.ntotal, index.d) != table.shape:
+            raise InputError(
+                f"the index has {index.ntotal} items with vectors of size {index.d}; "
+                f"the run has {table.shape[0]} with vectors of size {table.shape[1]}"
+            )
+        self.table, self.index, self.recall = table, index, recall
+
+    @property
+    def probes(self) -> int:
+        return int(self.index.nprobe)
+
+    def best(self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None) -> list[Best]:
+        masks = masks or [None] * len(sessions)
+        found = zip(self.found(sessions, wanted, masks), masks, strict=True)
+        return [self.allowed_best(*one, mask) for one, mask in found]
+
+    def best_and_log_sums(
+        self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None
+    ) -> list[tuple[Best, float]]:
+        masks = masks or [None] * len(sessions)
+        return [
+            (self.allowed_best(*one, mask), self.estimated_log_sum(*one[:3]))
+            for one, mask in zip(self.found(sessions, wanted, masks), masks, strict=True)
+        ]
+
+    def allowed_best(self, session: Floats, columns: Columns, scores: Floats, k: int, mask: Mask | None) -> Best:
+        """The k best of the items found that the mask allows; where they are too few, of all that it allows."""
+        if mask is None:
+            return ordered(scores, columns, k)
+        kept = mask[columns]
+        if np.count_nonzero(kept) < k:
+            return best_of_some(self.table, session, np.flatnonzero(mask), k)
+        return ordered(scores[kept], columns[kept], k)
+
+    def found(
+        self, sessions: Floats, wanted: Sequence[int], masks: Masks
+    ) -> Iterator[tuple[Floats, Columns, Floats, int]]:
+        """Of each session its vector, the columns of the items found, their scores and how many are wanted.
+
+        The smaller the share of items that a mask allows, the more are searched for.
+        """
+        share = min((np.count_nonzero(mask) / len(mask) for mask in masks if mask is not None), default=1.0)
+        most = min(int(RESCORED * max(wanted) / max(share, SMALLEST_SHARE)), len(self.table))
+        _, near = self.index.search(np.ascontiguousarray(sessions), most)
+        for session, columns, k in zip(sessions, near, wanted, strict=True):
+            columns = columns[columns >= 0]
+            if len(columns) < k:  # the lists looked through hold too few items
+                columns = np.arange(len(self.table))
+            yield session, columns, products(self.table, session, columns), k
+
+    @cached_property
+    def sample(self) -> tuple[Columns, Floats]:
+        """The columns of the sampled items, and their vectors."""
+        size = min(SAMPLE, len(self.table))
+        columns = np.random.default_rng(0).choice(len(self.table), size, replace=False)
+        return columns, self.table[columns]
+
+    def estimated_log_sum(self, session: Floats, found: Columns, scores: Floats) -> float:
+        """log Z of one session vector [d], from the items found and their scores."""
+        columns, vectors = self.sample
+        others = (vectors @ session)[~np.isin(columns, found, assume_unique=True)]
+        exact, left = log_sum_of(scores), len(self.table) - len(found)
+        if not left or not len(others):
+            return exact
+        return float(np.logaddexp(exact, log_sum_of(others) + np.log(left / len(others))))
+
+
+def build(table: Floats, sessions: Floats, settings: IndexSettings) -> tuple[Any, float]:
+    """An index of item vectors [n, d], and its recall on `sessions`. It gets the probes that are set or needed."""
+    faiss = import_faiss()
+    n, d = table.shape
+    lists = settings.lists or min(max(1, int(4 * n**0.5)), max(1, n // POINTS))
+    if lists > n:
+        raise InputError(f"lists={lists} must be at most {n}, the number of items")
+    index = faiss.index_factory(d, f"IVF{lists},PQ{d}x4fs", faiss.METRIC_INNER_PRODUCT)
+    index.cp.max_points_per_centroid, index.cp.niter = POINTS, 10
+    for clustering in (index.cp, index.pq.cp):
+        clustering.min_points_per_centroid = 1  # faiss warns below; small catalogues are fine
+    index.train(table if n >= CODES else np.tile(table, (CODES, 1)))
+    index.add(table)
+    search, exact = FaissSearch(table, index), exact_best(table, sessions)
+    index.nprobe = min(settings.probes or 1, lists)
+    found = recall(search, sessions, exact)
+    while not settings.probes and found < settings.recall and index.nprobe < lists:
+        index.nprobe = min(2 * index.nprobe, lists)
+        found = recall(search, sessions, exact)
+    return index, found
+
+
+def exact_best(table: Floats, sessions: Floats) -> list[set[int]]:
+    best = ExactSearch(table).best(sessions, [min(BEST, len(table))] * len(sessions))
+    return [set(columns.tolist()) for _, columns in best]
+
+
+def recall(search: FaissSearch, sessions: Floats, exact: list[set[int]]) -> float:
+    """The share of the exact best items that the search finds."""
+    found = search.best(sessions, [len(one) for one in exact])
+    return float(
+        np.mean([len(one.intersection(best[1].tolist())) / len(one) for one, best in zip(exact, found, strict=True)])
+    )
+
+
+def likely_sessions(run: AnyRun, encoder: SessionEncoder, number: int = RECALL_SESSIONS) -> Floats:
+    """The vectors of random sessions of one to five items, drawn by how often each item was clicked in training."""
+    draw, items, longest = np.random.default_rng(0), run.config["items"], encoder.config.max_length
+    clicks = np.ones(items) if run.popularity is None else np.asarray(run.popularity)[:items] + 1.0
+    lengths = draw.integers(1, min(5, longest) + 1, number)
+    numbers = draw.choice(items, lengths.sum(), p=clicks / clicks.sum()) + 1
+    sessions = [part.tolist() for part in np.split(numbers, lengths.cumsum()[:-1])]
+    return encoder.encode(*padded(sessions, longest))[0]
+
+
+def write_index(run: AnyRun, path: Path, settings: IndexSettings, overwrite: bool = False) -> FaissSearch:
+    """Build the index of a run's items and write it in faiss's file format."""
+    from posrec.recommend.export.torch_encoder import TorchEncoder, item_table, network
+
+    faiss = import_faiss()
+    table, encoder = item_table(run), TorchEncoder(network(run))
+    with whole_file(path, overwrite) as unfinished:
+        index, found = build(table, likely_sessions(run, encoder), settings)
+        faiss.write_index(index, str(unfinished))
+    return FaissSearch(table, index, found)
+
+
+def parse_index(content: bytes, path: Path, table: Floats, sessions: Floats) -> FaissSearch:
+    """The index of item vectors `table` in the content of the file `path`, which an error names; its recall is measured
+    again, on the vectors `sessions`."""
+    faiss = import_faiss()
+    try:
+        index = faiss.deserialize_index(np.frombuffer(content, np.uint8))
+    except RuntimeError as error:
+        raise InputError(f"{path} is not a faiss index ({str(error).splitlines()[0]})") from None
+    search = FaissSearch(table, index)
+    search.recall = recall(search, sessions, exact_best(table, sessions))
+    return search
+
+
+def import_faiss() -> Any:
+    return imported("faiss", "faiss", "scale")

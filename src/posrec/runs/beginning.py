@@ -1,0 +1,98 @@
+"""The start of a run: its folder with a lock, its first files, and whether a run that is there can be resumed."""
+
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import posrec
+from posrec.data.dataset import PreparedDataset
+from posrec.data.vocabulary import FILE as VOCABULARY_FILE
+from posrec.errors import InputError
+from posrec.io import RUN, write_json, write_text
+from posrec.io.locks import try_lock
+from posrec.io.unfinished import UNFINISHED
+from posrec.runs.folder import POPULARITY, SCHEMA, read_config
+from posrec.runs.run import write_popularity
+
+LOCK = ".lock"
+
+
+@contextmanager
+def lock_run(path: Path) -> Iterator[None]:
+    """Create the run folder if it does not exist, and let no other process train in it during the block."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file; name a folder")
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        with try_lock(path / LOCK) as is_ours:
+            if not is_ours:
+                raise InputError(f"{path} is being trained by another process; wait for it, or name another folder")
+            yield
+    finally:
+        with suppress(OSError):  # it is not empty: a run was begun
+            path.rmdir()
+
+
+def run_config(name: str, model_config: Any, settings: Any, data: PreparedDataset, items: int) -> dict[str, Any]:
+    """The content of config.json."""
+    return {
+        "schema": SCHEMA,
+        "model": name,
+        "items": items,
+        **asdict(model_config),
+        "training": asdict(settings),
+        "dataset": data.fingerprint,
+        "trained_until": data.trained_until,
+        "posrec": posrec.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def is_new_run(path: Path, config: dict[str, Any], defaults: dict[str, Any], resume: bool) -> bool:
+    """Whether `path` holds no run yet; raises an error if a run there is not to be resumed, or has another config.
+    `defaults` are the default settings of the model and of its training."""
+    if (path / RUN).exists():
+        if not resume:
+            raise InputError(f"{path} holds a run already; name another folder, or pass --resume to continue it")
+        refuse_other(path, read_config(path), config, defaults)
+        return False
+    if not holds_only_a_beginning(path):
+        raise InputError(f"{path} exists and is not a run folder; name another folder")
+    return True
+
+
+def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any], defaults: dict[str, Any]) -> None:
+    """Raise an error if the model, a setting or the dataset is not that of the run; versions may differ, and a setting
+    that the run's version did not have is that of `defaults`."""
+    if not isinstance(before.get("training"), dict):
+        raise InputError(f"{path / RUN} has no settings of the training; it is damaged, or another program wrote it")
+    before, now = ({**defaults, **config, **config["training"]} for config in (before, now))
+    ignored = {"schema", "trained_until", "posrec", "torch", "python", "training"}
+    differing = [key for key in sorted({*before, *now} - ignored) if before.get(key) != now.get(key)]
+    if differing:
+        shown = "; ".join(f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in differing)
+        raise InputError(f"{path} can't be resumed with another setting: {shown}")
+
+
+def begin_run(path: Path, config: dict[str, Any], data: PreparedDataset) -> None:
+    """Write what a run has before its training; for one that is resumed, what is missing of it."""
+    if not (path / RUN).exists():
+        for name in (VOCABULARY_FILE, POPULARITY):
+            (path / name).unlink(missing_ok=True)  # of a run that was killed before it had a config
+        write_json(path / RUN, config)  # first: a run that is killed after it can be resumed
+    if not (path / VOCABULARY_FILE).exists():
+        write_text(path / VOCABULARY_FILE, data.vocabulary.to_json())
+    if not (path / POPULARITY).exists():
+        write_popularity(path, data, config["items"])
+
+
+def holds_only_a_beginning(path: Path) -> bool:
+    """Whether a folder is empty but for what a process leaves that is killed while it begins a run."""
+    ours = {LOCK, VOCABULARY_FILE, POPULARITY}
+    return all(one.name in ours or UNFINISHED.fullmatch(one.name) for one in path.iterdir())

@@ -1,0 +1,146 @@
+"""A run folder, read without torch: everything that a run holds besides its model.
+
+config.json         the model, its settings, how it was trained, on what (fingerprint), with which versions
+model.safetensors   the weights
+continuation.safetensors  what a warm start needs besides them: Adam's second moments, and how far the sessions reach
+vocabulary.json     the items
+popularity.npy      the training clicks of each item, for sessions without known items
+metrics.json        the evaluation on the test part
+ranks.npy           the rank of every test target, for significance tests
+log.jsonl           a line for each epoch
+selection.json      protocol refit: the number of epochs that was chosen on validation
+network.onnx, items.safetensors, items.faiss  the export for serving (recommend/export/writing.py)
+checksums.json      the size and SHA-256 of every file above; a run without it is unfinished
+state.safetensors   the latest checkpoint, for --resume
+"""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from posrec.data.vocabulary import FILE as VOCABULARY_FILE
+from posrec.data.vocabulary import Vocabulary
+from posrec.errors import InputError
+from posrec.io import CHECKSUMS, CONTINUATION, RUN, WEIGHTS, FolderReader, parse_array, read_json, require_folder
+
+if TYPE_CHECKING:
+    from posrec.models.base import Model
+
+METRICS, RANKS, POPULARITY = "metrics.json", "ranks.npy", "popularity.npy"
+# What checksums.json lists; the last two are written by training/training_log.py and fitting/refit.py.
+FILES = (RUN, WEIGHTS, VOCABULARY_FILE, POPULARITY, METRICS, RANKS, CONTINUATION, "log.jsonl", "selection.json")
+NETWORK, ITEMS, INDEX = EXPORT = ("network.onnx", "items.safetensors", "items.faiss")  # added to a finished run
+SCHEMA = 3  # of config.json
+
+Clicks = npt.NDArray[np.int64]
+
+
+class AnyRun:
+    """What every finished run has, whether its model is in memory (`posrec.runs.run.Run`) or is loaded at its first use
+    (`posrec.recommend.export.opening.StoredRun`).
+
+    Attributes:
+        path: the run folder.
+        model: the trained model, on the CPU and in evaluation mode.
+        vocabulary: the ids of the items, with their titles and other columns.
+        config: the contents of config.json: the model's name, its settings, versions.
+        popularity: [n] training clicks of items 1..n; None in a run that was built by hand without them.
+        metrics: the metrics of the last evaluation, if there was one.
+        sha256: the SHA-256 of every file that was read, by its name.
+    """
+
+    path: Path
+    model: "Model"
+    vocabulary: Vocabulary
+    config: dict[str, Any]
+    popularity: Clicks | None
+    metrics: dict[str, float] | None
+    sha256: Mapping[str, str]
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve characters that differ between runs with different settings or weights."""
+        return hashlib.sha256("".join(self.sha256.get(name, "") for name in (RUN, WEIGHTS)).encode()).hexdigest()[:12]
+
+    @property
+    def has_export(self) -> bool:
+        """Whether the run has files for serving without torch, or an index."""
+        return any(name in self.sha256 for name in EXPORT)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r}: {self.config['model']}, {self.config['items']:,} items)"
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The config of a run, which need not be finished."""
+    require_folder(path, RUN)
+    return parsed_config(path, read_json(path / RUN))
+
+
+def parsed_config(path: Path, config: Any) -> dict[str, Any]:
+    if not isinstance(config, dict) or not isinstance(config.get("model"), str):
+        raise InputError(f"{path / RUN} names no model; it is damaged, or another program wrote it")
+    return config
+
+
+def open_finished(path: Path) -> tuple[FolderReader, dict[str, Any]]:
+    """A reader of a finished run's files, and its config."""
+    require_folder(path, RUN)
+    reader = FolderReader(path) if (path / CHECKSUMS).exists() else None
+    config = parsed_config(path, read_json(path / RUN) if reader is None else reader.json(RUN))
+    if type(schema := config.get("schema")) is not int or schema != SCHEMA:
+        raise InputError(
+            f"{path} was trained by another version of posrec (schema {schema!r}, and this one reads {SCHEMA}); train "
+            "it again"
+        )
+    if not (path / WEIGHTS).exists():
+        raise InputError(f"{path} is unfinished (it has no {WEIGHTS}); continue it with posrec train --resume")
+    if reader is None:
+        raise InputError(
+            f"{path} is unfinished or was copied in part (it has no {CHECKSUMS}); continue it with posrec train "
+            "--resume, or copy it again"
+        )
+    return reader, config
+
+
+def read_parts(reader: FolderReader, config: dict[str, Any]) -> dict[str, Any]:
+    """The vocabulary, the popularity and the metrics of a finished run; the config is checked first."""
+    path = reader.folder
+    check_fields(path, config)
+    items: int = config["items"]
+    vocabulary = Vocabulary.from_json(reader.json(VOCABULARY_FILE), path / VOCABULARY_FILE)
+    if len(vocabulary) < items:
+        raise InputError(f"{path / VOCABULARY_FILE} holds fewer than the model's {items} items; the run is damaged")
+    popularity = read_popularity(reader, items)
+    metrics = reader.json(METRICS) if reader.has(METRICS) else None
+    return {"vocabulary": vocabulary, "popularity": popularity, "metrics": metrics}
+
+
+def check_fields(path: Path, config: dict[str, Any]) -> None:
+    """Raise an error if a field is of another type. A run that was built by hand may lack all but `items`."""
+    fields = {"items": (int, "a whole number"), "dataset": (str, "a text"), "training": (dict, "an object")}
+    for name, (kind, about) in fields.items():
+        if (name in config or name == "items") and type(config.get(name)) is not kind:
+            raise InputError(f"{path / RUN}: {name} must be {about}, not {config.get(name)!r}; it is damaged")
+    if config["items"] < 1:
+        raise InputError(f"{path / RUN}: items must be at least 1, not {config['items']}; it is damaged")
+
+
+def read_popularity(reader: FolderReader, items: int) -> Clicks | None:
+    if not reader.has(POPULARITY):
+        return None
+    path, content = reader.folder / POPULARITY, reader.read(POPULARITY)
+    fix = "copy or train the run again"
+    try:
+        clicks = parse_array(content)
+    except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
+        raise InputError(f"{path} can't be read ({error}); {fix}") from None
+    if clicks.shape != (items,):
+        raise InputError(f"{path} does not fit the run's {items} items; {fix}")
+    if clicks.dtype.kind not in "iuf" or not np.isfinite(clicks).all() or (clicks < 0).any():
+        raise InputError(f"{path} does not hold the numbers of clicks, from 0 up; {fix}")
+    return clicks

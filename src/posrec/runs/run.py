@@ -1,0 +1,196 @@
+"""A run with its model in memory: what training makes, and what evaluation and recommending open.
+
+runs/folder.py lists the files of its folder.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from posrec.data.dataset import PreparedDataset
+from posrec.data.vocabulary import FILE as VOCABULARY_FILE
+from posrec.data.vocabulary import Vocabulary
+from posrec.errors import InputError
+from posrec.io import (
+    CONTINUATION,
+    RUN,
+    WEIGHTS,
+    Continuation,
+    FolderReader,
+    changing,
+    replace_array,
+    save_tensors,
+    whole_folder,
+    write_array,
+    write_checksums,
+    write_json,
+    write_text,
+)
+from posrec.models.base import Model
+from posrec.models.lookup import find_encoding, find_spec
+from posrec.models.own_code import is_own
+from posrec.models.registry import MODELS, ModelSpec
+from posrec.models.restore import WrongWeights, restore_model
+from posrec.runs.folder import (
+    EXPORT,
+    FILES,
+    METRICS,
+    POPULARITY,
+    RANKS,
+    SCHEMA,
+    AnyRun,
+    Clicks,
+    open_finished,
+    read_parts,
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Run(AnyRun):
+    """A finished run, loaded into memory; `load_run` opens one.
+
+    `continuation` is what a training that starts from the run needs besides its weights; it is None in runs of counting
+    models.
+    """
+
+    path: Path
+    model: Model
+    vocabulary: Vocabulary
+    config: dict[str, Any]
+    popularity: Clicks | None = None
+    metrics: dict[str, float] | None = None
+    sha256: Mapping[str, str] = field(default_factory=dict)
+    continuation: Continuation | None = None
+
+
+def finish_run(path: Path) -> None:
+    """Write checksums.json: from now on the run can be loaded."""
+    write_checksums(path, FILES)
+
+
+def write_evaluation(run: Run, metrics: dict[str, Any], ranks: Tensor) -> None:
+    """Write metrics.json and ranks.npy into a finished run."""
+    with changing(run.path, METRICS, RANKS):
+        write_json(run.path / METRICS, metrics)
+        replace_array(run.path / RANKS, ranks.numpy())
+
+
+def write_popularity(path: Path, data: PreparedDataset, items: int) -> None:
+    """Write the number of training clicks of each item."""
+    clicks = np.bincount(data.train.items.numpy(), minlength=items + 1)[1 : items + 1]
+    replace_array(path / POPULARITY, clicks.astype(np.int64))
+
+
+def load_run(folder: str | Path, spec: str | ModelSpec | None = None, encoding: Any = None) -> Run:
+    """Open a finished run.
+
+    Args:
+        folder: the run folder.
+        spec: needed for a run of a model of your own: its ModelSpec, or its name such as `"my_model.py:MY_SPEC"`. The
+            name in config.json is not used, because opening a run from an unknown source must not run code.
+        encoding: needed in the same way for a run with an encoding of your own: the function, module or module
+            class, or its name such as `"my_encoding.py:nearness"`.
+
+    Returns:
+        The run, with its model on the CPU.
+
+    Raises:
+        InputError: if the folder is not a finished run, is damaged, or needs a spec or an encoding.
+
+    >>> import tempfile
+    >>> from posrec.fitting.fit import fit_run
+    >>> from posrec.testing import small_dataset
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = fit_run(small_dataset(Path(folder) / "shop"), "pop", Path(folder) / "run")
+    ...     run = load_run(Path(folder) / "run")
+    >>> run.config["model"], run.model.items
+    ('pop', 30)
+    """
+    path = Path(folder)
+    reader, config = open_finished(path)
+    check_is_known(path, config, spec)
+    parts = read_parts(reader, config)
+    tensors, _ = reader.tensors(WEIGHTS)
+    model = model_of_run(path, config, tensors, spec, encoding)
+    continuation = read_continuation(reader)
+    reader.check_rest()
+    return Run(path, model, **parts, config=config, sha256=reader.sha256, continuation=continuation)
+
+
+def check_is_known(path: Path, config: dict[str, Any], spec: str | ModelSpec | None) -> None:
+    """An InputError for a run of a model that is not the package's and that the caller has not named."""
+    if spec is None and config["model"] not in MODELS:
+        raise InputError(
+            f"{path} holds a model that is not posrec's own, {config['model']}; if you trust that code, name it with "
+            "--model FILE.py:SPEC, or in Python with Recommender.load(folder, spec=SPEC) or load_run(folder, SPEC)"
+        )
+
+
+def model_of_run(
+    path: Path, config: dict[str, Any], tensors: Mapping[str, Tensor], spec: str | ModelSpec | None, encoding: Any
+) -> Model:
+    """The model of the run folder `path`, which errors name, from its config and its weights."""
+    check_is_known(path, config, spec)
+    settings = config
+    if encoding is not None or "encoding" in config:
+        settings = {**config, "encoding": encoding_of_run(path, config.get("encoding"), encoding)}
+    try:
+        return restore_model(find_spec(spec or config["model"]), config["items"], settings, tensors)
+    except WrongWeights as error:
+        raise InputError(f"{path / WEIGHTS} does not fit its {RUN}: {error}") from None
+    except InputError as error:
+        raise InputError(f"{path / RUN}: {error}") from None
+
+
+def encoding_of_run(path: Path, recorded: Any, named: Any) -> Any:
+    """The run's encoding: the recorded name of one of the package's, or the user's own that the caller has named."""
+    is_users_own = isinstance(recorded, str) and is_own(recorded)
+    if named is None and is_users_own:
+        raise InputError(
+            f"{path} has an encoding that is not posrec's own, {recorded}; if you trust that code, name it with "
+            "--encoding FILE.py:NAME, or in Python with Recommender.load(folder, encoding=NAME)"
+        )
+    if named is not None and not is_users_own:
+        found = "has no encoding" if recorded is None else f"has posrec's encoding {recorded}"
+        raise InputError(f"{path} {found}, so it needs no other; leave out the encoding")
+    return recorded if named is None else find_encoding(named)
+
+
+def read_continuation(reader: FolderReader) -> Continuation | None:
+    if not reader.has(CONTINUATION):
+        return None
+    tensors, about = reader.tensors(CONTINUATION)
+    if type(about.get("trained_until")) is not int:
+        raise InputError(f"{reader.folder / CONTINUATION} has no trained_until; it is damaged, copy the run again")
+    return Continuation(tensors, about["trained_until"])
+
+
+def save_run(run: Run, folder: Path, overwrite: bool = False) -> Run:
+    """Write a run to another folder, completely or not at all; without its checkpoint and its export."""
+    with saving(run, folder, overwrite):
+        pass
+    return replace(run, path=folder)
+
+
+@contextmanager
+def saving(run: Run, folder: Path, overwrite: bool = False) -> Iterator[Run]:
+    """As `save_run`. The block gets the run in its unfinished folder, and may add an export to it."""
+    if folder.exists() and not overwrite:
+        raise InputError(f"{folder} exists already; name another folder, or pass overwrite=True")
+    with whole_folder(folder, overwrite, marker=RUN) as unfinished:
+        write_text(unfinished / VOCABULARY_FILE, run.vocabulary.to_json())
+        if run.popularity is not None:
+            write_array(unfinished / POPULARITY, np.asarray(run.popularity))
+        if run.metrics is not None:
+            write_json(unfinished / METRICS, run.metrics)
+        save_tensors(unfinished / WEIGHTS, run.model.state_dict(), {})
+        if run.continuation is not None:
+            run.continuation.save(unfinished)
+        write_json(unfinished / RUN, {**run.config, "schema": SCHEMA})
+        yield replace(run, path=unfinished)
+        write_checksums(unfinished, (*FILES, *EXPORT))

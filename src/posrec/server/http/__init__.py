@@ -1,0 +1,1 @@
+"""HTTP: what the server checks and limits, its routes' types, and its processes."""

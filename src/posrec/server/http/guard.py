@@ -1,0 +1,239 @@
+"""One client's connection: what uvicorn's own (`HttpToolsProtocol`) lacks.
+
+- A head larger than HEAD_BYTES is refused (431), and so is one that is not sent in time (408), by `check`. The time for
+  a body is the application's (messages.py).
+- An answer that the client does not read, and a connection without a request, are given up by `check`.
+- Where too many connections are open, an idle one is closed for the new one.
+- A request for an upgrade, such as h2c, is answered in HTTP/1.1 with its body; uvicorn loses the body.
+- A client that closes its sending side still gets its answers, and so do the complete requests before a broken one.
+- When the server stops, a client that has just connected may still send one request.
+
+Parsing, pipelining, keep-alive and ASGI are uvicorn's. This file alone relies on attributes of uvicorn that are not a
+documented interface, therefore pyproject.toml bounds uvicorn's version.
+"""
+
+import time
+from collections import deque
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from posrec.server.http.messages import CLOSE, Answer, refusal, try_again
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+    from posrec.server.app import Application
+
+HEAD_BYTES = 32 << 10  # of a request's line and headers
+MOST_HEADERS = 100
+TOO_LARGE = f"the head of the request is larger than {HEAD_BYTES:,} bytes or has more than {MOST_HEADERS} headers"
+KEEP_ALIVE = 75  # seconds that a connection without a request may stay open
+CLOSING_GRACE = 1.0  # seconds for the first request of a connection that was open when the server was stopped
+BODY_HEADERS = (b"content-length", b"transfer-encoding")  # the headers that say where a body ends
+
+
+class HeadTooLarge(ValueError):
+    """A request's head is longer than HEAD_BYTES or has more than MOST_HEADERS headers."""
+
+
+class Connection(HttpToolsProtocol):
+    app: "Application"
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.unanswered: deque[RequestResponseCycle] = deque()  # the requests whose head is complete, the oldest first
+        self.in_head = False
+        self.head_since: float | None = None  # when the first byte of an unfinished head arrived
+        self.idle_since = time.monotonic()
+        self.unread, self.unread_since = 0, 0.0  # bytes that the client has not read, and since when none of them
+        self.refused_since: float | None = None  # what arrives afterwards is discarded
+        self.advanced = False  # the piece being parsed held bytes of a body, or the end of a request
+        self.bytes_since_advance = 0  # a head, trailers or chunk extensions
+        self.repeating_head = False  # see `ignore_upgrade`
+        self.stopping = False
+
+    # What the transport calls
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self.app.settings.connections:
+            self.make_room()
+
+    def data_received(self, data: bytes) -> None:
+        for start in range(0, len(data), HEAD_BYTES):  # small pieces, so that no head gets far beyond its limit
+            if self.refused_since is not None or self.transport.is_closing():
+                return
+            self.feed(data[start : start + HEAD_BYTES])
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """The client has closed its sending side."""
+        return True if self.close_after_complete_requests() else None  # None closes the connection
+
+    # Parsing
+
+    def feed(self, piece: bytes) -> None:
+        self.advanced = False
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade as stopped:
+            self.ignore_upgrade(piece[stopped.args[0] :])
+            return
+        except httptools.HttpParserError as error:
+            too_large = isinstance(error.__context__, HeadTooLarge)
+            self.refuse(refusal(431, TOO_LARGE) if too_large else refusal(400, "the request is not valid HTTP"))
+            return
+        self.bytes_since_advance = 0 if self.advanced else self.bytes_since_advance + len(piece)
+        if self.bytes_since_advance > HEAD_BYTES or (self.in_head and len(self.headers) > MOST_HEADERS):
+            self.refuse(refusal(431 if self.in_head else 400, TOO_LARGE))
+
+    def ignore_upgrade(self, rest: bytes) -> None:
+        """Go on in HTTP/1.1, as nginx does.
+
+        The parser has stopped after the head and takes the body for another protocol. A new parser, which is given a
+        head without the request for an upgrade, reads the rest.
+        """
+        headers = b"".join(b"%s: %s\r\n" % header for header in self.headers if header[0] in BODY_HEADERS)
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.repeating_head = True
+        self.feed(b"POST / HTTP/1.1\r\n" + headers + b"\r\n" + rest)
+
+    def on_message_begin(self) -> None:
+        if not self.repeating_head:
+            super().on_message_begin()
+            self.in_head, self.head_since = True, time.monotonic()
+
+    def on_url(self, url: bytes) -> None:
+        if not self.repeating_head:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.in_head:  # trailers of a body in chunks are ignored
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self.repeating_head:
+            self.repeating_head = False
+            return
+        self.in_head, self.head_since = False, None
+        size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in self.headers])
+        if size > HEAD_BYTES or len(self.headers) > MOST_HEADERS:
+            raise HeadTooLarge
+        super().on_headers_complete()
+        self.unanswered.append(self.cycle)
+        if self.stopping:
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        self.advanced = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self.parser.should_upgrade():
+            self.advanced = True
+            self.cycle.scope["complete"] = True  # type: ignore[typeddict-unknown-key]  # read by Request.body
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self.unanswered.popleft()
+        self.idle_since = time.monotonic()
+        super().on_response_complete()
+
+    # Refusals
+
+    def refuse(self, answer: Answer) -> None:
+        """Answer a request that does not reach the application, and close.
+
+        What the client still sends is read and discarded until it closes or the timeout ends: a connection that is
+        closed with unread data is reset, and the client may lose the answer.
+        """
+        self.refused_since, self.head_since = time.monotonic(), None
+        if self.close_after_complete_requests():
+            return
+        if self.unanswered:  # the one whose body is broken has reached the application, which counts it
+            (cycle,) = self.unanswered
+            if cycle.response_started:
+                self.transport.close()
+                return
+            cycle.disconnected, cycle.waiting_for_100_continue = True, False
+            cycle.message_event.set()
+        else:
+            self.app.metrics.request("", answer.status, 0.0)
+        self.transport.write(as_http(answer))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def close_after_complete_requests(self) -> bool:
+        """Close after the answers to the requests that are complete; whether there are any."""
+        complete = [cycle for cycle in self.unanswered if not cycle.more_body]
+        if complete:
+            complete[-1].keep_alive = False
+        return bool(complete)
+
+    # Time, number and stop
+
+    def check(self, now: float) -> None:
+        """Close what has taken too long. Called about once a second for all connections: a timer for each would cost
+        more than the rest of a request's handling."""
+        seconds, unread = self.app.settings.request_timeout, self.transport.get_write_buffer_size()
+        if unread != self.unread:  # the client has read something
+            self.unread, self.unread_since = unread, now
+        if unread:
+            if now - self.unread_since > seconds:
+                self.transport.abort()
+        elif self.refused_since is not None:
+            if now - self.refused_since > seconds:
+                self.transport.abort()
+        elif self.head_since is not None:
+            if self.flow.read_paused:  # the server does not read, so the client can't send
+                self.head_since = now
+            elif now - self.head_since > seconds:
+                self.refuse(refusal(408, f"the request was not received within {seconds:g} seconds"))
+                if not self.unanswered:
+                    self.transport.close()
+        elif self.is_idle() and now - self.idle_since > KEEP_ALIVE:
+            self.transport.close()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """uvicorn's own timer is not stopped by the first bytes of a request here."""
+        if self.is_idle():
+            super().timeout_keep_alive_handler()
+
+    def is_idle(self) -> bool:
+        """No request is being received, answered or refused."""
+        busy = self.unanswered or self.head_since is not None or self.refused_since is not None
+        return not busy and not self.transport.is_closing() and not self.transport.get_write_buffer_size()
+
+    def make_room(self) -> None:
+        """Too many connections are open: close the one that has been idle longest, those without any request first."""
+        others: set[Connection] = self.connections - {self}  # type: ignore[assignment]
+        idle = [connection for connection in others if connection.is_idle()]
+        if idle:
+            min(idle, key=lambda connection: (connection.cycle is not None, connection.idle_since)).transport.close()
+        else:
+            self.refuse(try_again("too many connections are open; try again shortly"))
+
+    def shutdown(self) -> None:
+        """The server stops. A client that has just connected may still send one request."""
+        self.stopping = True
+        if self.cycle is None and self.refused_since is None:
+            self.loop.call_later(CLOSING_GRACE, self.close_if_idle)
+        else:
+            super().shutdown()
+
+    def close_if_idle(self) -> None:
+        if self.is_idle():
+            self.transport.close()
+
+
+def as_http(answer: Answer) -> bytes:
+    """The bytes of an answer that is not sent by uvicorn; the connection is closed afterwards."""
+    headers = (
+        *answer.headers, CLOSE, (b"content-type", answer.media_type),
+        (b"content-length", b"%d" % len(answer.content)),
+    )  # fmt: skip
+    line = f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}\r\n".encode()
+    return line + b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n" + answer.content

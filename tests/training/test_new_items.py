@@ -18,6 +18,7 @@ from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
 from posrec.runs.run import load_run
+from posrec.training.distributed.world import World
 
 QUICK: dict[str, Any] = {"d": 16, "epochs": 8, "batch_size": 16, "learning_rate": 0.02, "max_length": 10,
                          "protocol": "paper", "item_dropout": 0.0, "repeat_dropout": 0.0}  # fmt: skip
@@ -91,7 +92,7 @@ def test_dropped_items_have_their_attributes_alone_in_training() -> None:
 
 def test_a_warm_start_keeps_the_vectors(run: Path, shop: PreparedDataset) -> None:
     opened = load_run(run)
-    network = network_builder(MODELS["posrec-plus"], opened.model.config, shop)()
+    network = network_builder(MODELS["posrec-plus"], opened.model.config, shop, World())()
     assert isinstance(network, PosRecPlus)
     network.count(shop.train.items, shop.train.offsets)
     WarmStart(opened, shop.vocabulary, network.items).set_weights(network, shop.train)

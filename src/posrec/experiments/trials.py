@@ -21,6 +21,7 @@ from posrec.fitting.fit import network_builder
 from posrec.models.base import CountingModel, SessionModel
 from posrec.models.registry import ModelSpec
 from posrec.progress import Progress, SilentProgress
+from posrec.training.distributed.world import World
 from posrec.training.loop import evaluate_on, train
 from posrec.training.settings import Settings
 
@@ -135,7 +136,7 @@ def validation_value(
     model_config, training = split_settings(wanted, spec.config(), Settings(**spec.settings))
     training.check()
     torch.manual_seed(training.seed)
-    network = network_builder(spec, model_config, data)()
+    network = network_builder(spec, model_config, data, World())()
     if isinstance(network, CountingModel):
         part = data.fitting
         network.count(part.items[: part.clicks], part.offsets)

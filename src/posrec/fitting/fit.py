@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -129,82 +129,159 @@ def fit_run(
         RunStopped: if SIGINT or SIGTERM stopped the training; a checkpoint was saved.
         RunFailed: if the loss was not a number.
     """
-    progress, torch_device, path = progress or default_progress(), choose_device(device), Path(out)
-    world = world or World()
-    if not world.is_alone and start_from is not None:
-        raise InputError("--from reads whole item tables, in one process; leave it out, or start without torchrun")
-    settings = with_own_encoding(settings or {})
-    before = open_start(start_from, model, settings.get("encoding"))
-    model = model or (before.config["model"] if before is not None else DEFAULT_MODEL)
-    spec = find_spec(model)
-    configs = (spec.config(), Settings(**spec.settings))
-    defaults = {**asdict(configs[0]), **asdict(configs[1])}
-    start, more = None, {}
-    if keep_items and before is None:
-        raise InputError("--keep-items needs --from, the run whose items are kept")
-    if before is not None:
-        check_same_model(before, model_name(model))
-        if keep_items:
-            of_log = data.train_items
-            data = with_items_of(data, before.vocabulary, before.model.items)
-            kept = plural(data.train_items - of_log, "item")
-            progress.message(f"keeping {kept} of the run that the dataset does not have")
-        configs, more = inherited_settings(before, spec), {STARTED_FROM: origin(before)}
-    model_config, training = split_settings(settings, *configs)
-    training.check()
-    if not world.is_alone:
-        check_shardable(spec, model_name(model))
-    build = network_builder(spec, model_config, data, world)
-    if spec.is_trained and training.protocol != "paper":
-        check_validation(data, training.protocol)
+    world, progress = world or World(), progress or default_progress()
+    place = Place(Path(out), choose_device(device), progress, world, resume, track, resumable)
+    job = plan_job(data, model, settings or {}, start_from, keep_items, world, progress)
     if track:
         check_tracking()
-    with out_of_memory_hint(advice(spec, model_config, training)):
-        torch.manual_seed(training.seed)
-        network = build()
-        if before is not None:
-            start = WarmStart(before, data.vocabulary, network.items, data.trained_until is not None)
-            for text in start.messages(data, training.protocol):
-                progress.message(text)
-        config = {**run_config(model_name(model), model_config, training, data, network.items), **more}
-        if resume and world.is_first and not (path / RUN).exists():
-            progress.message(f"{path} has no run to resume; a new one is trained")
-        with run_folder(path, config, defaults, data, resume, world, torch_device):
-            if isinstance(network, CountingModel):
-                network.count(data.train.items, data.train.offsets)
-                save_tensors(path / WEIGHTS, network.state_dict(), {})
-            elif isinstance(network, SessionModel):
-                if training.protocol == "refit":
-                    del network  # two models are built in its place, one after the other
-                    rebuild = cast(Callable[[], SessionModel], build)
-                    train_refit(rebuild, data, training, path, torch_device, progress, resume, track, resumable, start,
-                                world)  # fmt: skip
-                else:
-                    train(network, data, training, path, torch_device, progress, resume, track, resumable, start=start)
+    with out_of_memory_hint(advice(job)):
+        torch.manual_seed(job.training.seed)
+        network = job.build()
+        start = warm_start(job, network, progress)
+        config = job.config_of(network)
+        with run_folder(job, config, place):
+            if isinstance(network, SessionModel) and job.training.protocol == "refit":
+                del network  # two models are built in its place, one after the other
+                refit(job, start, place)
             else:
-                raise InputError(f"{type(network).__name__} must be a subclass of SessionModel or CountingModel")
+                learn(job, network, start, place)
             if world.is_first:
-                finish_run(path)
-        if world.is_alone:
-            own_encoding = getattr(model_config, "encoding", None)
-            run = load_run(path, spec, own_encoding if isinstance(own_encoding, OwnEncoding) else None)
-        else:
-            run = load_own_rows(path, spec, model_config, config, data, world, torch_device)
-        if data.test.sessions:
-            evaluation = evaluate_run(run, data, device, progress)
-        else:
-            progress.message(f"{data.path} has no test part, so the run was not evaluated")
-            evaluation = Evaluation({}, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
+                finish_run(place.run)
+        run = open_run(job, config, place)
+        evaluation = evaluate_if_possible(run, job.data, device, progress)
     if export and world.is_alone:
         add_export(run, progress)
     elif export and world.is_first:
-        progress.message(f"posrec export {path} adds the export for serving")
+        progress.message(f"posrec export {place.run} adds the export for serving")
     return run, evaluation
 
 
-def network_builder(
-    spec: ModelSpec, model_config: Any, data: PreparedDataset, world: World | None = None
-) -> Callable[[], Model]:
+@dataclass(frozen=True)
+class Place:
+    """Where a run is trained, and what is kept of the training."""
+
+    run: Path
+    device: torch.device
+    progress: Progress
+    world: World
+    resume: bool
+    track: bool
+    resumable: bool
+
+    @property
+    def of_training(self) -> tuple[Path, torch.device, Progress, bool, bool, bool]:
+        """What `train` and `train_refit` take of it, in their order."""
+        return self.run, self.device, self.progress, self.resume, self.track, self.resumable
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained: a model with its settings, on a dataset, from the weights of another run or from random ones."""
+
+    name: str
+    spec: ModelSpec
+    model_config: Any
+    training: Settings
+    defaults: dict[str, Any]  # of all settings
+    data: PreparedDataset
+    before: Run | None
+    build: Callable[[], Model]
+
+    def config_of(self, network: Model) -> dict[str, Any]:
+        """The config.json of the run."""
+        more = {} if self.before is None else {STARTED_FROM: origin(self.before)}
+        return {**run_config(self.name, self.model_config, self.training, self.data, network.items), **more}
+
+
+def plan_job(
+    data: PreparedDataset,
+    model: str | ModelSpec | None,
+    settings: dict[str, Any],
+    start_from: str | Path | Run | None,
+    keep_items: bool,
+    world: World,
+    progress: Progress,
+) -> Job:
+    """Choose the model and its settings, and raise an InputError for what can't be trained."""
+    if not world.is_alone and start_from is not None:
+        raise InputError("--from reads whole item tables, in one process; leave it out, or start without torchrun")
+    settings = with_own_encoding(settings)
+    before = open_start(start_from, model, settings.get("encoding"))
+    model = model or (before.config["model"] if before is not None else DEFAULT_MODEL)
+    name, spec = model_name(model), find_spec(model)
+    configs = (spec.config(), Settings(**spec.settings))
+    defaults = {**asdict(configs[0]), **asdict(configs[1])}
+    if keep_items and before is None:
+        raise InputError("--keep-items needs --from, the run whose items are kept")
+    if before is not None:
+        check_same_model(before, name)
+        if keep_items:
+            data = with_items_of_run(data, before, progress)
+        configs = inherited_settings(before, spec)
+    model_config, training = split_settings(settings, *configs)
+    training.check()
+    if not world.is_alone:
+        check_shardable(spec, name)
+    if spec.is_trained and training.protocol != "paper":
+        check_validation(data, training.protocol)
+    build = network_builder(spec, model_config, data, world)
+    return Job(name, spec, model_config, training, defaults, data, before, build)
+
+
+def with_items_of_run(data: PreparedDataset, before: Run, progress: Progress) -> PreparedDataset:
+    """The dataset with the items of a run that it does not have."""
+    extended = with_items_of(data, before.vocabulary, before.model.items)
+    count = plural(extended.train_items - data.train_items, "item")
+    progress.message(f"keeping {count} of the run that the dataset does not have")
+    return extended
+
+
+def warm_start(job: Job, network: Model, progress: Progress) -> WarmStart | None:
+    """The start from the weights of another run, if there is one."""
+    if job.before is None:
+        return None
+    start = WarmStart(job.before, job.data.vocabulary, network.items, job.data.trained_until is not None)
+    for text in start.messages(job.data, job.training.protocol):
+        progress.message(text)
+    return start
+
+
+def learn(job: Job, network: Model, start: WarmStart | None, place: Place) -> None:
+    """Count or train, and write the weights."""
+    if isinstance(network, CountingModel):
+        network.count(job.data.train.items, job.data.train.offsets)
+        save_tensors(place.run / WEIGHTS, network.state_dict(), {})
+    elif isinstance(network, SessionModel):
+        train(network, job.data, job.training, *place.of_training, start=start)
+    else:
+        raise InputError(f"{type(network).__name__} must be a subclass of SessionModel or CountingModel")
+
+
+def refit(job: Job, start: WarmStart | None, place: Place) -> None:
+    build = cast(Callable[[], SessionModel], job.build)
+    train_refit(build, job.data, job.training, *place.of_training, start, place.world)
+
+
+def open_run(job: Job, config: dict[str, Any], place: Place) -> Run:
+    """The finished run. Where several processes trained it, its model holds the item vectors of this one alone."""
+    if place.world.is_alone:
+        encoding = getattr(job.model_config, "encoding", None)
+        return load_run(place.run, job.spec, encoding if isinstance(encoding, OwnEncoding) else None)
+    network = build_model(job.spec, config["items"], job.model_config, place.world)
+    assert isinstance(network, SessionModel)
+    load_weights(place.run, network.to(place.device).eval())
+    popularity = torch.bincount(job.data.train.items.long(), minlength=network.items + 1)[1 : network.items + 1]
+    return Run(place.run, network, job.data.vocabulary, config, popularity.numpy())
+
+
+def evaluate_if_possible(run: Run, data: PreparedDataset, device: str, progress: Progress) -> Evaluation:
+    if data.test.sessions:
+        return evaluate_run(run, data, device, progress)
+    progress.message(f"{data.path} has no test part, so the run was not evaluated")
+    return Evaluation({}, torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
+
+
+def network_builder(spec: ModelSpec, model_config: Any, data: PreparedDataset, world: World) -> Callable[[], Model]:
     """Builds the model for the items of a dataset; with those of the items file if it reads attributes."""
     columns = asdict(model_config).get("attributes")
     if not columns:
@@ -221,10 +298,10 @@ def network_builder(
     return build
 
 
-def build_model(spec: ModelSpec, items: int, model_config: Any, world: World | None) -> Model:
+def build_model(spec: ModelSpec, items: int, model_config: Any, world: World) -> Model:
     """The model for items 1..items. Where several processes train together, it holds this process's item vectors."""
     network = spec.build(items, model_config)
-    return network if world is None or world.is_alone else keep_own_rows(network, world)
+    return network if world.is_alone else keep_own_rows(network, world)
 
 
 def check_validation(data: PreparedDataset, protocol: str) -> None:
@@ -248,31 +325,19 @@ def check_shardable(spec: ModelSpec, name: str) -> None:
 
 
 @contextmanager
-def run_folder(
-    path: Path, config: dict[str, Any], defaults: dict[str, Any], data: PreparedDataset, resume: bool,
-    world: World, device: torch.device,
-) -> Iterator[None]:  # fmt: skip
+def run_folder(job: Job, config: dict[str, Any], place: Place) -> Iterator[None]:
     """Begin the run or continue it, in the first process; no other process trains in its folder during the block."""
+    run, world = place.run, place.world
+    if place.resume and world.is_first and not (run / RUN).exists():
+        place.progress.message(f"{run} has no run to resume; a new one is trained")
     with ExitStack() as stack:
-        with entered_by_first(world, device):
+        with entered_by_first(world, place.device):
             if world.is_first:
-                stack.enter_context(lock_run(path))
-                is_new = is_new_run(path, config, defaults, resume)
-                stack.enter_context(remove_run_that_never_started(path, is_new))
-                begin_run(path, config, data)
+                stack.enter_context(lock_run(run))
+                is_new = is_new_run(run, config, job.defaults, place.resume)
+                stack.enter_context(remove_run_that_never_started(run, is_new))
+                begin_run(run, config, job.data)
         yield
-
-
-def load_own_rows(
-    path: Path, spec: ModelSpec, model_config: Any, config: dict[str, Any], data: PreparedDataset, world: World,
-    device: torch.device,
-) -> Run:  # fmt: skip
-    """A finished run whose model holds the item vectors of this process alone."""
-    network = build_model(spec, config["items"], model_config, world)
-    assert isinstance(network, SessionModel)
-    load_weights(path, network.to(device).eval())
-    popularity = torch.bincount(data.train.items.long(), minlength=network.items + 1)[1 : network.items + 1]
-    return Run(path, network, data.vocabulary, config, popularity.numpy())
 
 
 @contextmanager
@@ -289,10 +354,10 @@ def remove_run_that_never_started(path: Path, is_new: bool) -> Iterator[None]:
         raise
 
 
-def advice(spec: ModelSpec, model_config: Any, training: Settings) -> str:
+def advice(job: Job) -> str:
     """What a user can do if the run does not fit into memory."""
-    if not spec.is_trained:
+    if not job.spec.is_trained:
         return "train on less: posrec prepare --fraction keeps the most recent part"
-    sizes = {**asdict(training), **asdict(model_config)}
+    sizes = {**asdict(job.training), **asdict(job.model_config)}
     lower = [f"{name} (now {sizes[name]})" for name in ("batch_size", "max_length", "d") if name in sizes]
-    return f"lower {', '.join(lower)}, or set loss=chunked (now {training.loss})"
+    return f"lower {', '.join(lower)}, or set loss=chunked (now {job.training.loss})"

@@ -14,9 +14,9 @@ from posrec import cli
 from posrec.encodings.schemes import make_encoding
 from posrec.errors import InputError
 from posrec.experiments.encodings import as_json, examine, load_trained_encoding, reason, spans
+from posrec.io import save_tensors
 from posrec.runs.folder import SCHEMA
 from posrec.runs.run import finish_run
-from posrec.training.checkpoint import save_tensors
 
 SMALL = ["--max-length", "9", "--dimensions", "8"]
 

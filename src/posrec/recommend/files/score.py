@@ -28,7 +28,7 @@ import torch
 
 from posrec.errors import InputError
 from posrec.io import read_json, refuse_unwritable, whole_file, write_json
-from posrec.io.checksums import read_checksums
+from posrec.io.checksums import CHECKSUMS, read_checksums
 from posrec.io.executor import Cluster, ThisProcess
 from posrec.io.locks import try_lock
 from posrec.io.unfinished import remove
@@ -124,13 +124,15 @@ class Job:
 
     def description(self) -> dict[str, Any]:
         """What job.json holds: parts are continued only where all of it is the same. The checksums of the run's files
-        tell it from a later run in the same folder."""
+        tell it from a later run in the same folder. A recommender that was not saved has none; its parts are never
+        continued."""
         state, one = self.source.stat(), self.opened_by
         asked = json.dumps({"k": self.k, **self.rules}, sort_keys=True, default=list)
-        run = {name: file.sha256 for name, file in sorted((read_checksums(one.run) or {}).items())}
+        files = sorted(read_checksums(one.run).items()) if (one.run / CHECKSUMS).exists() else []
+        run = {name: file.sha256 for name, file in files}
         return {
             "source": str(self.source), "bytes": state.st_size, "modified": state.st_mtime_ns,
-            "run": run or str(one.run), "model": one.model, "encoding": one.encoding,
+            "run": run or self.key, "model": one.model, "encoding": one.encoding,
             "options": hashlib.sha256(asked.encode()).hexdigest(), "rows": part_rows(),
         }  # fmt: skip
 

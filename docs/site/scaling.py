@@ -113,8 +113,9 @@ def bytes_of_step(given: Assumptions, ranks: int) -> dict[str, float]:
     others = (ranks - 1) / ranks
     return {
         "session vectors": 2 * others * given.batch * given.d * FLOAT,  # gathered; gradients back
-        "log-sum-exp": 2 * 2 * others * given.batch * FLOAT,  # the largest and the sum, all-reduced
-        # Every rank's share of all that is asked for is summed (nn/sharding.py, `Summed`); gradients back
+        # log-sums of a rank's items and scores of targets, gathered; gradients back
+        "log-sum-exp": 2 * 2 * others * given.batch * ranks * FLOAT,
+        # Each row is asked of the rank that holds it; gradients back
         "item vectors of clicks": 2 * others * given.batch * given.longest * given.d * FLOAT,
         "gradient of the rest": 2 * others * rest_of_model(given.d) * FLOAT,  # all-reduce
         "smoothing": 2 * others * given.items * given.d * FLOAT,

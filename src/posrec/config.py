@@ -55,7 +55,7 @@ class Declaration:
     def allowed(self) -> str:
         """The allowed values in words; empty if every value is allowed."""
         if self.choices:
-            return f"one of {', '.join(self.choices)}"
+            return f"one of {', '.join(map(str, self.choices))}"
         if math.isfinite(self.between[0]):
             return f"between {self.between[0]} and {self.between[1]}"
         bounds = {"at least": self.at_least, "above": self.above, "at most": self.at_most, "below": self.below}
@@ -64,8 +64,12 @@ class Declaration:
     def allows(self, value: Any) -> bool:
         if self.choices:
             return value in self.choices
+        if not self.allowed:
+            return True
+        if not isinstance(value, int | float):
+            return False
         low, high = max(self.at_least, self.between[0]), min(self.at_most, self.between[1])
-        return not self.allowed or (low <= value <= high and self.above < value < self.below)
+        return low <= value <= high and self.above < value < self.below
 
     @property
     def description(self) -> str:

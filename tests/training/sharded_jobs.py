@@ -217,6 +217,15 @@ def attributes(world: World, folder: Path) -> None:
     assert torch.equal(own.described, alone.described[rows.start : rows.end])
     for name in ("of_values", "map"):
         close(world.summed(own.get_parameter(name).grad), alone.get_parameter(name).grad)
+    models = []
+    for is_sharded in (False, True):
+        torch.manual_seed(9)
+        model = PosRecPlus(ITEMS, PosRecPlusConfig(d=D, attributes="auto"))
+        if is_sharded:
+            keep_own_rows(model, world)
+        model.describe(given)
+        models.append(model)
+    close(models[1].smoothed(), models[0].smoothed()[rows.start : rows.end])
 
 
 def ranking(world: World, folder: Path) -> None:

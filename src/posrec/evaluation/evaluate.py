@@ -79,12 +79,13 @@ def evaluate(
     popularity: Tensor,
     progress: Progress | None = None,
     rank: "Ranker | None" = None,
+    rows: int | None = None,
 ) -> Evaluation:
     """Rank all `items` for every sample. `popularity [items + 1]` counts training clicks. `rank` ranks in place of the
-    model's scores, where this process has only some of them."""
+    model's scores, where this process has only some of them; then `rows` is how many samples it gets at a time."""
     progress = progress or SilentProgress()
     device = samples.items.device
-    rows = rows_for(samples, items, max_length)
+    rows = rows or rows_for(samples, items, max_length)
     ranks = torch.empty(len(samples), dtype=torch.int64, device=device)
     top = torch.empty(len(samples), min(max(CUTOFFS), items), dtype=torch.int64, device=device)
     if rank is None and isinstance(model, SessionModel) and model.is_causal:

@@ -9,7 +9,7 @@ from typing import Any
 from posrec.server.http import access
 from posrec.server.http.messages import Answer, Disconnected, Receive, Request, Send, error_answer, send_answer
 from posrec.server.http.router import Router
-from posrec.server.json_log import log_as_json, log_event
+from posrec.server.json_log import log_event
 from posrec.server.metrics import Metrics
 from posrec.server.routes import add_routes
 from posrec.server.service import Service
@@ -73,12 +73,6 @@ class Application:
             await send({"type": "lifespan.startup.complete"})
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
-
-
-def create() -> Application:
-    """The application for another process manager than `posrec serve`; its settings are in the environment."""
-    log_as_json()
-    return application(ServerSettings.from_environment())
 
 
 def application(settings: ServerSettings, listen: Callable[[], None] = lambda: None) -> Application:

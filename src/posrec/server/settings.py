@@ -4,7 +4,6 @@ They hold the API key and the address of the session store with its password, so
 """
 
 import hashlib
-import os
 from collections.abc import Sequence
 
 import msgspec
@@ -12,8 +11,6 @@ import msgspec
 from posrec.errors import InputError
 from posrec.models.own_code import OwnCode
 from posrec.server.schemas import MOST_CLICKS
-
-VARIABLE = "POSREC_SERVER"
 
 
 class ServerSettings(msgspec.Struct, frozen=True):
@@ -40,10 +37,6 @@ class ServerSettings(msgspec.Struct, frozen=True):
     feedback: str | None = None  # the folder for what POST /v1/feedback receives
     workers: int = 1
     shared: str = ""  # the folder for the files that several workers share
-
-    @classmethod
-    def from_environment(cls) -> "ServerSettings":
-        return msgspec.json.decode(os.environ[VARIABLE], type=cls)
 
 
 class Split:

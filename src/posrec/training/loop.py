@@ -15,7 +15,7 @@ from torch import Tensor
 from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.device import freed_memory_kept, threads_for
 from posrec.errors import RunFailed, RunStopped
-from posrec.evaluation.evaluate import Evaluation, compile_ahead, evaluate
+from posrec.evaluation.evaluate import Evaluation, compile_ahead, evaluate, rows_for
 from posrec.models.base import Model, SessionModel
 from posrec.progress import Progress
 from posrec.training.adam import make_optimizer, set_learning_rate
@@ -268,8 +268,12 @@ def evaluate_on(
     was_training = model.training
     model.to(device).eval()
     clicks = torch.bincount(data.train.items.long(), minlength=model.items + 1)
-    rows = sharded_rows_of(model)
-    rank = sharded_ranker(model, rows) if rows is not None and isinstance(model, SessionModel) else None
-    outcome = evaluate(model, samples.to(device), model.items, model.config.max_length, clicks, progress, rank)
+    samples, max_length, at_once = samples.to(device), model.config.max_length, None
+    rows, rank = sharded_rows_of(model), None
+    if rows is not None and isinstance(model, SessionModel):
+        rank = sharded_ranker(model, rows)
+        # As much as the first process has memory for: all have to rank the same samples at a time.
+        at_once = int(rows.world.number(rows_for(samples, model.items, max_length), device))
+    outcome = evaluate(model, samples, model.items, max_length, clicks, progress, rank, at_once)
     model.train(was_training)
     return outcome

@@ -60,7 +60,7 @@ def json_format(path: File, lines: list[str]) -> Conclusion | None:
     for line in lines:
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(event, dict) and isinstance(event.get("events"), list):
             return Conclusion("otto", "JSON lines with a session and its events in each")

@@ -1,4 +1,4 @@
-"""Opening a run folder to recommend from it: without torch where the run has an export (writing.py), else with torch."""
+"""Opening a run folder to recommend from it: without torch if the run has an export (writing.py), else with torch."""
 
 import hashlib
 from collections.abc import Mapping
@@ -96,7 +96,7 @@ def open_on_cpu(run: StoredRun, reader: FolderReader, use_export: bool, cores: i
         from posrec.recommend.export.torch_encoder import item_table
 
         table = item_table(run)
-    if not (use_export and reader.has(INDEX)):
+    if not (use_export and reader.has(INDEX) and find_spec("faiss")):
         return Recommender(run, "cpu", scorer, ExactSearch(table, rounded, cores), similarity)
     sessions = likely_sessions(run, encoder_of(scorer or run.model))
     search = parse_index(reader.read(INDEX), run.path / INDEX, table, sessions)

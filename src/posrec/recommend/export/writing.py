@@ -46,7 +46,7 @@ def add_export(run: AnyRun, progress: Progress) -> None:
     except NotInstalled as error:
         progress.message(f"the run is not exported for serving: {error}; then posrec export adds it")
         return
-    except (InputError, RunFailed) as error:
+    except (InputError, RunFailed, OSError, RuntimeError, MemoryError) as error:
         progress.message(f"the run is not exported for serving: {error}")
         return
     progress.update("export for serving", 1, 1)

@@ -132,7 +132,7 @@ def parse(chunk: Chunk, path: Path) -> list[SessionRow]:
 def parse_line(place: int, line: bytes, path: Path) -> SessionRow:
     try:
         value = json.loads(line)
-    except ValueError as error:  # JSON or UTF-8
+    except (ValueError, RecursionError) as error:  # JSON, too deep, or not UTF-8
         raise InputError(f"{path}, line {place}: the line is not JSON ({error}); fix or remove the line") from None
     if isinstance(value, dict) and "session" in value:
         return SessionRow(place, value.get("id", place), value["session"])

@@ -13,7 +13,7 @@ from posrec.server.http.messages import JSON
 from posrec.server.http.router import Route
 from posrec.server.schemas import ErrorAnswer
 
-TEMPLATE = Path(__file__).parent / "page" / "docs.html"
+TEMPLATE = Path(__file__).parent.parent / "page" / "docs.html"
 REFERENCE = "#/components/schemas/{name}"
 ERRORS = {
     400: "Not valid HTTP or JSON, or a value can't be used.",

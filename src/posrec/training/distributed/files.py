@@ -22,7 +22,8 @@ from posrec.training.distributed.world import World
 ALIGNED = 8  # bytes; the content of a file begins at a multiple of this, as the format asks for
 FORMAT_NAMES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
-    torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL",
+    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint64: "U64", torch.uint32: "U32",
+    torch.uint16: "U16", torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
 
 Shards = Mapping[str, ShardedRows]  # by the names of the tensors of which a process holds some rows
@@ -110,6 +111,8 @@ def tensor_writer(
     header: dict[str, Any] = {"__metadata__": {"about": json.dumps(about)}}
     end = 0
     for name, (dtype, shape) in kinds.items():
+        if dtype not in FORMAT_NAMES:
+            raise InputError(f"{name} is a tensor of {dtype}, which safetensors files do not hold")
         begin, end = end, end + dtype.itemsize * torch.Size(shape).numel()
         header[name] = {"dtype": FORMAT_NAMES[dtype], "shape": list(shape), "data_offsets": [begin, end]}
     content = json.dumps(header).encode()

@@ -116,8 +116,9 @@ def keep_own_rows(model: Model, world: World) -> Model:
         )
     rows = ShardedRows(whole.items, world)
     for part in model.modules():
-        for name in getattr(part, "by_rows", ()):
+        if isinstance(getattr(part, "rows", None), TableRows):
             part.rows = rows  # type: ignore[assignment]
+        for name in getattr(part, "by_rows", ()):
             tensor = getattr(part, name)
             own = tensor.detach()[rows.start : rows.end].clone()
             setattr(part, name, nn.Parameter(own) if isinstance(tensor, nn.Parameter) else own)

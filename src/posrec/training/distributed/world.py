@@ -38,8 +38,10 @@ def together(operation: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*arguments: P.args, **options: P.kwargs) -> R:
         try:
             return operation(*arguments, **options)
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
-            raise LostRank(str(error).splitlines()[0]) from error
+            raise LostRank(first_line(error)) from error
 
     return wrapped
 

@@ -43,7 +43,7 @@ def fields_of(block: Block) -> dict[str, FieldPath]:
     for line in block.data.split(b"\n", LOOKED_AT)[:LOOKED_AT]:
         try:
             event = json.loads(line)
-        except ValueError:  # a broken line, which is reported later; or text that is not UTF-8
+        except (ValueError, RecursionError):  # a broken line, which is reported later; or text that is not UTF-8
             continue
         if isinstance(event, dict):
             found |= flatten(event)
@@ -104,7 +104,7 @@ class EventBlocks:
         fix = "fix or remove the line"
         try:
             event = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return f"not JSON ({error})", fix
         if not isinstance(event, dict):
             return f"not an object such as {EXAMPLE}", fix

@@ -47,7 +47,7 @@ def line_fault(line: str) -> tuple[str, str, str] | None:
         session = json.loads(line)
         ids = [session["session"], *(event["aid"] for event in session["events"])]
         times = [event["ts"] for event in session["events"]]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return f"not a session in OTTO's format, {EXAMPLE}", line, fix
     if any(isinstance(value, float) for value in ids):
         return "a session or aid is a number with a point or exponent", line, "write it as text"

@@ -397,7 +397,7 @@ TABLES: dict[str, dict[str, Callable[[], Table]]] = {
         "growth": growth,
         "serving": serving,
     },
-    "docs/server_internals.md": {"replicas": replicas},
+    "docs/deploying.md": {"replicas": replicas},
     "docs/reliability.md": {"faults": faults},
     "docs/scaling.md": {name: scaling_table(name) for name in scaling.TABLES},
 }
@@ -422,7 +422,7 @@ def sentences() -> dict[str, list[str]]:
             f"{training_time('posrec-plus')['total_seconds'][0]:.0f} s in all",
             f"finds {result('new_items')['models']['with']['new']['recall@20'][0]:.0f} % of clicks on unseen items",
         ],
-        "docs/server_internals.md": [
+        "docs/deploying.md": [
             f"nginx sent {sum(replicated['retried_by_nginx'].values())} requests to the second replica",
             f"Of {replicated['clicks_confirmed']:,} clicks that were confirmed, none was missing",
         ],

@@ -1,4 +1,4 @@
-"""The options in docs/serve_options.md, the Dockerfile and the systemd unit."""
+"""The options in docs/serving.md, the Dockerfile and the systemd unit."""
 
 import json
 import re
@@ -13,7 +13,7 @@ import pytest
 from tests.helpers import ROOT, command
 
 pytest.importorskip("uvicorn")
-PAGE = (ROOT / "docs" / "serve_options.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 
 
 def test_every_option_is_described() -> None:

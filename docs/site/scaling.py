@@ -114,8 +114,8 @@ def bytes_of_step(given: Assumptions, ranks: int) -> dict[str, float]:
     return {
         "session vectors": 2 * others * given.batch * given.d * FLOAT,  # gathered; gradients back
         "log-sum-exp": 2 * 2 * others * given.batch * FLOAT,  # the largest and the sum, all-reduced
-        # Every rank's share of all that is asked for is summed (nn/sharding.py, `Summed`); gradients back
-        "item vectors of clicks": 2 * others * given.batch * given.longest * given.d * FLOAT,
+        # Asked for from the ranks that hold them (training/distributed/rows.py); gradients back
+        "item vectors of clicks": 2 * others * given.batch / ranks * given.longest * given.d * FLOAT,
         "gradient of the rest": 2 * others * rest_of_model(given.d) * FLOAT,  # all-reduce
         "smoothing": 2 * others * given.items * given.d * FLOAT,
     }

@@ -66,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_pages_show_commands() -> None:
-    assert [len(commands(page)) for page in PAGES] == [21, 2, 10]
+    assert [len(commands(page)) for page in PAGES] == [21, 1, 10]
 
 
 @pytest.mark.parametrize("page", PAGES)

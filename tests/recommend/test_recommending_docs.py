@@ -10,7 +10,7 @@ import pytest
 
 from posrec.data.vocabulary import Vocabulary
 from posrec.demo.shop import make_demo
-from posrec.recommend.export.writing import onnx_model
+from posrec.recommend.export import onnx_model
 from posrec.runs.run import load_run, save_run
 from tests.helpers import ROOT, command, write_lines
 

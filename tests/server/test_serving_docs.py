@@ -13,7 +13,8 @@ import pytest
 from tests.helpers import ROOT, command
 
 pytest.importorskip("uvicorn")
-OPTIONS = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8").partition("\n## Options\n")[2].partition("\n## ")[0]
+PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+OPTIONS = PAGE.partition("\n## Options\n")[2].partition("\n## ")[0]
 
 
 def test_every_option_is_described() -> None:

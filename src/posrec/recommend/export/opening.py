@@ -1,4 +1,4 @@
-"""Opening a run folder to recommend from it: without torch where the run has an export (export.py), else with torch."""
+"""Opening a run folder to recommend from it: without torch if the run has an export (writing.py), else with torch."""
 
 import hashlib
 from collections.abc import Mapping

@@ -6,7 +6,7 @@ Real processes on this machine: nginx with examples/compose/nginx.conf (only add
 valkey-server, and two `posrec serve`. Clients send requests through nginx all the time: recommendations for a session
 in the request, and clicks of stored sessions. In turn: a quiet time; one replica is killed with SIGKILL and started
 again; and the replicas are stopped with SIGTERM and started with another run, one after the other. A click that is
-answered 502 is sent again by the client, as docs/replicas.md says. In the end, the clicks in the store are compared
+answered 502 is sent again by the client, as docs/deploying.md says. In the end, the clicks in the store are compared
 with those that were confirmed.
 """
 

@@ -18,8 +18,8 @@ def test_bytes_of_a_step_by_hand() -> None:
     small = replace(GIVEN, items=1000, batch=4, longest=3, d=10)
     found = scaling.bytes_of_step(small, 2)
     assert found["session vectors"] == 2 * 0.5 * 4 * 10 * 4
-    assert found["log-sum-exp"] == 4 * 0.5 * 4 * 4
-    assert found["item vectors of clicks"] == 2 * 0.5 * 4 * 3 * 10 * 4  # of all sessions: each rank adds its share
+    assert found["log-sum-exp"] == 4 * 0.5 * (2 * 4) * 4  # two numbers of four sessions from each rank; gradients
+    assert found["item vectors of clicks"] == 2 * 0.5 * (4 / 2) * 3 * 10 * 4  # of the rank's own sessions
     assert found["smoothing"] == 2 * 0.5 * 1000 * 10 * 4
     assert set(scaling.bytes_of_step(small, 1).values()) == {0}
 

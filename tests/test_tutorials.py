@@ -54,7 +54,7 @@ def test_an_idea_becomes_a_measured_encoding(
 ) -> None:
     monkeypatch.chdir(followed)
     monkeypatch.syspath_prepend(followed)
-    (code, *rest) = blocks("tutorial_encoding.md")
+    (code, *rest) = blocks("own_encoding.md")
     Path("my_encoding.py").write_text(code[1])
     try:
         for kind, text in rest:

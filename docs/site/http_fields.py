@@ -12,7 +12,7 @@ from typing import Any
 
 PAGE = Path(__file__).resolve().parents[1] / "http.md"
 TABLE = re.compile(r"(<!-- fields (\w+)(?: beside those of (\w+))? -->\n).*?(<!-- end -->)", re.DOTALL)
-RULES = "[as in Python and on the command line](filters.md)"
+RULES = "[as in Python and on the command line](recommending.md#filters-rules-and-variety)"
 
 # By the name of the field, or by schema and field where a name has several meanings.
 MEANINGS = {

@@ -113,10 +113,10 @@ def bytes_of_step(given: Assumptions, ranks: int) -> dict[str, float]:
     others = (ranks - 1) / ranks
     return {
         "session vectors": 2 * others * given.batch * given.d * FLOAT,  # gathered; gradients back
-        # log-sums of a rank's items and scores of targets, gathered; gradients back
+        # Log-sums of every rank's items, and scores of targets, gathered; gradients back
         "log-sum-exp": 2 * 2 * others * given.batch * ranks * FLOAT,
-        # Each row is asked of the rank that holds it; gradients back
-        "item vectors of clicks": 2 * others * given.batch * given.longest * given.d * FLOAT,
+        # Asked for from the ranks that hold them (training/distributed/rows.py); gradients back
+        "item vectors of clicks": 2 * others * given.batch / ranks * given.longest * given.d * FLOAT,
         "gradient of the rest": 2 * others * rest_of_model(given.d) * FLOAT,  # all-reduce
         "smoothing": 2 * others * given.items * given.d * FLOAT,
     }

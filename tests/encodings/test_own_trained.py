@@ -1,12 +1,11 @@
 """Users' own encodings in training, and runs that have one: recorded, and opened only with the encoding named again."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 import torch
-from tests.helpers import ROOT, command
+from tests.helpers import command
 
 import posrec
 from posrec.data.dataset import PreparedDataset
@@ -83,17 +82,6 @@ def test_a_run_records_its_encoding_and_opens_only_with_it(small: PreparedDatase
     shown = command("recommend", "run", "i1", "-k", 2, "--json", "--encoding", f"mine.py:{name}")
     opened = posrec.Recommender.load("run", "cpu", encoding=f"mine.py:{name}")
     assert [one["item"] for one in json.loads(shown.out)["items"]] == [one.item for one in opened.recommend(["i1"], 2)]
-
-
-def test_the_example_of_the_page_runs(small: PreparedDataset, here: Path) -> None:
-    page = (ROOT / "docs" / "own_encoding.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"^```python\n([^`]*^class Nearness.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (here / "my_encoding.py").write_text(example)
-    (here / "shop").symlink_to(small.path)
-    train, evaluate = re.findall(r"^posrec (.*my_encoding.py:Nearness.*)$", page, re.MULTILINE)
-    for line, options in ((train, SETTINGS), (evaluate, [])):
-        done = command(*line.split(), *options)
-        assert done.code == 0, done.err
 
 
 def test_a_run_is_resumed_with_its_encoding_only(small: PreparedDataset, here: Path) -> None:

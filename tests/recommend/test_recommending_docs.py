@@ -1,4 +1,4 @@
-"""The commands and the Python of docs/recommending.md and docs/filters.md run, on a small run with their ids."""
+"""The commands and the Python of docs/recommending.md run, on a small run with their ids."""
 
 import re
 import shlex
@@ -10,11 +10,11 @@ import pytest
 
 from posrec.data.vocabulary import Vocabulary
 from posrec.demo.shop import make_demo
-from posrec.recommend.export.writing import onnx_model
+from posrec.recommend.export import onnx_model
 from posrec.runs.run import load_run, save_run
 from tests.helpers import ROOT, command, write_lines
 
-PAGE = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("recommending.md", "filters.md"))
+PAGE = (ROOT / "docs" / "recommending.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:
@@ -52,4 +52,4 @@ def test_every_command_and_every_line_of_python_runs(
     python = blocks("python")
     assert len(python) == 3
     for block in python:
-        exec(compile(block, "docs/recommending.md or filters.md", "exec"), {})
+        exec(compile(block, "docs/recommending.md", "exec"), {})

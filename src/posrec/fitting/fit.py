@@ -116,7 +116,7 @@ def fit_run(
         start_from: a run to start from instead of random weights (docs/nightly.md): its folder, or a Run. Settings that
             are not given are then the run's own, at a tenth of its learning rate.
         keep_items: keep the items of that run that the dataset does not have; by default they are dropped.
-        world: the processes that train together (docs/distributed.md), each of which calls this function; the first
+        world: the processes that train together (docs/scaling.md), each of which calls this function; the first
             writes the run. The model of the run that is returned holds the item vectors of its process alone.
         export: write the export for serving too, as the last step, which takes some seconds (docs/serving.md). A run
             that several processes train has none; `posrec export` adds it.

@@ -51,7 +51,7 @@ class Settings:
     loss: str = setting(
         "auto",
         "`full` softmax, `chunked` (the same value in less memory), `sampled`, or a ranking loss: `bpr`, `top1`,"
-        " `top1-max`, `bpr-max` ([formulas](models_sequence.md#what-they-share)). `auto` is `full` up to"
+        " `top1-max`, `bpr-max` ([formulas](models_baselines.md#what-they-share)). `auto` is `full` up to"
         " 200,000 items, `chunked` up to 2 million, `sampled` past that",
         choices=LOSSES,
     )

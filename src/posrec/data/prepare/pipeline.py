@@ -63,7 +63,7 @@ def prepare(
         test: The test part of an existing split, which is kept as it is.
         items: A file with a row per item, whose columns the vocabulary carries along.
         all_items: Whether items of that file without enough clicks are part of the vocabulary too, so that a model can
-            recommend them by their attributes (docs/new_items.md).
+            recommend them by their attributes (docs/training.md).
         recipe: "clean" or "paper"; by default the format's own.
         overwrite: Whether to replace a prepared dataset at `out`.
         engine: "local", in this process, or "ray", by a Ray cluster (docs/large_logs.md).

@@ -21,7 +21,7 @@ OTHERS_SEEDS = 3  # for trained models other than PosRec; counting models have n
 # Settings of a model on a dataset of the paper, in addition to those of the row.
 BY_DATASET: dict[str, dict[str, dict[str, Any]]] = {
     "posrec": {name: {"lambda2": best} for name, best in BEST_LAMBDA2.items()},
-    "stamp": {"diginetica": {"dropout": 0.2}},  # docs/models_sequence.md
+    "stamp": {"diginetica": {"dropout": 0.2}},  # docs/models_baselines.md
 }
 
 

@@ -31,12 +31,12 @@ class FGNNConfig:
     d: int = setting(100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
     anchors: bool = setting(False, "add the [anchor edges](terms.md#anchors) of PosRec's paper", tune=(False, True))
     layers: int = setting(
-        1, "layers of graph attention; the paper has 3 ([reason](models_graph.md#fgnn))", at_least=0, tune=(1, 2, 3)
+        1, "layers of graph attention; the paper has 3 ([reason](models_baselines.md#fgnn))", at_least=0, tune=(1, 2, 3)
     )
     heads: int = setting(8, "heads of graph attention, each d wide", at_least=1, tune=(1, 2, 4, 8))
     steps: int = setting(3, "steps of the readout", at_least=1)
     from_last: bool = setting(
-        True, "the first query is the last click's node, not zeros ([reason](models_graph.md#fgnn))"
+        True, "the first query is the last click's node, not zeros ([reason](models_baselines.md#fgnn))"
     )
     max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
 

@@ -20,7 +20,7 @@ from posrec.nn.layers.recurrent import Recurrent
 
 @dataclass(frozen=True)
 class GRU4RecConfig:
-    """Sizes of both papers; dropouts as in the 2018 code's settings for these datasets (docs/models_sequence.md)."""
+    """Sizes of both papers; dropouts as in the 2018 code's settings for these datasets (docs/models_baselines.md)."""
 
     d: int = setting(100, "width of item vectors", at_least=1)
     hidden: int = setting(100, "width of the recurrent layers", at_least=1)

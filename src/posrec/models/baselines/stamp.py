@@ -23,7 +23,7 @@ from posrec.nn.items.item_table import ItemTable
 
 @dataclass(frozen=True)
 class STAMPConfig:
-    """The paper's settings; docs/models_sequence.md has the reasons for those that differ."""
+    """The paper's settings; docs/models_baselines.md has the reasons for those that differ."""
 
     d: int = setting(100, "width of item vectors", at_least=1, tune=(50, 64, 100, 128, 200))
     encoding: str = setting("none", ENCODING, tune=("none", "ldpe"))

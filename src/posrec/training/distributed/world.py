@@ -1,7 +1,7 @@
 """World: the processes that train one model together, and the operations in which all of them take part.
 
 `torchrun --nproc-per-node 2 -m posrec train shop --out runs/first` starts the same command twice. Each process reads
-the dataset, and the first one writes the run (docs/distributed.md). Every operation must be called by all processes, in
+the dataset, and the first one writes the run (docs/scaling.md). Every operation must be called by all processes, in
 the same order; it is run by gloo on CPUs and by NCCL on GPUs. A process that waits for one that has ended raises
 `LostRank`. A process on its own is a World of one, whose operations return what they are given.
 """

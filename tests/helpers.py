@@ -154,7 +154,7 @@ def small_shop(sessions: int = 30, start: int = 1_700_000_000_000) -> list[Click
 @contextmanager
 def in_parts(clicks_at_once: int = 1000) -> Iterator[None]:
     """Inside, `posrec.prepare` finds so little memory that it prepares every log in parts."""
-    from posrec.data.prepare.pipeline import memory
+    from posrec.data.prepare import memory
 
     with (
         patch.object(memory, "free_memory", lambda: memory.LEAST_MEMORY),

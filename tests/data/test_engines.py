@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import posrec
-from posrec.data.prepare.pipeline import memory
+from posrec.data.prepare import memory
 from posrec.data.source import reading
 from posrec.errors import InputError
 from posrec.progress import SilentProgress

@@ -50,7 +50,7 @@ def test_a_model_that_counts(small: PreparedDataset, tmp_path: Path) -> None:
 
 def test_a_model_without_an_item_table(small: PreparedDataset, tmp_path: Path) -> None:
     spec = ModelSpec(WithoutItemTable, PlainConfig, "weights of its own")
-    assert "WithoutItemTable has no ItemTable" in refused(small, tmp_path / "run", spec)
+    assert "WithoutItemTable has no posrec.ItemTable" in refused(small, tmp_path / "run", spec)
 
 
 def test_a_warm_start(small: PreparedDataset, tmp_path: Path) -> None:

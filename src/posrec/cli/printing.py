@@ -1,7 +1,7 @@
 """How commands print, and the options that several of them share."""
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -26,9 +26,6 @@ Workers = Annotated[
     int | None,
     typer.Option(min=1, help="Ray tasks at a time on this machine; one per core if not given.", show_default=False),
 ]
-
-if TYPE_CHECKING:
-    pass
 
 console = Console(emoji=False)
 error_console = Console(stderr=True, emoji=False)

@@ -22,7 +22,7 @@ from posrec.models.base import CountingModel, SessionModel
 from posrec.models.registry import ModelSpec
 from posrec.progress import Progress, SilentProgress
 from posrec.training.distributed.world import World
-from posrec.training.loop import evaluate_on, train
+from posrec.training.loop import Place, evaluate_on, train
 from posrec.training.settings import Settings
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def validation_value(
         return float(evaluate_on(network, data, data.validation, device, SilentProgress()).metrics[training.choose_by])
     assert isinstance(network, SessionModel)
     with tempfile.TemporaryDirectory() as scratch:
-        return train(network, data, training, Path(scratch), device, progress, resumable=False).best
+        return train(network, data, training, Place(Path(scratch), device, progress, resumable=False)).best
 
 
 class TrialProgress(Progress):

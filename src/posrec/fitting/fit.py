@@ -35,7 +35,7 @@ from posrec.runs.run import Run, finish_run, load_run
 from posrec.training.checkpoint import load_weights
 from posrec.training.distributed.rows import keep_own_rows
 from posrec.training.distributed.world import World, entered_by_first
-from posrec.training.loop import train
+from posrec.training.loop import Place, train
 from posrec.training.settings import Settings
 from posrec.training.training_log import EVENTS, LOG, check_tracking
 
@@ -130,7 +130,7 @@ def fit_run(
         RunFailed: if the loss was not a number.
     """
     world, progress = world or World(), progress or default_progress()
-    place = Place(Path(out), choose_device(device), progress, world, resume, track, resumable)
+    place = Place(Path(out), choose_device(device), progress, resume, track, resumable, world)
     job = plan_job(data, model, settings or {}, start_from, keep_items, world, progress)
     if track:
         check_tracking()
@@ -142,7 +142,7 @@ def fit_run(
         with run_folder(job, config, place):
             if isinstance(network, SessionModel) and job.training.protocol == "refit":
                 del network  # two models are built in its place, one after the other
-                refit(job, start, place)
+                train_refit(cast(Callable[[], SessionModel], job.build), job.data, job.training, place, start)
             else:
                 learn(job, network, start, place)
             if world.is_first:
@@ -154,24 +154,6 @@ def fit_run(
     elif export and world.is_first:
         progress.message(f"posrec export {place.run} adds the export for serving")
     return run, evaluation
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a run is trained, and what is kept of the training."""
-
-    run: Path
-    device: torch.device
-    progress: Progress
-    world: World
-    resume: bool
-    track: bool
-    resumable: bool
-
-    @property
-    def of_training(self) -> tuple[Path, torch.device, Progress, bool, bool, bool]:
-        """What `train` and `train_refit` take of it, in their order."""
-        return self.run, self.device, self.progress, self.resume, self.track, self.resumable
 
 
 @dataclass(frozen=True)
@@ -252,14 +234,9 @@ def learn(job: Job, network: Model, start: WarmStart | None, place: Place) -> No
         network.count(job.data.train.items, job.data.train.offsets)
         save_tensors(place.run / WEIGHTS, network.state_dict(), {})
     elif isinstance(network, SessionModel):
-        train(network, job.data, job.training, *place.of_training, start=start)
+        train(network, job.data, job.training, place, start=start)
     else:
         raise InputError(f"{type(network).__name__} must be a subclass of SessionModel or CountingModel")
-
-
-def refit(job: Job, start: WarmStart | None, place: Place) -> None:
-    build = cast(Callable[[], SessionModel], job.build)
-    train_refit(build, job.data, job.training, *place.of_training, start, place.world)
 
 
 def open_run(job: Job, config: dict[str, Any], place: Place) -> Run:

@@ -7,7 +7,6 @@ while it chooses, and then trains a new model, from the same seed and with the s
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
@@ -15,9 +14,7 @@ from posrec.data.dataset import PreparedDataset
 from posrec.errors import plural
 from posrec.io import read_json, write_json, write_text
 from posrec.models.base import SessionModel
-from posrec.progress import Progress
-from posrec.training.distributed.world import World
-from posrec.training.loop import TrainingState, train
+from posrec.training.loop import Place, TrainingState, train
 from posrec.training.settings import Settings
 from posrec.training.start import Start
 from posrec.training.training_log import LOG
@@ -30,51 +27,35 @@ def train_refit(
     build: Callable[[], SessionModel],
     data: PreparedDataset,
     settings: Settings,
-    run: Path,
-    device: torch.device,
-    progress: Progress,
-    resume: bool = False,
-    track: bool = False,
-    resumable: bool = True,
+    place: Place,
     start: Start | None = None,
-    world: World | None = None,
 ) -> TrainingState:
-    """As `loop.train`, in two parts; `build` makes a new model. With `resume` it continues in whichever part it was.
-    `world` are the processes that train together, of which the first has the run folder."""
-    epochs = int(read_json(run / CHOSEN)["epochs"]) if (run / CHOSEN).exists() else 0
-    world = world or World()
-    epochs = int(world.number(epochs, device))
-    is_first = world.is_first
+    """As `loop.train`, in two parts; `build` makes a new model. A run that is resumed continues in whichever part it
+    was."""
+    chosen = place.run / CHOSEN
+    epochs = int(read_json(chosen)["epochs"]) if chosen.exists() else 0
+    epochs = int(place.world.number(epochs, place.device))
     if not epochs:
-        epochs = choose_epochs(build, data, settings, run, device, progress, resume, resumable, start, is_first)
-    if is_first:
-        shutil.rmtree(run / SELECTION, ignore_errors=True)
-    progress.message(f"training on all sessions for {plural(epochs, 'epoch')}")
+        epochs = choose_epochs(build, data, settings, place, start)
+    if place.world.is_first:
+        shutil.rmtree(place.run / SELECTION, ignore_errors=True)
+    place.progress.message(f"training on all sessions for {plural(epochs, 'epoch')}")
     torch.manual_seed(settings.seed)
-    return train(build(), data, settings, run, device, progress, resume, track, resumable, epochs, start)
+    return train(build(), data, settings, place, epochs, start)
 
 
 def choose_epochs(
-    build: Callable[[], SessionModel],
-    data: PreparedDataset,
-    settings: Settings,
-    run: Path,
-    device: torch.device,
-    progress: Progress,
-    resume: bool,
-    resumable: bool,
-    start: Start | None,
-    is_first: bool,
+    build: Callable[[], SessionModel], data: PreparedDataset, settings: Settings, place: Place, start: Start | None
 ) -> int:
     """Train under early stopping and write the best epoch, which is returned, to `selection.json`; its log is kept in
     that of the run."""
-    folder = run / SELECTION
-    if is_first:
+    run, folder = place.run, place.run / SELECTION
+    if place.world.is_first:
         folder.mkdir(exist_ok=True)
     torch.manual_seed(settings.seed)
     stopped_early = replace(settings, protocol="early-stop")
-    state = train(build(), data, stopped_early, folder, device, progress, resume, resumable=resumable, start=start)
-    if not is_first:
+    state = train(build(), data, stopped_early, replace(place, run=folder, track=False), start=start)
+    if not place.world.is_first:
         return state.best_epoch
     lines = (folder / LOG).read_text(encoding="utf-8").splitlines()
     write_text(run / LOG, "".join(f'{{"part": "{SELECTION}", {line[1:]}\n' for line in lines))

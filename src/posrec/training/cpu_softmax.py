@@ -42,6 +42,11 @@ def raised_in(columns: Tensor, amounts: Tensor, start: int, end: int) -> tuple[T
     return (columns - start).clamp(0, end - start - 1), torch.where(inside, amounts, 0)
 
 
+def amount_at(targets: Tensor, columns: Tensor, amounts: Tensor) -> Tensor:
+    """By how much the score of each session's target, [B], is raised."""
+    return torch.where(columns == targets[:, None], amounts, 0).sum(1)
+
+
 class AtOnce(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -87,7 +92,7 @@ class InChunks(torch.autograd.Function):
         ctx.items = items
         of_target = (sessions * table[targets]).sum(1)
         if columns is not None and amounts is not None:
-            of_target = of_target + torch.where(columns == targets[:, None], amounts, 0).sum(1)
+            of_target = of_target + amount_at(targets, columns, amounts)
         return normaliser - of_target
 
     @staticmethod

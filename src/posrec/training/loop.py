@@ -21,7 +21,8 @@ from posrec.progress import Progress
 from posrec.training.adam import make_optimizer, set_learning_rate
 from posrec.training.checkpoint import has_state, load_state, save_state, save_weights
 from posrec.training.distributed.ranking import sharded_ranker
-from posrec.training.distributed.rows import sharded_rows_of, world_of
+from posrec.training.distributed.rows import sharded_rows_of
+from posrec.training.distributed.world import World
 from posrec.training.epoch import EpochRunner, matmul_precision, sample_weights
 from posrec.training.settings import Settings
 from posrec.training.start import Start, continuation_of
@@ -87,27 +88,36 @@ class Checkpoints:
         return time.monotonic() - (self.began if self.saved is None else self.saved) > seconds
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a model is trained, and what is kept of the training."""
+
+    run: Path  # its folder
+    device: torch.device
+    progress: Progress
+    resume: bool = False  # continue from the latest checkpoint
+    track: bool = False  # write the folder `tensorboard` too
+    # Whether to save checkpoints. Each is three times as large as the weights, and useless if the folder is deleted
+    # after the training.
+    resumable: bool = True
+    world: World = field(default_factory=World)  # the processes that train together, of which the first has the folder
+
+
 def train(
     model: SessionModel,
     data: PreparedDataset,
     settings: Settings,
-    run: Path,
-    device: torch.device,
-    progress: Progress,
-    resume: bool = False,
-    track: bool = False,
-    resumable: bool = True,
+    place: Place,
     stop_after: int | None = None,
     start: Start | None = None,
 ) -> TrainingState:
-    """Train `model` in place, on `device`, and write `model.safetensors` and a log into the folder `run`.
+    """Train `model` in place, and write `model.safetensors` and a log into the run's folder.
 
-    With `stop_after`, training ends after so many epochs, and the learning rate is the same as if it went on. With
-    `resumable=False` no checkpoints are saved. Each is three times as large as the weights, and useless if the run's
-    folder is deleted after training. `start` sets the initial weights, after the model has counted. With protocol
-    `paper`, an epoch then has the samples that it has not seen and some of the others. Protocol `refit` is here its
-    second part, on all training sessions.
+    With `stop_after`, training ends after so many epochs, and the learning rate is the same as if it went on. `start`
+    sets the initial weights, after the model has counted. With protocol `paper`, an epoch then has the samples that it
+    has not seen and some of the others. Protocol `refit` is here its second part, on all training sessions.
     """
+    run, device, progress, world = place.run, place.device, place.progress, place.world
     stops_early = settings.protocol == "early-stop"
     samples = data.fitting if stops_early else data.train
     model.count(samples.items.to(device), samples.offsets.to(device))
@@ -116,7 +126,6 @@ def train(
         start.set_weights(model, samples)
         new = start.new_samples(samples) if settings.protocol == "paper" else None
     trained_until = int(samples.times.max())
-    world = world_of(model)
     if not world.is_first:
         torch.manual_seed(settings.seed + RANKS_APART * world.rank)  # the weights are equal, and dropout must not be
     weights = sample_weights(samples, settings.recency, data.target_weights)
@@ -126,11 +135,11 @@ def train(
     if start is not None:
         start.set_moments(model, optimizer)
     state = TrainingState()
-    if resume and has_state(run, model):
+    if place.resume and has_state(run, model):
         state = TrainingState(**load_state(run, model, optimizer))
         progress.message(f"resuming after epoch {state.epoch}, step {state.step}")
 
-    checkpoints = Checkpoints(lambda: save_state(run, model, optimizer, vars(state)) if resumable else None)
+    checkpoints = Checkpoints(lambda: save_state(run, model, optimizer, vars(state)) if place.resumable else None)
 
     def save() -> None:
         save_weights(run, model, continuation_of(model, optimizer, trained_until))
@@ -147,9 +156,9 @@ def train(
         freed_memory_kept(),
         signals,
         threads_for(operations),
-        Log(run if world.is_first else None, track) as log,
+        Log(run if world.is_first else None, place.track) as log,
     ):
-        if resume:
+        if place.resume:
             log.resume_after(state.epoch)
         if stops_early and world.is_alone:
             compile_ahead(model, data.validation, device)

@@ -16,7 +16,7 @@ from posrec import kernels
 from posrec.models.base import Encoded
 from posrec.nn.items.own_items import OwnItems
 from posrec.nn.items.table_rows import TableRows
-from posrec.training.cpu_softmax import at_once, in_chunks, raised_in
+from posrec.training.cpu_softmax import amount_at, at_once, in_chunks, raised_in
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives, comparisons, ranking_loss
 
 # sessions [B, d], table [n or a few more, d], targets [B] -> [B]. A softmax takes the term for the session's own items
@@ -58,7 +58,7 @@ def chunked_softmax(items: int, chunk: int = CHUNK) -> Loss:
         of_target = (sessions * table[targets - 1]).sum(1).float()
         raised = None if own is None else (own.columns, own.amounts.float())
         if raised is not None:
-            of_target = of_target + torch.where(raised[0] == targets[:, None] - 1, raised[1], 0).sum(1)
+            of_target = of_target + amount_at(targets - 1, *raised)
         return log_sum_in_chunks(sessions, table, items, chunk, raised) - of_target
 
     return loss

@@ -19,7 +19,8 @@ from torch.nn import functional
 from posrec.models.base import SessionModel
 from posrec.nn.items.own_items import OwnItems
 from posrec.nn.items.table_rows import TableRows
-from posrec.training.distributed.rows import ShardedRows, sharded_rows_of, tensors_by_rows
+from posrec.training.cpu_softmax import amount_at
+from posrec.training.distributed.rows import ShardedRows, sharded_rows_of, tensors_by_rows, world_of
 from posrec.training.distributed.world import World
 from posrec.training.losses import CHUNK, Loss, choose_loss, log_sum_in_chunks, over_all_items
 from posrec.training.ranking_losses import Negatives
@@ -33,7 +34,7 @@ class PartOfBatch:
 
     def __init__(self, model: SessionModel, batch_size: int) -> None:
         rows, by_rows = sharded_rows_of(model), tensors_by_rows(model)
-        self.world = World() if rows is None else rows.world
+        self.world = world_of(model)
         self.size = -(-batch_size // self.world.size)
         if rows is not None:
             rows.batch_size = batch_size
@@ -96,8 +97,7 @@ def sharded_softmax(rows: ShardedRows, items: int, chunk: int = CHUNK) -> Loss:
         targets = targets.clamp(0, len(table) - 1)
         of_target = (sessions * table[targets]).sum(1).float()
         if raised is not None:
-            columns, amounts = raised
-            of_target = of_target + torch.where(columns == targets[:, None], amounts, 0).sum(1)
+            of_target = of_target + amount_at(targets, *raised)
         both = gathered(torch.stack([log_sum, torch.where(is_here, of_target, 0)])[None])  # [processes, 2, B]
         own_samples = slice(world.rank * len(targets) // world.size, (world.rank + 1) * len(targets) // world.size)
         return both[:, 0, own_samples].logsumexp(0) - both[:, 1, own_samples].sum(0)

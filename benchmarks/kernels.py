@@ -38,7 +38,6 @@ KINDS = {
     "log_sum_kernel": "softmax over all items and its gradient",
     "changes_kernel": "softmax over all items and its gradient",
     "smooth_kernel": "smoothing of the item vectors",
-    "messages_kernel": "messages of the graph layer",
     "attention": "attention",
     "linear_backward_kernel": "backward pass of linear layers",
     "gemm": "matrix products of cuBLAS",

@@ -136,29 +136,6 @@ def test_dropout_of_attention_is_the_same_backward_and_averages_out(counts: list
     assert torch.allclose(back, forth, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("counts", [FEW, MANY], ids=["few", "many"])
-def test_messages(counts: list[int]) -> None:
-    from posrec.kernels.messages import messages
-
-    longest, d, total = max(counts), 100, sum(counts)
-    weights = torch.randint(0, 4, (len(counts), 2, longest, longest), device="cuda").float()
-    # Nodes stand in slots that are not next to each other.
-    slots = [torch.randperm(longest)[:count].sort().values for count in counts]
-    slot_of_row = torch.cat([number * longest + slot for number, slot in enumerate(slots)]).cuda()
-    slot_of_row = functional.pad(slot_of_row, (0, SPARE))
-    wider, upstream = random(total + SPARE, 5 * d), random(total + SPARE, 2 * d)
-    sent = wider[:, : 2 * d]
-    ours = messages(sent, weights, begins(counts), slot_of_row)
-    parts = []
-    for number, (slot, rows) in enumerate(zip(slots, sent[:total].split(counts), strict=True)):
-        inside = weights[number][:, slot][:, :, slot]
-        parts.append(torch.cat([inside[0] @ rows[:, :d], inside[1] @ rows[:, d:]], 1))
-    plain = torch.cat(parts)
-    assert close(ours[:total], plain)
-    assert not ours[total:].any()
-    assert close(gradients(ours, upstream, wider)[0], gradients(plain, upstream[:total], wider)[0])
-
-
 @pytest.mark.parametrize("d", [16, 100, 200])
 def test_smoothing(d: int) -> None:
     from posrec.kernels.smoothing import smooth

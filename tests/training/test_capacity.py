@@ -12,7 +12,7 @@ from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner
 from posrec.training.settings import Settings
-from posrec.training.step import ROWS_APART, capacity_for, most_clicks
+from posrec.training.step import CAPACITY_MULTIPLE, capacity_for, most_clicks
 
 
 def test_the_most_clicks_are_those_of_the_fullest_batch() -> None:
@@ -23,8 +23,8 @@ def test_the_most_clicks_are_those_of_the_fullest_batch() -> None:
 @given(st.integers(1, 100_000))
 def test_the_capacity_has_ten_percent_of_headroom(clicks: int) -> None:
     capacity = capacity_for(clicks)
-    assert capacity % ROWS_APART == 0
-    assert 1.1 * clicks <= capacity < 1.1 * clicks + ROWS_APART + 1
+    assert capacity % CAPACITY_MULTIPLE == 0
+    assert 1.1 * clicks <= capacity < 1.1 * clicks + CAPACITY_MULTIPLE + 1
 
 
 def test_batches_are_filled_up_and_warmed_up_with_the_shortest_sample() -> None:

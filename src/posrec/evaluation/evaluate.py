@@ -115,7 +115,7 @@ def compile_ahead(model: SessionModel, samples: SessionDataset, device: torch.de
     samples = samples.to(device)
     ids = torch.arange(min(rows_for(samples, model.items, max_length), len(samples)), device=device)
     model.eval()
-    with only_compiled(in_background=True):
+    with only_compiled():
         if model.is_causal:
             next(by_passes(model, samples, len(ids), max_length, 1))
         else:

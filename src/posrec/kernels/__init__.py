@@ -6,15 +6,13 @@ kernel is used is decided by the functions of `limits.py`. Without a GPU the ker
 
 import torch
 
-from posrec.kernels.limits import attention_fits, may_round, messages_fit, precision, supports
+from posrec.kernels.limits import attention_fits, may_round, precision, supports
 
-__all__ = ["attention_fits", "may_round", "messages_fit", "precision", "supports"]
+__all__ = ["attention_fits", "may_round", "precision", "supports"]
 
 if torch.cuda.is_available():
     from posrec.kernels.attention import attention
-    from posrec.kernels.distances import distances
-    from posrec.kernels.messages import messages
     from posrec.kernels.smoothing import smooth
     from posrec.kernels.softmax import cross_entropy
 
-    __all__ += ["attention", "cross_entropy", "distances", "messages", "smooth"]
+    __all__ += ["attention", "cross_entropy", "smooth"]

@@ -1,46 +1,45 @@
-"""Launching a kernel, or only compiling it.
+"""Launching a kernel, or only beginning to compile it.
 
 Triton compiles a kernel at its first launch, and the launches of a step follow one another, so its kernels would be
-compiled one after the other. In `only_compiled` nothing is launched, and all kernels are compiled at the same time.
+compiled one after the other. In the block of `only_compiled` nothing is launched: all kernels are compiled in threads
+at the same time, while the caller goes on.
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
 import torch
 
-begun: list[Future[Any]] | None = None  # the compilations of the block of `only_compiled`
+is_launching = True
 
 
 def launch(kernel: Any, *grid: int) -> Callable[..., None]:
     """`kernel[grid]`, to be called with the kernel's arguments."""
-    return kernel[grid] if begun is None else partial(begin_to_compile, begun, kernel)
+    return kernel[grid] if is_launching else partial(begin_to_compile, kernel)
 
 
 @contextmanager
-def only_compiled(in_background: bool = False) -> Iterator[None]:
+def only_compiled() -> Iterator[None]:
     """In the block, kernels that `launch` would run are compiled instead, and their results are undefined: they must
-    not be used as indices. With `in_background` the block ends before the compilations do.
+    not be used as indices. The block may end before the compilations do; a kernel that can't be compiled raises when
+    it is launched.
 
     This holds for all threads, since autograd computes gradients in a thread of its own; no other thread may use a GPU
     meanwhile.
     """
-    global begun
-    before, compilations = begun, list[Future[Any]]()
-    begun = compilations
+    global is_launching
+    is_launching = False
     try:
         yield
     finally:
-        begun = before
-        if not in_background:
-            wait(compilations)  # a kernel that can't be compiled raises when it is launched
+        is_launching = True
 
 
-def begin_to_compile(into: list[Future[Any]], kernel: Any, *arguments: Any, **options: Any) -> None:
-    into.append(threads(torch.cuda.current_device()).submit(kernel.warmup, *arguments, grid=(1,), **options))
+def begin_to_compile(kernel: Any, *arguments: Any, **options: Any) -> None:
+    threads(torch.cuda.current_device()).submit(kernel.warmup, *arguments, grid=(1,), **options)
 
 
 @cache

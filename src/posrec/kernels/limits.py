@@ -21,11 +21,6 @@ def attention_fits(longest: int, head: int) -> bool:
     return longest <= LONGEST and block <= (LARGEST_BLOCK if may_round() else LARGEST_BLOCK // 2)
 
 
-def messages_fit(longest: int, d: int) -> bool:
-    """The same for the messages of a session graph, between nodes of width d."""
-    return longest <= LONGEST and block_of(longest) * block_of(d) <= 2 * LARGEST_BLOCK
-
-
 def may_round() -> bool:
     """Whether the factors of products may be rounded to the ten bits of TF32."""
     return torch.get_float32_matmul_precision() != "highest"

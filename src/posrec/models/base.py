@@ -146,11 +146,6 @@ class SessionModel(Model):
         assert own is not None
         return own.log_chances_of_all(sessions @ table[: self.items].T)
 
-    def counted_lists(self) -> list[Tensor]:
-        """Buffers whose lengths depend on what was counted: code that is compiled for one training serves another that
-        counts other sessions."""
-        return []
-
     def modules_to_initialize(self) -> Iterator[nn.Module]:
         """The modules whose weights the model draws: all but layer norms, which start as the identity, and an encoding
         of the user's own, which starts with the weights that it has."""

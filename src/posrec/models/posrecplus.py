@@ -116,9 +116,6 @@ class PosRecPlus(SessionModel):
         if self.trends is not None:
             self.trends.count(items, offsets)
 
-    def counted_lists(self) -> list[Tensor]:
-        return self.co_clicks.lists
-
     def saved_weights(self) -> dict[str, Tensor]:
         """The weights with X in place of E and the trend after the whole log: recommending needs no counts."""
         weights = {name: value for name, value in self.state_dict().items() if not name.startswith("attributes.")}

@@ -3,12 +3,11 @@
 Every node can be reached from the first click, so all distances are finite and below the session's length L. There are
 three ways, all exact:
 
-- Floyd-Warshall, for short sessions on a CPU: L passes over [B, L, L].
-- Along the clicks, for long sessions, and for all on a GPU (`kernels/distances.py`). The session is a walk through its
-  graph, so going along it once forwards and once backwards finds most paths: the distances of a node are those of its
-  neighbour plus one. This is repeated until nothing changes, two or three times in real sessions. It is the
-  Bellman-Ford algorithm with Yen's order of the edges, L row operations for each direction, so that time grows with the
-  square of L.
+- Floyd-Warshall, for short sessions, and for all on a GPU: L passes over [B, L, L].
+- Along the clicks, for long sessions on a CPU. The session is a walk through its graph, so going along it once forwards
+  and once backwards finds most paths: the distances of a node are those of its neighbour plus one. This is repeated
+  until nothing changes, two or three times in real sessions. It is the Bellman-Ford algorithm with Yen's order of the
+  edges, L row operations for each direction, so that time grows with the square of L.
 - Doubling, for export: the number of operations must not depend on L, which an exported model does not know.
 """
 
@@ -16,8 +15,6 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
-
-from posrec import kernels
 
 SHORT = 32  # clicks; up to here Floyd-Warshall is faster on a CPU
 
@@ -27,9 +24,7 @@ def all_distances(edges: Tensor, nodes: Tensor, alias: Tensor, lengths: Tensor, 
     width = edges.shape[1]
     if longest is not None:
         steps = by_doubling(single_steps(edges, 2 * longest), longest)
-    elif edges.is_cuda:
-        steps = kernels.distances(alias, lengths)
-    elif width <= SHORT:
+    elif edges.is_cuda or width <= SHORT:
         steps = floyd_warshall(single_steps(edges, 2 * width))
     else:
         steps = along_the_clicks(alias, lengths)
@@ -44,8 +39,10 @@ def single_steps(edges: Tensor, unreachable: int) -> Tensor:
 
 
 def floyd_warshall(steps: Tensor) -> Tensor:
-    """Sessions are the last dimension, and numbers have one byte, so that one instruction computes many of them."""
-    paths = steps.to(torch.uint8).permute(1, 2, 0).contiguous()  # [L, L, B]
+    """Sessions are the last dimension, and numbers have one byte where it suffices, so that one instruction computes
+    many of them."""
+    dtype = torch.uint8 if steps.shape[1] <= SHORT else torch.int16
+    paths = steps.to(dtype).permute(1, 2, 0).contiguous()  # [L, L, B]
     for via in range(len(paths)):
         torch.minimum(paths, paths[:, via, None] + paths[via], out=paths)
     return paths.permute(2, 0, 1).to(steps.dtype)

@@ -20,8 +20,8 @@ from posrec.nn.batch import SessionBatch
 
 
 class FusedStep:
-    """`session_vectors` is the model's, compiled; `table` is the parameter whose first `items` rows are the item
-    vectors."""
+    """`session_vectors` is the model's; `table` is the parameter whose first `items` rows are the item vectors. What is
+    not a kernel of our own goes through `compile`."""
 
     def __init__(
         self,
@@ -29,11 +29,12 @@ class FusedStep:
         table: nn.Parameter,
         items: int,
         optimizer: torch.optim.Optimizer,
+        compile: Callable[[Any], Any],
     ) -> None:
-        self.session_vectors, self.table, self.items, self.optimizer = session_vectors, table, items, optimizer
+        self.session_vectors, self.adam_of_others = compile(session_vectors), compile(adam_of_many)
+        self.table, self.items, self.optimizer = table, items, optimizer
         (self.options,) = optimizer.param_groups
         self.others = [parameter for parameter in self.options["params"] if parameter is not table]
-        self.adam_of_others = torch.compile(adam_of_many, dynamic=False)
         self.beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def __call__(self, batches: Sequence[SessionBatch], shares: Sequence[Tensor]) -> list[Tensor]:

@@ -13,7 +13,8 @@ import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ParamSpec, Protocol, TypeVar
+from functools import partial
+from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -30,10 +31,11 @@ from posrec.training.losses import Loss, losses_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 STEPS_AT_ONCE = 32
 COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")  # whose warnings are for its developers
-WIDEST = 256  # the largest d that the fused kernels support
-ROWS_APART = 256  # capacities are multiples of this, so that few different ones have to be compiled
+LARGEST_FUSED_D = 256  # the fused kernels support no larger d
+CAPACITY_MULTIPLE = 256  # capacities are multiples of this, so that few different ones have to be compiled
 HEADROOM = 1.1  # over the fullest batch of the first epoch, for the batches of later epochs
 
 
@@ -148,40 +150,38 @@ class CapturedStepper(Stepper):
 
     def capture_steps(self, capacity: int, width: int) -> None:
         self.capacity = capacity
-        for counted in self.model.counted_lists():
-            torch._dynamo.maybe_mark_dynamic(counted, 0)
-        self.step = self.compiled_step()
         self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
         state = self.snapshot()
-        for steps in (STEPS_AT_ONCE, 1):
-            batches = torch.full((steps, width), -1, device=self.device)
-            batches[:, 0] = 0
-            aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            aside.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(aside):  # compiles kernels and allocates workspaces, which a capture can't do
-                with only_compiled():
-                    self.run_eagerly(batches[:1])
+        batches = torch.full((STEPS_AT_ONCE, width), -1, device=self.device)
+        batches[:, 0] = 0
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):  # compiles kernels and allocates workspaces, which a capture can't do
+            with only_compiled():  # Triton compiles our own kernels while torch compiles the rest
+                self.step = self.make_step(lambda function: function)
                 self.run_eagerly(batches[:1])
-            torch.cuda.current_stream().wait_stream(aside)
+            self.step = self.make_step(partial(compiled, purpose=self.purpose))
+            self.run_eagerly(batches[:1])
+        torch.cuda.current_stream().wait_stream(aside)
+        for steps in (STEPS_AT_ONCE, 1):
             self.optimizer.zero_grad(set_to_none=True)
-            graph = torch.cuda.CUDAGraph()
+            graph, own = torch.cuda.CUDAGraph(), batches[:steps].clone()
             # Only this thread's calls count as part of the capture: others may be compiling.
-            with garbage_left(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                losses = self.run_eagerly(batches)
-            self.graphs[steps] = (graph, batches, losses)
+            with garbage_collection_paused(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                losses = self.run_eagerly(own)
+            self.graphs[steps] = (graph, own, losses)
         self.restore(state)
 
-    def compiled_step(self) -> Step:
-        """The fused step if the loss is a softmax over all items and products may be rounded; else a compiled one."""
+    def make_step(self, compile: Compile) -> Step:
+        """The fused step if the loss is a softmax over all items and products may be rounded; else the plain one."""
         table = scored_parameter(self.model)
         plain = self.bf16 or not kernels.may_round() or self.model.has_own_items
-        if plain or self.softmax_items is None or table is None or table.shape[1] > WIDEST:
-            return PlainStep(compiled(self.losses, self.purpose), self.optimizer)
+        if plain or self.softmax_items is None or table is None or table.shape[1] > LARGEST_FUSED_D:
+            return PlainStep(compile(self.losses), self.optimizer)
         from posrec.training.fused import FusedStep
 
         begin_adam(self.optimizer)
-        vectors = compiled(self.model.session_vectors, self.purpose)
-        return FusedStep(vectors, table, self.softmax_items, self.optimizer)
+        return FusedStep(self.model.session_vectors, table, self.softmax_items, self.optimizer, compile)
 
     @property
     def purpose(self) -> Any:
@@ -215,6 +215,8 @@ class CapturedStepper(Stepper):
 class Compiler:
     """torch.compile for fixed shapes. Importing the compiler takes seconds, so nothing else touches it."""
 
+    # Kernels are not tried out in several forms: it takes long, and makes a step of posrec-plus no quicker.
+    options: ClassVar[dict[str, Any]] = {"triton.autotune_pointwise": False, "shape_padding": False}
     compiled_for: Any = None
 
     def __call__(self, function: Callable[P, R], purpose: Any) -> Callable[P, R]:
@@ -229,14 +231,14 @@ class Compiler:
             if self.compiled_for is not None:
                 torch.compiler.reset()
             self.compiled_for = purpose
-        return torch.compile(function, dynamic=False)
+        return torch.compile(function, dynamic=False, options=self.options)
 
 
 compiled = Compiler()
 
 
 @contextmanager
-def garbage_left() -> Iterator[None]:
+def garbage_collection_paused() -> Iterator[None]:
     """In the block, garbage is not collected: the graphs of an earlier training would free device memory, and that ends
     a capture."""
     was_enabled = gc.isenabled()
@@ -261,4 +263,4 @@ def most_clicks(lengths: Tensor, batch_size: int) -> int:
 
 def capacity_for(clicks: int) -> int:
     """How many rows to reserve for batches of up to `clicks` clicks, with some headroom."""
-    return math.ceil(clicks * HEADROOM / ROWS_APART) * ROWS_APART
+    return math.ceil(clicks * HEADROOM / CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE

@@ -13,6 +13,7 @@ from posrec.nn.items.table_rows import TableRows
 from posrec.nn.session_index import nearest
 
 UNSMOOTHED_TO = 1e-6  # the relative error of `unsmoothed`
+SIZES = 8  # how many different lengths the lists of a graph may have on a GPU
 
 
 def co_clicks(
@@ -97,15 +98,11 @@ class CoClickGraph(nn.Module):
         value = (value / total[row]).float()
         self.has_edges, device = len(value) > 0, self.values.device
         self.rows = rows
-        self.offsets, self.columns, self.values = lists(*rows.by_source(row, column, value), device)
+        most = rows.total * self.neighbours
+        self.offsets, self.columns, self.values = lists(*rows.by_source(row, column, value), device, most)
         self.transposed_offsets, self.transposed_columns, self.transposed_values = lists(
-            *rows.by_source(column, row, value), device
+            *rows.by_source(column, row, value), device, most
         )
-
-    @property
-    def lists(self) -> list[Tensor]:
-        """The buffers with an element for each edge."""
-        return [self.columns, self.values, self.transposed_columns, self.transposed_values]
 
     def smoothed(self, table: Tensor) -> Tensor:
         """X = E + w A E, for E [rows, d]."""
@@ -131,8 +128,17 @@ class CoClickGraph(nn.Module):
         return table
 
 
-def lists(row: Tensor, column: Tensor, value: Tensor, rows: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Entries sorted by row as (offsets [rows + 1], columns, values) on a device."""
+def lists(
+    row: Tensor, column: Tensor, value: Tensor, rows: int, device: torch.device, most: int | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Entries sorted by row as (offsets [rows + 1], columns, values) on a device.
+
+    On a GPU, lists of `most` entries or fewer have unused places at their ends: a training step is compiled for the
+    sizes of its tensors, and the training on all sessions, after one on most of them, should find the same sizes.
+    """
+    if most is not None and device.type == "cuda":
+        unused = -len(column) % math.ceil(most / SIZES)
+        column, value = (functional.pad(entries, (0, unused)) for entries in (column, value))
     return offsets_of(row, rows).to(device), column.to(device), value.to(device)
 
 

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from posrec import kernels
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph, message_weights
 from posrec.nn.layers.matmul import batched_product
@@ -90,9 +89,6 @@ class Update(torch.autograd.Function):
 def messages(sent: Tensor, weights: Tensor, packing: Packing) -> Tensor:
     """Sum the messages along the edges: sent [T, 2d], each node's messages along outgoing and incoming edges; weights
     [B, 2, L, L] (row: receiver) -> received [T, 2d]."""
-    if kernels.supports(sent) and kernels.messages_fit(weights.shape[-1], sent.shape[1] // 2):
-        received: Tensor = kernels.messages(sent, weights, packing.begins, packing.slot_of_row)
-        return received
     if in_eager_cpu(sent) and packing.used is None:
         along: Tensor = AlongEdges.apply(sent, weights, packing.row_of_slot)  # type: ignore[no-untyped-call]
         return along

@@ -80,7 +80,7 @@ def test_the_best_model_stands_first_against_all_others(data: PreparedDataset, t
 
 def test_five_models_fit_the_terminal(data: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight rows of one line each; the report has all twenty comparisons."""
-    monkeypatch.setattr("posrec.cli.experiments.console", Console(width=80, emoji=False))
+    monkeypatch.setenv("COLUMNS", "80")
     done = command("compare", data.path, "--models", "pop,spop,itemknn,coclick,stan", "--out", tmp_path / "out")
     assert done.code == 0, done.err
     rows = [line for line in done.out.splitlines() if re.search(r" to [+-]", line)]

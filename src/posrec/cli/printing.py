@@ -45,10 +45,16 @@ Threads = Annotated[
     int | None,
     typer.Option(
         help="Threads to compute with on a CPU; if not given, all usable cores, or one for a small training.",
-        min=1, callback=use_threads,
+        min=1,
+        callback=use_threads,
         show_default=False,
     ),
-]  # fmt: skip
+]
+
+
+def say(sentence: str) -> None:
+    """Print a sentence as it is: names of files may have brackets, and a terminal wraps lines itself."""
+    console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def show(figures: Any, table: Any, as_json: bool) -> None:

@@ -131,8 +131,8 @@ def find_differences(
                 if abs(100 * float(gained.mean()) - by_label[label].mean(metric)) > ROUNDING:
                     raise InputError(f"the ranks of {label} are not those of its {metric}; run its jobs again")
                 mean_gains[label, metric] = gained
-    tested = [(first, second, metric) for first, second in pairs for metric in metrics
-              if first in by_label and second in by_label]  # fmt: skip
+    both_run = [(first, second) for first, second in pairs if first in by_label and second in by_label]
+    tested = [(first, second, metric) for first, second in both_run for metric in metrics]
     sessions = session_of_samples(data.test)
     found = []
     for first, second, metric in tested:

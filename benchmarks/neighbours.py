@@ -19,7 +19,7 @@ from torch import Tensor
 from harness import in_turns, parser_for, write_result
 from posrec.data.dataset import PreparedDataset, collate, load
 from posrec.evaluation.evaluate import evaluate
-from posrec.models.base import Model
+from posrec.models.base import CountingModel, Model
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 
@@ -28,10 +28,11 @@ BEST = 20
 WARM_UP = 10
 
 
-class Floor:
+class Floor(CountingModel):
     """Returns the same scores every time, so that only the evaluation itself is measured."""
 
     def __init__(self, items: int) -> None:
+        super().__init__(items, MODELS["pop"].config())
         self.table = torch.rand(2048, items)
 
     def scores(self, batch: SessionBatch) -> Tensor:

@@ -89,9 +89,9 @@ def test_the_table_of_a_run_is_the_one_that_was_saved(tmp_path: Path) -> None:
     table = torch.randn(7, 6, generator=torch.Generator().manual_seed(0))
     table[1] = table[0]
     (row,) = examine(9, 8, [load_trained_encoding(write_run(tmp_path / "run", "lpe", table))])[-1:]
-    assert not row.found.forward.holds
-    assert row.found.forward.collision is not None
-    assert sorted(row.found.forward.collision.positions) == [0, 1]
+    assert not row.analysis.forward.holds
+    assert row.analysis.forward.collision is not None
+    assert sorted(row.analysis.forward.collision.positions) == [0, 1]
     assert as_json([row])[str(tmp_path / "run")]["differs"] == ["forward", "unique_within_length"]
     assert reason(row, "forward") == "not forward-aware, compare position 0 of length 1 and position 1 of length 2."
     assert reason(row, "unique_within_length") == "the same for position 0 of length 2 and position 1 of length 2."

@@ -173,12 +173,12 @@ def tune(
 
     fixed = parse_pairs(settings or [])
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
-        found = tune(load(dataset), model, trials, out, fixed, epochs, device, seed, progress, cluster)
+        tuned = tune(load(dataset), model, trials, out, fixed, epochs, device, seed, progress, cluster)
     by_default = "the defaults were not tried"
-    if found.default_value is not None:
-        by_default = f"{100 * found.default_value:.2f} with the default settings"
+    if tuned.default_value is not None:
+        by_default = f"{100 * tuned.default_value:.2f} with the default settings"
     say(
-        f"{plural(found.trials, 'trial')}, {found.pruned} stopped early, {found.failed} failed. Best {found.metric} on "
-        f"validation: {100 * found.value:.2f} ({by_default}). Train with it:"
+        f"{plural(tuned.trials, 'trial')}, {tuned.pruned} stopped early, {tuned.failed} failed. Best {tuned.metric} on "
+        f"validation: {100 * tuned.value:.2f} ({by_default}). Train with it:"
     )
-    typer.echo(train_command(dataset, model, found, fixed, epochs))
+    typer.echo(train_command(dataset, model, tuned, fixed, epochs))

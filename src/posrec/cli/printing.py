@@ -62,6 +62,6 @@ def show(figures: Any, table: Any, as_json: bool) -> None:
     if as_json:
         text = json.dumps(figures, ensure_ascii=False, indent=2)
         # JSON allows control characters from U+007F on in texts; a terminal may obey them.
-        typer.echo(CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+        typer.echo(CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
     else:
         console.print(table)

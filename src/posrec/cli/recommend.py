@@ -89,10 +89,10 @@ def recommend(
         error_console.print(printable(missing), markup=False, highlight=False, soft_wrap=True)
     session, rules = item or [], answer_rules(exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
     answer = recommender.recommend(session, k, **rules)
-    wanted = [about] if about else [one.item for one in answer] if explain and not answer.popular else []
-    explanations = recommender.explain(session, wanted) if wanted else []
+    to_explain = [about] if about else [one.item for one in answer] if explain and not answer.popular else []
+    explanations = recommender.explain(session, to_explain) if to_explain else []
     if as_json:
-        reasons = {"explanations": [one.as_json() for one in explanations]} if wanted else {}
+        reasons = {"explanations": [one.as_json() for one in explanations]} if to_explain else {}
         show(answer.as_json() | reasons, None, as_json)
         return
     console.print(recommendations_table(answer))
@@ -197,11 +197,11 @@ def parse_filters(texts: list[str]) -> dict[str, Any] | None:
     >>> parse_filters(["category=tents,mats", "price<=200", "price>=10"])
     {'category': ['tents', 'mats'], 'price': {'max': 200.0, 'min': 10.0}}
     """
-    found: dict[str, Any] = {}
+    conditions: dict[str, Any] = {}
     for text in texts:
         if text.lstrip().startswith("{"):
             try:
-                found.update(json.loads(text))
+                conditions.update(json.loads(text))
             except ValueError as error:
                 raise InputError(f"--filter {text}: it is not JSON ({error})") from None
             continue
@@ -209,13 +209,13 @@ def parse_filters(texts: list[str]) -> dict[str, Any] | None:
         if parts is None:
             raise InputError(f"--filter {text}: it must be COLUMN=VALUE,VALUE or COLUMN<=NUMBER, or a JSON object")
         column, sign, value = parts["column"].strip(), parts["sign"], parts["value"]
-        before = found.get(column)
+        before = conditions.get(column)
         if sign == "=":
-            found[column] = [*(before if isinstance(before, list) else []), *value.split(",")]
+            conditions[column] = [*(before if isinstance(before, list) else []), *value.split(",")]
         else:
             bound = {"max" if sign == "<=" else "min": number(value, f"--filter {text}")}
-            found[column] = {**(before if isinstance(before, dict) else {}), **bound}
-    return found or None
+            conditions[column] = {**(before if isinstance(before, dict) else {}), **bound}
+    return conditions or None
 
 
 def parse_boosts(texts: list[str]) -> dict[str, dict[str, float]] | None:
@@ -223,13 +223,13 @@ def parse_boosts(texts: list[str]) -> dict[str, dict[str, float]] | None:
     >>> parse_boosts(["brand=own:1.2", "brand=other:0.5"])
     {'brand': {'own': 1.2, 'other': 0.5}}
     """
-    found: dict[str, dict[str, float]] = {}
+    factors: dict[str, dict[str, float]] = {}
     for text in texts:
         parts = BOOST.fullmatch(text)
         if parts is None:
             raise InputError(f"--boost {text}: it must be COLUMN=VALUE:FACTOR, such as brand=own:1.2")
-        found.setdefault(parts["column"], {})[parts["value"]] = number(parts["factor"], f"--boost {text}")
-    return found or None
+        factors.setdefault(parts["column"], {})[parts["value"]] = number(parts["factor"], f"--boost {text}")
+    return factors or None
 
 
 def parse_diversify(text: str | None) -> float | str | None:

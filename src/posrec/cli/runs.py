@@ -151,5 +151,5 @@ def doctor(as_json: Json = False) -> None:
     from posrec.cli.tables import doctor_table
     from posrec.doctor import diagnose
 
-    found = diagnose()
-    show(found.as_json(), doctor_table(found), as_json)
+    diagnosis = diagnose()
+    show(diagnosis.as_json(), doctor_table(diagnosis), as_json)

@@ -161,13 +161,13 @@ def report(
     """
     from posrec.evaluation.click_through import click_through, read_feedback
 
-    found = click_through(read_feedback(folder))
-    show(found.as_json(), rates_table(found), as_json)
-    if found.unmatched and not as_json:
-        say(f"Not counted: {found.unmatched:,} clicks or purchases of items that were not shown.")
+    rates = click_through(read_feedback(folder))
+    show(rates.as_json(), rates_table(rates), as_json)
+    if rates.unmatched and not as_json:
+        say(f"Not counted: {rates.unmatched:,} clicks or purchases of items that were not shown.")
 
 
-def rates_table(found: "ClickThrough") -> Table:
+def rates_table(rates: "ClickThrough") -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("", "shown", "clicked", "bought", "click-through", "95 % interval"):
         table.add_column(name, justify="right" if name else "left")
@@ -176,9 +176,9 @@ def rates_table(found: "ClickThrough") -> Table:
         interval = f"{one.low:.2%} to {one.high:.2%}"
         table.add_row(name, f"{one.shown:,}", f"{one.clicked:,}", f"{one.bought:,}", f"{one.rate:.2%}", interval)
 
-    add(found.total, "all")
-    for kind, rates in (("rank", found.by_rank), ("day", found.by_day), ("run", found.by_run)):
+    add(rates.total, "all")
+    for kind, groups in (("rank", rates.by_rank), ("day", rates.by_day), ("run", rates.by_run)):
         table.add_section()
-        for one in rates:
+        for one in groups:
             add(one, f"{kind} {one.group}")
     return table

@@ -173,34 +173,34 @@ def best_table(pairs: "Sequence[PairedTest]") -> Table:
         if pair.metric != metric:
             metric = pair.metric
             table.add_row(f"[bold]{metric}: {pair.first}[/]")
-        found = pair.comparison
-        interval = f"{100 * found.low:+.2f} to {100 * found.high:+.2f}"
+        tested = pair.comparison
+        interval = f"{100 * tested.low:+.2f} to {100 * tested.high:+.2f}"
         verdict = pair.verdict.removeprefix(f"{pair.first} is ")
-        table.add_row(f"  {pair.second}", f"{100 * found.difference:+.2f}", interval, pair.p_text, verdict)
+        table.add_row(f"  {pair.second}", f"{100 * tested.difference:+.2f}", interval, pair.p_text, verdict)
     return table
 
 
-def doctor_table(found: "Diagnosis") -> Table:
+def doctor_table(diagnosis: "Diagnosis") -> Table:
     from posrec.doctor import GIB
 
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row("posrec", found.posrec)
-    table.add_row("python", found.python)
-    table.add_row("system", found.system)
-    memory = f"{found.memory / GIB:.1f} GiB of memory"
-    table.add_row("CPU", f"{found.cores} usable cores, {found.threads} threads, {memory}")
-    table.add_row("GPU", "; ".join(found.gpus) or "none; posrec computes on the CPU")
-    table.add_row("disk", f"{found.free_disk / GIB:.1f} GiB free in this folder")
+    table.add_row("posrec", diagnosis.posrec)
+    table.add_row("python", diagnosis.python)
+    table.add_row("system", diagnosis.system)
+    memory = f"{diagnosis.memory / GIB:.1f} GiB of memory"
+    table.add_row("CPU", f"{diagnosis.cores} usable cores, {diagnosis.threads} threads, {memory}")
+    table.add_row("GPU", "; ".join(diagnosis.gpus) or "none; posrec computes on the CPU")
+    table.add_row("disk", f"{diagnosis.free_disk / GIB:.1f} GiB free in this folder")
     table.add_section()
-    for package in found.required:
+    for package in diagnosis.required:
         table.add_row(package.name, f"{package.version or 'not installed'} (posrec needs {package.wanted or 'any'})")
     table.add_section()
-    for extra in found.extras:
+    for extra in diagnosis.extras:
         state = "installed" if not extra.missing else f"pip install 'posrec\\[{extra.name}]' for {extra.gives}"
         table.add_row(f"extra {extra.name}", state)
     table.add_section()
-    for problem in found.problems or ["none found"]:
-        table.add_row("problem" if found.problems else "problems", problem)
+    for problem in diagnosis.problems or ["none found"]:
+        table.add_row("problem" if diagnosis.problems else "problems", problem)
     return table

@@ -50,8 +50,8 @@ class PairedTest:
 
     def exchanged(self) -> "PairedTest":
         """The same test with the second model first."""
-        found = self.comparison
-        comparison = replace(found, difference=-found.difference, low=-found.high, high=-found.low)
+        tested = self.comparison
+        comparison = replace(tested, difference=-tested.difference, low=-tested.high, high=-tested.low)
         return PairedTest(self.second, self.first, self.metric, comparison, self.corrected)
 
 
@@ -78,12 +78,12 @@ class ComparisonResult:
 
     def pairs_with_best(self) -> list[PairedTest]:
         """For each metric, the tests of the best model, which stands first, against all others."""
-        found = []
+        with_best = []
         for metric in dict.fromkeys(pair.metric for pair in self.pairs):
             best = max(self.metrics, key=lambda model: self.metrics[model][metric])
             of_best = [one for one in self.pairs if one.metric == metric and best in (one.first, one.second)]
-            found += [one if one.first == best else one.exchanged() for one in of_best]
-        return found
+            with_best += [one if one.first == best else one.exchanged() for one in of_best]
+        return with_best
 
     def to_frame(self) -> "pl.DataFrame":
         """A row for each model: its name and its metrics."""
@@ -98,9 +98,9 @@ class ComparisonResult:
 
         rows = []
         for one in self.pairs:
-            found = one.comparison
+            tested = one.comparison
             pair = {"first": one.first, "second": one.second, "metric": one.metric}
-            test = {"difference": found.difference, "low": found.low, "high": found.high, "p": one.corrected}
+            test = {"difference": tested.difference, "low": tested.low, "high": tested.high, "p": one.corrected}
             rows.append({**pair, **test, "verdict": one.verdict})
         return pl.DataFrame(rows)
 

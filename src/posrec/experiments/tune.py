@@ -70,8 +70,8 @@ class Tuned:
     history: list[dict[str, Any]] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        found = f"{self.metric} {100 * self.value:.2f} % on validation after {plural(self.trials, 'trial')}"
-        return f"Tuned({found}: {in_words(self.settings)})"
+        result = f"{self.metric} {100 * self.value:.2f} % on validation after {plural(self.trials, 'trial')}"
+        return f"Tuned({result}: {in_words(self.settings)})"
 
     def to_frame(self) -> "pl.DataFrame":
         """A row for each trial: its number, state, value and settings."""

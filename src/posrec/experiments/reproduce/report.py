@@ -66,11 +66,11 @@ def introduction(summary: Summary) -> list[str]:
     if missing:
         lines.append(f"{plural(missing, 'training')} not run yet; the same command continues with them.")
     for name, data in summary["datasets"].items():
-        found = (data["train_samples"], data["test_samples"])
-        train, test = expected = SAMPLES.get(dataset_of(name) or "", found)
-        if expected != found:
+        samples = (data["train_samples"], data["test_samples"])
+        train, test = expected = SAMPLES.get(dataset_of(name) or "", samples)
+        if expected != samples:
             lines.append(
-                f"{name} has {found[0]:,} training and {found[1]:,} test samples where the paper has {train:,} and "
+                f"{name} has {samples[0]:,} training and {samples[1]:,} test samples where the paper has {train:,} and "
                 f"{test:,}: its figures don't compare."
             )
     return lines

@@ -190,7 +190,7 @@ def doctor_table(diagnosis: "Diagnosis") -> Table:
     table.add_row("python", diagnosis.python)
     table.add_row("system", diagnosis.system)
     memory = f"{diagnosis.memory / GIB:.1f} GiB of memory"
-    table.add_row("CPU", f"{diagnosis.cores} usable cores, {diagnosis.threads} threads, {memory}")
+    table.add_row("CPU", f"{diagnosis.cores} usable cores, {plural(diagnosis.threads, 'thread')}, {memory}")
     table.add_row("GPU", "; ".join(diagnosis.gpus) or "none; posrec computes on the CPU")
     table.add_row("disk", f"{diagnosis.free_disk / GIB:.1f} GiB free in this folder")
     table.add_section()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness import parser_for, write_result
+from harness import parser_for, test_samples, write_result
 from posrec.data.dataset import load
 from posrec.recommend.recommender import Recommender
 
@@ -30,22 +30,15 @@ def main() -> None:
     torch.set_num_threads(1)
     rec, data = Recommender.load(arguments.run, "cpu"), load(arguments.data)
     wanted = np.linspace(0, len(data.test) - 1, min(arguments.sessions, len(data.test))).astype(int)
-    ends = [(s, end) for s in range(data.test.sessions) for end in range(1, len(data.test.session(s)))]
-    sessions, targets = [], []
-    for s, end in (ends[place] for place in wanted):
-        clicks = [data.vocabulary.item(item) for item in data.test.session(s)[: end + 1].tolist()]
-        sessions.append(clicks[:-1])
-        targets.append(clicks[-1])
+    samples = test_samples(data)
+    chosen = [samples[place] for place in wanted]
+    sessions, targets = [clicks[:-1] for clicks in chosen], [clicks[-1] for clicks in chosen]
     grouped = arguments.column in data.vocabulary.columns
     rows = {}
     for diversify in (*WEIGHTS, *([arguments.column] if grouped else [])):
         rows[str(diversify)] = row_of(rec, sessions, targets, diversify, arguments.column if grouped else None)
-    report = {
-        "dataset": arguments.data.name, "model": rec.run.config["model"], "d": rec.run.config.get("d"),
-        "epochs": rec.run.config.get("training", {}).get("epochs"), "items": rec.items, "samples": len(sessions),
-        "diversify": rows,
-    }  # fmt: skip
-    write_result(arguments.out, report)
+    about = {"dataset": arguments.data.name, "model": rec.run.config["model"], "items": rec.items}
+    write_result(arguments.out, {**about, "samples": len(sessions), "diversify": rows})
 
 
 def row_of(

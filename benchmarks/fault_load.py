@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from fault_server import Server, make_run
+from harness import random_run
 from paced_client import paced
+from posrec.experiments.rendering import new_figure
 from posrec.recommend.export.writing import write_export
-from posrec.runs.run import load_run
-from serve import make_run as make_large_run
+from posrec.runs.run import load_run, save_run
 from serve import requests
 
 SAMPLES = 120
-INK, MEMORY, FILES = "#808080", "#2f81f7", "#d97706"
+INK = "#808080"
 ROUNDS = 5  # of overload: another program that takes the cores for a moment spoils one of them
 
 
@@ -60,7 +61,7 @@ def overload(folder: Path, seconds: float, items: int = 43_097) -> dict[str, Any
     """Capacity, as what 64 connections get that always wait for their answers; then three times as many requests, in
     rounds, of which the one with the median p99 is reported."""
     run = folder / "large"
-    make_large_run(run, items)
+    save_run(random_run(items, run), run)
     write_export(load_run(run))
     server = Server(run, "--workers", 2, onnx=True)
     server.wait_for("serving", 2)
@@ -84,24 +85,16 @@ def overload(folder: Path, seconds: float, items: int = 43_097) -> dict[str, Any
 
 
 def draw_soak(soak: dict[str, Any], path: Path) -> None:
-    """Memory and open files; the background is transparent, and every colour can be read on white and on black."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
+    """Memory and open files; the background is transparent, and the colours can be read on white and on black."""
     minutes = [sample["seconds"] / 60 for sample in soak["series"]]
-    plt.rcParams.update({
-        "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
-        "svg.hashsalt": "posrec", "font.size": 9,
-    })  # fmt: skip
-    figure, panels = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained")
-    for panel, measure, colour, title in zip(
-        panels, ("memory_mb", "files"), (MEMORY, FILES), ("memory of all processes, MB", "open files"), strict=True
-    ):
+    titles = {"memory_mb": "memory of all processes, MB", "files": "open files"}
+    figure, panels = new_figure(1, 2, (8, 2.6))
+    for panel, (measure, title) in zip(panels, titles.items(), strict=True):
         values = [sample[measure] for sample in soak["series"]]
-        panel.plot(minutes, values, color=colour, linewidth=1.8)
-        panel.set(title=title, xlabel="minutes", ylim=(0, 1.25 * max(values)), xlim=(0, max(minutes)))
-        panel.grid(color=INK, alpha=0.25, linewidth=0.6)
-        panel.spines[["top", "right"]].set_visible(False)
+        panel.plot(minutes, values, linewidth=1.8)
+        panel.set(ylim=(0, 1.25 * max(values)), xlim=(0, max(minutes)))
+        panel.set_title(title, color=INK)
+        panel.set_xlabel("minutes", color=INK)
+        panel.tick_params(colors=INK)
+        panel.grid(color=INK, alpha=0.25)
     figure.savefig(path, transparent=True, metadata={"Date": None})

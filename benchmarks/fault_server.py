@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from harness import free_port, measured, posrec
+
 ITEMS = 30
 SESSIONS = [["i3"], ["i3", "i4"], ["i9", "i2", "i7"], ["i12", "i12", "i5", "i1"]]
 CLIENTS = 4
@@ -25,16 +26,6 @@ STORE = shutil.which("redis-server") or shutil.which("valkey-server")
 BACK = 60  # seconds until stored sessions must be answered again
 DAMAGES = ("truncated", "emptied", "removed", "of another run", "noise", "swapped")
 SETTLED = 3.0  # seconds until a changed folder is noticed and loaded
-
-
-def posrec(*arguments: object, code: str | None = None) -> list[str]:
-    """The command line of a posrec command; `code` takes the place of `-m posrec`."""
-    program = ["-m", "posrec"] if code is None else ["-c", code]
-    return [sys.executable, *program, *map(str, arguments)]
-
-
-def done(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(posrec(*arguments), capture_output=True, text=True, check=False)
 
 
 def write_log(path: Path, sessions: int = 400) -> None:
@@ -51,20 +42,16 @@ def make_run(folder: Path, seed: int) -> Path:
     run = folder / f"run-{seed}"
     if not (folder / "data").exists():
         write_log(folder / "clicks.csv")
-        checked(done("prepare", folder / "clicks.csv", "--format", "csv", "--out", folder / "data"))
+        measured(posrec("prepare", folder / "clicks.csv", "--format", "csv", "--out", folder / "data"))
     if not run.exists():
         settings = ["--set", "d=16", "--epochs", 2, "--device", "cpu", "--seed", seed, "--no-export"]
-        checked(done("train", folder / "data", "--model", "posrec", "--out", run, *settings))
+        measured(posrec("train", folder / "data", "--model", "posrec", "--out", run, *settings))
     return run
 
 
-def checked(result: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
-    if result.returncode:
-        sys.exit(f"{' '.join(result.args)} failed:\n{result.stderr}")
-    return result
-
-
 class Server:
+    """`posrec serve` as a process; it is ready to answer when it is made."""
+
     def __init__(self, run: Path, *options: object, onnx: bool = False) -> None:
         line = posrec("serve", run, "--port", 0, *([] if onnx else ["--no-onnx"]), *options)
         self.process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
@@ -118,14 +105,21 @@ class Server:
         parent = self.process.pid
         return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
+    def folders(self) -> list[Path]:
+        """What /proc has of the server and its workers."""
+        return [Path(f"/proc/{pid}") for pid in (self.process.pid, *self.workers())]
+
     def memory(self) -> int:
         """Bytes that the server and its workers hold now."""
-        pids = [self.process.pid, *self.workers()]
-        pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
+        pages = sum(int((folder / "statm").read_text().split()[1]) for folder in self.folders())
         return pages * os.sysconf("SC_PAGE_SIZE")
 
+    def processor_seconds(self) -> float:
+        fields = [(folder / "stat").read_text().rpartition(")")[2].split() for folder in self.folders()]
+        return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
+
     def files(self) -> int:
-        return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in [self.process.pid, *self.workers()])  # noqa: PTH208
+        return sum(len(list((folder / "fd").iterdir())) for folder in self.folders())
 
     def tracebacks(self) -> int:
         return sum("traceback" in line or "Traceback" in line.get("message", "") for line in list(self.log))
@@ -197,10 +191,7 @@ class StoreFaults:
     def __init__(self, folder: Path) -> None:
         if STORE is None:
             sys.exit("neither redis-server nor valkey-server is installed")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.folder, self.slowest = folder, 0.0
+        self.port, self.folder, self.slowest = free_port(), folder, 0.0
         self.start_store()
         self.server = Server(make_run(folder, 1), "--session-store", f"redis://127.0.0.1:{self.port}/0")
         self.expected = self.server.answers()

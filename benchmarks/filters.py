@@ -2,18 +2,17 @@
 
     OMP_NUM_THREADS=1 python benchmarks/filters.py --items 1000000 --out results/filters.json
 
-Random item vectors, the exact search, one session at a time, k = 20. The first use of a filter, which works out the
-items, is timed apart from the later ones, for which they are kept.
+Random item vectors, the exact search, one session at a time, k = 20. The first use of a filter, which works out its
+items, is not part of the time.
 """
 
-import statistics
 import time
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from harness import in_turns, parser_for, write_result
+from harness import in_turns, medians, parser_for, write_result
 from posrec.data.vocabulary import Vocabulary
 from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.export.encoder import OnnxConfig
@@ -41,8 +40,7 @@ def median_ms(ranker: Ranker, plans: dict[str, Plan], sessions: list[EncodedSess
         plan.ordered(sessions[turn], ranker.rank(plan.queries(sessions[turn])))
 
     ways = {name: partial(query, plan) for name, plan in plans.items()}
-    taken = in_turns(ways, len(sessions), warm_up=0, clock=time.thread_time)
-    return {name: round(statistics.median(times), 2) for name, times in taken.items()}
+    return medians(in_turns(ways, len(sessions), warm_up=0, clock=time.thread_time))
 
 
 def main() -> None:
@@ -66,27 +64,13 @@ def main() -> None:
         "keeps 0.1 % (a brand)": {"filter": {"brand": "b7"}},
         "boost of a brand": {"boost": {"brand": {"b7": 1.2}}},
     }
-    rows: dict[str, dict[str, float]] = {}
-    plans = {}
-    for name, rules in asked.items():
-        began = time.thread_time()
-        Plan(catalogue, None, 20, **rules)
-        first = 1000 * (time.thread_time() - began)
-        began = time.thread_time()
-        plans[name] = Plan(catalogue, None, 20, **rules)
-        again = 1000 * (time.thread_time() - began)
-        rows[name] = {"first_use_ms": round(first, 2), "kept_ms": round(again, 3)}
+    plans = {name: Plan(catalogue, None, 20, **rules) for name, rules in asked.items()}
     catalogue.set_rules(None, [str(n) for n in range(0, items, max(1, items // 10_000))])
     plans["10,000 ids in --deny-file"] = Plan(catalogue, None, 20)
-    for name, query_ms in median_ms(ranker, plans, sessions).items():
-        rows.setdefault(name, {})["query_ms"] = query_ms
-    plain = rows["no filter"]["query_ms"]
-    for row in rows.values():
-        row["ratio"] = round(row["query_ms"] / plain, 2)
-    report = {
-        "seed": 0, "items": items, "d": arguments.d, "sessions": arguments.sessions, "filters": rows,
-    }  # fmt: skip
-    write_result(arguments.out, report)
+    taken = median_ms(ranker, plans, sessions)
+    rows = {name: {"query_ms": ms, "ratio": round(ms / taken["no filter"], 2)} for name, ms in taken.items()}
+    sizes = {"items": items, "d": arguments.d, "sessions": arguments.sessions}
+    write_result(arguments.out, {"seed": 0, **sizes, "filters": rows})
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -22,9 +21,10 @@ from typing import Any
 
 import torch
 
-from harness import command, conditions, parser_for, peak_mb
+from harness import command, conditions, in_processes, parser_for, peak_mb
 from posrec.data.dataset import SessionDataset
 from posrec.evaluation.evaluate import evaluate
+from posrec.experiments.rendering import new_figure
 from posrec.io import read_json, write_json
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.training.adam import make_optimizer
@@ -56,9 +56,10 @@ def measure(kind: str, sizes: dict[str, int], device: torch.device, batch: int, 
     before = peak_mb()
     samples = make_sessions(sizes).to(device)
     model = PosRec(sizes["items"], PosRecConfig(max_length=sizes["length"])).to(device)
-    taken = time_steps(model, samples, sizes, device, batch, steps) if kind == "step" else [
-        time_evaluation(model, samples, sizes, device)
-    ]  # fmt: skip
+    if kind == "step":
+        taken = time_steps(model, samples, sizes, device, batch, steps)
+    else:
+        taken = [time_evaluation(model, samples, sizes, device)]
     on_gpu = device.type == "cuda"
     peak = torch.cuda.max_memory_reserved() / 2**20 if on_gpu else peak_mb() - before
     name_ms, name_mb = MEASURES[kind]
@@ -134,11 +135,7 @@ def run_all(arguments: argparse.Namespace) -> dict[str, Any]:
         for kind, (name_ms, name_mb) in MEASURES.items():
             if name_ms not in cell:
                 sent = json.dumps({"kind": kind, "sizes": sizes})
-                line = [sys.executable, __file__, *sys.argv[1:], "--cell", sent]
-                done = subprocess.run(line, capture_output=True, text=True, check=False)
-                if done.returncode != 0:
-                    sys.exit(f"{name_of(sizes)}, {kind}: {done.stderr.strip().splitlines()[-1]}")
-                cell.update(json.loads(done.stdout.splitlines()[-1]))
+                cell.update(in_processes(__file__, 1, *sys.argv[1:], "--cell", sent)[0])
                 print(f"{name_of(sizes)}: {kind} {cell[name_ms]:.1f} ms, {cell[name_mb]:,.0f} MB", flush=True)
                 write_json(arguments.out, report)
     kept["slopes"] = {
@@ -155,16 +152,11 @@ def course(found: dict[str, Any], axis: str, measure: str) -> tuple[list[float],
 
 
 def slope(sizes: list[float], measured: list[float]) -> float:
-    return statistics.linear_regression(
-        [math.log(size) for size in sizes], [math.log(max(value, 1e-9)) for value in measured]
-    ).slope
+    return statistics.linear_regression([*map(math.log, sizes)], [math.log(max(one, 1e-9)) for one in measured]).slope
 
 
 def draw(report: dict[str, Any], path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(13, 7), layout="constrained")
-    panels = figure.subplots(2, len(AXES))
+    figure, panels = new_figure(2, len(AXES), (13, 7))
     for column, axis in enumerate(AXES):
         for row, (unit, what) in enumerate([("ms", "milliseconds"), ("mb", "MB at the peak")]):
             panel = panels[row][column]
@@ -180,7 +172,6 @@ def draw(report: dict[str, Any], path: Path) -> None:
             panel.legend(fontsize=8)
     title = "PosRec, d = 100: one size varied, the others at {items:,} items, length {length}, {sessions:,} sessions. "
     figure.suptitle(title.format(**BASE) + "Dotted: slope 1.", fontsize=11)
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
 
 

@@ -1,4 +1,4 @@
-"""What all benchmarks share: arguments, measuring in turns, processes that belong together, and the result file."""
+"""What all benchmarks share: arguments, data cut from others, measuring in turns and in processes, the result file."""
 
 import argparse
 import json
@@ -6,16 +6,26 @@ import os
 import platform
 import resource
 import socket
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from posrec.data.arrays import SCHEMA
+from posrec.data.dataset import PreparedDataset, load
+from posrec.data.prepare.writer import save_dataset
+from posrec.data.vocabulary import Vocabulary
 from posrec.io import read_json, write_json
+from posrec.models.posrec import PosRec, PosRecConfig
+from posrec.runs.run import Run
 
 
 def parser_for(about: str | None, out: str | None = None) -> argparse.ArgumentParser:
@@ -58,6 +68,42 @@ def write_row(path: Path, row: Mapping[str, Any], key: Sequence[str]) -> None:
     print(json.dumps(whole, indent=2))
 
 
+def write_split(
+    folder: Path, vocabulary: Vocabulary, items: Any, offsets: Any, times: Any, first: int, start: int, end: int
+) -> PreparedDataset:
+    """A dataset of sessions first..start-1 for training and start..end-1 for the test, items as they appear there."""
+    order = dict.fromkeys(items[offsets[first] : offsets[end]].tolist())
+    numbers = np.zeros(len(vocabulary) + 1, dtype=np.int32)
+    numbers[list(order)] = np.arange(1, len(order) + 1)
+    arrays = {}
+    for part, one, after in (("train", first, start), ("test", start, end)):
+        arrays[f"{part}_items"] = numbers[items[offsets[one] : offsets[after]]]
+        arrays[f"{part}_offsets"] = offsets[one : after + 1] - offsets[one]
+        arrays[f"{part}_times"] = times[one:after]
+    columns = {name: [values[item - 1] for item in order] for name, values in vocabulary.columns.items()}
+    ids = [vocabulary.item(item) for item in order]
+    save_dataset(folder, arrays, Vocabulary(ids, columns), {"schema": SCHEMA, "steps": []})
+    return load(folder)
+
+
+def random_run(items: int, folder: Path = Path("random"), vocabulary: Vocabulary | None = None) -> Run:
+    """PosRec with random weights, for speed that does not depend on what was learned; its items are i0, i1, ..."""
+    torch.manual_seed(0)
+    config = PosRecConfig()
+    about = {"model": "posrec", "items": items, **asdict(config), "training": {}}
+    vocabulary = vocabulary or Vocabulary([f"i{number}" for number in range(items)])
+    return Run(folder, PosRec(items, config).eval(), vocabulary, about, torch.randint(1, 1000, (items,)).numpy())
+
+
+def test_samples(data: PreparedDataset) -> list[list[str]]:
+    """The ids of every test sample's clicks, its target last."""
+    sessions = (
+        [data.vocabulary.item(item) for item in data.test.session(number).tolist()]
+        for number in range(data.test.sessions)
+    )
+    return [clicks[:end] for clicks in sessions for end in range(2, len(clicks) + 1)]
+
+
 def in_turns(
     ways: Mapping[str, Callable[[int], object]],
     rounds: int,
@@ -74,13 +120,14 @@ def in_turns(
     return taken
 
 
+def medians(taken: Mapping[str, list[float]]) -> dict[str, float]:
+    return {name: round(statistics.median(times), 2) for name, times in taken.items()}
+
+
 def in_processes(script: str, processes: int, *options: object) -> list[dict[str, Any]]:
     """`python SCRIPT OPTIONS` in each of so many processes, as torchrun would, on one thread each; the JSON of their
     last lines."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared = {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     started = []
     for rank in range(processes):
         own = {"WORLD_SIZE": str(processes), "RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -91,6 +138,34 @@ def in_processes(script: str, processes: int, *options: object) -> list[dict[str
     if any(process.returncode for process in started):
         sys.exit(f"{' '.join(map(str, options))}: a process failed")
     return [json.loads(output.splitlines()[-1]) for output in outputs]
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def measured(line: Sequence[str]) -> dict[str, float]:
+    """Seconds, CPU seconds and peak memory of a process."""
+    began = time.perf_counter()
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(line, stdout=output, stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            output.seek(0)
+            sys.exit(f"{' '.join(line)} failed:\n{output.read().decode()}")
+    return {
+        "seconds": round(time.perf_counter() - began, 2),
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1),
+        "peak_gib": round(usage.ru_maxrss / 2**20, 3),  # kilobytes on Linux
+    }
+
+
+def posrec(*arguments: object) -> list[str]:
+    """The command line of a posrec command."""
+    return [sys.executable, "-m", "posrec", *map(str, arguments)]
 
 
 def peak_mb() -> float:

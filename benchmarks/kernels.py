@@ -24,22 +24,13 @@ from posrec.training.settings import Settings
 
 # The first name that a kernel's own name contains is its kind.
 KINDS = {
-    "encode_kernel": "encoder, forward",
-    "encode_backward_kernel": "encoder, backward",
-    "gradients_kernel": "gradients of the other weights",
-    "adam_kernel": "Adam of the other weights",
-    "pack_kernel": "Adam of the other weights",
     "update_table": "gradient of the item table and its Adam",
-    "update_listed": "gradient and Adam of the items of this batch and the next",
-    "list_rows": "list of the items of this batch and the next",
-    "graph_kernel": "graphs of the sessions",
     "parts_of_softmax": "softmax over all items and its gradient",
     "join_parts": "softmax over all items and its gradient",
     "log_sum_kernel": "softmax over all items and its gradient",
     "changes_kernel": "softmax over all items and its gradient",
     "smooth_kernel": "smoothing of the item vectors",
     "attention": "attention",
-    "linear_backward_kernel": "backward pass of linear layers",
     "gemm": "matrix products of cuBLAS",
     "nvjet": "matrix products of cuBLAS",
     "splitKreduce": "matrix products of cuBLAS",

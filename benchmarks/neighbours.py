@@ -6,7 +6,6 @@ One session alone is scored over all items and its best 20 taken, as a server wo
 seconds beside them say what the machine's other work cost. `floor` ranks and sorts scores that are there already.
 """
 
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -17,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness import parser_for, write_result
+from harness import in_turns, parser_for, write_result
 from posrec.data.dataset import PreparedDataset, collate, load
 from posrec.evaluation.evaluate import evaluate
-from posrec.models.base import Model
+from posrec.models.base import CountingModel, Model
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 
@@ -29,10 +28,11 @@ BEST = 20
 WARM_UP = 10
 
 
-class Floor:
+class Floor(CountingModel):
     """Returns the same scores every time, so that only the evaluation itself is measured."""
 
     def __init__(self, items: int) -> None:
+        super().__init__(items, MODELS["pop"].config())
         self.table = torch.rand(2048, items)
 
     def scores(self, batch: SessionBatch) -> Tensor:
@@ -55,18 +55,12 @@ def one_by_one(model: Model, data: PreparedDataset, max_length: int, sessions: i
     """Milliseconds for one session, over samples spread over the whole test part."""
     chosen = torch.linspace(0, len(data.test) - 1, sessions).long()
     batches = [collate(data.test, sample[None], max_length).trimmed() for sample in chosen]
-    wall, cpu = [], []
-    for batch in [*batches[:WARM_UP], *batches]:
-        began, began_cpu = time.perf_counter(), time.process_time()
-        model.scores(batch).topk(BEST)
-        wall.append(1000 * (time.perf_counter() - began))
-        cpu.append(1000 * (time.process_time() - began_cpu))
-    figures = {}
-    for name, taken in (("", wall), ("cpu_", cpu)):
-        taken = sorted(taken[WARM_UP:])
-        figures[f"{name}median_ms"] = round(statistics.median(taken), 2)
-        figures[f"{name}p95_ms"] = round(taken[int(0.95 * len(taken))], 2)
-    return figures
+
+    def work(turn: int) -> None:
+        model.scores(batches[max(0, turn - WARM_UP)]).topk(BEST)
+
+    taken = sorted(in_turns({"one": work}, sessions, WARM_UP)["one"])
+    return {"median_ms": round(statistics.median(taken), 2), "p95_ms": round(taken[int(0.95 * len(taken))], 2)}
 
 
 def measure(name: str, data: PreparedDataset, sessions: int) -> dict[str, Any]:
@@ -86,14 +80,12 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=500, help="to answer one by one")
     arguments = parser.parse_args()
     data = load(arguments.data)
-    load_before = os.getloadavg()[0]
     report = {
         "dataset": data.fingerprint,
         "items": data.train_items,
         "samples": len(data.test),
         "floor": rank_all(Floor(data.train_items), data, 1),
         "models": {name: measure(name, data, arguments.sessions) for name in COUNTING},
-        "load_average": [round(load_before, 2), round(os.getloadavg()[0], 2)],
     }
     write_result(arguments.out, report)
 

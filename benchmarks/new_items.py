@@ -67,22 +67,19 @@ def main() -> None:
         for name, (model, chosen, seeds) in models.items():
             found = []
             for seed in range(seeds):
-                _, outcome = fit_run(data, model, options.work / f"{name}-{seed}", {**chosen, "seed": seed},
-                                     options.device, progress=progress, resumable=False, export=False)  # fmt: skip
-                found.append({
-                    part: {metric: rank_metrics(outcome.ranks[rows])[metric] for metric in METRICS}
-                    for part, rows in (("new", is_new), ("known", ~is_new))
-                })  # fmt: skip
+                run, settings = options.work / f"{name}-{seed}", {**chosen, "seed": seed}
+                found.append(fit_run(data, model, run, settings, options.device, progress=progress, export=False)[1])
             results["models"][name] = {
-                part: {
-                    metric: [round(100 * float(np.mean(values)), 2), round(100 * float(np.std(values)), 2)]
-                    for metric in METRICS
-                    if (values := [one[part][metric] for one in found])
-                }
-                for part in ("new", "known")
+                part: {metric: spread([rank_metrics(one.ranks[rows])[metric] for one in found]) for metric in METRICS}
+                for part, rows in (("new", is_new), ("known", ~is_new))
             }
             write_json(options.out, {**results, "about": "mean and standard deviation over seeds, x100"})
             print(name, json.dumps(results["models"][name]))
+
+
+def spread(values: list[float]) -> list[float]:
+    """Mean and standard deviation, x100."""
+    return [round(100 * float(np.mean(values)), 2), round(100 * float(np.std(values)), 2)]
 
 
 def without_clicks_on_rare_items(data: PreparedDataset, share: float, folder: Path) -> PreparedDataset:

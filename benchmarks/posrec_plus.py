@@ -11,12 +11,11 @@ and over seeds, corrected by Holm's method over all rows and both metrics of a d
 from pathlib import Path
 from typing import Any
 
-from harness import command, conditions, parser_for
+from harness import parser_for, write_result
 from posrec.data.dataset import load
 from posrec.experiments.reproduce.grid import TableRow, jobs_of
 from posrec.experiments.reproduce.jobs import JobResult, run_jobs
 from posrec.experiments.reproduce.tables import Line, find_differences
-from posrec.io import write_json
 from posrec.progress import TerminalProgress
 
 DATASETS = ("diginetica", "yoochoose1_64")
@@ -53,12 +52,11 @@ PAIRS = [(ALL_PARTS, row.label) for row in ROWS if row.label.startswith("without
 
 
 def main() -> None:
-    parser = parser_for(__doc__)
+    parser = parser_for(__doc__, "results/posrec_plus.json")
     parser.add_argument("--data", type=Path, default=Path("prepared"), help="holds the prepared datasets, by name")
     parser.add_argument("--jobs", type=Path, default=Path("plus-jobs"), help="finished trainings")
     parser.add_argument("--only", default="", help="only rows whose label contains this")
     parser.add_argument("--minutes", type=float, help="start no training after this time")
-    parser.add_argument("--out", type=Path, help="where to write the results")
     arguments = parser.parse_args()
     datasets = {name: load(arguments.data / name) for name in DATASETS}
     rows = [row for row in ROWS if arguments.only in row.label]
@@ -67,8 +65,6 @@ def main() -> None:
     jobs.sort(key=lambda job: (not (job.model == PLUS and not job.settings), job.seed))
     with TerminalProgress() as progress:
         done = run_jobs(jobs, datasets, arguments.jobs, minutes=arguments.minutes, progress=progress)
-    if arguments.out is None:
-        return
     results = []
     for name, data in datasets.items():
         lines = [line for row in rows if (line := line_of(row, name, done)).results]
@@ -76,8 +72,7 @@ def main() -> None:
         for line in lines:
             differences = [one for one in found if line.row.label == one.second]
             results.append({"dataset": name, "fingerprint": data.fingerprint, **as_json(line, differences)})
-    note = "Trainings that ran side by side shared the device, so that seconds are upper bounds."
-    write_json(arguments.out, {"command": command(), "note": note, **conditions(), "rows": results})
+    write_result(arguments.out, {"rows": results})
 
 
 def line_of(row: TableRow, dataset: str, done: dict[str, JobResult]) -> Line:
@@ -95,11 +90,8 @@ def as_json(line: Line, differences: list[Any]) -> dict[str, Any]:
         "model": line.row.model,
         "settings": dict(line.row.settings),
         "seeds": [record["seed"] for record in records],
-        "machine": sorted({record["machine"] for record in records}),
-        "torch": sorted({record["torch"] for record in records}),
         "mean": {name: round(line.mean(name), 3) for name in metrics},
         "by_seed": {name: line.values(name) for name in METRICS},
-        "epoch_seconds": [record.get("epoch_seconds", []) for record in records],
         "total_seconds": [record["total_seconds"] for record in records],
         "lower_than": {
             one.metric: {"than": one.first, "by": round(one.difference, 3), "margin": round(one.margin, 3), "p": one.p}

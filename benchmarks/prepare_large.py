@@ -17,25 +17,21 @@ next). Each part is a process of its own, whose time and peak memory are measure
 Seconds depend on what else the machine does, so CPU seconds are given too. The fingerprints must be equal.
 """
 
-import argparse
-import json
 import os
-import platform
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
-from importlib.metadata import version
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import prepare as small
+from harness import command, conditions, measured, parser_for, posrec
+from posrec.io import read_json, write_json
 
-HERE = Path(__file__).resolve().parent
 SEED, START = 2022, 1_659_304_800_000
 ITEMS, DAYS, AVERAGE_LENGTH, FILES = 1_800_000, 28, 16, 20
 PARTS = {  # part: (log, options)
@@ -77,34 +73,29 @@ def make_otto(folder: Path, clicks: int) -> None:
         print(path, len(rows), flush=True)
 
 
-def measure(command: list[str], kill_worker: bool) -> dict[str, Any]:
-    """Seconds, CPU seconds, and the peak of the largest process; with `kill_worker` a task of Ray's is killed once."""
-    begun = time.perf_counter()
+def watched(line: list[str], kill_worker: bool) -> dict[str, Any]:
+    """As `measured`, with the peak of the largest process, Ray's tasks included; with `kill_worker` a task is killed
+    once."""
     peaks: dict[int, int] = {}
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        watcher = threading.Thread(target=watch, args=(process.pid, peaks, kill_worker), daemon=True)
-        watcher.start()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        output.seek(0)
-        text = output.read().decode()
-        if process.returncode:
-            sys.exit(f"{' '.join(command)} failed:\n{text}")
-    figures = {
-        "seconds": round(time.perf_counter() - begun, 1),
-        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1),
-        "peak_gb": round(max(usage.ru_maxrss * 1024, *peaks.values(), 0) / 1e9, 3),
-    }
-    return figures | ({"workers_killed": peaks.get(-1, 0)} if kill_worker else {})
+    over = threading.Event()
+    watcher = threading.Thread(target=watch, args=(over, peaks, kill_worker))
+    watcher.start()
+    try:
+        figures = measured(line)
+    finally:
+        over.set()
+        watcher.join()
+    killed = peaks.pop(-1, 0)
+    peak = max(figures.pop("peak_gib") * 2**30, *peaks.values(), 0)
+    return {**figures, "peak_gb": round(peak / 1e9, 3), **({"workers_killed": killed} if kill_worker else {})}
 
 
-def watch(parent: int, peaks: dict[int, int], kill_worker: bool) -> None:
+def watch(over: threading.Event, peaks: dict[int, int], kill_worker: bool) -> None:
     """Look at the peak memory of Ray's tasks; kill the first that has worked for a while after others were done."""
     seen: dict[int, float] = {}
     killed = not kill_worker
-    while Path(f"/proc/{parent}").exists():
-        for pid in tasks_below(parent):
+    while not over.wait(0.5):
+        for pid in ray_tasks():
             seen.setdefault(pid, time.monotonic())
             try:
                 lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -115,76 +106,51 @@ def watch(parent: int, peaks: dict[int, int], kill_worker: bool) -> None:
             if not killed and time.monotonic() - seen[pid] > 5:
                 os.kill(pid, signal.SIGKILL)
                 killed, peaks[-1] = True, 1
-        time.sleep(0.5)
 
 
-def tasks_below(parent: int) -> list[int]:
-    """The processes, below `parent`, that run one of the cluster's tasks at the moment."""
-    above, names = {}, {}
+def ray_tasks() -> list[int]:
+    """The processes that run a task of Ray at the moment; no other cluster may be on the machine."""
+    tasks = []
     for path in Path("/proc").glob("[0-9]*"):
-        try:
-            above[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            names[int(path.name)] = (path / "cmdline").read_bytes()
-        except (OSError, ValueError, IndexError):
-            continue
-
-    def is_below(pid: int) -> bool:
-        while pid in above:
-            pid = above[pid]
-            if pid == parent:
-                return True
-        return False
-
-    return [pid for pid, name in names.items() if name.startswith(b"ray::call") and is_below(pid)]
+        with suppress(OSError):  # it has ended
+            tasks += [int(path.name)] if (path / "cmdline").read_bytes().startswith(b"ray::call") else []
+    return tasks
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "results/prepare_large.json")
     parser.add_argument("parts", nargs="*", metavar="PART", help="measured even if the results have it")
     parser.add_argument("--folder", type=Path, required=True, help="for the logs, which are kept, about 5 GB")
     parser.add_argument("--yoochoose-clicks", type=int, default=33_000_000)
     parser.add_argument("--otto-clicks", type=int, default=200_000_000)
-    parser.add_argument("--make", action="store_true", help="only make the logs")
-    parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "prepare_large.json")
     given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
     yoochoose = given.folder / f"clicks-{given.yoochoose_clicks}-2015.dat"
     otto = given.folder / f"otto-{given.otto_clicks}"
     if not yoochoose.exists():
         small.make_log(yoochoose, given.yoochoose_clicks, 2015)
     if len(list(otto.glob("*.parquet"))) < FILES:
         make_otto(otto, given.otto_clicks)
-    if given.make:
-        return
     logs = {
         "yoochoose": [str(yoochoose), "--format", "yoochoose", "--recipe", "clean"],
         "otto": [str(otto / "part-*.parquet"), "--format", "parquet", "--time-unit", "ms"],
     }
-    results = json.loads(given.out.read_text()) if given.out.exists() else {"parts": {}}
+    results = read_json(given.out) if given.out.exists() else {"parts": {}}
     for part in given.parts or [part for part in PARTS if part not in results["parts"]]:
         log, options = PARTS[part]
         out = given.folder / f"prepared-{part}"
         small.remove(out) if out.exists() else None
-        command = [sys.executable, "-m", "posrec", "prepare", *logs[log], *options, "--out", str(out)]
-        before = round(os.getloadavg()[1], 1)
-        figures = measure(command, kill_worker="ray" in part)
-        manifest = json.loads((out / "manifest.json").read_text())
-        figures["fingerprint"] = manifest["fingerprint"]
-        figures["clicks_read"] = manifest["steps"][0]["clicks"]
-        figures["load_before"] = before
-        figures["command"] = " ".join(["posrec prepare LOG", *logs[log][1:], *options])
+        figures = watched(posrec("prepare", *logs[log], *options, "--out", out), kill_worker="ray" in part)
+        manifest = read_json(out / "manifest.json")
         small.remove(out)
-        results["parts"][part] = figures
-        print(part, figures, flush=True)
-        results |= {
-            "claim": "33 million clicks under 1.5 GB in at most twice the time; 200 million under 4 GB; the same "
-            "fingerprint on Ray with a worker killed",
-            "command": "python benchmarks/prepare_large.py --folder LOGS",
-            "seed": [2015, SEED],
-            "machine": small.machine(),
-            "versions": {name: version(name) for name in ("polars", "numpy", "ray")}
-            | {"python": platform.python_version()},
+        results["parts"][part] = {
+            **figures,
+            "fingerprint": manifest["fingerprint"],
+            "clicks_read": manifest["steps"][0]["clicks"],
+            "command": " ".join(["posrec prepare LOG", *logs[log][1:], *options]),
         }
-        given.out.write_text(json.dumps(results, indent=2) + "\n")
+        print(part, results["parts"][part], flush=True)
+        write_json(given.out, results | {"command": command(), "seed": [2015, SEED], **conditions()})
 
 
 if __name__ == "__main__":

@@ -27,20 +27,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fault_server import ITEMS, make_run, posrec
-from harness import parser_for, write_result
+from fault_server import ITEMS, make_run
+from harness import free_port, parser_for, posrec, write_result
 from posrec.server.session_store import MAX_CLICKS, key
 
 CONFIGURATION = Path(__file__).resolve().parents[1] / "examples" / "compose" / "nginx.conf"
 CLIENTS, PAUSE = 8, 0.05  # clients, and seconds between the requests of each
 MOST_TRIES = 5  # of a click, by the client
 MOST_CLICKS = MAX_CLICKS // 2  # of a session, so that the store forgets none even if some are stored twice
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def until(check: Any, what: str, seconds: float = 120) -> None:
@@ -59,8 +53,8 @@ class Replica:
         self.start(run)
 
     def start(self, run: Path) -> None:
-        line = posrec("serve", run, "--port", self.port, "--no-onnx", "--session-store", self.store, "--workers", 2,
-                      "--allow-host", "*")  # fmt: skip
+        options = ("--no-onnx", "--session-store", self.store, "--workers", 2, "--allow-host", "*")
+        line = posrec("serve", run, "--port", self.port, *options)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(line, stderr=log, start_new_session=True)
         until(self.is_ready, "the start of a replica")
@@ -138,8 +132,10 @@ class Load:
     def figures(self, phase: str) -> dict[str, Any]:
         """Requests of a phase, and those that were not answered 200, by kind and status."""
         answers = self.answers[phase]
-        failed = {kind: {str(status): number for (one, status), number in sorted(answers.items())
-                         if one == kind and status != 200} for kind in ("recommend", "click")}  # fmt: skip
+        failed: dict[str, dict[str, int]] = {"recommend": {}, "click": {}}
+        for (kind, status), number in sorted(answers.items()):
+            if status != 200:
+                failed[kind][str(status)] = number
         return {
             "requests": answers.total(),
             "not_answered_200": failed,
@@ -180,8 +176,8 @@ def main() -> None:
         folder = Path(opened)
         first, second = make_run(folder, 1), make_run(folder, 2)
         store_port, port = free_port(), free_port()
-        processes.append(subprocess.Popen([program, "--port", str(store_port), "--save", "", "--dir", opened],
-                                          stdout=subprocess.DEVNULL))  # fmt: skip
+        line = [program, "--port", str(store_port), "--save", "", "--dir", opened]
+        processes.append(subprocess.Popen(line, stdout=subprocess.DEVNULL))
         store = redis.Redis(port=store_port, decode_responses=True)
         until(lambda: socket.socket().connect_ex(("127.0.0.1", store_port)) == 0, "the start of the store")
         replicas = [Replica(first, f"redis://127.0.0.1:{store_port}/0", folder / f"{name}.log") for name in "ab"]

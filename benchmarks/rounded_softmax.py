@@ -8,14 +8,11 @@ trainings take minutes on a CPU. The test part is not read.
 
 import tempfile
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-import numpy as np
-
-from harness import parser_for, write_result
+from harness import parser_for, write_result, write_split
 from posrec.data.dataset import PreparedDataset, load
-from posrec.data.prepare.writer import save_dataset
-from posrec.data.vocabulary import Vocabulary
 from posrec.fitting.fit import fit_run
 from posrec.progress import SilentProgress
 
@@ -24,22 +21,9 @@ METRICS = ("recall@20", "mrr@20", "recall@10", "mrr@10")
 
 def cut(data: PreparedDataset, folder: Path, trained: int, ranked: int) -> PreparedDataset:
     """The latest `trained + ranked` training sessions, the last `ranked` of them as the test part."""
-    part = data.train.part(data.train.sessions - trained - ranked, data.train.sessions)
-    offsets = (part.offsets - part.offsets[0]).numpy()
-    items = part.items[part.offsets[0] : part.offsets[-1]].numpy()
-    kept, number = np.unique(items[: offsets[trained]], return_inverse=True)
-    place = np.searchsorted(kept, items).clip(max=len(kept) - 1)
-    known = kept[place] == items
-    numbers = np.where(known, place + 1, len(kept) + 1)
-    numbers[: offsets[trained]] = number + 1
-    times, split = part.times.numpy(), offsets[trained]
-    arrays = {
-        "train_items": numbers[:split], "train_offsets": offsets[: trained + 1], "train_times": times[:trained],
-        "test_items": numbers[split:], "test_offsets": offsets[trained:] - split, "test_times": times[trained:],
-    }  # fmt: skip
-    names = [str(item) for item in kept] + ["items that are not trained"]
-    save_dataset(folder, arrays, Vocabulary(names), {"schema": 1, "steps": []})
-    return load(folder)
+    end = data.train.sessions
+    arrays = (data.train.items.numpy(), data.train.offsets.numpy(), data.train.times.numpy())
+    return write_split(folder, data.vocabulary, *arrays, end - trained - ranked, end - ranked, end)
 
 
 def main() -> None:
@@ -57,20 +41,15 @@ def main() -> None:
             for precision in ("fp32", "bf16"):
                 settings = {"precision": precision, "seed": seed}
                 run = Path(name) / f"{precision}-{seed}"
-                _, found = fit_run(small, "posrec", run, settings, "cpu", progress=SilentProgress(), resumable=False,
-                                   export=False)  # fmt: skip
+                _, found = fit_run(small, "posrec", run, settings, "cpu", progress=SilentProgress(), export=False)
                 rows.append({**settings, **{one: round(100 * found.metrics[one], 2) for one in METRICS}})
                 print(rows[-1], flush=True)
-        means = {
-            precision: {one: round(float(np.mean([row[one] for row in rows if row["precision"] == precision])), 2)
-                        for one in METRICS}
-            for precision in ("fp32", "bf16")
-        }  # fmt: skip
-        report = {
-            "dataset": data.fingerprint, "samples": len(small.train), "items": small.train_items,
-            "ranked": len(small.test), "means": means, "runs": rows,
-        }  # fmt: skip
-    write_result(arguments.out, report)
+    means = {}
+    for precision in ("fp32", "bf16"):
+        of = [row for row in rows if row["precision"] == precision]
+        means[precision] = {one: round(fmean(row[one] for row in of), 2) for one in METRICS}
+    sizes = {"samples": len(small.train), "items": small.train_items, "ranked": len(small.test)}
+    write_result(arguments.out, {"dataset": data.fingerprint, **sizes, "means": means, "runs": rows})
 
 
 if __name__ == "__main__":

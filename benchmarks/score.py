@@ -15,29 +15,13 @@ from pathlib import Path
 
 import torch
 
-from harness import parser_for, write_result
-from posrec.data.dataset import PreparedDataset, load
-from posrec.models.posrec import PosRec, PosRecConfig
+from harness import parser_for, random_run, test_samples, write_result
+from posrec.data.dataset import load
 from posrec.progress import SilentProgress
 from posrec.recommend.files.score import score_file
 from posrec.recommend.recommender import Recommender
-from posrec.runs.run import Run
 
 K, BATCH = 20, 256
-
-
-def write_sessions(path: Path, data: PreparedDataset, count: int) -> None:
-    """Prefixes of test sessions, one a line."""
-    written = 0
-    with path.open("w") as file:
-        for number in range(data.test.sessions):
-            items = [data.vocabulary.item(item) for item in data.test.session(number).tolist()]
-            for end in range(1, len(items)):
-                if written == count:
-                    return
-                file.write(json.dumps({"session": items[:end], "id": written}) + "\n")
-                written += 1
-    raise SystemExit(f"the dataset has only {written} test samples; ask for fewer with --sessions")
 
 
 def least(items: int, d: int, sessions: int) -> float:
@@ -55,26 +39,25 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=10_240)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    torch.manual_seed(0)
     data = load(arguments.data)
-    model = PosRec(data.train_items, PosRecConfig()).eval()
-    run = Run(arguments.data, model, data.vocabulary, {"model": "posrec", "items": data.train_items})
+    run = random_run(data.train_items, vocabulary=data.vocabulary)
     recommender, rates, ratios = Recommender(run, "cpu"), {".jsonl": [], ".parquet": []}, []
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         source = Path(folder) / "sessions.jsonl"
-        write_sessions(source, data, arguments.sessions)
+        samples = test_samples(data)[: arguments.sessions]
+        source.write_text("".join(json.dumps({"session": clicks[:-1]}) + "\n" for clicks in samples))
         for _ in range(arguments.rounds):
             for ending in rates:
                 out = Path(folder) / f"answers{ending}"
                 totals = score_file(recommender, source, out, K, overwrite=True, progress=SilentProgress())
                 rates[ending].append(totals.sessions / totals.seconds)
-            bare = arguments.sessions / least(data.train_items, model.config.d, arguments.sessions)
+            bare = len(samples) / least(data.train_items, run.model.config.d, len(samples))
             ratios.append(bare / rates[".jsonl"][-1])
     report = {
         "seed": 0,
         "dataset": data.fingerprint,
         "items": data.train_items,
-        "sessions": arguments.sessions,
+        "sessions": len(samples),
         "k": K,
         "sessions_per_second": {ending: round(statistics.median(values)) for ending, values in rates.items()},
         "times_the_least": round(statistics.median(ratios), 2),

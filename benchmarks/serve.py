@@ -18,19 +18,14 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from harness import parser_for, write_result
+from fault_server import Server
+from harness import parser_for, random_run, write_result
 from paced_client import paced
-from posrec.data.vocabulary import Vocabulary
-from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.recommend.export.writing import write_export
-from posrec.runs.run import Run, load_run, save_run
+from posrec.runs.run import load_run, save_run
 
 SCRIPT = """
 wrk.method = "POST"
@@ -42,28 +37,6 @@ end
 """
 
 
-def make_run(folder: Path, items: int) -> None:
-    torch.manual_seed(0)
-    config = PosRecConfig()
-    about = {"model": "posrec", "items": items, **asdict(config), "training": {}}
-    vocabulary = Vocabulary([f"i{number}" for number in range(items)])
-    run = Run(folder, PosRec(items, config).eval(), vocabulary, about, torch.randint(1, 1000, (items,)).numpy())
-    save_run(run, folder)
-
-
-def processor_seconds(processes: list[int]) -> float:
-    ticks = 0
-    for process in processes:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def family(process: int) -> list[int]:
-    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    return [process, *(int(child) for child in children)]
-
-
 def by_wrk(url: str, script: Path, connections: int, seconds: int) -> dict[str, Any]:
     line = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(script), url]
     printed = subprocess.run(line, capture_output=True, text=True, check=True).stdout
@@ -72,8 +45,8 @@ def by_wrk(url: str, script: Path, connections: int, seconds: int) -> dict[str, 
     errors = sum(map(int, re.findall(r"Non-2xx or 3xx responses: (\d+)", printed)))
     errors += sum(map(int, re.findall(r"(?:connect|read|write|timeout) (\d+)", printed)))
     requests = int(re.findall(r"(\d+) requests in", printed)[0])
-    return {"connections": connections, "requests": requests, "per_second": round(requests / seconds), **found,
-            "errors": errors}  # fmt: skip
+    counts = {"connections": connections, "requests": requests, "per_second": round(requests / seconds)}
+    return {**counts, **found, "errors": errors}
 
 
 def medians(rounds: list[dict[str, Any]]) -> dict[str, Any]:
@@ -108,49 +81,38 @@ def main() -> None:
         sys.exit("wrk is not installed: apt-get install wrk")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        make_run(folder / "run", arguments.items)
+        save_run(random_run(arguments.items, folder / "run"), folder / "run")
         if not arguments.torch:
             write_export(load_run(folder / "run"))
         (folder / "post.lua").write_text(SCRIPT.replace("ITEMS", str(arguments.items)))
-        line = [sys.executable, "-m", "posrec", "serve", str(folder / "run"), "--port", "0", "--workers",
-                str(arguments.workers)]  # fmt: skip
-        line += ["--no-onnx"] if arguments.torch else []
         began = time.perf_counter()
-        server = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
-        assert server.stderr is not None
-        url = json.loads(server.stderr.readline())["url"]
-        while True:
-            try:
-                urllib.request.urlopen(url + "/v1/recommend", b'{"session": ["i1"]}').read()
-                break
-            except OSError:
-                time.sleep(0.02)
+        server = Server(folder / "run", "--workers", arguments.workers, onnx=not arguments.torch)
+        server.ask(["i1"])
         first_answer = time.perf_counter() - began
-        time.sleep(3 if arguments.workers > 1 else 0)  # until every worker listens
+        server.wait_for("serving", arguments.workers)
         loads: dict[str, Any] = {}
         every: dict[str, list[dict[str, Any]]] = {}
-        port = int(url.rpartition(":")[2])
         try:
             names = ("one connection", f"{arguments.rate} a second", "saturation", "overload")
             for load in names * arguments.rounds:
-                before = processor_seconds(family(server.pid))
+                before = server.processor_seconds()
                 busy = os.getloadavg()[0]
                 if load.endswith("a second"):
-                    found = paced(port, requests(arguments.items), arguments.rate, arguments.seconds, 64)
+                    found = paced(server.port, requests(arguments.items), arguments.rate, arguments.seconds, 64)
                 elif load == "overload":
                     rate = 3 * loads["saturation"]["per_second"]
-                    found = paced(port, requests(arguments.items), rate, min(10, arguments.seconds), 2000)
+                    found = paced(server.port, requests(arguments.items), rate, min(10, arguments.seconds), 2000)
                 else:
                     connections = 1 if load.startswith("one") else arguments.connections
+                    url = f"http://127.0.0.1:{server.port}"
                     found = by_wrk(url, folder / "post.lua", connections, min(10, arguments.seconds))
-                spent = processor_seconds(family(server.pid)) - before
+                spent = server.processor_seconds() - before
                 found |= {"cpu_ms_a_request": round(1000 * spent / found["requests"], 3), "load_average_before": busy}
                 every.setdefault(load, []).append(found)
                 loads[load] = medians(every[load])
                 print(load, found, flush=True)
         finally:
-            server.terminate()
-            server.wait()
+            server.stop()
     report = {
         "seed": 0,
         "items": arguments.items,

@@ -16,9 +16,8 @@ from typing import Any
 
 import torch
 
-from harness import command, conditions, in_processes, parser_for, peak_mb
+from harness import in_processes, parser_for, peak_mb, write_result
 from posrec.data.dataset import SessionDataset
-from posrec.io import write_json
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.training.adam import make_optimizer
 from posrec.training.distributed.rows import keep_own_rows
@@ -69,15 +68,9 @@ def main() -> None:
     for processes in arguments.processes:
         ranks = in_processes(__file__, processes, *sent, "--case")
         cases[str(processes)] = {name: max(rank[name] for rank in ranks) for name in ranks[0]}
-        first = cases[str(arguments.processes[0])]
-        shares = ", ".join(
-            f"{name[:-3]} {cases[str(processes)][name]:,} MB ({cases[str(processes)][name] / first[name]:.2f})"
-            for name in ("tensors_mb", "peak_mb")
-        )
-        print(f"{processes} processes: {shares}", flush=True)
-    about = {"command": command(), **sizes, "batch": BATCH, "steps": STEPS, "seed": 0,
-             **conditions(), "threads": 1}  # fmt: skip
-    write_json(arguments.out, {"about": about, "processes": cases})
+        print(f"{processes} processes: {cases[str(processes)]}", flush=True)
+    torch.set_num_threads(1)  # as the processes have
+    write_result(arguments.out, {**sizes, "batch": BATCH, "steps": STEPS, "seed": 0, "processes": cases})
 
 
 if __name__ == "__main__":

@@ -5,9 +5,7 @@
 
 Steps at batch 100, in turns: PosRec with `precision=auto` and with `fp32`; the least of both, which is the softmax over
 all items forward and backward and Adam over the item table, nothing of the model; and the peer's. The ratios depend
-less on the machine than the milliseconds do. `products_ms` are the three products of the softmax alone: the scores and
-the gradients of sessions and table. `bf16_new_shape_ms` is why nothing else is rounded to bf16 on a CPU: the time of a
-small product of a shape that did not occur before. Then the whole test part is ranked once.
+less on the machine than the milliseconds do. Then the whole test part is ranked once.
 """
 
 import importlib
@@ -27,7 +25,6 @@ from posrec.data.dataset import PreparedDataset, load
 from posrec.device import freed_memory_kept
 from posrec.evaluation.evaluate import evaluate
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.nn.layers.matmul import table_products
 from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner, matmul_precision
 from posrec.training.losses import full_softmax
@@ -47,8 +44,8 @@ def posrec_step(data: PreparedDataset, precision: str) -> tuple[Step, PosRec]:
     return lambda number: runner.run(order, number), model
 
 
-def least_step(model: PosRec, items: int) -> tuple[Step, Step]:
-    """The softmax and Adam of the item table; and the products of the softmax alone."""
+def least_step(model: PosRec, items: int) -> Step:
+    """The softmax and Adam of the item table."""
     table = torch.nn.Parameter(torch.randn_like(model.embedding.weight) * 0.1)
     adam = torch.optim.Adam([table], lr=0.001, weight_decay=1e-5, fused=True)
     sessions, targets = torch.randn(BATCH, model.config.d), torch.randint(1, items + 1, (BATCH,))
@@ -60,14 +57,7 @@ def least_step(model: PosRec, items: int) -> tuple[Step, Step]:
         loss(sessions, table, targets).mean().backward()
         adam.step()
 
-    @torch.no_grad()
-    def products(_: int) -> None:
-        with table_products():
-            scores = sessions @ table.T
-            scores @ table
-            scores.T @ sessions
-
-    return step, products
+    return step
 
 
 def peer_step(code: Path, data: PreparedDataset) -> Step:
@@ -98,14 +88,6 @@ def peer_step(code: Path, data: PreparedDataset) -> Step:
     return step
 
 
-def new_shape_ms() -> float:
-    torch.set_float32_matmul_precision("medium")
-    weights, rows = torch.randn(100, 400), [torch.randn(count, 100) for count in range(301, 361)]
-    taken = in_turns({"product": lambda turn: rows[turn] @ weights}, len(rows), warm_up=0)["product"]
-    torch.set_float32_matmul_precision("highest")
-    return statistics.median(taken)
-
-
 def main() -> None:
     parser = parser_for(__doc__, "results/step.json")
     parser.add_argument("--data", type=Path, default=Path("prepared/diginetica"))
@@ -115,11 +97,9 @@ def main() -> None:
     arguments = parser.parse_args()
     data = load(arguments.data)
     auto, model = posrec_step(data, "auto")
-    least, products = least_step(model, data.train_items)
-    steps: dict[str, Step] = {
-        "step": auto, "step_fp32": posrec_step(data, "fp32")[0], "least": least, "least_fp32": least,
-        "products": products,
-    }  # fmt: skip
+    least = least_step(model, data.train_items)
+    steps: dict[str, Step] = {"step": auto, "step_fp32": posrec_step(data, "fp32")[0], "least": least}
+    steps["least_fp32"] = least
     if arguments.peer:
         steps["peer"] = peer_step(arguments.peer, data)
 
@@ -136,10 +116,11 @@ def main() -> None:
         return run if name == "peer" else run_ours
 
     taken = in_turns({name: turn_of(name, step) for name, step in steps.items()}, arguments.rounds)
-    rounds = [
-        dict(zip(taken, [ms / arguments.steps for ms in values], strict=True))
-        for values in zip(*taken.values(), strict=True)
-    ]
+    taken = {name: [ms / arguments.steps for ms in values] for name, values in taken.items()}
+
+    def ratio(name: str, other: str) -> float:
+        return round(statistics.median(one / two for one, two in zip(taken[name], taken[other], strict=True)), 3)
+
     clicks = torch.bincount(data.train.items.long(), minlength=data.train_items + 1)
     began = time.perf_counter()
     evaluate(model.eval(), data.test, data.train_items, model.config.max_length, clicks)
@@ -148,17 +129,14 @@ def main() -> None:
         "seed": 0,
         "dataset": data.fingerprint,
         "items": data.train_items,
-        **{f"{name}_ms": round(statistics.median(one[name] for one in rounds), 1) for name in steps},
-        **{f"{name}_best_ms": round(min(one[name] for one in rounds), 1) for name in steps},
-        "bf16_new_shape_ms": round(new_shape_ms(), 1),
-        "step_of_least": round(statistics.median(one["step"] / one["least"] for one in rounds), 2),
-        "step_of_least_fp32": round(statistics.median(one["step_fp32"] / one["least_fp32"] for one in rounds), 2),
-        "auto_of_fp32": round(statistics.median(one["step"] / one["step_fp32"] for one in rounds), 2),
-        **({"step_of_peer": round(statistics.median(one["step"] / one["peer"] for one in rounds), 3)}
-           if arguments.peer else {}),
+        **{f"{name}_ms": round(statistics.median(values), 1) for name, values in taken.items()},
+        **{f"{name}_best_ms": round(min(values), 1) for name, values in taken.items()},
+        "step_of_least": ratio("step", "least"),
+        "step_of_least_fp32": ratio("step_fp32", "least_fp32"),
+        **({"step_of_peer": ratio("step", "peer")} if arguments.peer else {}),
         "test_samples": len(data.test),
         "evaluate_seconds": round(ranking, 1),
-    }  # fmt: skip
+    }
     write_result(arguments.out, report)
 
 

@@ -1,10 +1,12 @@
-"""Time, memory and accuracy of a training, alone on its device.
+"""Time, memory and accuracy of a training, alone on its device; or the time of the whole command.
 
     python benchmarks/training_time.py prepared/diginetica --model posrec-plus
     python benchmarks/training_time.py prepared/diginetica --model posrec --seeds 5 --set batch_size=1024 ...
+    python benchmarks/training_time.py prepared/diginetica --model posrec --seeds 3 --command --out results/command.json
 
 A row of results/training_time.json is replaced when it is measured again. Seconds of an epoch are those of the median
-epoch; the time to compile is in the total alone, and is short if the machine has compiled the same before.
+epoch; the time to compile is in the total alone, and is short if the machine has compiled the same before. With
+--command, `posrec train` is timed from start to exit, each time in a process of its own; the first may have to compile.
 """
 
 import json
@@ -16,7 +18,7 @@ from typing import Any
 
 import torch
 
-from harness import parser_for, write_row
+from harness import measured, parser_for, posrec, write_result, write_row
 from posrec.config import parse_pairs
 from posrec.data.dataset import load
 from posrec.fitting.fit import fit_run
@@ -31,7 +33,11 @@ def main() -> None:
     parser.add_argument("--model", default="posrec-plus")
     parser.add_argument("--set", action="append", default=[], dest="pairs", help="key=value, as for posrec train")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--command", action="store_true", help="time the whole command, as often as there are seeds")
     options = parser.parse_args()
+    if options.command:
+        time_command(options.dataset, options.model, options.pairs, options.seeds, options.out)
+        return
     dataset, settings = load(options.dataset), parse_pairs(options.pairs)
     with TerminalProgress() as progress:
         runs = [trained(dataset, options.model, settings | {"seed": seed}, progress) for seed in range(options.seeds)]
@@ -46,6 +52,16 @@ def main() -> None:
         "metrics": {name: [round(100 * run["metrics"][name], 3) for run in runs] for name in METRICS},
     }
     write_row(options.out, row, ("dataset", "model", "settings"))
+
+
+def time_command(data: Path, model: str, pairs: list[str], times: int, out: Path) -> None:
+    words = ["train", str(data), "--model", model, *(word for pair in pairs for word in ("--set", pair))]
+    seconds = []
+    for _ in range(times):
+        with tempfile.TemporaryDirectory() as folder:
+            seconds.append(measured(posrec(*words, "--out", f"{folder}/run"))["seconds"])
+            print(f"{seconds[-1]} s", flush=True)
+    write_result(out, {"timed": " ".join(["posrec", *words]), "seconds": seconds})
 
 
 def trained(data: Any, model: str, settings: dict[str, Any], progress: TerminalProgress) -> dict[str, Any]:

@@ -21,12 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness import command, conditions, parser_for
+from harness import command, conditions, parser_for, write_split
 from posrec.config import parse_pairs
-from posrec.data.arrays import SCHEMA
 from posrec.data.dataset import PreparedDataset, load
-from posrec.data.prepare.writer import save_dataset
-from posrec.data.vocabulary import Vocabulary
 from posrec.fitting.evaluate_run import evaluate_run
 from posrec.fitting.fit import fit_run
 from posrec.io import read_json, write_json
@@ -55,28 +52,25 @@ def main() -> None:
         "command": command(),
         "dataset": options.dataset.name,
         "conditions": conditions(),
-        "days": [{"train_sessions": day.train.sessions, "train_items": day.train_items,
-                  "test_samples": len(day.test)} for day in days],
+        "days": [
+            {"train_sessions": day.train.sessions, "train_items": day.train_items, "test_samples": len(day.test)}
+            for day in days
+        ],
         "models": {},
-    }  # fmt: skip
+    }
     with TerminalProgress() as progress:
         for model in options.models.split(","):
             rows = []
-            before = finished(days[0], model, options.work / model / "scratch-1", settings, options.device, progress)
+            folder = options.work / model
+            before = folder / "scratch-1"
+            finished(days[0], model, before, settings, options.device, progress)
             for number, day in enumerate(days[1:], start=2):
-                folder = options.work / model
                 scratch = finished(day, model, folder / f"scratch-{number}", settings, options.device, progress)
-                warm = finished(
-                    day, None, folder / f"warm-{number}", warm_settings, options.device, progress, before["run"]
-                )
-                untrained = evaluate_run(load_run(before["run"]), day, options.device, progress, match_ids=True)
-                rows.append({
-                    "day": number,
-                    "scratch": {key: value for key, value in scratch.items() if key != "run"},
-                    "warm": {key: value for key, value in warm.items() if key != "run"},
-                    "no training": {name: untrained.metrics[name] for name in METRICS},
-                })  # fmt: skip
-                before = warm
+                warm = finished(day, None, folder / f"warm-{number}", warm_settings, options.device, progress, before)
+                untrained = evaluate_run(load_run(before), day, options.device, progress, match_ids=True)
+                without_training = {name: untrained.metrics[name] for name in METRICS}
+                rows.append({"day": number, "scratch": scratch, "warm": warm, "no training": without_training})
+                before = folder / f"warm-{number}"
                 results["models"][model] = {"by_day": rows, "mean": summary(rows)}
                 write_json(options.out, results)
             print(model, json.dumps(results["models"][model]["mean"], indent=2))
@@ -99,33 +93,21 @@ def cut(data: PreparedDataset, days: int, sessions: int | None, folder: Path) ->
         starts = len(times) - np.round(share * np.arange(days, 0, -1) / days).astype(int)
     found = []
     for number, (start, end) in enumerate(zip(starts, [*starts[1:], len(times)], strict=True), start=1):
-        path = folder / str(number)
-        if not path.exists():
-            write_day(path, data.vocabulary, items, offsets, times, first, int(start), int(end))
-        found.append(load(path))
+        path, sizes = folder / str(number), (first, int(start), int(end))
+        day = load(path) if path.exists() else write_split(path, data.vocabulary, items, offsets, times, *sizes)
+        found.append(day)
     return found
 
 
-def write_day(path: Path, vocabulary: Vocabulary, items: Any, offsets: Any, times: Any, *cuts: int) -> None:
-    """Sessions first..start-1 for training and start..end-1 for the test, with items numbered by appearance."""
-    first, start, end = cuts
-    order = dict.fromkeys(items[offsets[first] : offsets[end]].tolist())
-    numbers = np.zeros(len(vocabulary) + 1, dtype=np.int32)
-    numbers[list(order)] = np.arange(1, len(order) + 1)
-    arrays = {}
-    for part, one, after in (("train", first, start), ("test", start, end)):
-        arrays[f"{part}_items"] = numbers[items[offsets[one] : offsets[after]]]
-        arrays[f"{part}_offsets"] = offsets[one : after + 1] - offsets[one]
-        arrays[f"{part}_times"] = times[one:after]
-    columns = {name: [values[item - 1] for item in order] for name, values in vocabulary.columns.items()}
-    ids = [vocabulary.item(item) for item in order]
-    save_dataset(path, arrays, Vocabulary(ids, columns), {"schema": SCHEMA, "steps": []})
-
-
 def finished(
-    day: PreparedDataset, model: str | None, out: Path, settings: dict[str, Any], device: str,
-    progress: TerminalProgress, start_from: Path | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    day: PreparedDataset,
+    model: str | None,
+    out: Path,
+    settings: dict[str, Any],
+    device: str,
+    progress: TerminalProgress,
+    start_from: Path | None = None,
+) -> dict[str, Any]:
     """Train unless it is done already; its metrics and its steps."""
     if not (out / "metrics.json").exists():
         shutil.rmtree(out, ignore_errors=True)
@@ -136,7 +118,6 @@ def finished(
     epochs = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     trained = [line for line in epochs if "loss" in line]
     return {
-        "run": out,
         **{name: metrics[name] for name in METRICS},
         "steps": sum(line["steps"] for line in trained if "part" not in line),
         "steps_with_selection": sum(line["steps"] for line in trained),
@@ -150,8 +131,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, float]:
     def mean(kind: str, name: str) -> float:
         return float(torch.tensor([row[kind][name] for row in rows], dtype=torch.double).mean())
 
-    figures = {f"{kind} {name}": round(100 * mean(kind, name), 2)
-               for name in METRICS for kind in ("scratch", "warm", "no training")}  # fmt: skip
+    kinds = ("scratch", "warm", "no training")
+    figures = {f"{kind} {name}": round(100 * mean(kind, name), 2) for name in METRICS for kind in kinds}
     for name in METRICS:
         figures[f"warm minus scratch {name}"] = round(100 * (mean("warm", name) - mean("scratch", name)), 2)
     for name in ("steps", "steps_with_selection", "seconds"):

@@ -12,14 +12,17 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import posrec
 from posrec.cli import main
-from posrec.data.dataset import SessionDataset
+from posrec.data.dataset import PreparedDataset, SessionDataset
+from posrec.evaluation.evaluate import Evaluation
+from posrec.fitting.fit import fit_run
 from posrec.io import CHECKSUMS, write_checksums
-from posrec.progress import Progress
+from posrec.progress import Progress, SilentProgress
+from posrec.runs.run import Run
 from posrec.testing import small_dataset
 
 if TYPE_CHECKING:
@@ -85,6 +88,13 @@ class RecordingProgress(Progress):
 
     def update(self, work: str, done: float, total: float, note: str = "") -> None:
         self.moves.append((work, done, total))
+
+
+def fitted(
+    data: PreparedDataset, model: Any, out: Path, settings: dict[str, Any] | None = None, **options: Any
+) -> tuple[Run, Evaluation]:
+    """`fit_run` on a CPU, without an export; silent unless `progress` is given."""
+    return fit_run(data, model, out, settings or {}, "cpu", export=False, **{"progress": SilentProgress(), **options})
 
 
 def frame(clicks: Iterable[Click]) -> "pl.DataFrame":

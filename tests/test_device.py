@@ -1,35 +1,37 @@
-"""Which cores may be used, and with how many threads; the settings reach torch in a process of its own."""
+"""Which cores may be used, with how many threads, and where freed memory goes."""
 
+import ctypes
 import math
 import os
+import resource
 from pathlib import Path
 
 import pytest
 import torch
 
 from posrec import device
+from posrec.device import freed_memory_kept
 from tests.helpers import own_process
 
 SHOW = "import os, posrec, torch; print(os.environ['OMP_WAIT_POLICY'], torch.get_num_threads())"
 
 
-def test_a_quota_of_version_2(tmp_path: Path) -> None:
-    (tmp_path / "cpu.max").write_text("150000 100000\n")
-    assert device.cpu_quota(tmp_path) == 1.5
-    (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert device.cpu_quota(tmp_path) == math.inf
-
-
-@pytest.mark.parametrize(("quota", "cores"), [("300000", 3.0), ("-1", math.inf)])
-def test_a_quota_of_version_1(tmp_path: Path, quota: str, cores: float) -> None:
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "max 100000\n"}, math.inf),
+        ({"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3.0),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, math.inf),
+        ({}, math.inf),
+    ],
+    ids=["version 2", "version 2, none", "version 1", "version 1, none", "no files"],
+)
+def test_quotas(tmp_path: Path, files: dict[str, str], cores: float) -> None:
     (tmp_path / "cpu").mkdir()
-    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text(quota)
-    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000")
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
     assert device.cpu_quota(tmp_path) == cores
-
-
-def test_no_quota_where_nothing_says_so(tmp_path: Path) -> None:
-    assert device.cpu_quota(tmp_path) == math.inf
 
 
 @pytest.mark.parametrize(("quota", "expected"), [(0.3, 1), (1.2, 2), (math.inf, 4)])
@@ -92,3 +94,41 @@ def test_small_work_is_done_by_one_thread_unless_the_user_chose_otherwise(monkey
             assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+LARGE = 5_000_000  # floats: 20 MB
+glibc_alone = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="glibc alone has these options")
+
+
+def faults_of_allocating() -> int:
+    """The pages that the system had to hand out for an array that was allocated and freed twice."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(2):
+        torch.ones(LARGE)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def resident_mb() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+
+
+@glibc_alone
+def test_an_array_is_allocated_again_without_new_pages() -> None:
+    pages = LARGE * 4 // resource.getpagesize()
+    with freed_memory_kept():
+        for _ in range(20):  # pieces that are left over at the edges of an array may separate the first ones
+            torch.ones(LARGE)
+        assert faults_of_allocating() < pages / 10
+        with freed_memory_kept():
+            pass
+        assert faults_of_allocating() < pages / 10  # an inner block ends nothing
+
+
+@glibc_alone
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process can't be read here")
+def test_the_memory_is_returned_after_the_block() -> None:
+    before = resident_mb()
+    with freed_memory_kept():
+        torch.ones(LARGE)
+        assert resident_mb() > before + 10
+    assert resident_mb() < before + 10

@@ -54,18 +54,8 @@ def test_an_epoch_is_a_line_in_python(small: PreparedDataset, capsys: pytest.Cap
 
 def test_an_epoch_is_a_line_where_there_is_no_terminal(small: PreparedDataset, tmp_path: Any) -> None:
     settings = [word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")]
-    options = (
-        "--model",
-        "posrec",
-        "--protocol",
-        "early-stop",
-        "--out",
-        tmp_path / "run",
-        "--device",
-        "cpu",
-        "--no-export",
-    )
-    done = command("train", small.path, *options, *settings)
+    options = ["--model", "posrec", "--protocol", "early-stop", "--device", "cpu", "--no-export"]
+    done = command("train", small.path, "--out", tmp_path / "run", *options, *settings)
     lines = done.err.splitlines()
     assert len(lines) == 2
     validated = EPOCH + r", mrr@20 \d+\.\d\d on validation"

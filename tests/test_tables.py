@@ -1,6 +1,7 @@
-"""The tables of measured figures in the pages are those of results/, and a figure that differs is found."""
+"""The tables of measured figures in the pages are those of results/, and what docs/scaling.md computes is right."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.helpers import ROOT
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
+import scaling
 import tables
 
 
@@ -35,3 +37,35 @@ def test_a_figure_that_differs_is_found_and_written_again(tmp_path: Path, monkey
 def test_a_page_without_a_place_for_its_table_is_refused() -> None:
     with pytest.raises(SystemExit, match=r"README\.md has 0 places for the table 'accuracy'"):
         tables.filled("README.md", "no tables")
+
+
+GIVEN = scaling.Assumptions()
+
+
+def test_bytes_of_a_step_by_hand() -> None:
+    """Two ranks, four sessions of three clicks, d = 10: a rank receives half of what is gathered or all-reduced."""
+    small = replace(GIVEN, items=1000, batch=4, longest=3, d=10)
+    found = scaling.bytes_of_step(small, 2)
+    assert found["session vectors"] == 2 * 0.5 * 4 * 10 * 4
+    assert found["log-sum-exp"] == 4 * 0.5 * (2 * 4) * 4  # two numbers of four sessions from each rank; gradients
+    assert found["item vectors of clicks"] == 2 * 0.5 * (4 / 2) * 3 * 10 * 4  # of the rank's own sessions
+    assert found["smoothing"] == 2 * 0.5 * 1000 * 10 * 4
+    assert set(scaling.bytes_of_step(small, 1).values()) == {0}
+
+
+def test_the_rest_of_the_model_has_no_item_rows() -> None:
+    from posrec.models.posrec import PosRec, PosRecConfig
+
+    for items in (10, 1000):  # rows are padded to multiples of 8 or more
+        model = PosRec(items, PosRecConfig(d=10))
+        every, table = sum(one.numel() for one in model.parameters()), model.item_vectors().numel()
+        assert table <= every - scaling.rest_of_model(10) < table + 640
+
+
+@pytest.mark.parametrize("ranks", [2, 16])
+def test_what_is_sharded_falls_with_the_ranks(ranks: int) -> None:
+    measured = scaling.read_constants()
+    one, many = scaling.step_ms(GIVEN, measured, 1), scaling.step_ms(GIVEN, measured, ranks)
+    for part in ("table", "products"):
+        assert many[part] == pytest.approx(one[part] / ranks)
+    assert one["bytes"] == 0 < many["bytes"]

@@ -63,10 +63,10 @@ def diagnose() -> Diagnosis:
     """Look at the machine and at the installed packages; torch is loaded for it."""
     import torch
 
-    wanted = requirements()
-    required = [package for package, extra in wanted if extra is None]
+    packages = requirements()
+    required = [package for package, extra in packages if extra is None]
     extras = [
-        Extra(name, gives, [one.name for one, extra in wanted if extra == name and one.version is None])
+        Extra(name, gives, [one.name for one, extra in packages if extra == name and one.version is None])
         for name, gives in EXTRAS.items()
     ]
     gpus = [
@@ -95,7 +95,7 @@ def diagnose() -> Diagnosis:
 
 def requirements() -> list[tuple[Package, str | None]]:
     """The packages that the installed posrec names, each with the extra that it belongs to."""
-    found = []
+    packages = []
     try:
         lines = metadata.requires("posrec") or []
     except metadata.PackageNotFoundError:  # it runs from its source, and nothing is known of what it needs
@@ -106,8 +106,8 @@ def requirements() -> list[tuple[Package, str | None]]:
         name = requirement
         for sign in "<>=!~[ (":
             name = name.partition(sign)[0]
-        found.append((Package(name, installed_version(name), requirement[len(name) :].strip()), extra))
-    return found
+        packages.append((Package(name, installed_version(name), requirement[len(name) :].strip()), extra))
+    return packages
 
 
 def installed_version(name: str) -> str | None:

@@ -25,7 +25,7 @@ def printable(text: str) -> str:
     >>> printable("Tent\\x1b[2J")
     'Tent\\\\x1b[2J'
     """
-    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class Progress:

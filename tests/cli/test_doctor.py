@@ -51,14 +51,3 @@ def test_it_works_from_the_source_alone(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(metadata, "requires", nothing)
     assert diagnosis.requirements() == []
-
-
-def test_help_is_grouped_and_ends_with_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = command("--help").out
-    for panel in ("First", "From a click log to a model", "From a model to recommendations", "Experiments"):
-        assert panel in shown
-    assert "posrec prepare clicks.csv --out shop" in shown
-    monkeypatch.setenv("_POSREC_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", "posrec rec")
-    monkeypatch.setenv("COMP_CWORD", "1")
-    assert command().out.split() == ["recommend"]

@@ -27,12 +27,11 @@ def shop_log(path: Path) -> Path:
     return write_lines(path, lines)
 
 
-WORDS = [
-    "--session-column", "nutzer", "--session-column", "besuch", "--item-column", "artikel", "--time-column", "zeit",
-    "--time-format", "%d.%m.%Y %H:%M:%S", "--event-column", "aktion", "--events", "view,purchase",
-    "--event-weights", "view=1,purchase=5", "--target-events", "purchase", "--bad-lines", "skip",
-    "--bad-lines-limit", "0.02", "--no-test",
-]  # fmt: skip
+WORDS = (
+    "--session-column nutzer --session-column besuch --item-column artikel --time-column zeit --event-column aktion "
+    "--events view,purchase --event-weights view=1,purchase=5 --target-events purchase --bad-lines skip "
+    "--bad-lines-limit 0.02 --no-test"
+)
 KEYWORDS: dict[str, Any] = {
     "session_column": ["nutzer", "besuch"], "item_column": "artikel", "time_column": "zeit",
     "time_format": "%d.%m.%Y %H:%M:%S", "event_column": "aktion", "events": ["view", "purchase"],
@@ -43,7 +42,7 @@ KEYWORDS: dict[str, Any] = {
 
 def test_the_command_and_python_agree(tmp_path: Path) -> None:
     log = shop_log(tmp_path / "klicks.tsv")
-    done = command("prepare", log, *WORDS, "--out", tmp_path / "a")
+    done = command("prepare", log, *WORDS.split(), "--time-format", "%d.%m.%Y %H:%M:%S", "--out", tmp_path / "a")
     assert done.code == 0, done.err
     data = posrec.prepare(log, out=tmp_path / "b", progress=SilentProgress(), **KEYWORDS)
     assert posrec.load(tmp_path / "a").fingerprint == data.fingerprint
@@ -61,20 +60,8 @@ def test_the_command_and_python_agree(tmp_path: Path) -> None:
 def test_a_dataset_without_a_test_part_is_trained_and_not_evaluated(tmp_path: Path) -> None:
     log = write_log(tmp_path / "c.csv", small_shop(60))
     assert command("prepare", log, "--no-test", "--out", tmp_path / "shop").code == 0
-    words = (
-        "--model",
-        "posrec",
-        "--protocol",
-        "refit",
-        "--epochs",
-        1,
-        "--set",
-        "d=8",
-        "--device",
-        "cpu",
-        "--no-export",
-    )
-    done = command("train", tmp_path / "shop", "--out", tmp_path / "run", *words)
+    words = "--model posrec --protocol refit --epochs 1 --set d=8 --device cpu --no-export"
+    done = command("train", tmp_path / "shop", "--out", tmp_path / "run", *words.split())
     assert (done.code, "Traceback" in done.err) == (0, False)
     assert f"{tmp_path / 'shop'} has no test part, so the run was not evaluated" in done.err
     assert done.out.startswith("The run is in")

@@ -10,19 +10,8 @@ from posrec.demo.shop import open_shop, write_log
 from tests.helpers import ROOT, module_at
 from tests.server.server_process import serving, until
 
-QUICK = [
-    "--no-export",
-    "--keep",
-    "3",
-    "--set",
-    "d=16",
-    "--set",
-    "epochs=1",
-    "--set",
-    "batch_size=256",
-    "--set",
-    "learning_rate=0.01",
-]
+SETTINGS = ("d=16", "epochs=1", "batch_size=256", "learning_rate=0.01")
+QUICK = ["--no-export", "--keep", "3", *(f"--set={pair}" for pair in SETTINGS)]
 DAY = 86_400_000
 
 

@@ -1,22 +1,18 @@
 """Models side by side: what is written, what is said, what is refused."""
 
-import io
 import json
 import random
 import re
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from tests.helpers import command, listed
 
 import posrec
-from posrec.cli.tables import best_table
 from posrec.data.dataset import PreparedDataset
 from posrec.data.prepare.pipeline import prepare
 from posrec.errors import InputError
-from posrec.evaluation.significance import Comparison
-from posrec.experiments.compare import PairedTest, compare
+from posrec.experiments.compare import compare
 from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
 
@@ -80,7 +76,7 @@ def test_the_best_model_stands_first_against_all_others(data: PreparedDataset, t
 
 def test_five_models_fit_the_terminal(data: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight rows of one line each; the report has all twenty comparisons."""
-    monkeypatch.setattr("posrec.cli.experiments.console", Console(width=80, emoji=False))
+    monkeypatch.setenv("COLUMNS", "80")
     done = command("compare", data.path, "--models", "pop,spop,itemknn,coclick,stan", "--out", tmp_path / "out")
     assert done.code == 0, done.err
     rows = [line for line in done.out.splitlines() if re.search(r" to [+-]", line)]
@@ -88,20 +84,6 @@ def test_five_models_fit_the_terminal(data: PreparedDataset, tmp_path: Path, mon
     assert all(row.rstrip().endswith(("better", "no difference shown")) for row in rows)
     assert "with all 20 comparisons" in done.out
     assert (tmp_path / "out" / "report.html").read_text().count("<td>recall@20</td>") == 10
-
-
-def test_the_longest_name_and_verdict_fit_the_terminal() -> None:
-    """The demo prints this table; a wrapped line would separate a verdict's words."""
-    pairs = [PairedTest("posrec-plus", other, "recall@20", Comparison(0.7016, 0.6928, 0.71, p, 0.01), p)
-             for other, p in (("pop", 0.0), ("srgnn", 0.2))]  # fmt: skip
-    printed = io.StringIO()
-    Console(width=80, file=printed).print(best_table(pairs))
-    shown = [line.split() for line in printed.getvalue().splitlines()]
-    assert shown[1:] == [
-        ["recall@20:", "posrec-plus"],
-        ["pop", "+70.16", "+69.28", "to", "+71.00", "<", "0.001", "better"],
-        ["srgnn", "+70.16", "+69.28", "to", "+71.00", "0.200", "no", "difference", "shown"],
-    ]
 
 
 @pytest.mark.parametrize("models", [["posrec"], ["pop", "pop"], ["posrec", "nobody"]])

@@ -1,15 +1,14 @@
 """The figures: that they are written, and that they show what the paper says should be seen."""
 
+import json
 import xml.etree.ElementTree
 from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from tests.helpers import command
 
-from posrec import cli
 from posrec.encodings.schemes import make_encoding
-from posrec.experiments import encoding_figures
 from posrec.experiments.encoding_figures import draw, encode, encodings_figure, missing_figures, similarity
 from posrec.experiments.encodings import TrainedEncoding
 from posrec.experiments.rendering import svg
@@ -27,14 +26,21 @@ def test_every_figure_is_written_as_svg_and_png(tmp_path: Path) -> None:
     written = draw(tmp_path / "new" / "folder", 8, [trained("lpe"), trained("ldpe", rows=15)])
     stems = [*FIXED, "alike-lpe-run-1", "alike-ldpe-run-2"]
     assert [path.name for path in written] == [f"{stem}.{kind}" for stem in stems for kind in ("svg", "png")]
-    for path in written:
-        if path.suffix == ".png":
-            assert path.read_bytes().startswith(b"\x89PNG")
-        else:
-            xml.etree.ElementTree.parse(path)
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written if path.suffix == ".png")
     assert "positions past them share the last" in words(written[-2])
     assert "positions past them share the last" not in words(written[-4])
     assert "SPE has one diagonal band" in words(written[6])
+
+
+@pytest.mark.slow
+def test_the_command_draws_and_keeps_stdout_for_the_table(tmp_path: Path) -> None:
+    done = command("encodings", "--json", "--plot", tmp_path, "--max-length", 5, "--dimensions", 4)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["spe"]["d"] == 4
+    assert [line for line in done.err.splitlines() if line.startswith("wrote")] == [
+        f"wrote {tmp_path / stem}.{kind}" for stem in FIXED for kind in ("svg", "png")
+    ]
+    assert "left out: LPE and LDPE" in done.err
 
 
 def words(svg: Path) -> str:
@@ -81,22 +87,3 @@ def test_figures_that_need_a_run_are_named() -> None:
     assert missing_figures([]) == "left out: LPE and LDPE, drawn from a trained run given with --run RUN"
     assert missing_figures([trained("ldpe")]) == "left out: LPE, drawn from a trained run given with --run RUN"
     assert missing_figures([trained("ldpe"), trained("lpe")]) is None
-
-
-def test_the_command_draws_and_keeps_stdout_for_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The figures themselves are drawn by the test above; here they are only named."""
-    drawn: list[tuple[object, ...]] = []
-
-    def fake_draw(folder: Path, d: int, trained: object, progress: object) -> list[Path]:
-        drawn.append((folder, d, trained))
-        return [folder / "alike-across-lengths.png"]
-
-    monkeypatch.setattr(encoding_figures, "draw", fake_draw)
-    options = ["encodings", "--json", "--plot", str(tmp_path), "--max-length", "5", "--dimensions", "4"]
-    result = CliRunner().invoke(cli.app, options, catch_exceptions=False)
-    assert result.exit_code == 0
-    assert drawn == [(tmp_path, 4, [])]
-    assert result.stdout.startswith("{")
-    assert "wrote" not in result.stdout
-    assert f"wrote {tmp_path / 'alike-across-lengths.png'}" in result.stderr
-    assert "left out: LPE and LDPE" in result.stderr

@@ -2,21 +2,17 @@
 
 import os
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.helpers import RecordingProgress, chain_shop, listed
 
-from posrec.config import Range
 from posrec.data.dataset import PreparedDataset
-from posrec.errors import InputError, RunFailed
 from posrec.experiments.reproduce import jobs
 from posrec.experiments.reproduce.jobs import Job, run_jobs
 from posrec.experiments.tune import tune
 from posrec.io.executor import Cluster
-from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
 
 pytestmark = pytest.mark.process
@@ -63,25 +59,6 @@ def test_jobs_on_ray_are_those_of_this_process(
         assert progress.messages == []
 
 
-@pytest.mark.slow
-def test_no_job_is_started_after_the_time_is_over(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
-    progress = RecordingProgress()
-    assert run_jobs(JOBS, {"shop": shop}, tmp_path, "cpu", 0, progress, cluster) == {}
-    assert progress.messages == ["4 of 4 jobs are left; the same command continues with them"]
-
-
-@pytest.mark.slow
-def test_a_failed_job_is_kept_with_its_error(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
-    bad = Job("shop", "stamp", {**TINY, "learning_rate": 1e30})
-    assert "loss" in (run_jobs([bad], {"shop": shop}, tmp_path, "cpu", cluster=cluster)[bad.name].error or "")
-
-
-@pytest.mark.slow
-def test_a_gpu_that_the_cluster_has_not_is_refused(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
-    with pytest.raises(InputError, match="a task needs 1 core and 1 GPUs, and the Ray cluster has 2 and 0"):
-        run_jobs(JOBS, {"shop": shop}, tmp_path, "cuda", cluster=cluster)
-
-
 FAST = {"d": 8, "batch_size": 64, "learning_rate": 0.02}
 
 
@@ -98,22 +75,3 @@ def test_a_search_is_continued_by_either_engine(shop: PreparedDataset, tmp_path:
     last = tune(shop, "stamp", 5, tmp_path, FAST, epochs=2, device="cpu", progress=progress, cluster=cluster)
     assert (last.trials, last.history[:4]) == (5, more.history)
     assert progress.messages[-1].startswith("trial 5 of 5: ")
-
-
-@pytest.mark.slow
-def test_a_hopeless_trial_is_stopped_early_on_ray(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
-    fixed = {"d": 8, "batch_size": 64, "l2": 0.0}
-    good = replace(MODELS["stamp"], search={"learning_rate": Range(0.005, 0.02)})
-    hopeless = replace(MODELS["stamp"], search={"learning_rate": Range(1e-9, 2e-9)})
-    options = {"epochs": 3, "device": "cpu", "progress": SilentProgress()}
-    tune(shop, good, 5, tmp_path, fixed, **options)
-    found = tune(shop, hopeless, 7, tmp_path, fixed, cluster=cluster, **options)
-    assert [one["state"] for one in found.history[-2:]] == ["pruned", "pruned"]
-
-
-@pytest.mark.slow
-def test_failed_trials_end_the_search_only_if_all_fail(shop: PreparedDataset, tmp_path: Path, cluster: Cluster) -> None:
-    hot = replace(MODELS["stamp"], search={"learning_rate": Range(1e29, 1e30)})
-    options = {"epochs": 1, "device": "cpu", "progress": SilentProgress(), "cluster": cluster}
-    with pytest.raises(RunFailed, match="none of 2 trials succeeded"):
-        tune(shop, hot, 2, tmp_path, {"d": 8, "batch_size": 64}, **options)

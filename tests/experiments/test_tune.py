@@ -13,7 +13,7 @@ from tests.helpers import RecordingProgress, chain_shop, command, listed
 import posrec
 from posrec.config import Range
 from posrec.data.dataset import PreparedDataset
-from posrec.errors import InputError
+from posrec.errors import InputError, RunFailed
 from posrec.experiments import tune as module
 from posrec.experiments.tune import Tuned, train_command, tune
 from posrec.models.registry import MODELS
@@ -89,6 +89,12 @@ def test_a_hopeless_trial_is_cut(shop: PreparedDataset, tmp_path: Path) -> None:
     assert found.pruned >= 2
     assert states[-2:] == ["pruned", "pruned"]
     assert "complete" in states
+
+
+def test_failed_trials_end_the_search_only_if_all_fail(shop: PreparedDataset, tmp_path: Path) -> None:
+    hot = replace(MODELS["stamp"], search={"learning_rate": Range(1e29, 1e30)})
+    with pytest.raises(RunFailed, match="none of 2 trials succeeded"):
+        tune(shop, hot, 2, tmp_path, {"d": 8, "batch_size": 64}, epochs=1, device="cpu", progress=SilentProgress())
 
 
 def test_the_command_it_ends_with_trains(shop: PreparedDataset, tmp_path: Path) -> None:

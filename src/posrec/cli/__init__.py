@@ -15,10 +15,7 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 import posrec
-from posrec.cli import data, doctor, experiments, runs
-from posrec.cli import feedback_report as report
-from posrec.cli import recommend as serving
-from posrec.cli import score as scoring
+from posrec.cli import data, experiments, recommend, runs, serve
 from posrec.cli.printing import error_console
 from posrec.errors import DoesNotFit, InputError, RunFailed, RunStopped
 from posrec.progress import printable
@@ -89,7 +86,7 @@ def stops_on_interrupt(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*arguments, **options)
         except KeyboardInterrupt:
-            if command is serving.serve:  # Ctrl-C is how a server is stopped, and it has logged that it stopped
+            if command is serve.serve:  # Ctrl-C is how a server is stopped, and it has logged that it stopped
                 raise typer.Exit(130) from None
             raise RunStopped("interrupted; nothing was left half-written") from None
 
@@ -98,13 +95,17 @@ def stops_on_interrupt(command: Callable[..., None]) -> Callable[..., None]:
 
 # In the order of `posrec --help`: from the click log to recommendations.
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    "First": (experiments.demo, doctor.doctor),
+    "First": (experiments.demo, runs.doctor),
     "From a click log to a model": (data.prepare, data.stats, runs.train, runs.evaluate, runs.models),
     "From a model to recommendations": (
-        serving.recommend, scoring.score, serving.serve, serving.export, report.report,
+        recommend.recommend,
+        recommend.score,
+        serve.serve,
+        serve.export,
+        serve.report,
     ),
     "Experiments": (experiments.compare, experiments.tune, experiments.encodings, experiments.reproduce),
-}  # fmt: skip
+}
 for panel, commands in COMMANDS.items():
     for command in commands:
         app.command(cls=LiteralHelp, rich_help_panel=panel)(stops_on_interrupt(command))

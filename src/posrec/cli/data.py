@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from posrec.cli.printing import LOCAL, Address, Engine, Json, Threads, console, show
+from posrec.cli.printing import LOCAL, Address, Engine, Json, Threads, console, say, show
 
 
 def prepare(
@@ -121,28 +120,21 @@ def prepare(
 
     Example: posrec prepare clicks.csv --out shop
     """
+    given = dict(locals())  # the options by their names, which are those of posrec.prepare too
     from posrec.cli.tables import account_table, counts_line
     from posrec.data.prepare.pipeline import prepare_folder
     from posrec.progress import TerminalProgress
 
+    about_log = {name: value for name, value in given.items() if name not in ("source", "format", "out", "threads")}
+    beside_log = ("test", "items", "all_items", "recipe", "overwrite", "engine", "memory", "address")
+    others = {name: about_log.pop(name) for name in beside_log}
+    about_log["delimiter"] = "\t" if delimiter == "\\t" else delimiter
+    for name in ("session_column", "events", "event_weights", "target_events"):
+        about_log[name] = about_log[name] or None
     with TerminalProgress() as progress:
-        manifest = prepare_folder(
-            source, format, out, test=test, items=items, all_items=all_items, recipe=recipe, overwrite=overwrite,
-            engine=engine, memory=memory, address=address, progress=progress,
-            options={
-                "session_column": session_column or None, "user_column": user_column, "item_column": item_column,
-                "time_column": time_column, "time_unit": time_unit, "time_format": time_format,
-                "delimiter": "\t" if delimiter == "\\t" else delimiter, "event_column": event_column,
-                "events": events or None, "event_weights": event_weights or None,
-                "target_events": target_events or None, "bad_lines": bad_lines, "bad_lines_limit": bad_lines_limit,
-                "gap": gap, "test_days": test_days, "test_share": test_share, "no_test": no_test, "fraction": fraction,
-                "min_support": min_support, "min_length": min_length, "drop_repeats": drop_repeats,
-                "max_length": max_length,
-            },
-        )  # fmt: skip
+        manifest = prepare_folder(source, format, out, **others, progress=progress, options=about_log)
     console.print(account_table(manifest["steps"]), "", counts_line(manifest), sep="\n")
-    done = f"Prepared in [bold]{escape(str(out))}[/]. Look at it with: posrec stats {escape(str(out))}"
-    console.print(done, highlight=False, soft_wrap=True)
+    say(f"Prepared in {out}. Look at it with: posrec stats {out}")
 
 
 def stats(dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")], as_json: Json = False) -> None:

@@ -24,21 +24,21 @@ def encodings_table(rows: list[EncodingRow]) -> Group:
     table.add_column("A", no_wrap=True)
     table.add_column("B", no_wrap=True)
     for row in rows:
-        dimensions = (spans(row.found.forward.dimensions), spans(row.found.backward.dimensions))
+        dimensions = (spans(row.analysis.forward.dimensions), spans(row.analysis.backward.dimensions))
         table.add_row(Text(row.label), *(cell(row, column) for column in COLUMNS), *dimensions)
     return Group(table, "", *notes(rows))
 
 
 def cell(row: EncodingRow, column: str) -> Text:
     """What was found and what the paper says: `yes = yes`, `yes ≠ no`, or only `yes` where the paper says nothing."""
-    found, in_paper = verdicts(row.found)[column], getattr(PAPER[row.encoding], column)
-    trivial = column == "linear" and row.found.linear.trivial
-    word = "trivial" if trivial else yes_or_no(found)
+    by_definition, in_paper = verdicts(row.analysis)[column], getattr(PAPER[row.encoding], column)
+    trivial = column == "linear" and row.analysis.linear.trivial
+    word = "trivial" if trivial else yes_or_no(by_definition)
     if in_paper is None:
         return Text(word)
     return (
         Text(f"{word} = {yes_or_no(in_paper)}")
-        if in_paper == found
+        if in_paper == by_definition
         else Text(f"{word} ≠ {yes_or_no(in_paper)}", "bold red")
     )
 
@@ -48,15 +48,16 @@ def yes_or_no(value: bool) -> str:
 
 
 def notes(rows: list[EncodingRow]) -> list[Text]:
+    first = rows[0].analysis
     lines = [
         "yes = yes: what was found, and what the paper says; ≠ where they differ; one word where the paper says "
-        f"nothing. Sessions of 1 to {rows[0].found.max_length} clicks, d = {rows[0].found.d}; learned encodings have "
+        f"nothing. Sessions of 1 to {first.max_length} clicks, d = {first.d}; learned encodings have "
         "random tables, runs their own. A: dimensions that depend only on the position from the first click; B: only "
         "on the position from the last click. Trivial: any values would fit. rpe adds nothing to the items; for its "
         "bias see --theory."
     ]
     for row in rows:
-        for column in differences(row.found, PAPER[row.encoding]):
+        for column in differences(row.analysis, PAPER[row.encoding]):
             lines.append(f"{row.label}: {reason(row, column)} The paper ({PAPER[row.encoding].source}) says otherwise.")
     return [Text(line) for line in lines]
 

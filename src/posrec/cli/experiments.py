@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from posrec.cli.printing import LOCAL, Address, Device, Engine, Json, Threads, Workers, console, show
+from posrec.cli.printing import LOCAL, Address, Device, Engine, Json, Threads, Workers, console, say, show
 from posrec.config import DEFAULT_MODEL
 from posrec.errors import InputError, RunFailed
 
@@ -24,11 +23,11 @@ def demo(
     from posrec.cli.tour import show_models, show_next, show_shop
     from posrec.progress import TerminalProgress
 
-    data = show_shop(out, console)
+    data = show_shop(out)
     if not prepare_only:
         with TerminalProgress() as progress:
-            show_models(data, out, console, progress, epochs)
-    show_next(out, console, trained=not prepare_only)
+            show_models(data, out, progress, epochs)
+    show_next(out, trained=not prepare_only)
 
 
 def encodings(
@@ -99,7 +98,7 @@ def compare(
     shown = result.pairs_with_best()
     console.print(metrics_table(result.metrics, data.ceiling), "", best_table(shown), sep="\n")
     more = f", with all {len(result.pairs)} comparisons" if len(result.pairs) > len(shown) else ""
-    console.print(f"The report is in [bold]{escape(str(out))}/report.html[/]{more}.", highlight=False, soft_wrap=True)
+    say(f"The report is in {out}/report.html{more}.")
 
 
 def reproduce(
@@ -132,16 +131,16 @@ def reproduce(
 
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
         sessions = quick_sessions if quick else None
-        results = reproduce(
+        summary = reproduce(
             experiment, data or [], out, seeds, device, minutes, sessions, progress, not no_report, cluster
         )
-    console.print(*introduction(results), sep="\n", highlight=False, markup=False)
+    say("\n".join(introduction(summary)))
     if not no_report:
-        console.print(verdict_counts(results.answers), highlight=False, markup=False)
-        console.print(f"The report is in [bold]{escape(str(out))}/report.md[/].", highlight=False)
-    if results.failures:
+        say(verdict_counts(summary))
+        say(f"The report is in {out}/report.md.")
+    if summary["failed"]:
         where = f"the records with an error in {out}/jobs" if no_report else f"the end of {out}/report.md"
-        raise RunFailed(f"{plural(len(results.failures), 'training')} failed: see {where}")
+        raise RunFailed(f"{plural(len(summary['failed']), 'training')} failed: see {where}")
 
 
 def tune(
@@ -174,13 +173,12 @@ def tune(
 
     fixed = parse_pairs(settings or [])
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
-        found = tune(load(dataset), model, trials, out, fixed, epochs, device, seed, progress, cluster)
+        tuned = tune(load(dataset), model, trials, out, fixed, epochs, device, seed, progress, cluster)
     by_default = "the defaults were not tried"
-    if found.default_value is not None:
-        by_default = f"{100 * found.default_value:.2f} with the default settings"
-    console.print(
-        f"{plural(found.trials, 'trial')}, {found.pruned} stopped early, {found.failed} failed. Best {found.metric} on "
-        f"validation: {100 * found.value:.2f} ({by_default}). Train with it:",
-        highlight=False,
+    if tuned.default_value is not None:
+        by_default = f"{100 * tuned.default_value:.2f} with the default settings"
+    say(
+        f"{plural(tuned.trials, 'trial')}, {tuned.pruned} stopped early, {tuned.failed} failed. Best {tuned.metric} on "
+        f"validation: {100 * tuned.value:.2f} ({by_default}). Train with it:"
     )
-    typer.echo(train_command(dataset, model, found, fixed, epochs))
+    typer.echo(train_command(dataset, model, tuned, fixed, epochs))

@@ -27,8 +27,8 @@ class Scale:
     @classmethod
     def of(cls, values: Iterable[float], width: int) -> "Scale":
         """A scale that holds all values and zero."""
-        kept = [0.0, *values]
-        return cls(min(kept), max(kept), width)
+        with_zero = [0.0, *values]
+        return cls(min(with_zero), max(with_zero), width)
 
     def cell(self, value: float) -> int:
         return round(self.width * (value - self.low) / ((self.high - self.low) or 1))

@@ -45,10 +45,16 @@ Threads = Annotated[
     int | None,
     typer.Option(
         help="Threads to compute with on a CPU; if not given, all usable cores, or one for a small training.",
-        min=1, callback=use_threads,
+        min=1,
+        callback=use_threads,
         show_default=False,
     ),
-]  # fmt: skip
+]
+
+
+def say(sentence: str) -> None:
+    """Print a sentence as it is: names of files may have brackets, and a terminal wraps lines itself."""
+    console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def show(figures: Any, table: Any, as_json: bool) -> None:
@@ -56,6 +62,6 @@ def show(figures: Any, table: Any, as_json: bool) -> None:
     if as_json:
         text = json.dumps(figures, ensure_ascii=False, indent=2)
         # JSON allows control characters from U+007F on in texts; a terminal may obey them.
-        typer.echo(CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+        typer.echo(CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
     else:
         console.print(table)

@@ -1,41 +1,55 @@
-"""The commands that use a run: recommend, export, serve."""
+"""The commands that recommend with a run, for one session or for files of them: recommend, score."""
 
+import json
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from posrec.cli.answer_options import (
-    Allow,
-    Boost,
-    Deny,
-    Diversify,
-    ExcludeSeen,
-    Fields,
-    FilterOption,
-    K,
-    Pin,
-    answer_rules,
-)
 from posrec.cli.printing import (
+    LOCAL,
+    Address,
     Device,
     EncodingOption,
+    Engine,
     Json,
     ModelOption,
     Overwrite,
     Threads,
+    Workers,
     console,
     error_console,
+    say,
     show,
 )
-from posrec.errors import InputError, not_installed
+from posrec.errors import InputError
 from posrec.progress import printable
 
-IndexSet = Annotated[
+if TYPE_CHECKING:
+    from posrec.recommend.plan import AnswerRules
+
+K = Annotated[int | None, typer.Option("-k", help="How many items; 20 by default.")]
+Allow = Annotated[Path | None, typer.Option(help="Recommend only these items: a file with one id per line.")]
+Deny = Annotated[Path | None, typer.Option(help="Never recommend these items: a file with one id per line.")]
+ExcludeSeen = Annotated[bool, typer.Option("--exclude-seen", help="Leave out the items of the session.")]
+FilterOption = Annotated[
     list[str] | None,
-    typer.Option("--set", help="key=value for the search: index, recall, lists, probes. Can be repeated."),
+    typer.Option("--filter", help="COLUMN=VALUE,VALUE or COLUMN<=NUMBER or COLUMN>=NUMBER or JSON. Can be repeated."),
 ]
+Pin = Annotated[list[str] | None, typer.Option("--pin", help="Put this item first. Can be repeated.")]
+Boost = Annotated[
+    list[str] | None,
+    typer.Option("--boost", help="COLUMN=VALUE:FACTOR, a factor for the items' chances. Can be repeated."),
+]
+Diversify = Annotated[
+    str | None,
+    typer.Option(help="From 0 to 1: prefer items that differ; or a column: one item of each of its values."),
+]
+Fields = Annotated[str | None, typer.Option(help="Columns to show with each item, with commas between them.")]
+
+CONDITION = re.compile(r"(?P<column>[^=<>]+)(?P<sign><=|>=|=)(?P<value>.*)", re.DOTALL)
+BOOST = re.compile(r"(?P<column>[^=]+)=(?P<value>.*):(?P<factor>[^:]+)", re.DOTALL)
 
 
 def recommend(
@@ -75,143 +89,159 @@ def recommend(
         error_console.print(printable(missing), markup=False, highlight=False, soft_wrap=True)
     session, rules = item or [], answer_rules(exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
     answer = recommender.recommend(session, k, **rules)
-    wanted = [about] if about else [one.item for one in answer] if explain and not answer.popular else []
-    explanations = recommender.explain(session, wanted) if wanted else []
+    to_explain = [about] if about else [one.item for one in answer] if explain and not answer.popular else []
+    explanations = recommender.explain(session, to_explain) if to_explain else []
     if as_json:
-        reasons = {"explanations": [one.as_json() for one in explanations]} if wanted else {}
+        reasons = {"explanations": [one.as_json() for one in explanations]} if to_explain else {}
         show(answer.as_json() | reasons, None, as_json)
         return
     console.print(recommendations_table(answer))
     if explanations:
         console.print("", *drawn(explanations), sep="\n")
     elif explain:
-        console.print("No click is known to the model, so there is nothing to explain.", highlight=False)
+        say("No click is known to the model, so there is nothing to explain.")
     for sentence in notes(answer):
-        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        say(sentence)
 
 
-def export(
+def score(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    onnx: Annotated[Path | None, typer.Option(help="Write the model as this ONNX file.", show_default=False)] = None,
-    index: Annotated[
-        Path | None, typer.Option(help="Write its item vectors as this faiss index.", show_default=False)
-    ] = None,
-    settings: IndexSet = None,
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Sessions: .jsonl (plain, .gz or .zst) or .parquet.")],
+    out: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The file to write: .jsonl, .jsonl.gz or .parquet.")],
+    k: K = None,
+    exclude_seen: ExcludeSeen = False,
+    allow: Allow = None,
+    deny: Deny = None,
+    filter: FilterOption = None,
+    pin: Pin = None,
+    boost: Boost = None,
+    diversify: Diversify = None,
+    fields: Fields = None,
+    overwrite: Overwrite = False,
+    parts: Annotated[bool, typer.Option("--parts", help="Write OUTPUT as a folder of part files.")] = False,
+    engine: Engine = LOCAL,
+    address: Address = None,
+    workers: Workers = None,
     model: ModelOption = None,
     encoding: EncodingOption = None,
-    overwrite: Overwrite = False,
+    device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Write the run's export for serving: its network as ONNX and its items in 8 bits, and an index of very many items.
+    """Recommend for every session of a file. The file can be of any size.
 
-    --onnx and --index write the whole model as an ONNX file, checked against torch, or the items as a faiss index, with
-    measured recall.
-
-    Example: posrec export runs/first
-    posrec export runs/first --onnx first.onnx
+    Example: posrec score runs/first sessions.jsonl answers.parquet -k 10
+    posrec score runs/first sessions.parquet answers.parquet --parts --engine ray
     """
-    from posrec.config import parse_pairs, split_settings
-    from posrec.recommend.rank.faiss_search import RECALL_SESSIONS, IndexSettings, write_index
-    from posrec.runs.run import load_run
+    from posrec.errors import plural
+    from posrec.io.executor import cluster_of
+    from posrec.progress import TerminalProgress
+    from posrec.recommend.files.score import OpenRun, score_file
 
-    loaded, of_index = load_run(run, model, encoding), split_settings(parse_pairs(settings or []), IndexSettings())[0]
-    if onnx is not None:
-        from posrec.recommend.export.onnx_model import CLOSE, export_onnx
+    rules = answer_rules(exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
+    with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
+        opened = OpenRun(run, device, model, encoding)
+        totals = score_file(
+            opened,
+            source,
+            out,
+            k,
+            cluster=cluster,
+            as_folder=parts,
+            overwrite=overwrite,
+            progress=progress,
+            **rules,
+        )
+    say(f"{plural(totals.sessions, 'session')} in {totals.seconds:.1f} s, {totals.rate_note()}.")
+    if totals.earlier:
+        say(f"{plural(totals.earlier, 'session')} of them had been scored by an earlier call.")
+    notes = []
+    if totals.unknown:
+        notes.append(f"Skipped {plural(totals.unknown, 'click')} on items that the model does not know")
+    if totals.popular:
+        notes.append(f"{plural(totals.popular, 'session')} had no known item and got popular ones")
+    if notes:
+        say(f"{'; '.join(notes)}.")
+    if totals.empty:
+        say(f"No item was left to recommend for {plural(totals.empty, 'session')}.")
+    say(f"The recommendations are in {out}.")
 
-        difference = export_onnx(loaded, onnx, overwrite)
-        checked = f"Scores differ from torch's by at most {difference:.1g} ({CLOSE:g} is allowed)."
-        console.print(f"Wrote [bold]{escape(str(onnx))}[/]. {checked}", highlight=False, soft_wrap=True)
-    if index is not None:
-        search = write_index(loaded, index, of_index, overwrite)
-        probes = f"A search looks through {search.probes:,} of {search.index.nlist:,} lists"
-        recall = f"its recall@20 against the exact search is {search.recall:.4f} on {RECALL_SESSIONS} random sessions"
-        console.print(f"Wrote [bold]{escape(str(index))}[/]. {probes}; {recall}.", highlight=False, soft_wrap=True)
-    if onnx is None and index is None:
-        from posrec.recommend.export.writing import write_export
 
-        if loaded.has_export and not overwrite:
-            raise InputError(f"{run} has an export already; pass --overwrite to write it again")
-        write_export(loaded, of_index)
-        console.print(f"Added the export for serving to [bold]{escape(str(run))}[/].", highlight=False, soft_wrap=True)
+def answer_rules(
+    exclude_seen: bool,
+    allow: Path | None,
+    deny: Path | None,
+    filters: list[str] | None,
+    pin: list[str] | None,
+    boosts: list[str] | None,
+    diversify: str | None,
+    fields: str | None,
+) -> "AnswerRules":
+    """The options as `Recommender.recommend` takes them."""
+    from posrec.recommend.session import read_ids
+
+    return {
+        "exclude_seen": exclude_seen,
+        "allow": None if allow is None else read_ids(allow),
+        "deny": None if deny is None else read_ids(deny),
+        "filter": parse_filters(filters or []),
+        "pin": pin,
+        "boost": parse_boosts(boosts or []),
+        "diversify": parse_diversify(diversify),
+        "fields": None if fields is None else fields.split(","),
+    }
 
 
-def serve(
-    run: Annotated[list[Path], typer.Argument(help="A run folder; several share the sessions, see --split.")],
-    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on; 0 for any free one.", min=0, max=65535)] = 8000,
-    workers: Annotated[int, typer.Option(help="The number of processes that share the port.", min=1, max=256)] = 1,
-    api_key: Annotated[
-        str | None, typer.Option(envvar="POSREC_API_KEY", help="Refuse requests without this key.", show_envvar=True)
-    ] = None,
-    api_key_file: Annotated[
-        Path | None, typer.Option(envvar="POSREC_API_KEY_FILE", help="The file with the key.", show_envvar=True)
-    ] = None,
-    session_store: Annotated[
-        str | None,
-        typer.Option(
-            envvar="POSREC_SESSION_STORE",
-            show_envvar=True,
-            help="Store sessions in Redis or Valkey: redis://HOST:PORT/DB.",
-        ),
-    ] = None,
-    max_length: Annotated[
-        int, typer.Option(help="Refuse longer sessions; the model reads the latest clicks.", min=1, max=10_000)
-    ] = 10_000,
-    max_body: Annotated[int, typer.Option(help="Refuse larger requests, in bytes.", min=1024)] = 2 << 20,
-    request_timeout: Annotated[
-        float,
-        typer.Option(
-            "--request-timeout", help="Seconds a client may take to send a request or read an answer.", min=0.1
-        ),
-    ] = 10.0,
-    queue: Annotated[int, typer.Option(help="How many requests may wait in each worker; more get 503.", min=1)] = 128,
-    allow_origin: Annotated[
-        list[str] | None, typer.Option(help="Allow web pages of this origin (CORS). Can be repeated.")
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Answer requests for this host name, or * for all. Can be repeated. See docs/serving.md."),
-    ] = None,
-    deny_file: Annotated[
-        Path | None, typer.Option(help="Never recommend the items of this file, one id per line; read again on change.")
-    ] = None,
-    allow_file: Annotated[
-        Path | None, typer.Option(help="Recommend only the items of this file, one id per line; read again on change.")
-    ] = None,
-    feedback: Annotated[
-        Path | None, typer.Option(help="Write what POST /v1/feedback receives to Parquet files in this folder.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="The runs' shares of the sessions, such as 90,10; equal by default.")
-    ] = None,
-    log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every request.")] = False,
-    onnx: Annotated[bool, typer.Option(help="Compute with the run's export; --no-onnx with torch.")] = True,
-    model: ModelOption = None,
-    encoding: EncodingOption = None,
-    device: Device = "cpu",
-) -> None:
-    """Serve recommendations over HTTP.
+def parse_filters(texts: list[str]) -> dict[str, Any] | None:
+    """Several conditions on one column: its values are any of those listed, its numbers within all bounds.
 
-    Example: posrec serve runs/first --port 8000 --workers 2
+    >>> parse_filters(["category=tents,mats", "price<=200", "price>=10"])
+    {'category': ['tents', 'mats'], 'price': {'max': 200.0, 'min': 10.0}}
     """
+    conditions: dict[str, Any] = {}
+    for text in texts:
+        if text.lstrip().startswith("{"):
+            try:
+                conditions.update(json.loads(text))
+            except ValueError as error:
+                raise InputError(f"--filter {text}: it is not JSON ({error})") from None
+            continue
+        parts = CONDITION.fullmatch(text)
+        if parts is None:
+            raise InputError(f"--filter {text}: it must be COLUMN=VALUE,VALUE or COLUMN<=NUMBER, or a JSON object")
+        column, sign, value = parts["column"].strip(), parts["sign"], parts["value"]
+        before = conditions.get(column)
+        if sign == "=":
+            conditions[column] = [*(before if isinstance(before, list) else []), *value.split(",")]
+        else:
+            bound = {"max" if sign == "<=" else "min": number(value, f"--filter {text}")}
+            conditions[column] = {**(before if isinstance(before, dict) else {}), **bound}
+    return conditions or None
+
+
+def parse_boosts(texts: list[str]) -> dict[str, dict[str, float]] | None:
+    """
+    >>> parse_boosts(["brand=own:1.2", "brand=other:0.5"])
+    {'brand': {'own': 1.2, 'other': 0.5}}
+    """
+    factors: dict[str, dict[str, float]] = {}
+    for text in texts:
+        parts = BOOST.fullmatch(text)
+        if parts is None:
+            raise InputError(f"--boost {text}: it must be COLUMN=VALUE:FACTOR, such as brand=own:1.2")
+        factors.setdefault(parts["column"], {})[parts["value"]] = number(parts["factor"], f"--boost {text}")
+    return factors or None
+
+
+def parse_diversify(text: str | None) -> float | str | None:
+    """A number, or else the name of a column."""
     try:
-        from posrec.server.http.credentials import chosen_key
-        from posrec.server.serve import serve as run_server
-        from posrec.server.settings import ServerSettings, parse_shares
-    except ImportError:
-        raise not_installed("serving", "serve") from None
-    from posrec.models.own_code import OwnCode
-
-    settings = ServerSettings(
-        str(run[0]), device, chosen_key(api_key, api_key_file), session_store, max_length, max_body,
-        request_timeout, queue, log_requests=log_requests, onnx=onnx,
-        allow_origin=tuple(allow_origin or ()), allow_host=tuple(allow_host or ()),
-        code=OwnCode(model, encoding),
-        more_runs=tuple(map(str, run[1:])), split=parse_shares(split, len(run)), feedback=text_of(feedback),
-        allow_file=text_of(allow_file), deny_file=text_of(deny_file),
-    )  # fmt: skip
-    run_server(settings, host, port, workers)
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
-def text_of(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+def number(text: str, option: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{option}: {text!r} is not a number") from None

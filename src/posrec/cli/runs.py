@@ -1,12 +1,11 @@
-"""The commands from a prepared dataset to a run: models, train, evaluate."""
+"""The commands from a prepared dataset to a run: models, train, evaluate; and doctor, which describes the machine."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from posrec.cli.printing import Device, EncodingOption, Json, ModelOption, Threads, console, show
+from posrec.cli.printing import Device, EncodingOption, Json, ModelOption, Threads, console, say, show
 from posrec.config import DEFAULT_MODEL
 
 
@@ -20,13 +19,12 @@ def models(
 
     Example: posrec models posrec
     """
-    from posrec.cli.tables import models_table, settings_table
+    from posrec.cli.tables import models_table, settings_table, without_markdown
     from posrec.models.registry import MODELS
 
     if model is None:
         show({name: spec.about for name, spec in MODELS.items()}, models_table(MODELS), as_json)
         return
-    from posrec.cli.tables import without_markdown
     from posrec.config import described_settings
     from posrec.models.lookup import find_spec
     from posrec.training.settings import Settings
@@ -91,14 +89,24 @@ def train(
     with joined(device) as world, TerminalProgress() as terminal:
         progress = terminal if world.is_first else SilentProgress()
         run, evaluation = fit_run(
-            data, model, out, chosen, device, resume, progress, track,
-            start_from=start_from, keep_items=keep_items, world=world, export=export,
-        )  # fmt: skip
+            data,
+            model,
+            out,
+            chosen,
+            device,
+            resume,
+            progress,
+            track,
+            start_from=start_from,
+            keep_items=keep_items,
+            world=world,
+            export=export,
+        )
     if not world.is_first:
         return
     if evaluation.metrics:
         console.print(metrics_table({run.config["model"]: evaluation.metrics}, data.ceiling))
-    console.print(f"The run is in [bold]{escape(str(run.path))}[/].", highlight=False, soft_wrap=True)
+    say(f"The run is in {run.path}.")
 
 
 def evaluate(
@@ -132,4 +140,16 @@ def evaluate(
     show(evaluation.as_json(), metrics_table({opened.config["model"]: evaluation.metrics}, data.ceiling), as_json)
     if evaluation.of_lists and not as_json:
         beyond = ", ".join(f"{name} {value:.4g}" for name, value in evaluation.of_lists.items())
-        console.print(f"Of the lists: {beyond}.", highlight=False)
+        say(f"Of the lists: {beyond}.")
+
+
+def doctor(as_json: Json = False) -> None:
+    """Show versions, devices, threads, memory and disk, and what each extra would add.
+
+    Example: posrec doctor
+    """
+    from posrec.cli.tables import doctor_table
+    from posrec.doctor import diagnose
+
+    diagnosis = diagnose()
+    show(diagnosis.as_json(), doctor_table(diagnosis), as_json)

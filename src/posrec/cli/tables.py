@@ -15,6 +15,7 @@ from posrec.progress import printable
 if TYPE_CHECKING:
     from posrec.config import DescribedSetting
     from posrec.data.dataset import PreparedDataset
+    from posrec.doctor import Diagnosis
     from posrec.experiments.compare import PairedTest
     from posrec.models.registry import ModelSpec
 
@@ -36,9 +37,12 @@ def account_table(steps: list[dict[str, Any]]) -> Table:
 
 def counts_line(manifest: dict[str, Any]) -> str:
     """A prepared dataset in two lines."""
-    counts = manifest["counts"]
-    parts = [f"{plural(counts[f'{part}_samples'], f'{part} sample')} in {plural(counts[f'{part}_sessions'], 'session')}"
-             if counts[f"{part}_sessions"] else f"no {part} part" for part in ("train", "test")]  # fmt: skip
+    counts, parts = manifest["counts"], []
+    for part in ("train", "test"):
+        samples, sessions = counts[f"{part}_samples"], counts[f"{part}_sessions"]
+        parts.append(
+            f"{plural(samples, f'{part} sample')} in {plural(sessions, 'session')}" if sessions else f"no {part} part"
+        )
     return f"{', '.join(parts)}; {plural(counts['items'], 'item')}.\nFingerprint {manifest['fingerprint']}."
 
 
@@ -78,8 +82,10 @@ def stats_table(figures: dict[str, Any]) -> Table:
         table.add_row(f"{part} samples", f"{samples:,}", f"in {plural(of, 'session')}")
     table.add_row("validation", f"{figures['validation_sessions']:,}", "the latest training sessions")
     recommendable = figures.get("recommendable_items", figures["train_items"])
-    others = {"in the items file alone": recommendable - figures["train_items"],
-              "in the test part alone": figures["items"] - recommendable}  # fmt: skip
+    others = {
+        "in the items file alone": recommendable - figures["train_items"],
+        "in the test part alone": figures["items"] - recommendable,
+    }
     note = ", ".join(f"{count:,} of them {where}" for where, count in others.items() if count)
     table.add_row("items", f"{figures['items']:,}", note)
     note = f"clicks a sample with its target; {figures['average_session_length']:.2f} a session"
@@ -167,8 +173,34 @@ def best_table(pairs: "Sequence[PairedTest]") -> Table:
         if pair.metric != metric:
             metric = pair.metric
             table.add_row(f"[bold]{metric}: {pair.first}[/]")
-        found = pair.comparison
-        interval = f"{100 * found.low:+.2f} to {100 * found.high:+.2f}"
+        tested = pair.comparison
+        interval = f"{100 * tested.low:+.2f} to {100 * tested.high:+.2f}"
         verdict = pair.verdict.removeprefix(f"{pair.first} is ")
-        table.add_row(f"  {pair.second}", f"{100 * found.difference:+.2f}", interval, pair.p_text, verdict)
+        table.add_row(f"  {pair.second}", f"{100 * tested.difference:+.2f}", interval, pair.p_text, verdict)
+    return table
+
+
+def doctor_table(diagnosis: "Diagnosis") -> Table:
+    from posrec.doctor import GIB
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("posrec", diagnosis.posrec)
+    table.add_row("python", diagnosis.python)
+    table.add_row("system", diagnosis.system)
+    memory = f"{diagnosis.memory / GIB:.1f} GiB of memory"
+    table.add_row("CPU", f"{diagnosis.cores} usable cores, {plural(diagnosis.threads, 'thread')}, {memory}")
+    table.add_row("GPU", "; ".join(diagnosis.gpus) or "none; posrec computes on the CPU")
+    table.add_row("disk", f"{diagnosis.free_disk / GIB:.1f} GiB free in this folder")
+    table.add_section()
+    for package in diagnosis.required:
+        table.add_row(package.name, f"{package.version or 'not installed'} (posrec needs {package.wanted or 'any'})")
+    table.add_section()
+    for extra in diagnosis.extras:
+        state = "installed" if not extra.missing else f"pip install 'posrec\\[{extra.name}]' for {extra.gives}"
+        table.add_row(f"extra {extra.name}", state)
+    table.add_section()
+    for problem in diagnosis.problems or ["none found"]:
+        table.add_row("problem" if diagnosis.problems else "problems", problem)
     return table

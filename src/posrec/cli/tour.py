@@ -3,9 +3,7 @@
 import shutil
 from pathlib import Path
 
-from rich.console import Console
-from rich.markup import escape
-
+from posrec.cli.printing import console, say
 from posrec.cli.tables import account_table, best_table, ceiling_table, metrics_table, sessions_table, stats_table
 from posrec.data.dataset import PreparedDataset
 from posrec.data.stats import stats
@@ -20,29 +18,28 @@ SETTINGS = {"d": 64, "batch_size": 512, "learning_rate": 0.006, "epochs": 4, "pr
 OWN_SETTINGS = {"posrec-plus": {"item_dropout": 0.1, "repeat_dropout": 0.2}}
 
 
-def show_shop(out: Path, console: Console) -> PreparedDataset:
+def show_shop(out: Path) -> PreparedDataset:
     """Make the shop's log, prepare it, and show what it holds and how good a recommender could get on it."""
-    heading(console, "A shop's click log")
-    written = escape(str(out))
-    console.print(
+    heading("A shop's click log")
+    say(
         "An outdoor shop, simulated: 40,000 sessions over four weeks. The first click sets an intention, later clicks "
-        f"drift, shoppers come back to what they saw. The log is {written}/clicks.csv, its items {written}/items.csv.\n"
+        f"drift, shoppers come back to what they saw. The log is {out}/clicks.csv, its items {out}/items.csv.\n"
     )
     data = make_demo(out)
-    heading(console, "Prepared")
+    heading("Prepared")
     console.print(account_table(data.manifest["steps"]), "", stats_table(stats(data)), "", sep="\n")
-    heading(console, "Two of the test sessions")
+    heading("Two of the test sessions")
     console.print(sessions_table(data, (10, 12)), "")
-    heading(console, "How good can it get?")
-    console.print("The shop's process is known, so the best any recommender can reach on the test part is computed:\n")
+    heading("How good can it get?")
+    say("The shop's process is known, so the best any recommender can reach on the test part is computed:\n")
     console.print(ceiling_table(data.ceiling or {}), "")
     return data
 
 
-def show_models(data: PreparedDataset, out: Path, console: Console, progress: Progress, epochs: int | None) -> None:
+def show_models(data: PreparedDataset, out: Path, progress: Progress, epochs: int | None) -> None:
     """Train PosRec and posrec-plus, compare them with models that only count, and say where everything is."""
-    heading(console, "Four models, and the best that is possible")
-    console.print(
+    heading("Four models, and the best that is possible")
+    say(
         "What is popular; nearest sessions (STAN); the paper's model (PosRec); and posrec-plus, which `posrec train` "
         "uses unless you name another.\n"
     )
@@ -55,12 +52,12 @@ def show_models(data: PreparedDataset, out: Path, console: Console, progress: Pr
     unfinished.rename(finished)
     metrics, tests = metrics_table(result.metrics, data.ceiling), best_table(result.pairs_with_best())
     console.print(metrics, "", tests, "", sep="\n")
-    console.print(f"A report with plots and all comparisons is in {escape(str(out))}/comparison/report.html.\n")
+    say(f"A report with plots and all comparisons is in {out}/comparison/report.html.\n")
 
 
-def show_next(out: Path, console: Console, trained: bool) -> None:
+def show_next(out: Path, trained: bool) -> None:
     """Commands to go on with; those that use the run where there is one."""
-    heading(console, "Next")
+    heading("Next")
     session = "SAN1-BLU-2 TEN5-BLK-2"
     with_the_run = [
         "What was just trained recommends, says why, and serves a page to try it on:",
@@ -76,9 +73,8 @@ def show_next(out: Path, console: Console, trained: bool) -> None:
         f"  posrec evaluate runs/first {out}/again",
         f"  posrec recommend runs/first {session} --explain",
     ]
-    commands = (with_the_run if trained else []) + by_hand
-    console.print("\n".join(commands), highlight=False, markup=False, soft_wrap=True)
+    say("\n".join((with_the_run if trained else []) + by_hand))
 
 
-def heading(console: Console, text: str) -> None:
+def heading(text: str) -> None:
     console.rule(f"[bold]{text}", align="left")

@@ -50,8 +50,8 @@ class PairedTest:
 
     def exchanged(self) -> "PairedTest":
         """The same test with the second model first."""
-        found = self.comparison
-        comparison = replace(found, difference=-found.difference, low=-found.high, high=-found.low)
+        tested = self.comparison
+        comparison = replace(tested, difference=-tested.difference, low=-tested.high, high=-tested.low)
         return PairedTest(self.second, self.first, self.metric, comparison, self.corrected)
 
 
@@ -78,12 +78,12 @@ class ComparisonResult:
 
     def pairs_with_best(self) -> list[PairedTest]:
         """For each metric, the tests of the best model, which stands first, against all others."""
-        found = []
+        with_best = []
         for metric in dict.fromkeys(pair.metric for pair in self.pairs):
             best = max(self.metrics, key=lambda model: self.metrics[model][metric])
             of_best = [one for one in self.pairs if one.metric == metric and best in (one.first, one.second)]
-            found += [one if one.first == best else one.exchanged() for one in of_best]
-        return found
+            with_best += [one if one.first == best else one.exchanged() for one in of_best]
+        return with_best
 
     def to_frame(self) -> "pl.DataFrame":
         """A row for each model: its name and its metrics."""
@@ -96,11 +96,13 @@ class ComparisonResult:
         correction, and the verdict."""
         import polars as pl
 
-        return pl.DataFrame([
-            {"first": one.first, "second": one.second, "metric": one.metric, "difference": one.comparison.difference,
-             "low": one.comparison.low, "high": one.comparison.high, "p": one.corrected, "verdict": one.verdict}
-            for one in self.pairs
-        ])  # fmt: skip
+        rows = []
+        for one in self.pairs:
+            tested = one.comparison
+            pair = {"first": one.first, "second": one.second, "metric": one.metric}
+            test = {"difference": tested.difference, "low": tested.low, "high": tested.high, "p": one.corrected}
+            rows.append({**pair, **test, "verdict": one.verdict})
+        return pl.DataFrame(rows)
 
 
 def compare(
@@ -139,10 +141,9 @@ def compare(
     if len(set(names)) < 2 or len(set(names)) < len(names):
         raise InputError(f"--models {','.join(names)}: name at least two different models, separated by commas")
     data.require_test_part()
-    specs = [find_spec(model) for model in models]
-    of_model = {name: {**(settings or {}), **(own_settings or {}).get(name, {})} if spec.is_trained else {}
-                for name, spec in zip(names, specs, strict=True)}  # fmt: skip
-    for name, spec in zip(names, specs, strict=True):
+    of_model: dict[str, dict[str, Any]] = {}
+    for name, spec in zip(names, map(find_spec, models), strict=True):
+        of_model[name] = {**(settings or {}), **(own_settings or {}).get(name, {})} if spec.is_trained else {}
         refuse_bad_settings(name, spec, of_model[name])  # before any model is trained
     progress = progress or default_progress()
     evaluations: dict[str, Evaluation] = {}
@@ -155,17 +156,8 @@ def compare(
                 )
         for name, model in zip(names, models, strict=True):
             progress.message(f"{name}:")
-            resumable = out is not None
-            evaluations[name] = fit_run(
-                data,
-                model,
-                folder / name,
-                of_model[name],
-                device,
-                progress=progress,
-                resumable=resumable,
-                export=False,
-            )[1]
+            options: dict[str, Any] = {"progress": progress, "resumable": out is not None, "export": False}
+            _, evaluations[name] = fit_run(data, model, folder / name, of_model[name], device, **options)
         result = compare_rankings(evaluations, data)
         if out is not None:
             write_json(folder / "comparison.json", {"dataset": data.fingerprint, **asdict(result)})
@@ -203,8 +195,8 @@ def html_report(result: ComparisonResult, data: PreparedDataset) -> str:
     """One HTML file that needs nothing else."""
     names = next(iter(result.metrics.values()))
     # More popular recommendations are not better ones, so no popularity is marked as the best.
-    best = {name: None if name.startswith("popularity") else max(one[name] for one in result.metrics.values())
-            for name in names}  # fmt: skip
+    marked = [name for name in names if not name.startswith("popularity")]
+    best = {name: max(one[name] for one in result.metrics.values()) for name in marked}
     lengths = breakdown_figure(result.lengths, "clicks before the target")
     repeats = breakdown_figure(result.repeats, "position of the first click on an item seen before")
     figures = [

@@ -6,7 +6,9 @@ paper's "0.16 in the lower right corner" comes out (docs/errata.md).
 
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,18 @@ from posrec.io import write_text
 from posrec.progress import Progress, SilentProgress
 
 SHORT, LONG = 10, 20
+WITHIN = (
+    "Dot products between the positions of one length, scaled to 0 .. 1 in each panel. "
+    "Each position is most like itself."
+)
+ACROSS = (
+    f"Dot products between the positions of lengths {SHORT} (rows) and {LONG} (columns), scaled to 0 .. 1 in each "
+    "panel. SPE has one diagonal band: the same position from the first click. DPE has a second: the same position "
+    "from the last click. The two last positions, in the lower right corner:"
+)
+TRAINED = (
+    f"dot products between positions within lengths {SHORT} and {LONG} and across them, scaled to 0 .. 1 in each panel."
+)
 
 
 def draw(folder: Path, d: int, trained: Sequence[TrainedEncoding] = (), progress: Progress | None = None) -> list[Path]:
@@ -37,14 +51,21 @@ def draw(folder: Path, d: int, trained: Sequence[TrainedEncoding] = (), progress
 def figures_by_name(d: int, trained: Sequence[TrainedEncoding] = ()) -> dict[str, Callable[[], Any]]:
     """Functions that draw the figures of the fixed encodings, and those of learned ones."""
     fixed = {"SPE": make_encoding("spe", d, LONG), "DPE": make_encoding("dpe", d, LONG)}
+    within = [Panel(name, scheme, length, length) for name, scheme in fixed.items() for length in (SHORT, LONG)]
+    across = [Panel(name, scheme, SHORT, LONG) for name, scheme in fixed.items()]
+    corners = " and ".join(f"{float(panel.values()[-1, -1]):.2f} for {panel.name}" for panel in across)
     figures: dict[str, Callable[[], Any]] = {
-        f"encodings-length-{SHORT}": lambda: encodings_figure(fixed, SHORT),
-        f"encodings-length-{LONG}": lambda: encodings_figure(fixed, LONG),
-        "alike-within-a-length": lambda: within_figure(fixed),
-        "alike-across-lengths": lambda: across_figure(fixed),
+        f"encodings-length-{SHORT}": partial(encodings_figure, fixed, SHORT),
+        f"encodings-length-{LONG}": partial(encodings_figure, fixed, LONG),
+        "alike-within-a-length": partial(similarity_figure, within, (14, 3.9), WITHIN),
+        "alike-across-lengths": partial(similarity_figure, across, (17, 4.9), f"{ACROSS} {corners}."),
     }
     for number, one in enumerate(trained, start=1):
-        figures[f"alike-{one.name}-run-{number}"] = partial(trained_figure, one)
+        lengths = ((SHORT, SHORT), (LONG, LONG), (SHORT, LONG))
+        panels = [Panel(one.name.upper(), one.scheme, rows, columns) for rows, columns in lengths]
+        short = f" Its table has {one.rows} rows; positions past them share the last." if one.rows < LONG else ""
+        words = f"{one.name.upper()} as learned by the run {one.run.name}: {TRAINED}{short}"
+        figures[f"alike-{one.name}-run-{number}"] = partial(similarity_figure, panels, (17, 5), words, [1, 1, 2])
     return figures
 
 
@@ -69,6 +90,21 @@ def similarity(scheme: nn.Module, rows: int, columns: int) -> Tensor:
     return (products - products.min()) / torch.where(spread > 0, spread, 1.0)
 
 
+def mean_similarities(scheme: nn.Module) -> tuple[float, float, float]:
+    """Mean scaled dot products of positions of lengths 10 and 20: the same from the first click, from the last, others.
+
+    >>> one, two = (mean_similarities(make_encoding(name, 100, LONG)) for name in ("spe", "dpe"))
+    >>> [round(value, 2) for value in one + two]
+    [1.0, 0.13, 0.37, 1.0, 1.0, 0.58]
+    """
+    values = similarity(scheme, SHORT, LONG)
+    place = torch.arange(SHORT)
+    same = torch.zeros_like(values, dtype=torch.bool)
+    same[place, place] = same[place, place + LONG - SHORT] = True
+    first, last, others = values[place, place], values[place, place + LONG - SHORT], values[~same]
+    return float(first.mean()), float(last.mean()), float(others.mean())
+
+
 def encodings_figure(schemes: dict[str, nn.Module], length: int) -> Any:
     figure, panels = new_figure(1, len(schemes), (11, 3.4 if length == SHORT else 4.4))
     for panel, (name, scheme) in zip(panels, schemes.items(), strict=True):
@@ -87,71 +123,46 @@ def encodings_figure(schemes: dict[str, nn.Module], length: int) -> Any:
     return figure
 
 
-def within_figure(schemes: dict[str, nn.Module]) -> Any:
-    figure, panels = new_figure(1, 4, (14, 3.9))
-    cases = [(name, scheme, length) for name, scheme in schemes.items() for length in (SHORT, LONG)]
-    for panel, (name, scheme, length) in zip(panels, cases, strict=True):
-        image = heatmap(panel, similarity(scheme, length, length), f"{name}, length {length}", numbers=False)
-    figure.colorbar(image, ax=panels, label="dot product, scaled", shrink=0.8)
-    caption(
-        figure,
-        "Dot products between the positions of one length, scaled to 0 .. 1 in each panel. Each position is most like "
-        "itself.",
-    )
+@dataclass(frozen=True)
+class Panel:
+    """A heatmap of the positions of two lengths."""
+
+    name: str
+    scheme: nn.Module
+    rows: int
+    columns: int
+
+    def values(self) -> Tensor:
+        return similarity(self.scheme, self.rows, self.columns)
+
+
+def similarity_figure(
+    panels: Sequence[Panel], size: tuple[float, float], words: str, widths: list[int] | None = None
+) -> Any:
+    figure, axes = new_figure(1, len(panels), size, widths)
+    for axis, panel in zip(axes, panels, strict=True):
+        image = heatmap(axis, panel)
+    figure.colorbar(image, ax=axes, label="dot product, scaled", shrink=0.8)
+    caption(figure, words)
     return figure
 
 
-def across_figure(schemes: dict[str, nn.Module]) -> Any:
-    figure, panels = new_figure(1, len(schemes), (17, 4.9))
-    corners = {}
-    for panel, (name, scheme) in zip(panels, schemes.items(), strict=True):
-        values = similarity(scheme, SHORT, LONG)
-        corners[name] = float(values[-1, -1])
-        image = heatmap(panel, values, f"{name}, length {SHORT} against {LONG}")
-    figure.colorbar(image, ax=panels, label="dot product, scaled", shrink=0.8)
-    last = " and ".join(f"{value:.2f} for {name}" for name, value in corners.items())
-    caption(
-        figure,
-        f"Dot products between the positions of lengths {SHORT} (rows) and {LONG} (columns), scaled to 0 .. 1 in each "
-        "panel. SPE has one diagonal band: the same position from the first click. DPE has a second: the same position "
-        f"from the last click. The two last positions, in the lower right corner: {last}.",
-    )
-    return figure
-
-
-def trained_figure(one: TrainedEncoding) -> Any:
-    figure, panels = new_figure(1, 3, (17, 5), [1, 1, 2])
-    name = one.name.upper()
-    for panel, (rows, columns) in zip(panels, [(SHORT, SHORT), (LONG, LONG), (SHORT, LONG)], strict=True):
-        title = f"{name}, length {rows}" + (f" against {columns}" if rows != columns else "")
-        image = heatmap(panel, similarity(one.scheme, rows, columns), title, numbers=rows != columns)
-    figure.colorbar(image, ax=panels, label="dot product, scaled", shrink=0.8)
-    short = f" Its table has {one.rows} rows; positions past them share the last." if one.rows < LONG else ""
-    caption(
-        figure,
-        f"{name} as learned by the run {one.run.name}: dot products between positions within lengths {SHORT} and "
-        f"{LONG} and across them, scaled to 0 .. 1 in each panel.{short}",
-    )
-    return figure
-
-
-def heatmap(panel: Any, values: Tensor, title: str, numbers: bool = True) -> Any:
-    rows, columns = values.shape
-    image = panel.imshow(values.numpy(), cmap="viridis", vmin=0, vmax=1, interpolation="none")
+def heatmap(axis: Any, panel: Panel) -> Any:
+    """Across lengths, every cell has its number."""
+    values, rows, columns = panel.values(), panel.rows, panel.columns
     across = rows != columns
-    panel.set(
-        title=title,
+    image = axis.imshow(values.numpy(), cmap="viridis", vmin=0, vmax=1, interpolation="none")
+    axis.set(
+        title=f"{panel.name}, length {rows}" + (f" against {columns}" if across else ""),
         xlabel=f"position in length {columns}" if across else "position",
         ylabel=f"position in length {rows}" if across else "position",
     )
-    panel.set_xticks(range(0, columns, 1 if columns == SHORT or across else 2))
-    panel.set_yticks(range(0, rows, 1 if rows == SHORT else 2))
-    if numbers:
-        for row in range(rows):
-            for column in range(columns):
-                value = float(values[row, column])
-                ink = "black" if value > 0.6 else "white"
-                panel.text(column, row, f"{value:.2f}".lstrip("0"), ha="center", va="center", fontsize=6, color=ink)
+    axis.set_xticks(range(0, columns, 1 if columns == SHORT or across else 2))
+    axis.set_yticks(range(0, rows, 1 if rows == SHORT else 2))
+    for row, column in product(range(rows), range(columns)) if across else ():
+        value = float(values[row, column])
+        ink = "black" if value > 0.6 else "white"
+        axis.text(column, row, f"{value:.2f}".lstrip("0"), ha="center", va="center", fontsize=6, color=ink)
     return image
 
 

@@ -34,8 +34,8 @@ def load_trained_encoding(run: Path) -> TrainedEncoding:
     reader, config = open_finished(run)
     name = config.get("encoding")
     if name not in LEARNED:
-        found = "names no encoding" if name is None else f"has encoding {name!r}, which has no learned table"
-        raise InputError(f"{run / RUN} {found}; learned are: {' '.join(LEARNED)}")
+        problem = "names no encoding" if name is None else f"has encoding {name!r}, which has no learned table"
+        raise InputError(f"{run / RUN} {problem}; learned are: {' '.join(LEARNED)}")
     table = find_table(reader.tensors(WEIGHTS)[0], run / WEIGHTS)
     rows, d = table.shape
     scheme = make_encoding(name, d=d, max_length=rows)
@@ -62,7 +62,7 @@ class EncodingRow:
 
     label: str
     encoding: str
-    found: Analysis
+    analysis: Analysis
 
 
 def examine(
@@ -85,21 +85,23 @@ def as_json(rows: list[EncodingRow]) -> dict[str, Any]:
 
 
 def entry(row: EncodingRow) -> dict[str, Any]:
-    found = row.found
+    analysis = row.analysis
     return {
         "encoding": row.encoding,
-        **verdicts(found),
-        "linear_residual": found.linear.residual,
-        "linear_trivial": found.linear.trivial,
+        **verdicts(analysis),
+        "linear_residual": analysis.linear.residual,
+        "linear_trivial": analysis.linear.trivial,
         "paper": asdict(PAPER[row.encoding]),
-        "differs": list(differences(found, PAPER[row.encoding])),
-        "max_length": found.max_length,
-        "d": found.d,
+        "differs": list(differences(analysis, PAPER[row.encoding])),
+        "max_length": analysis.max_length,
+        "d": analysis.d,
         "evidence": {
-            "forward": asdict(found.forward),
-            "backward": asdict(found.backward),
-            "collision": asdict(found.collision) if found.collision else None,
-            "collision_within_length": asdict(found.collision_within_length) if found.collision_within_length else None,
+            "forward": asdict(analysis.forward),
+            "backward": asdict(analysis.backward),
+            "collision": asdict(analysis.collision) if analysis.collision else None,
+            "collision_within_length": asdict(analysis.collision_within_length)
+            if analysis.collision_within_length
+            else None,
         },
     }
 
@@ -109,13 +111,13 @@ def statements_json(worked: list[Statement]) -> list[dict[str, Any]]:
 
 
 def reason(row: EncodingRow, column: str) -> str:
-    found = row.found
+    analysis = row.analysis
     if column == "linear":
-        return f"the best matrix to move it on leaves a worst residual of {found.linear.residual:.1e}."
+        return f"the best matrix to move it on leaves a worst residual of {analysis.linear.residual:.1e}."
     if column in ("unique", "unique_within_length"):
-        pair = found.collision if column == "unique" else found.collision_within_length
+        pair = analysis.collision if column == "unique" else analysis.collision_within_length
         return f"the same for {where(pair)}." if pair else "all are unique."
-    awareness = found.forward if column == "forward" else found.backward
+    awareness = analysis.forward if column == "forward" else analysis.backward
     if awareness.holds:
         return f"{column}-aware in dimensions {spans(awareness.dimensions)}."
     return f"not {column}-aware, compare {where(awareness.collision or awareness.clashes[0])}."

@@ -1,33 +1,19 @@
-"""What every report shares: Jinja2 templates with one style sheet, and matplotlib figures."""
+"""What reports are made of: a Jinja2 template, and matplotlib figures."""
 
 import io
-from functools import cache
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
+from typing import Any
 
 # The same drawing gives the same text, and letters stay letters.
 SVG: dict[Any, Any] = {"svg.hashsalt": "posrec", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}
 
 
-@cache
-def environment() -> "Environment":
-    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-
-    return Environment(
-        loader=PackageLoader("posrec.experiments"),
-        autoescape=select_autoescape(["html.j2"]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-
-
 def render(template: str, **values: Any) -> str:
-    """A report from a template in templates/; in HTML every value is escaped unless it is Markup."""
-    return environment().get_template(template).render(**values)
+    """A report from a template in templates/; every value is escaped unless it is Markup."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("posrec.experiments")
+    page = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return page.get_template(template).render(**values)
 
 
 def new_figure(rows: int, columns: int, size: tuple[float, float], widths: list[int] | None = None) -> tuple[Any, Any]:

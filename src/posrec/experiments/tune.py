@@ -1,36 +1,37 @@
 """Settings for one's own data: a resumable search on validation, with early stopping of poor trials.
 
 Optuna proposes settings, a model is fitted without the latest tenth of the training sessions, and the value of the
-trial is its best `mrr@20` on those, or another metric with `choose_by`. The test part is never used. Every trial is
-kept in `study.db`.
+trial is its best `mrr@20` on those, or another metric with `choose_by`. The test part is never used.
+
+The study stays in this process, and every trial is kept in its `study.db` when it ends. A trial runs in this process,
+or as a task of Ray: it gets its settings and the trials that had finished when it began, and compares itself with
+these to know whether to stop early.
 """
 
 import shlex
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from posrec.config import DEFAULT_MODEL, Choices, Range, SearchSpace, split_settings
-from posrec.data.dataset import PreparedDataset
+from posrec.data.dataset import PreparedDataset, load_once
 from posrec.device import choose_device
-from posrec.errors import InputError, RunFailed, plural
-from posrec.experiments.trials import (
-    Search,
-    finished,
-    import_optuna,
-    in_words,
-    outcome,
-    pruner,
-    run_here,
-    run_on_cluster,
-)
+from posrec.errors import InputError, RunFailed, not_installed, plural
+from posrec.fitting.fit import network_builder
 from posrec.io import write_json
+from posrec.io.executor import ThisProcess
+from posrec.models.base import CountingModel, SessionModel
 from posrec.models.lookup import find_spec, model_name, short_name, with_own_encoding
 from posrec.models.registry import ModelSpec
-from posrec.progress import Progress, default_progress
+from posrec.progress import Progress, SilentProgress, default_progress
+from posrec.training.distributed.world import World
+from posrec.training.loop import Place, evaluate_on, train
 from posrec.training.settings import Settings
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 STUDY, SUMMARY = "study.db", "tuning.json"
 EPOCHS = 15
+FIRST_TRIALS = 4  # that are never stopped early, so that there is a median to compare with
+FAILURES = (RunFailed, torch.OutOfMemoryError)  # of a trial, which the search survives
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,15 +70,17 @@ class Tuned:
     history: list[dict[str, Any]] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        found = f"{self.metric} {100 * self.value:.2f} % on validation after {plural(self.trials, 'trial')}"
-        return f"Tuned({found}: {in_words(self.settings)})"
+        result = f"{self.metric} {100 * self.value:.2f} % on validation after {plural(self.trials, 'trial')}"
+        return f"Tuned({result}: {in_words(self.settings)})"
 
     def to_frame(self) -> "pl.DataFrame":
         """A row for each trial: its number, state, value and settings."""
         import polars as pl
 
-        rows = [{"trial": number, "state": one["state"], self.metric: one[self.metric], **one["settings"]}
-                for number, one in enumerate(self.history)]  # fmt: skip
+        rows = [
+            {"trial": number, "state": one["state"], self.metric: one[self.metric], **one["settings"]}
+            for number, one in enumerate(self.history)
+        ]
         return pl.DataFrame(rows, infer_schema_length=None)
 
 
@@ -149,11 +154,7 @@ def tune(
             progress.message(f"continuing after {before} trials in {folder / STUDY}")
 
         search = Search(spec, space, fixed, metric, epochs, seed, device)
-        if cluster is None:
-            ended = run_here(search, data, study, trials, progress)
-        else:
-            ended = run_on_cluster(search, data, study, trials, progress, cluster)
-        for trial in ended:
+        for trial in run_trials(search, data, study, trials, progress, cluster):
             number = len(finished(study))
             progress.update("Trials", number, trials)
             progress.message(f"trial {number} of {trials}: {outcome(trial, metric)}; {in_words(trial.params)}")
@@ -195,9 +196,156 @@ def best_settings(study: Any, optuna: Any, space: SearchSpace, defaults: Mapping
     return Tuned(settings, best.value, metric, by_default[0] if by_default else None, *counts, history)
 
 
+@dataclass(frozen=True)
+class Search:
+    """What all trials of a search share. `metric` is the value of a trial, on validation."""
+
+    spec: ModelSpec
+    space: SearchSpace
+    fixed: Mapping[str, Any]
+    metric: str
+    epochs: int
+    seed: int
+    device: str
+
+    def settings(self, trial: Any) -> dict[str, Any]:
+        """All settings of a trial; Optuna proposes those of the search space."""
+        proposed = {name: rounded(suggest(trial, name, values), values) for name, values in self.space.items()}
+        return {**self.fixed, **proposed}
+
+    def value(self, data: PreparedDataset, settings: Mapping[str, Any], progress: Progress) -> float:
+        """The best epoch's metric on the validation part of a model fitted without that part."""
+        wanted = {"protocol": "early-stop", "epochs": self.epochs, **settings, "seed": self.seed}
+        model_config, training = split_settings(wanted, self.spec.config(), Settings(**self.spec.settings))
+        training.check()
+        device = choose_device(self.device)
+        torch.manual_seed(training.seed)
+        network = network_builder(self.spec, model_config, data, World())()
+        if isinstance(network, CountingModel):
+            part = data.fitting
+            network.count(part.items[: part.clicks], part.offsets)
+            return float(evaluate_on(network, data, data.validation, device, SilentProgress()).metrics[self.metric])
+        assert isinstance(network, SessionModel)
+        with tempfile.TemporaryDirectory() as scratch:
+            return train(network, data, training, Place(Path(scratch), device, progress, resumable=False)).best
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a trial is given: its number, its settings, and the trials that had finished when it was proposed."""
+
+    number: int
+    settings: dict[str, Any]
+    finished: list[Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a trial ended: its state's name in Optuna, its value, and the metric of every epoch."""
+
+    state: str
+    value: float | None
+    by_epoch: dict[int, float]
+
+
+def run_trials(
+    search: Search, data: PreparedDataset, study: Any, trials: int, progress: Progress, cluster: "Cluster | None"
+) -> Iterator[Any]:
+    """Run trials until there are `trials`, one after the other, or on a cluster each with a core, or with a GPU where
+    the cluster has any; yield each that has ended."""
+    states = import_optuna().trial.TrialState
+    asked: dict[int, Any] = {}
+
+    def proposals() -> Iterator[Proposal]:
+        for _ in range(trials - len(finished(study))):
+            trial = study.ask()
+            settings = search.settings(trial)
+            asked[trial.number] = trial
+            progress.update("Trials", len(finished(study)), trials, in_words(trial.params))
+            yield Proposal(trial.number, settings, finished(study))
+
+    executor = cluster or ThisProcess()
+    task = partial(run_trial, search, data if cluster is None else data.path.absolute())
+    gpus = 0 if cluster is None else cluster.gpus_for(search.device)
+    for proposal, ended in executor.run(task, proposals(), work="Trials", gpus=gpus, queued=1):
+        trial = asked.pop(proposal.number)
+        for epoch, value in ended.by_epoch.items():
+            trial.report(value, epoch)
+        yield study.tell(trial, ended.value, state=states[ended.state])
+
+
+def run_trial(search: Search, data: PreparedDataset | Path, proposal: Proposal) -> Outcome:
+    """A trial beside those that had finished when it was proposed; `data` is a path in a process of a cluster."""
+    optuna = import_optuna()
+    study = optuna.create_study(direction="maximize", pruner=pruner())
+    study.add_trials(proposal.finished)
+    reporting = TrialProgress(study.ask(), optuna, search.metric)
+    try:
+        value = search.value(load_once(data) if isinstance(data, Path) else data, proposal.settings, reporting)
+    except optuna.TrialPruned:
+        return Outcome("PRUNED", None, reporting.by_epoch)
+    except FAILURES:
+        return Outcome("FAIL", None, reporting.by_epoch)
+    return Outcome("COMPLETE", value, reporting.by_epoch)
+
+
+def pruner() -> Any:
+    """Stops a trial whose best epoch is below the median of the others at the same epoch."""
+    return import_optuna().pruners.MedianPruner(n_startup_trials=FIRST_TRIALS, n_warmup_steps=1)
+
+
+class TrialProgress(Progress):
+    """Reports every epoch to Optuna, which may end the trial; messages of single trainings are not passed on."""
+
+    def __init__(self, trial: Any, optuna: Any, metric: str) -> None:
+        self.trial, self.optuna, self.metric = trial, optuna, metric
+        self.by_epoch: dict[int, float] = {}
+
+    def message(self, text: str) -> None:
+        pass
+
+    def validated(self, epoch: int, metrics: dict[str, float]) -> None:
+        self.by_epoch[epoch] = metrics[self.metric]
+        self.trial.report(metrics[self.metric], epoch)
+        if self.trial.should_prune():
+            raise self.optuna.TrialPruned
+
+
+def suggest(trial: Any, name: str, values: Range | Choices) -> Any:
+    if isinstance(values, Range):
+        return trial.suggest_float(name, values.low, values.high, log=True)
+    return trial.suggest_categorical(name, values)
+
+
 def rounded(value: Any, values: Range | Choices) -> Any:
-    """A number drawn from a range, rounded as it was for the training."""
+    """A number drawn from a range with three digits, which are enough to read and to type."""
     return float(f"{value:.3g}") if isinstance(values, Range) else value
+
+
+def finished(study: Any) -> list[Any]:
+    """Trials that ended, successfully or not; a trial whose process was killed is replaced by another."""
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+
+
+def outcome(trial: Any, metric: str) -> str:
+    """How a trial ended."""
+    state: str = trial.state.name.lower()
+    value = "" if trial.value is None else f"{metric} {100 * trial.value:.2f}"
+    return value if state == "complete" else f"stopped early at {value}" if state == "pruned" else "failed"
+
+
+def in_words(settings: Mapping[str, Any]) -> str:
+    texts = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in settings.items()}
+    return ", ".join(f"{name}={text}" for name, text in texts.items())
+
+
+def import_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise not_installed("posrec tune", "tune") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
 
 
 def most_epochs(spec: ModelSpec, fixed: Mapping[str, Any], epochs: int | None) -> int:

@@ -47,9 +47,11 @@ class ThisProcess:
         *,
         work: str,
         gpus: int = 0,
+        queued: int = 1,
         progress: Progress | None = None,
     ) -> Iterator[tuple[Input, Result]]:
-        """As `Cluster.run`. `gpus` means nothing here: the function chooses its device."""
+        """As `Cluster.run`. `gpus` and `queued` mean nothing here: the function chooses its device, and an input is
+        taken when the one before is done."""
         progress = progress or SilentProgress()
         total = len(inputs) if isinstance(inputs, Sized) else 0
         for done, given in enumerate(inputs):

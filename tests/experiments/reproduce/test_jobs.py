@@ -1,20 +1,24 @@
-"""Jobs: run once, resumed, run again where the data or the defaults changed; failures are kept, not hidden."""
+"""Jobs: run once, resumed, shared by processes, run again where data or defaults changed; failures are kept."""
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.helpers import RecordingProgress, chain_shop, own_process
+from tests.helpers import SOURCE, RecordingProgress, chain_shop, listed, own_process
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunStopped
 from posrec.evaluation.metrics import rank_metrics
 from posrec.experiments.reproduce import jobs as module
 from posrec.experiments.reproduce.jobs import WORST, Job, load_result, run_jobs
+from posrec.io.locks import try_lock
 from posrec.models.registry import MODELS
 
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}
@@ -43,14 +47,9 @@ def test_a_job_keeps_metrics_ranks_and_the_learned_encoding(shop: PreparedDatase
     assert result.record["config"]["d"] == 8
     assert len(result.record["losses"]) == 1
     assert load_result(job, tmp_path) == result
-
-
-def test_ranks_are_kept_up_to_the_largest_cutoff_and_encodings_for_seed_0(
-    shop: PreparedDataset, tmp_path: Path
-) -> None:
-    (result,) = run(shop, tmp_path, Job("shop", "posrec", TINY, seed=3)).values()
-    assert result.encoding() is None
-    assert result.ranks().max() == WORST
+    (other,) = run(shop, tmp_path, Job("shop", "posrec", TINY, seed=3)).values()
+    assert other.encoding() is None  # the report draws those of seed 0
+    assert other.ranks().max() == WORST
 
 
 def test_a_saved_job_is_not_run_again(shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,3 +160,51 @@ def test_damaged_files_are_named(shop: PreparedDataset, tmp_path: Path) -> None:
     result.path.write_text("[]")
     with pytest.raises(InputError, match=r"pop_seed-0\.json is not the result of a job"):
         load_result(result.job, tmp_path)
+
+
+def test_a_job_that_another_process_runs_is_skipped_and_reported(shop: PreparedDataset, tmp_path: Path) -> None:
+    pop, spop = Job("shop", "pop"), Job("shop", "spop")
+    recorded = RecordingProgress()
+    with try_lock(tmp_path / "shop_pop_seed-0.lock"):
+        results = run_jobs([pop, spop], {"shop": shop}, tmp_path, "cpu", progress=recorded)
+    assert set(results) == {spop.name}
+    assert recorded.messages[-1] == "1 of 2 jobs were left to other processes"
+    assert set(run_jobs([pop, spop], {"shop": shop}, tmp_path, "cpu")) == {pop.name, spop.name}
+
+
+@pytest.mark.process
+def test_every_job_is_run_once(shop: PreparedDataset, tmp_path: Path) -> None:
+    code = f"""
+import json, sys
+from pathlib import Path
+from posrec.data.dataset import load
+from posrec.experiments.reproduce import jobs
+data, folder = load(sys.argv[1]), Path(sys.argv[2])
+real, ran = jobs.run_job, []
+jobs.run_job = lambda job, *rest: ran.append(job.seed) or real(job, *rest)
+print("ready", flush=True)
+sys.stdin.readline()
+todo = [jobs.Job("shop", "posrec", {TINY}, seed) for seed in range(5)]
+jobs.run_jobs(todo, {{"shop": data}}, folder, "cpu")
+print(json.dumps(ran))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, "-c", code, str(shop.path), str(tmp_path / "jobs")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    both = [subprocess.Popen(line, env=environment, text=True, **pipes) for _ in range(2)]
+    try:
+        for process in both:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in both:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        ran = [json.loads(process.communicate(timeout=240)[0]) for process in both]
+    finally:
+        for process in both:
+            process.kill()
+            process.wait()
+    assert sorted(ran[0] + ran[1]) == list(range(5))
+    assert all(load_result(Job("shop", "posrec", TINY, seed), tmp_path / "jobs") for seed in range(5))
+    assert not [name for name in listed(tmp_path / "jobs") if name.endswith(".lock")]

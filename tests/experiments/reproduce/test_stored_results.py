@@ -13,8 +13,15 @@ from posrec.evaluation.metrics import rank_metrics
 from posrec.experiments.reproduce.grid import EXPERIMENTS, jobs_of
 from posrec.experiments.reproduce.jobs import load_result
 from posrec.experiments.reproduce.paper import METRICS
+from posrec.experiments.reproduce.report import markdown_report
 
 STORED = ROOT / "results" / "reproduction"
+
+
+def test_the_report_is_that_of_the_summary() -> None:
+    summary = json.loads((STORED / "summary.json").read_text(encoding="utf-8"))
+    assert markdown_report(summary) == (STORED / "report.md").read_text(encoding="utf-8")
+    assert all((STORED / name).is_file() for name in summary["figures"])
 
 
 @pytest.mark.slow

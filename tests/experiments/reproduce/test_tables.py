@@ -16,7 +16,7 @@ from posrec.experiments.reproduce import claims
 from posrec.experiments.reproduce.claims import FAILED, HELD, UNCLEAR, Claim, answer_claims, judge, pairs_of
 from posrec.experiments.reproduce.grid import EXPERIMENTS, Experiment, TableRow, jobs_of
 from posrec.experiments.reproduce.jobs import Job, JobResult
-from posrec.experiments.reproduce.tables import Table, combine_errors, find_differences, make_table, seed_error
+from posrec.experiments.reproduce.tables import Table, combine_errors, find_differences, make_table
 
 PAIR = Experiment("plug-in", "", "", (TableRow("A", "posrec"), TableRow("B", "sasrec"), TableRow("C", "pop")))
 
@@ -92,14 +92,6 @@ def test_one_seed_shows_nothing(shop: PreparedDataset, tmp_path: Path) -> None:
     made = table(tmp_path, shop, {"A": (0.5,), "B": (0.2,), "C": (0.1,)})
     found = finding(made, "A", "B")
     assert (found.difference > 25, found.margin, found.p, found.direction) == (True, math.inf, 1.0, 0)
-
-
-def test_the_error_of_seeds_by_hand(shop: PreparedDataset, tmp_path: Path) -> None:
-    made = table(tmp_path, shop, {"A": (0.5, 0.6, 0.7), "B": (0.1,), "C": (0.2,)})
-    a, b, c = (made.line(name) for name in "ABC")
-    assert seed_error(a, "recall@10") == pytest.approx((a.deviation("recall@10") / math.sqrt(3), 2))
-    assert seed_error(b, "recall@10") == (math.inf, 0)
-    assert seed_error(c, "recall@10") == (0, math.inf)
 
 
 def test_errors_of_sessions_and_seeds_add_up_by_hand() -> None:

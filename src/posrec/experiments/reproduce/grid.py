@@ -71,9 +71,11 @@ ENCODINGS_IN_POSREC = Experiment(
     "encodings",
     "Positional encodings in PosRec",
     "Section 5.3: every encoding in place of LDPE, and none. The paper shows bars without numbers.",
-    tuple(TableRow(name.upper() if name != "none" else "none", "posrec", {"encoding": name}, extra=name == "rpe")
-          for name in ENCODINGS),
-)  # fmt: skip
+    tuple(
+        TableRow(name.upper() if name != "none" else "none", "posrec", {"encoding": name}, extra=name == "rpe")
+        for name in ENCODINGS
+    ),
+)
 PLUG_IN = Experiment(
     "plug-in",
     "LDPE in other models",

@@ -230,16 +230,8 @@ def run_job(job: Job, data: PreparedDataset, folder: Path, device: str = "auto")
         try:
             record["config"] = config_of(job)
             settings = {**job.settings, "seed": job.seed}
-            run, evaluation = fit_run(
-                data,
-                job.model,
-                folder_of_run,
-                settings,
-                device,
-                progress=SilentProgress(),
-                resumable=False,
-                export=False,
-            )
+            options: dict[str, Any] = {"progress": SilentProgress(), "resumable": False, "export": False}
+            run, evaluation = fit_run(data, job.model, folder_of_run, settings, device, **options)
         except RunStopped:
             raise RunStopped(f"stopped in {job.name}; the same command continues with it") from None
         except Exception as error:  # hours of other jobs must not be lost to one that fails, whatever the reason

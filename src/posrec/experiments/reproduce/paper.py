@@ -100,8 +100,8 @@ def dataset_of(folder_name: str) -> str | None:
 
 def figures_of(experiment: str, dataset: str | None, row: str) -> dict[str, Figure]:
     """The paper's figures of a table's row, by metric; empty where it has none."""
-    found = TABLES.get(experiment, {}).get(dataset or "", {}).get(row)
-    return dict(zip(METRICS, found, strict=True)) if found else {}
+    figures = TABLES.get(experiment, {}).get(dataset or "", {}).get(row)
+    return dict(zip(METRICS, figures, strict=True)) if figures else {}
 
 
 def impossible(figures: dict[str, Figure]) -> list[str]:

@@ -1,17 +1,25 @@
 """The paper's experiments from one command: run the jobs that have no result yet, then report on all results."""
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from posrec.data.dataset import PreparedDataset, load
+from posrec.encodings.schemes import make_encoding
 from posrec.errors import InputError
-from posrec.experiments.reproduce.claims import answer_claims, pairs_of
-from posrec.experiments.reproduce.grid import FIGURES, all_jobs, choose_experiments
-from posrec.experiments.reproduce.jobs import run_jobs
+from posrec.experiments.encoding_figures import mean_similarities
+from posrec.experiments.encodings import TrainedEncoding
+from posrec.experiments.reproduce.claims import Answer, answer_claims, pairs_of
+from posrec.experiments.reproduce.grid import FIGURES, all_jobs, choose_experiments, jobs_of
+from posrec.experiments.reproduce.jobs import JobResult, run_jobs
 from posrec.experiments.reproduce.paper import dataset_of
-from posrec.experiments.reproduce.report import Results, write_report
-from posrec.experiments.reproduce.tables import make_table
+from posrec.experiments.reproduce.report import write_report
+from posrec.experiments.reproduce.tables import Finding, Line, Table, make_table
 from posrec.progress import Progress, SilentProgress
 
 if TYPE_CHECKING:
@@ -34,8 +42,9 @@ def reproduce(
     progress: Progress | None = None,
     with_report: bool = True,
     cluster: "Cluster | None" = None,
-) -> Results:
-    """Run the missing jobs of `experiment` into `out/jobs`, and write the report.
+) -> dict[str, Any]:
+    """Run the missing jobs of `experiment` into `out/jobs`, and write the report; return its numbers, as in
+    summary.json.
 
     With `cluster` the jobs are run by Ray. With `quick_sessions` tiny models are trained on a simulated shop of so many
     sessions instead of on `data`.
@@ -48,17 +57,33 @@ def reproduce(
     else:
         datasets, shared_settings, seeds = {"demo": quick_shop(out, quick_sessions)}, QUICK, min(seeds, QUICK_SEEDS)
     jobs = all_jobs(experiments, list(datasets), seeds, shared_settings)
-    job_results = run_jobs(jobs, datasets, out / JOBS, device, minutes, progress, cluster)
-    results = Results(experiment, datasets, [], [], job_results, jobs, seeds, shared_settings)
-    if with_report:
-        for one in (one for one in experiments if one is not FIGURES):
-            for name, prepared in datasets.items():
-                progress.update("Testing differences", len(results.tables), len(experiments) * len(datasets), name)
+    results = run_jobs(jobs, datasets, out / JOBS, device, minutes, progress, cluster)
+    tables: list[Table] = []
+    learned: list[TrainedEncoding] = []
+    for one in experiments if with_report else ():
+        for name, prepared in datasets.items():
+            progress.update("Testing differences", len(tables), len(experiments) * len(datasets), name)
+            if one is FIGURES:
+                learned += learned_encodings(name, results, shared_settings)
+            else:
                 pairs = pairs_of(one.name, dataset_of(name))
-                results.tables.append(make_table(one, prepared, name, job_results, pairs, seeds, shared_settings))
-        results.answers.extend(answer_claims(results.tables))
-        write_report(results, out)
-    return results
+                tables.append(make_table(one, prepared, name, results, pairs, seeds, shared_settings))
+    summary = {
+        "experiment": experiment,
+        "seeds": seeds,
+        "quick": bool(shared_settings),
+        "datasets": {name: dataset_summary(prepared) for name, prepared in datasets.items()},
+        **results_summary(results),
+        "jobs": {"wanted": len(jobs), "missing": len(jobs) - len(results)},
+        "tables": [table_summary(table) for table in tables],
+        "claims": [answer_summary(answer) for answer in answer_claims(tables)],
+        "encodings": [
+            {"encoding": one.name, "run": str(one.run), "similarity": mean_similarities(one.scheme)} for one in learned
+        ],
+    }
+    if with_report:
+        write_report(summary, learned, out)
+    return summary
 
 
 def load_datasets(folders: Sequence[Path]) -> dict[str, PreparedDataset]:
@@ -76,3 +101,74 @@ def quick_shop(out: Path, sessions: int) -> PreparedDataset:
 
     folder = out / f"demo-{sessions}"
     return load(folder / "data") if (folder / "data").exists() else make_demo(folder, sessions=sessions)
+
+
+def learned_encodings(
+    dataset: str, results: Mapping[str, JobResult], shared_settings: Mapping[str, Any]
+) -> list[TrainedEncoding]:
+    """LPE and LDPE as PosRec learned them on a dataset, seed 0, where there is a result."""
+    encodings = []
+    for row in FIGURES.rows:
+        result = results.get(jobs_of(row, dataset, 1, shared_settings)[0].name)
+        table = result.encoding() if result and not result.error else None
+        if table is not None:
+            name = str(row.settings["encoding"])
+            scheme = make_encoding(name, d=table.shape[1], max_length=table.shape[0])
+            scheme.load_state_dict({"table": torch.from_numpy(table)})
+            encodings.append(TrainedEncoding(Path(f"{dataset}, seed 0"), name, scheme, *table.shape))
+    return encodings
+
+
+def dataset_summary(data: PreparedDataset) -> dict[str, Any]:
+    return {
+        "fingerprint": data.fingerprint,
+        "train_samples": len(data.train),
+        "test_samples": len(data.test),
+        "test_sessions": data.test.sessions,
+        "train_items": data.train_items,
+    }
+
+
+def results_summary(results: Mapping[str, JobResult]) -> dict[str, Any]:
+    """Where the results come from: how many trainings have each machine, version and day; their time; failures."""
+    records = [result.record for result in results.values()]
+    keys = ("machine", "posrec", "torch", "python", "finished")
+    return {
+        "made_by": {key: dict(Counter(str(record.get(key, "")) for record in records)) for key in keys},
+        "seconds": round(sum(record["total_seconds"] for record in records), 1),
+        "failed": {name: result.error for name, result in results.items() if result.error},
+    }
+
+
+def table_summary(table: Table) -> dict[str, Any]:
+    return {
+        "experiment": table.experiment.name,
+        "dataset": table.dataset,
+        "rows": {line.row.label: line_summary(line) for line in table.lines},
+        "findings": [finding_summary(one) for one in table.findings],
+    }
+
+
+def line_summary(line: Line) -> dict[str, Any]:
+    """For each metric its mean over seeds, and its deviation where there is one."""
+    figures: dict[str, Any] = {"seeds": len(line.results), "wanted": line.wanted, "failed": len(line.failures)}
+    for metric in line.results[0].metrics if line.results else ():
+        deviation = line.deviation(metric)
+        figures[metric] = [round(line.mean(metric), 2), *([] if deviation is None else [round(deviation, 2)])]
+    return {**figures, "paper": {name: list(figure) for name, figure in line.paper.items()}}
+
+
+def answer_summary(answer: Answer) -> dict[str, Any]:
+    return {
+        "claim": answer.claim.text,
+        "experiment": answer.claim.experiment,
+        "dataset": answer.dataset,
+        "metric": answer.metric,
+        "verdict": answer.verdict,
+        "deciding": finding_summary(answer.deciding),
+    }
+
+
+def finding_summary(finding: Finding) -> dict[str, Any]:
+    """JSON has no infinity: the margin of a single seed, which is unknown, is null."""
+    return {**asdict(finding), "margin": None if math.isinf(finding.margin) else finding.margin}

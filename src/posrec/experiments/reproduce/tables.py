@@ -106,8 +106,8 @@ def make_table(
     lines = []
     for row in experiment.rows:
         jobs = jobs_of(row, dataset, seeds, shared_settings)
-        found = [results[job.name] for job in jobs if job.name in results]
-        succeeded, failed = (tuple(one for one in found if bool(one.error) == bad) for bad in (False, True))
+        results_of_row = [results[job.name] for job in jobs if job.name in results]
+        succeeded, failed = (tuple(one for one in results_of_row if bool(one.error) == bad) for bad in (False, True))
         paper = figures_of(experiment.name, dataset_of(dataset), row.label)
         lines.append(Line(row, succeeded, len(jobs), failed, paper))
     return Table(experiment, dataset, tuple(lines), tuple(find_differences(lines, pairs, data)))
@@ -131,19 +131,19 @@ def find_differences(
                 if abs(100 * float(gained.mean()) - by_label[label].mean(metric)) > ROUNDING:
                     raise InputError(f"the ranks of {label} are not those of its {metric}; run its jobs again")
                 mean_gains[label, metric] = gained
-    tested = [(first, second, metric) for first, second in pairs for metric in metrics
-              if first in by_label and second in by_label]  # fmt: skip
+    both_run = [(first, second) for first, second in pairs if first in by_label and second in by_label]
+    tested = [(first, second, metric) for first, second in both_run for metric in metrics]
     sessions = session_of_samples(data.test)
-    found = []
+    differences = []
     for first, second, metric in tested:
         gains_of = (mean_gains[first, metric], mean_gains[second, metric])
         over_sessions = compare_paired(*gains_of, sessions, draws=0)
         over_seeds = [seed_error(by_label[label], metric) for label in (first, second)]
-        found.append(combine_errors(over_sessions, data.test.sessions, over_seeds))
-    corrected = holm([p for _, _, p in found])
+        differences.append(combine_errors(over_sessions, data.test.sessions, over_seeds))
+    corrected = holm([p for _, _, p in differences])
     return [
         Finding(first, second, metric, points, half, p, (len(by_label[first].results), len(by_label[second].results)))
-        for (first, second, metric), (points, half, _), p in zip(tested, found, corrected, strict=True)
+        for (first, second, metric), (points, half, _), p in zip(tested, differences, corrected, strict=True)
     ]
 
 

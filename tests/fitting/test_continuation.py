@@ -13,21 +13,19 @@ from torch import nn
 import posrec
 from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.errors import InputError
-from posrec.fitting.fit import fit_run
 from posrec.fitting.warm_start import WarmStart, inherited_settings
 from posrec.io import CONTINUATION, Continuation, save_tensors
 from posrec.models.base import SessionModel
 from posrec.models.registry import MODELS, ModelSpec
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.item_table import ItemTable
-from posrec.progress import SilentProgress
 from posrec.runs.run import Run, finish_run, load_run
 from posrec.testing import write_dataset
 from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner
 from posrec.training.settings import Settings
 from posrec.training.start import STEPS_BEFORE, continuation_of, set_moments
-from tests.helpers import RecordingProgress
+from tests.helpers import RecordingProgress, fitted
 
 CPU = torch.device("cpu")
 
@@ -92,7 +90,7 @@ def test_a_run_keeps_them_and_a_copy_does_too(trained: Path, small: PreparedData
 
 def test_validation_sessions_are_not_seen_under_early_stopping(small: PreparedDataset, tmp_path: Path) -> None:
     settings = {"d": 8, "epochs": 1, "batch_size": 64, "protocol": "early-stop"}
-    run, _ = fit_run(small, "stamp", tmp_path / "run", settings, "cpu", progress=SilentProgress(), export=False)
+    run, _ = fitted(small, "stamp", tmp_path / "run", settings)
     assert run.continuation is not None
     assert run.continuation.trained_until == int(small.fitting.times[-1]) < int(small.train.times[-1])
 
@@ -140,10 +138,8 @@ def test_what_a_model_has_counted_is_not_replaced_by_the_counts_of_the_run(tmp_p
     spec, settings = ModelSpec(Clicked, MODELS["bprmf"].config, "counts"), {"d": 4, "epochs": 1, "max_length": 5}
     first = write_dataset(tmp_path / "first", [["a", "b", "a", "c"]] * 3, [["a", "b"]])
     second = write_dataset(tmp_path / "second", [["c", "b", "c", "c", "a"]] * 4, [["a", "b"]])
-    before, _ = fit_run(first, spec, tmp_path / "before", settings, "cpu", progress=SilentProgress(), export=False)
-    after, _ = fit_run(
-        second, spec, tmp_path / "after", {}, "cpu", progress=SilentProgress(), start_from=before, export=False
-    )
+    before, _ = fitted(first, spec, tmp_path / "before", settings)
+    after, _ = fitted(second, spec, tmp_path / "after", {}, start_from=before)
     assert before.model.state_dict()["clicks"].tolist() == [6, 3, 3]
     assert after.model.state_dict()["clicks"].tolist() == [12, 4, 4]
 
@@ -163,9 +159,7 @@ def test_a_run_is_trained_until_its_latest_session_began(small: PreparedDataset,
     times = small.train.times.clone()
     times[-1] = 0  # it began first and ended last
     data = replace(small, train=replace(small.train, times=times))
-    run, _ = fit_run(
-        data, "stamp", tmp_path / "run", {"d": 8, "epochs": 1}, "cpu", progress=SilentProgress(), export=False
-    )
+    run, _ = fitted(data, "stamp", tmp_path / "run", {"d": 8, "epochs": 1})
     assert run.continuation is not None
     assert run.continuation.trained_until == int(times.max())
     assert not data.train.begun_after(run.continuation.trained_until).any()
@@ -194,14 +188,14 @@ def test_an_epoch_has_every_new_sample_and_some_others(new: set[int], replay: fl
 def test_a_night_trains_on_what_is_new(trained: Path, tomorrow: PreparedDataset, tmp_path: Path) -> None:
     """Ten new sessions of four clicks are 30 samples; with one other for each, an epoch has two batches of 32."""
     progress = RecordingProgress()
-    run, _ = fit_run(tomorrow, None, tmp_path / "run", {}, "cpu", progress=progress, start_from=trained, export=False)
+    run, _ = fitted(tomorrow, None, tmp_path / "run", {}, start_from=trained, progress=progress)
     total = len(tomorrow.train)
     assert f"30 of {total:,} samples are new; an epoch has them and 30 others" in progress.messages
     log = [line for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines() if '"loss"' in line]
     assert len(log) == 8
     assert all('"steps": 2' in line for line in log)
     later = RecordingProgress()
-    fit_run(tomorrow, None, tmp_path / "again", {"epochs": 1}, "cpu", progress=later, start_from=run, export=False)
+    fitted(tomorrow, None, tmp_path / "again", {"epochs": 1}, start_from=run, progress=later)
     assert not any("samples are new" in message for message in later.messages)  # nothing is new: all sessions are used
     steps = -(-total // 32)
     assert f'"steps": {steps}' in (tmp_path / "again" / "log.jsonl").read_text()
@@ -229,8 +223,7 @@ def test_with_its_moments_a_run_hardly_moves_items_that_are_not_clicked(
     bare = replace(run, continuation=replace(run.continuation, moments={}))
     moved = {}
     for name, start in (("kept", run), ("bare", bare)):
-        out, _ = fit_run(tomorrow, None, tmp_path / name, {"replay": 0, "epochs": 3}, "cpu",
-                         progress=SilentProgress(), start_from=start, export=False)  # fmt: skip
+        out, _ = fitted(tomorrow, None, tmp_path / name, {"replay": 0, "epochs": 3}, start_from=start)
         moved[name] = torch.stack([vector(out, f"i{n}") - vector(run, f"i{n}") for n in range(8, 30)]).abs().mean()
     assert moved["kept"] < 0.5 * moved["bare"]
 

@@ -14,14 +14,13 @@ from posrec.data.prepare.writer import save_dataset
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.fitting.evaluate_run import evaluate_run
-from posrec.fitting.fit import fit_run
 from posrec.fitting.warm_start import WarmStart
 from posrec.models.base import SessionModel
 from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
 from posrec.runs.run import Run, load_run
 from posrec.testing import known_settings, write_dataset
-from tests.helpers import RecordingProgress, chain_shop, command
+from tests.helpers import RecordingProgress, chain_shop, command, fitted
 
 QUICK: dict[str, Any] = {"d": 16, "hidden": 16, "epochs": 6, "batch_size": 32, "learning_rate": 0.02, "max_length": 10}
 TRAINED = [name for name, spec in MODELS.items() if spec.is_trained]
@@ -31,10 +30,9 @@ NEW_TRAIN = [*([["i1", "i2", "i3", "x", "i4"], ["i5", "i6", "i7", "i8", "i9"], [
 LATER = 1000  # when the first session of the newer datasets begins, after all of those that runs are trained on
 
 
-def fit(data: PreparedDataset, model: str | None, out: Path, **changes: Any) -> Run:
-    start = changes.pop("start_from", None)
+def fit(data: PreparedDataset, model: str | None, out: Path, start_from: Path | None = None, **changes: Any) -> Run:
     settings = known_settings(MODELS[model], changes) if model in MODELS else changes
-    return fit_run(data, model, out, settings, "cpu", progress=SilentProgress(), start_from=start, export=False)[0]
+    return fitted(data, model, out, settings, start_from=start_from)[0]
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +91,11 @@ def test_a_new_item_starts_from_items_with_its_attributes(
 ) -> None:
     run, ids = load_run(trained), newer.vocabulary.ids
     kinds = {"x": "tents", "i7": "tents", "i8": "tents", "i9": "mats", "i0": "mats"}
-    arrays = {f"{part}_{name}": getattr(getattr(newer, part), name).numpy()
-              for part in ("train", "test") for name in ("items", "offsets", "times")}  # fmt: skip
+    arrays = {
+        f"{part}_{name}": getattr(getattr(newer, part), name).numpy()
+        for part in ("train", "test")
+        for name in ("items", "offsets", "times")
+    }
     vocabulary = Vocabulary(ids, {"category": [kinds.get(item) for item in ids]})
     save_dataset(tmp_path / "data", arrays, vocabulary, {"schema": 1, "steps": []})
     network = started(run, posrec.load(tmp_path / "data"), "posrec")
@@ -144,20 +145,17 @@ def test_every_trained_model_starts_from_a_run_and_is_evaluated(
 def test_a_warm_start_is_ahead_of_as_many_steps_from_scratch(trained_plus: Path, tmp_path: Path) -> None:
     data = chain_shop(tmp_path, seed=5, items=32, prefix="i")  # items i30 and i31 are new
     quick = {**QUICK, "epochs": 1, "learning_rate": 0.005}
-    warm = fit_run(data, None, tmp_path / "warm", {"epochs": 1, "learning_rate": 0.005}, "cpu",
-                   progress=SilentProgress(), start_from=trained_plus, export=False)[1]  # fmt: skip
+    warm = fitted(data, None, tmp_path / "warm", {"epochs": 1, "learning_rate": 0.005}, start_from=trained_plus)[1]
     settings = known_settings(MODELS["posrec-plus"], {**quick, "protocol": "paper"})
-    scratch = fit_run(
-        data, "posrec-plus", tmp_path / "scratch", settings, "cpu", progress=SilentProgress(), export=False
-    )[1]
+    scratch = fitted(data, "posrec-plus", tmp_path / "scratch", settings)[1]
     assert warm.metrics["mrr@20"] > scratch.metrics["mrr@20"] + 0.1
 
 
 def test_the_command_says_what_it_starts_from_and_settings_override(
     trained: Path, newer: PreparedDataset, tmp_path: Path
 ) -> None:
-    done = command("train", newer.path, "--from", trained, "--out", tmp_path / "run", "--epochs", 5, "--device", "cpu",
-                   "--no-export")  # fmt: skip
+    options = ("--epochs", 5, "--device", "cpu", "--no-export")
+    done = command("train", newer.path, "--from", trained, "--out", tmp_path / "run", *options)
     assert done.code == 0, done.err
     # i0 to i9 are known; x and y are new.
     assert f"starting from {trained}: 10 items are known, 2 are new, 20 are no longer there" in done.err.replace(
@@ -205,8 +203,8 @@ def test_keeping_items_needs_a_run_to_keep_them_of(newer: PreparedDataset, tmp_p
 def test_it_can_be_resumed_only_from_the_same_run(trained: Path, newer: PreparedDataset, tmp_path: Path) -> None:
     fit(newer, None, tmp_path / "run", start_from=trained)
     with pytest.raises(InputError, match="started_from was"):
-        fit_run(newer, "posrec", tmp_path / "run", {}, "cpu", resume=True, progress=SilentProgress())
-    fit_run(newer, None, tmp_path / "run", {}, "cpu", True, SilentProgress(), start_from=trained, export=False)
+        fitted(newer, "posrec", tmp_path / "run", resume=True)
+    fitted(newer, None, tmp_path / "run", resume=True, start_from=trained)
 
 
 def test_fit_starts_from_a_folder_or_a_recommender(trained: Path, newer: PreparedDataset) -> None:
@@ -238,8 +236,9 @@ def test_an_epoch_that_is_chosen_on_sessions_which_the_run_knows_is_warned_of(
     trained: Path, small: PreparedDataset, tmp_path: Path
 ) -> None:
     progress = RecordingProgress()
-    fit_run(small, None, tmp_path / "run", {"protocol": "early-stop", "epochs": 1}, "cpu", progress=progress,
-            start_from=trained, export=False)  # fmt: skip
+    fitted(
+        small, None, tmp_path / "run", {"protocol": "early-stop", "epochs": 1}, start_from=trained, progress=progress
+    )
     (warning,) = [text for text in progress.messages if text.startswith("warning")]
     seen = f"{small.validation.sessions:,} of {small.validation.sessions:,} validation sessions"
     assert seen in warning
@@ -249,7 +248,7 @@ def test_an_epoch_that_is_chosen_on_sessions_which_the_run_knows_is_warned_of(
 def test_without_times_no_session_is_taken_for_new(trained: Path, newer: PreparedDataset, tmp_path: Path) -> None:
     progress = RecordingProgress()
     timeless = replace(newer, manifest={**newer.manifest, "format": "sessions"})
-    fit_run(timeless, None, tmp_path / "run", {"epochs": 1}, "cpu", progress=progress, start_from=trained, export=False)
+    fitted(timeless, None, tmp_path / "run", {"epochs": 1}, start_from=trained, progress=progress)
     assert any("an epoch has all sessions" in text for text in progress.messages)
     assert not any("samples are new" in text for text in progress.messages)
 

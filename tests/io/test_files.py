@@ -162,7 +162,7 @@ def test_every_writer_replaces_its_file_and_leaves_no_other(tmp_path: Path, name
 TOO_LARGE = """
 import resource, sys
 from pathlib import Path
-from tests.test_io import WRITERS
+from tests.io.test_files import WRITERS
 for name, write in WRITERS.items():
     path = Path(sys.argv[1]) / name
     resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))

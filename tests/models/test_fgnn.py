@@ -109,5 +109,5 @@ def test_weights_of_a_session_by_hand() -> None:
     # With anchors a (first, repeated) and c (last): distances a-b 1, a-c 1, b-c 2 are added.
     model = make(anchors=True)
     graph = model.build_graph(batch)
-    weights = model.weights(graph, graph.last(batch.lengths))[0]
+    weights = model.weights(graph, batch.lengths)[0]
     assert weights[nodes][:, nodes].tolist() == [[1, 1, 1], [2, 1, 2], [2, 0, 1]]

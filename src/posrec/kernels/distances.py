@@ -1,6 +1,6 @@
 """Shortest paths between all nodes of each session graph, along the clicks, one program for each session.
 
-The algorithm is that of `nn/distances.py` on a CPU. The walk along the clicks keeps the distances from the present node
+The algorithm is that of `nn/graph.py` on a CPU. The walk along the clicks keeps the distances from the present node
 in registers, so that a click takes one load and one store of a row. Programs are of one warp: there are many sessions.
 """
 

@@ -28,7 +28,7 @@ def models(
         return
     from posrec.cli.tables import without_markdown
     from posrec.config import described_settings
-    from posrec.models.lookup import find_spec
+    from posrec.models.registry import find_spec
     from posrec.training.settings import Settings
 
     spec = find_spec(model)

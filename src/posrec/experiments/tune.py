@@ -28,8 +28,7 @@ from posrec.experiments.trials import (
     run_on_cluster,
 )
 from posrec.io import write_json
-from posrec.models.lookup import find_spec, model_name, short_name, with_own_encoding
-from posrec.models.registry import ModelSpec
+from posrec.models.registry import ModelSpec, find_spec, model_name, short_name, with_own_encoding
 from posrec.progress import Progress, default_progress
 from posrec.training.settings import Settings
 

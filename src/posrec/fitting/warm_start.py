@@ -26,7 +26,7 @@ from torch import Tensor
 from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.data.item_attributes import AUTO, chosen_columns, encode_attributes
 from posrec.data.vocabulary import Vocabulary
-from posrec.encodings.own import OwnEncoding
+from posrec.encodings.schemes import OwnEncoding
 from posrec.errors import InputError
 from posrec.io import Continuation
 from posrec.models.base import SessionModel

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 import torch
 from torch import Tensor
 
-from posrec.encodings.own import OwnEncoding
+from posrec.encodings.schemes import OwnEncoding
 from posrec.errors import InputError
 from posrec.models.base import CountingModel, Model
 from posrec.models.registry import ModelSpec

@@ -101,8 +101,8 @@ class RepeatPart(nn.Module):
         """x and H [T, d] of every click, h [Q, d] of those that are asked for."""
         asked, returned = clicks.asked, clicks.returned
         first = clicks.every.place - returned.since
-        counted = look_up(self.forward_position, first) + look_up(self.clicks, returned.clicks)
-        of_click = self.of_item(x) + self.of_state(hidden) + counted
+        of_click = self.of_item(x) + self.of_state(hidden) + look_up(self.forward_position, first)
+        of_click = of_click + look_up(self.clicks, returned.clicks)
         at_distance = look_up(self.backward_position, torch.arange(asked.rows.shape[1], device=x.device))
         u = (asked.of(of_click) + self.of_session(h)[:, None] + at_distance).relu()  # [Q, W, width]
         rho, delta = self.two_numbers(u)  # [Q, W]

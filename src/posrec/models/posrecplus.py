@@ -147,10 +147,7 @@ class PosRecPlus(SessionModel):
         self.has_own_items = config.repeat
         self.repeat = RepeatPart(d, config.repeat_width, config.max_length) if config.repeat else None
         self.item_dropout, self.repeat_dropout = Dropout(config.item_dropout), Dropout(config.repeat_dropout)
-        bound = 1 / math.sqrt(d)
-        for module in self.modules_to_initialize():
-            for parameter in module.parameters(recurse=False):
-                nn.init.uniform_(parameter, -bound, bound)
+        self.draw_uniformly(1 / math.sqrt(d))
         if self.trends is not None:
             nn.init.zeros_(self.trends.weights)
 

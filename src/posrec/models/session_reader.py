@@ -23,13 +23,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec import kernels
 from posrec.encodings.schemes import learned_table, look_up, make_encoding
 from posrec.encodings.split import require_split, split
 from posrec.models.seen_clicks import Returns, SeenClicks
 from posrec.nn.layers.gated_graph import gru_update
 from posrec.nn.layers.matmul import batched_product
-from posrec.nn.layers.transformer import TransformerLayer, has_kernel
+from posrec.nn.layers.transformer import TransformerLayer, has_kernel, kernel_attention
 from posrec.nn.packing import Packing
 
 PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
@@ -113,10 +112,8 @@ class CausalLayer(TransformerLayer):
         queries, near = self.asked(x, same, read)
         _, near_values = keys_and_values(read.of_distances, self.heads)
         if clicks.is_every and has_kernel(x[:, 0], packing, None, self.heads):
-            share = self.dropout.p if self.training else 0.0
-            seed = torch.randint(1 << 31, (1,), device=x.device) if share else packing.begins[:1]
-            attended, weights = kernels.attention(
-                queries.flatten(1), read.of_clicks, near, packing.begins, seed, self.heads, packing.longest, True, share
+            attended, weights = kernel_attention(
+                queries.flatten(1), read.of_clicks, near, self.heads, packing, self.dropout, causal=True
             )
             attended = attended.view_as(x) + by_head(weights, near_values.transpose(0, 1)).flatten(2)
         else:

@@ -17,7 +17,7 @@ from harness import parser_for, write_row
 from posrec.config import split_settings
 from posrec.data.dataset import load
 from posrec.models.base import SessionModel
-from posrec.models.lookup import find_spec
+from posrec.models.registry import find_spec
 from posrec.training.adam import make_optimizer, set_learning_rate
 from posrec.training.epoch import EpochOrder, EpochRunner, matmul_precision
 from posrec.training.settings import Settings

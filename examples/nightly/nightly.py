@@ -32,7 +32,7 @@ from posrec.config import parse_pairs
 from posrec.errors import InputError
 from posrec.fitting.evaluate_run import check_not_trained_on, evaluate_run
 from posrec.fitting.warm_start import open_start
-from posrec.models.lookup import model_name, with_own_encoding
+from posrec.models.registry import model_name, with_own_encoding
 from posrec.runs.run import Run
 
 PROMOTED, FAILED, WORSE = 0, 1, 3

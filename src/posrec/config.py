@@ -108,13 +108,40 @@ def declarations(config: Any) -> Iterator[tuple[str, Declaration]]:
 
 
 def check_settings(config: Any) -> None:
-    """Raise an InputError that names the first setting of a config that is not finite or not allowed."""
+    """Raise an InputError that names the first setting of a config that is not of its type, not finite or not
+    allowed."""
+    kinds = get_type_hints(type(config))
     for name, declaration in declarations(config):
         value = getattr(config, name)
+        if not has_type(value, kinds[name]):
+            raise InputError(f"{name} must be {in_words(kinds[name])}, not {value!r}")
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{name} must be a finite number, not {value}")
         if not declaration.allows(value):
             raise InputError(f"{name} must be {declaration.allowed}, not {value!r}")
+
+
+TYPES_IN_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "none"}
+
+
+def has_type(value: Any, kind: Any) -> bool:
+    """Whether a value is of a declared type, such as `int | None`; a whole number is a number too. A type that is not
+    one of TYPES_IN_WORDS is left to the model.
+
+    >>> has_type(2, float), has_type(2.5, int), has_type(True, int), has_type(None, int | None)
+    (True, False, False, True)
+    """
+    kinds = get_args(kind) or (kind,)
+    if not all(one in TYPES_IN_WORDS for one in kinds):
+        return True
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, tuple(kinds)) or (float in kinds and isinstance(value, int))
+
+
+def in_words(kind: Any) -> str:
+    kinds = get_args(kind) or (kind,)
+    return " or ".join(words for one, words in TYPES_IN_WORDS.items() if one in kinds)
 
 
 class DescribedSetting(NamedTuple):
@@ -160,14 +187,12 @@ def split_settings(settings: dict[str, str | Any], *defaults: Any) -> list[Any]:
         if key not in known:
             meant = did_you_mean(key, known)
             raise InputError(f"there is no setting {key!r}{meant}; choose one of {', '.join(sorted(known))}")
-    return [
-        replace(config, **{
-            field.name: parse(field.name, settings[field.name], get_type_hints(type(config))[field.name])
-            for field in fields(config)
-            if field.name in settings
-        })
-        for config in defaults
-    ]  # fmt: skip
+    changed = []
+    for config in defaults:
+        kinds = get_type_hints(type(config))
+        names = [field.name for field in fields(config) if field.name in settings]
+        changed.append(replace(config, **{name: parse(name, settings[name], kinds[name]) for name in names}))
+    return changed
 
 
 def parse(key: str, value: Any, kind: Any) -> Any:
@@ -182,5 +207,4 @@ def parse(key: str, value: Any, kind: Any) -> Any:
             return None
         return int(value) if int in kinds else float(value) if float in kinds else value
     except (KeyError, ValueError):
-        allowed = "true or false" if bool in kinds else "a whole number" if int in kinds else "a number"
-        raise InputError(f"{key} must be {allowed}, not {value!r}") from None
+        raise InputError(f"{key} must be {in_words(kind)}, not {value!r}") from None

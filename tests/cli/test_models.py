@@ -12,7 +12,7 @@ OWN = """
 from dataclasses import dataclass
 
 from posrec import ModelSpec, setting
-from posrec.models.baselines.counting.pop import Pop
+from posrec.models.baselines.counting.popularity import Pop
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from posrec.encodings.awareness import Analysis, analyse
+from posrec.encodings.awareness import Analysis, PositionPair, analyse, examined_names
 from posrec.encodings.schemes import LEARNED, make_encoding
-from posrec.encodings.table import PositionPair, examined_names
 
 BASE = {name: make_encoding(name, d=8, max_length=30).double() for name in ("spe", "rspe", "dpe")}
 

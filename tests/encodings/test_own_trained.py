@@ -11,8 +11,7 @@ import posrec
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
 from posrec.fitting.fit import fit_run
-from posrec.models.lookup import find_encoding
-from posrec.models.registry import MODELS
+from posrec.models.registry import MODELS, find_encoding
 from posrec.progress import SilentProgress
 
 QUICK = {"d": 16, "epochs": 1, "batch_size": 64, "max_length": 10, "protocol": "paper"}

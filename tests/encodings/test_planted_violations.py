@@ -6,9 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from posrec.encodings.awareness import analyse, collision
+from posrec.encodings.awareness import EncodingTable, analyse, collision
 from posrec.encodings.schemes import make_encoding
-from posrec.encodings.table import EncodingTable
 
 BASE = {name: make_encoding(name, d=8, max_length=30).double() for name in ("spe", "rspe", "dpe")}
 ALL, FIRST, LAST = tuple(range(8)), tuple(range(4)), tuple(range(4, 8))

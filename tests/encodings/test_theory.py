@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from posrec.encodings.awareness import Awareness, analyse
+from posrec.encodings.awareness import Awareness, analyse, build, examined_names, tabulate
 from posrec.encodings.schemes import RPE
-from posrec.encodings.table import build, examined_names, tabulate
 from posrec.encodings.theory import PAPER, PaperClaim, bias_is_relative, differences, mirrored, shares_steps, statements
 
 FALSE = {"Section 3.4, ASPE linear", "Section 3.4, 2DSPE aware"}

@@ -42,7 +42,7 @@ AS_NOBODY = f"""
 import os, sys
 import typer.rich_utils
 from posrec.cli import explanations, main, tables
-import posrec.data.prepare.pipeline, posrec.data.stats, posrec.models.lookup, posrec.recommend.export.opening
+import posrec.data.prepare.pipeline, posrec.data.stats, posrec.models.registry, posrec.recommend.export.opening
 if os.geteuid() == 0:  # root may read everything, and another user perhaps not even Python, which is loaded by now
     os.setgroups([])
     os.setgid({NOBODY})

@@ -84,9 +84,9 @@ def split(rows: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(("d", "heads", "longest"), [(200, 2, 50), (64, 4, 9), (16, 1, 50)])
 def test_causal_attention_by_distance(d: int, heads: int, longest: int, askers: int, monkeypatch) -> None:
     """A causal layer by the kernel and without it: values and all gradients, with unused rows and empty sessions."""
-    from posrec.nn.layers import causal_layer
+    from posrec.models import session_reader
+    from posrec.models.seen_clicks import every_click
     from posrec.nn.packing import pack_many
-    from posrec.nn.seen_clicks import every_click
 
     torch.set_float32_matmul_precision("highest")
     torch.manual_seed(0)
@@ -94,7 +94,7 @@ def test_causal_attention_by_distance(d: int, heads: int, longest: int, askers: 
     lengths[0] = longest
     (packing,) = pack_many(torch.arange(longest, device="cuda") < lengths[:, None], 40 * longest, 40)
     clicks, rows = every_click(packing), 40 * longest
-    layer = causal_layer.CausalLayer(d, heads, 4 * d).cuda()
+    layer = session_reader.CausalLayer(d, heads, 4 * d).cuda()
     torch.nn.init.normal_(layer.same_item)
     x, y = torch.randn(rows, askers, d, device="cuda"), torch.randn(rows, d, device="cuda")
     backward, bias = torch.randn(longest, d, device="cuda"), torch.randn(heads, longest, device="cuda")
@@ -104,7 +104,7 @@ def test_causal_attention_by_distance(d: int, heads: int, longest: int, askers: 
     found = []
     for has_kernel in (True, False):
         if not has_kernel:
-            monkeypatch.setattr(causal_layer, "has_kernel", lambda *_: False)
+            monkeypatch.setattr(session_reader, "has_kernel", lambda *_: False)
         result = layer(x, same, layer.project(y, backward, bias), clicks, packing) * packing.used[:, None, None]
         attending = [layer.same_item, *layer.queries_keys_values.parameters(), *layer.out.parameters()]
         found.append([result.detach(), *torch.autograd.grad((result * factor).sum(), [*inputs, *attending])])

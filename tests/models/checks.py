@@ -8,7 +8,7 @@ from typing import Any
 import networkx as nx
 import torch
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from posrec.nn.batch import SessionBatch
 
@@ -89,19 +89,6 @@ def assert_agrees(model: Any, slowly: Callable[[Any, list[int]], Tensor], batch:
     assert torch.allclose(fast, torch.stack([slowly(model, session) for session in batch]), atol=2e-6)
 
 
-def assert_padding_changes_nothing(model: Any, batch: list[list[int]], padding: int, spare: int) -> None:
-    """Neither padding, nor a capacity, nor the other sessions of a batch change a score."""
-    made = SessionBatch.of(batch)
-    padded = SessionBatch(nn.functional.pad(made.items, (0, padding)), made.lengths)
-    roomy = replace(made, capacity=sum(map(len, batch)) + spare)
-    expected = model.scores(made)
-    assert expected.shape == (len(batch), ITEMS)
-    assert torch.allclose(model.scores(padded), expected, atol=1e-11)
-    assert torch.allclose(model.scores(roomy), expected, atol=1e-11)
-    alone = torch.cat([model.scores(SessionBatch.of([session])) for session in batch])
-    assert torch.allclose(alone, expected, atol=1e-11)
-
-
 def assert_every_weight_has_a_gradient(model: Any) -> None:
     """The training loss has a gradient for every parameter, and a capacity does not change it."""
     made, gradients = SessionBatch.of(SESSIONS), []
@@ -114,23 +101,3 @@ def assert_every_weight_has_a_gradient(model: Any) -> None:
         assert gradient is not None, name
         assert gradient.abs().max() > 1e-9, name
         assert torch.allclose(gradient, gradients[1][name], atol=1e-11), name
-
-
-def assert_extremes_are_finite(model: Any) -> None:
-    """One click, one item 200 times, 200 clicks (far more than max_length), and unknown items."""
-    extremes = [[1], [2] * 200, [1 + i % ITEMS for i in range(200)], [50], [50, 60, 50], [1, 50, 2]]
-    for session in extremes:
-        assert model.scores(SessionBatch.of([session])).isfinite().all(), session
-    long = [1 + i * i % ITEMS for i in range(40)]
-    kept = model.scores(SessionBatch.of([long], model.config.max_length))
-    assert torch.allclose(kept, model.scores(SessionBatch.of([long[-model.config.max_length :]])), atol=1e-11)
-
-
-def assert_unknown_items_score_alike(model: Any) -> None:
-    scores = model.scores(SessionBatch.of([[1, 50, 2], [1, 60, 2], [1, 3, 2]]))
-    assert torch.allclose(scores[0], scores[1], atol=1e-11)
-    assert not torch.allclose(scores[0], scores[2])
-    model.zero_grad()
-    model.session_vectors(SessionBatch.of([[50, 60]])).sum().backward()
-    assert model.embedding.weight.grad is not None
-    assert model.embedding.weight.grad.abs().sum() == 0

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from posrec.nn.batch import SessionBatch
 from posrec.training.losses import full_softmax
@@ -23,25 +22,6 @@ def agrees_with(model: nn.Module, slowly: Callable[[list[int]], Tensor]) -> None
     assert torch.allclose(model.session_vectors(batch()), expected, atol=1e-12)
     assert torch.allclose(model.scores(batch()), expected @ model.item_vectors().T, atol=1e-12)
     assert model.scores(batch()).shape == (len(SESSIONS), ITEMS)
-
-
-def ignores_padding_and_other_sessions(model: nn.Module) -> None:
-    expected = model.scores(batch())
-    padded = SessionBatch(pad(batch().items, (0, 5)), batch().lengths)
-    assert torch.allclose(model.scores(padded), expected, atol=1e-12)
-    alone = torch.cat([model.scores(SessionBatch.of([session])) for session in SESSIONS])
-    assert torch.allclose(alone, expected, atol=1e-12)
-
-
-def scores_extremes_finitely(model: nn.Module) -> None:
-    for session in ([1], [2] * 200, [1 + i % ITEMS for i in range(200)], [50] * 3):
-        assert model.scores(SessionBatch.of([session])).isfinite().all()
-
-
-def scores_unknown_items_alike(model: nn.Module) -> None:
-    scores = model.scores(SessionBatch.of([[1, 50], [1, 60], [1, 3]]))
-    assert torch.allclose(scores[0], scores[1], atol=1e-6)
-    assert not torch.allclose(scores[0], scores[2])
 
 
 def gives_every_weight_a_gradient(model: nn.Module) -> None:

@@ -34,11 +34,12 @@ def test_weights_of_more_items_do_not_fit(name: str) -> None:
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("d", "16", "d must be int, not '16'"),
-        ("d", True, "d must be int, not True"),
-        ("dropout", float("inf"), "dropout must be float, not inf"),
-        ("encoding", None, "encoding must be str, not None"),
-        ("anchors", 1, "anchors must be bool, not 1"),
+        ("d", "16", "d must be a whole number, not '16'"),
+        ("d", 2.5, "d must be a whole number, not 2.5"),
+        ("d", True, "d must be a whole number, not True"),
+        ("dropout", float("inf"), "dropout must be a finite number, not inf"),
+        ("encoding", None, "encoding must be text, not None"),
+        ("anchors", 1, "anchors must be true or false, not 1"),
         ("layers", 10**9, "too few for 1000000000 layers"),
     ],
 )

@@ -55,6 +55,7 @@ class OwnConfig:
     rate: float = setting(0.5, above=0, below=1)
     steps: int = setting(2, at_most=9)
     kind: str = setting("a", choices=("a", "b"))
+    seed: int | None = None
     max_length: int = 20
 
 
@@ -64,6 +65,9 @@ class OwnConfig:
         ({"rate": 1.0}, "rate must be above 0 and below 1, not 1.0"),
         ({"steps": 10}, "steps must be at most 9, not 10"),
         ({"kind": "c"}, "kind must be one of a, b, not 'c'"),
+        ({"d": 2.5}, "d must be a whole number, not 2.5"),
+        ({"seed": 0.5}, "seed must be a whole number or none, not 0.5"),
+        ({"rate": "0.5"}, "rate must be a number, not '0.5'"),
         ({"max_length": 0}, "max_length must be at least 1, not 0"),
         ({"rate": float("inf")}, "rate must be a finite number, not inf"),
     ],

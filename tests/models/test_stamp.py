@@ -43,17 +43,13 @@ def slowly(model: STAMP, session: list[int]) -> Tensor:
 def test_every_encoding_agrees_with_the_equations(encoding: str) -> None:
     model = make(encoding=encoding)
     checks.agrees_with(model, lambda session: slowly(model, session))
-    checks.ignores_padding_and_other_sessions(model)
     checks.gives_every_weight_a_gradient(model)
 
 
 @pytest.mark.parametrize("changes", [{}, {"add_mean": True}, {"encoding": "ldpe"}], ids=str)
-def test_it_keeps_the_contract(changes: dict) -> None:
+def test_every_weight_has_a_gradient(changes: dict) -> None:
     model = make(**changes)
     checks.agrees_with(model, lambda session: slowly(model, session))
-    checks.ignores_padding_and_other_sessions(model)
-    checks.scores_extremes_finitely(model)
-    checks.scores_unknown_items_alike(model)
     checks.gives_every_weight_a_gradient(model)
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from posrec.nn.items.attribute_vectors import Attributes, AttributeVectors, mean_by_attributes
-from posrec.nn.items.table_rows import TableRows
+from posrec.nn.items.item_table import TableRows
 
 # Item 1: values 0 and 2 (half each: words). Item 2: value 0. Item 3: value 1. Item 4: none.
 BAGS = Attributes(torch.tensor([0, 0, 1, 2]), torch.tensor([0, 2, 0, 1]), torch.tensor([0.5, 0.5, 1.0, 1.0]), number=3)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from posrec.nn.items.coclicks import CoClickGraph, co_clicks
-from posrec.nn.items.table_rows import TableRows
+from posrec.nn.items.item_table import TableRows
 
 ITEMS, ROWS = 6, 8  # two rows fill the table up
 logs = st.lists(st.lists(st.integers(1, ITEMS), min_size=1, max_size=6), min_size=1, max_size=8)

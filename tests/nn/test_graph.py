@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posrec.nn.batch import SessionBatch
-from posrec.nn.distances import SHORT, along_the_clicks, floyd_warshall, single_steps
+from posrec.nn.graph import SHORT_SESSION, along_the_clicks, floyd_warshall, single_steps
 
 sessions = st.lists(st.integers(1, 6), min_size=1, max_size=14)
 batches = st.lists(sessions, min_size=1, max_size=6)
@@ -72,7 +72,7 @@ def test_long_sessions_agree_with_networkx() -> None:
     crossing = [number * 7 % 41 + 1 for number in range(60)] + [number * 11 % 41 + 1 for number in range(30)]
     batch = [there_and_back, crossing, [5], [*range(60, 0, -1), 30, 1, 45, 2, 30]]
     graph = SessionBatch.of(batch).build_graph()
-    assert graph.alias.shape[1] > SHORT
+    assert graph.alias.shape[1] > SHORT_SESSION
     for row, session in enumerate(batch):
         check(session, row, graph)
 

@@ -1,10 +1,11 @@
-"""The last layer computes only the rows that are read, and they are the same as when it computes all."""
+"""The last layer computes only the rows that are read, and they are the same as when it computes all. Dropout takes
+sixteen random bits for each number."""
 
 import pytest
 import torch
 from torch import nn
 
-from posrec.nn.layers.transformer import TransformerLayer, apply_layers
+from posrec.nn.layers.transformer import Dropout, TransformerLayer, apply_layers
 from posrec.nn.packing import pack
 
 
@@ -24,3 +25,30 @@ def test_the_rows_that_are_read_are_those_of_the_whole_layer(layers: int) -> Non
     (expected,) = torch.autograd.grad((whole[rows] * weights).sum(), x)
     (given,) = torch.autograd.grad((some * weights).sum(), x)
     assert torch.allclose(given, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.35, 0.5])
+def test_the_share_that_is_dropped_and_the_scale_of_the_rest(share: float) -> None:
+    torch.manual_seed(0)
+    found = Dropout(share)(torch.ones(401, 501))  # an odd number of elements
+    assert float((found == 0).double().mean()) == pytest.approx(share, abs=0.005)
+    assert torch.allclose(found[found != 0], torch.tensor(1 / (1 - share)))
+    rows, columns = (found == 0).double().mean(1), (found == 0).double().mean(0)
+    assert rows.std() < 0.03  # no pattern along either side
+    assert columns.std() < 0.03
+
+
+def test_the_gradient_is_that_of_the_same_draw_and_a_seed_repeats_it() -> None:
+    x = torch.randn(5, 7, dtype=torch.double, requires_grad=True)
+    torch.manual_seed(1)
+    found = Dropout(0.4)(x)
+    found.sum().backward()
+    assert torch.allclose(x.grad * x.detach(), found.detach())
+    torch.manual_seed(1)
+    assert torch.equal(Dropout(0.4)(x), found)
+
+
+def test_nothing_is_dropped_in_evaluation_or_with_a_share_of_0() -> None:
+    x = torch.randn(9)
+    assert torch.equal(Dropout(0.5).eval()(x), x)
+    assert torch.equal(Dropout(0.0)(x), x)

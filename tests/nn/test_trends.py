@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.nn.items.table_rows import TableRows
+from posrec.nn.items.item_table import TableRows
 from posrec.nn.items.trends import COLUMNS, FADING, PARTS, Trends
 
 ITEMS = 4

@@ -26,9 +26,8 @@ from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.nn.items.attribute_vectors import Attributes, AttributeVectors
 from posrec.nn.items.coclicks import CoClickGraph
-from posrec.nn.items.item_table import ItemTable, rows_of
+from posrec.nn.items.item_table import ItemTable, TableRows, rows_of
 from posrec.nn.items.own_items import OwnItems
-from posrec.nn.items.table_rows import TableRows
 from posrec.nn.items.trends import Trends
 from posrec.progress import SilentProgress
 from posrec.training.batches import Batches, PassBatches, SampleBatches

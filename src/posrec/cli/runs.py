@@ -26,7 +26,7 @@ def models(
         show({name: spec.about for name, spec in MODELS.items()}, models_table(MODELS), as_json)
         return
     from posrec.config import described_settings
-    from posrec.models.lookup import find_spec
+    from posrec.models.registry import find_spec
     from posrec.training.settings import Settings
 
     spec = find_spec(model)

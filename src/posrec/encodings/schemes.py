@@ -26,12 +26,11 @@ torch.Size([1, 2, 4])
 import copy
 import math
 from collections.abc import Callable
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-
-from posrec.encodings.own import OwnEncoding, OwnScheme
 
 Scheme = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -208,6 +207,40 @@ ENCODINGS: dict[str, type[nn.Module]] = {
 }
 LEARNED = ("lpe", "lrpe", "ldpe", "alpe", "2dlpe")  # the schemes whose `table` is the encoding itself
 THEORY_ONLY: dict[str, type[nn.Module]] = {"sum": SumOfSPEAndRSPE}  # examined by the theory, not available to models
+
+
+class OwnScheme(nn.Module):
+    """A user's function or module, as a module that is moved, saved and printed with the model that contains it.
+
+    The negative backward positions of padding become 0: 1 / (1 + backward) would be infinite, and its gradient not a
+    number even where padding is masked.
+    """
+
+    def __init__(self, function: Scheme) -> None:
+        super().__init__()
+        self.function = function
+        if hasattr(function, "attention_bias"):
+            self.attention_bias = function.attention_bias
+
+    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+        return self.function(forward, backward.clamp(min=0), length)
+
+
+class OwnEncoding(str):
+    """The name of a user's own encoding, together with the encoding: in a model's config it is text like other names.
+
+    >>> nearness = OwnEncoding.of("my_encoding.py:nearness", lambda forward, backward, length: 1 / (1 + backward))
+    >>> nearness == "my_encoding.py:nearness", nearness.scheme is not None
+    (True, True)
+    """
+
+    scheme: Any  # a function, a module or a module class
+
+    @classmethod
+    def of(cls, name: str, scheme: Any) -> Self:
+        own = cls(name)
+        own.scheme = scheme
+        return own
 
 
 def make_encoding(

@@ -9,9 +9,17 @@ from dataclasses import dataclass, fields
 
 import torch
 
-from posrec.encodings.awareness import Analysis, Awareness, analyse
+from posrec.encodings.awareness import (
+    Analysis,
+    Awareness,
+    EncodingTable,
+    PositionPair,
+    analyse,
+    build,
+    one_thread,
+    tabulate,
+)
 from posrec.encodings.schemes import RPE
-from posrec.encodings.table import EncodingTable, PositionPair, build, one_thread, tabulate
 
 
 @dataclass(frozen=True)

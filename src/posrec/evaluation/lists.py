@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posrec.nn.items.table_rows import TableRows
+from posrec.nn.items.item_table import TableRows
 
 ROWS = 4096  # lists whose vectors are compared at once
 

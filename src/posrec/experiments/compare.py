@@ -17,8 +17,7 @@ from posrec.evaluation.significance import Comparison, compare_paired, gains, ho
 from posrec.experiments.rendering import new_figure, render, svg
 from posrec.fitting.fit import fit_run
 from posrec.io import RUN, write_json, write_text
-from posrec.models.lookup import find_spec, short_name, with_own_encoding
-from posrec.models.registry import ModelSpec
+from posrec.models.registry import ModelSpec, find_spec, short_name, with_own_encoding
 from posrec.progress import Progress, default_progress
 from posrec.training.settings import Settings
 

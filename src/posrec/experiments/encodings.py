@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from posrec.encodings.awareness import Analysis, analyse
+from posrec.encodings.awareness import Analysis, analyse, examined_names
 from posrec.encodings.schemes import LEARNED, make_encoding
-from posrec.encodings.table import examined_names
 from posrec.encodings.theory import PAPER, Statement, differences, verdicts, where
 from posrec.errors import InputError
 from posrec.io import RUN, WEIGHTS

@@ -27,8 +27,7 @@ from posrec.fitting.fit import network_builder
 from posrec.io import write_json
 from posrec.io.executor import ThisProcess
 from posrec.models.base import CountingModel, SessionModel
-from posrec.models.lookup import find_spec, model_name, short_name, with_own_encoding
-from posrec.models.registry import ModelSpec
+from posrec.models.registry import ModelSpec, find_spec, model_name, short_name, with_own_encoding
 from posrec.progress import Progress, SilentProgress, default_progress
 from posrec.training.distributed.world import World
 from posrec.training.loop import Place, evaluate_on, train

@@ -16,7 +16,7 @@ from posrec.data.item_attributes import chosen_columns, encode_attributes
 from posrec.data.kept_items import with_items_of
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import choose_device, out_of_memory_hint
-from posrec.encodings.own import OwnEncoding
+from posrec.encodings.schemes import OwnEncoding
 from posrec.errors import InputError, plural
 from posrec.evaluation.evaluate import Evaluation
 from posrec.fitting.evaluate_run import evaluate_run
@@ -24,8 +24,7 @@ from posrec.fitting.refit import CHOSEN, SELECTION, train_refit
 from posrec.fitting.warm_start import STARTED_FROM, WarmStart, check_same_model, inherited_settings, open_start, origin
 from posrec.io import RUN, STATE, WEIGHTS, save_tensors
 from posrec.models.base import CountingModel, Model, SessionModel
-from posrec.models.lookup import find_spec, model_name, with_own_encoding
-from posrec.models.registry import ModelSpec
+from posrec.models.registry import ModelSpec, find_spec, model_name, with_own_encoding
 from posrec.progress import Progress, default_progress
 from posrec.recommend.export.writing import add_export
 from posrec.recommend.recommender import Recommender

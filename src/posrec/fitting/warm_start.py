@@ -26,7 +26,7 @@ from torch import Tensor
 from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.data.item_attributes import AUTO, chosen_columns, encode_attributes
 from posrec.data.vocabulary import Vocabulary
-from posrec.encodings.own import OwnEncoding
+from posrec.encodings.schemes import OwnEncoding
 from posrec.errors import InputError
 from posrec.io import Continuation
 from posrec.models.base import SessionModel
@@ -34,8 +34,7 @@ from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS, ModelSpec
 from posrec.nn.items.attribute_vectors import mean_by_attributes
 from posrec.nn.items.coclicks import co_clicks
-from posrec.nn.items.item_table import ItemTable
-from posrec.nn.items.table_rows import TableRows
+from posrec.nn.items.item_table import ItemTable, TableRows
 from posrec.runs.folder import read_config
 from posrec.runs.run import Run, load_run
 from posrec.training.settings import Settings

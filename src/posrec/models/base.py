@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from posrec.config import check_settings
-from posrec.encodings.own import OwnEncoding
+from posrec.encodings.schemes import OwnEncoding
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
 from posrec.nn.items.attribute_vectors import Attributes
@@ -150,8 +150,14 @@ class SessionModel(Model):
         """The modules whose weights the model draws: all but layer norms, which start as the identity, and an encoding
         of the user's own, which starts with the weights that it has."""
         own = self.encoding if isinstance(getattr(self.config, "encoding", None), OwnEncoding) else None
-        kept = set(own.modules()) if isinstance(own, nn.Module) else set()
-        return (one for one in self.modules() if one not in kept and not isinstance(one, nn.LayerNorm))
+        own_modules = set(own.modules()) if isinstance(own, nn.Module) else set()
+        return (part for part in self.modules() if part not in own_modules and not isinstance(part, nn.LayerNorm))
+
+    def draw_uniformly(self, bound: float) -> None:
+        """Draw the weights of `modules_to_initialize` from +-bound."""
+        for module in self.modules_to_initialize():
+            for parameter in module.parameters(recurse=False):
+                nn.init.uniform_(parameter, -bound, bound)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph | None:
         """The session graphs of a batch, if the model reads graphs.

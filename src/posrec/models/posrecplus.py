@@ -12,7 +12,7 @@ Item vectors, smoothed over the graph of co-clicked items (`nn/items/coclicks.py
 One pass over a session computes h_i of all its prefixes, each as if it were read alone; so a training step reads whole
 sessions and takes the loss at every click.
 
-Repeat and explore (`nn/items/own_items.py`): p = g_repeat r + g_explore e, with g and r of `repeat_part.py`.
+Repeat and explore (`nn/items/own_items.py`): p = g_repeat r + g_explore e, with g and r of `RepeatPart`.
 
 The network is trained by -log p of the next item. Without dropout of what it reads it learns the training sessions by
 heart: `item_dropout` acts on the x_j that the reader reads, `repeat_dropout` on the x_j, H_j and h_i that the repeat
@@ -28,18 +28,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posrec.config import ENCODING, setting
+from posrec.encodings.schemes import learned_table, look_up
 from posrec.models.base import Encoded, SessionModel
-from posrec.models.repeat_part import RepeatPart
-from posrec.models.session_reader import PARTS, Clicks, SessionReader
+from posrec.models.seen_clicks import every_click, last_clicks, returns
+from posrec.models.session_reader import MOST_CLICKS, PARTS, Clicks, SessionReader
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.attribute_vectors import Attributes, AttributeVectors
 from posrec.nn.items.coclicks import CoClickGraph
 from posrec.nn.items.item_table import ItemTable
-from posrec.nn.items.own_items import REPEAT, OwnItems
+from posrec.nn.items.own_items import NONE, REPEAT, OwnItems
 from posrec.nn.items.trends import Trends
-from posrec.nn.layers.dropout import Dropout
+from posrec.nn.layers.transformer import Dropout
 from posrec.nn.packing import pack, unpacked
-from posrec.nn.seen_clicks import every_click, last_clicks, returns
+
+MOST_RAISED = 10.0  # the largest |delta| of the session's own items
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,61 @@ class PosRecPlusConfig:
     max_length: int = setting(50, "how many of a session's latest clicks are read", at_least=1, tune=(20, 50, 100))
 
 
+class RepeatPart(nn.Module):
+    """How likely each of the items clicked so far is clicked again: rho, delta and the gate.
+
+    At click i, for each click j <= i that is the latest on its item, with f the place of the first click on the item
+    and c the number of clicks on it, both as they are at click j:
+
+        u_ij = relu(W_x x_j + W_H H_j + W_h h_i + P_f[f] + P_b[i - j] + P_c[c] + bias)
+        (rho_ij, delta_ij) = W_u u_ij + bias;    r_i = softmax of rho_ij over j
+        g_i  = softmax(W_2 relu(W_1 [h_i || v_i] + bias) + bias)
+        v_i  = clicks and items so far (log(1 + .) / 3), whether the item of i was clicked before, logsumexp(rho_i) / 5
+
+    Q clicks i that are asked for, T clicks in all, W distances i - j.
+    """
+
+    def __init__(self, d: int, width: int, max_length: int) -> None:
+        super().__init__()
+        self.of_item = nn.Linear(d, width)
+        self.of_state, self.of_session = nn.Linear(d, width, bias=False), nn.Linear(d, width, bias=False)
+        self.forward_position, self.backward_position, self.clicks = (
+            learned_table(rows, width) for rows in (max_length, max_length, MOST_CLICKS + 1)
+        )
+        self.out = nn.Linear(width, 2)
+        self.gate = nn.Sequential(nn.Linear(d + 4, width), nn.ReLU(), nn.Linear(width, 2))
+
+    def forward(self, clicks: Clicks, x: Tensor, hidden: Tensor, h: Tensor) -> OwnItems:
+        """x and H [T, d] of every click, h [Q, d] of those that are asked for."""
+        asked, returned = clicks.asked, clicks.returned
+        first = clicks.every.place - returned.since
+        of_click = self.of_item(x) + self.of_state(hidden) + look_up(self.forward_position, first)
+        of_click = of_click + look_up(self.clicks, returned.clicks)
+        at_distance = look_up(self.backward_position, torch.arange(asked.rows.shape[1], device=x.device))
+        u = (asked.of(of_click) + self.of_session(h)[:, None] + at_distance).relu()  # [Q, W, width]
+        rho, delta = self.two_numbers(u)  # [Q, W]
+        is_latest = returned.latest_of_items(asked)
+        items = torch.where(is_latest, asked.of(clicks.numbers), 0)
+        rho = torch.where(items > 0, rho, NONE)
+        counts = torch.stack([asked.place + 1, is_latest.sum(1)], 1).to(h.dtype).log1p() / 3
+        again = (asked.at(returned.clicks) > 1)[:, None].to(h.dtype)
+        strength = rho.logsumexp(1, keepdim=True)
+        logits = self.gate(torch.cat([h, counts, again, strength.clamp(min=-20) / 5], 1))  # [Q, 2]
+        nothing = torch.where((items > 0).any(1), 0.0, NONE)  # no item to repeat
+        g = torch.stack([logits[:, 0] + nothing, logits[:, 1]], 1).log_softmax(1)
+        repeat = g[:, :1] + rho - strength
+        return OwnItems(items, None, delta.clamp(-MOST_RAISED, MOST_RAISED), repeat, g[:, 1])
+
+    def two_numbers(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """W_u u + bias. On a GPU as sums, into which compiled code takes the computation of u, so that it is not stored
+        and read again."""
+        if not u.is_cuda:
+            first, second = self.out(u).unbind(2)
+            return first, second
+        first, second = ((u * weight).sum(2) for weight in self.out.weight)
+        return first + self.out.bias[0], second + self.out.bias[1]
+
+
 class PosRecPlus(SessionModel):
     """PosRec in one pass, with smoothed item vectors, scored by cosine, in a mixture of repeats and exploring."""
 
@@ -90,10 +147,7 @@ class PosRecPlus(SessionModel):
         self.has_own_items = config.repeat
         self.repeat = RepeatPart(d, config.repeat_width, config.max_length) if config.repeat else None
         self.item_dropout, self.repeat_dropout = Dropout(config.item_dropout), Dropout(config.repeat_dropout)
-        bound = 1 / math.sqrt(d)
-        for module in self.modules_to_initialize():
-            for parameter in module.parameters(recurse=False):
-                nn.init.uniform_(parameter, -bound, bound)
+        self.draw_uniformly(1 / math.sqrt(d))
         if self.trends is not None:
             nn.init.zeros_(self.trends.weights)
 

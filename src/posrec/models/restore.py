@@ -4,14 +4,14 @@ Settings have to be of their declared types, and the weights of the shapes that 
 is allocated for the model: a few bytes of config.json could otherwise ask for any amount of it.
 """
 
-import math
 from collections.abc import Mapping
-from typing import Any, get_args, get_type_hints
+from dataclasses import fields
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from posrec.encodings.own import OwnEncoding
+from posrec.config import check_settings
 from posrec.errors import InputError
 from posrec.models.base import CountingModel, Model
 from posrec.models.registry import ModelSpec
@@ -35,15 +35,13 @@ def restore_model(spec: ModelSpec, items: int, settings: Mapping[str, Any], tens
         InputError: if a setting is of another type, or the model refuses it.
         WrongWeights: if the weights do not fit the settings.
     """
-    known = {name: settings[name] for name in get_type_hints(spec.config) if name in settings}
-    for name, value in known.items():
-        if not isinstance(value, OwnEncoding):  # that is the caller's, not from the file
-            check_type(name, value, get_type_hints(spec.config)[name])
-    # Each layer has weights; to build a billion of them takes forever on any device.
-    if known.get("layers", 0) > len(tensors):
-        raise WrongWeights(f"it holds {len(tensors)} tensors, too few for {known['layers']} layers")
+    known = {field.name: settings[field.name] for field in fields(spec.config) if field.name in settings}
     try:
         config = spec.config(**known)
+        check_settings(config)
+        # Each layer has weights; to build a billion of them takes forever on any device.
+        if known.get("layers", 0) > len(tensors):
+            raise WrongWeights(f"it holds {len(tensors)} tensors, too few for {known['layers']} layers")
         check_shapes(spec, items, config, tensors)
         model = spec.build(items, config)
     except InputError:
@@ -58,16 +56,6 @@ def restore_model(spec: ModelSpec, items: int, settings: Mapping[str, Any], tens
     except RuntimeError as error:
         raise WrongWeights(str(error).splitlines()[0]) from None
     return model.eval()
-
-
-def check_type(name: str, value: Any, kind: Any) -> None:
-    kinds = get_args(kind) or (kind,)
-    if not all(isinstance(one, type) for one in kinds):
-        return  # a type such as Literal or list[int], which the model checks itself
-    allowed = {*kinds, int} if float in kinds else set(kinds)
-    if type(value) not in allowed or (isinstance(value, float) and not math.isfinite(value)):
-        names = " or ".join("null" if one is type(None) else one.__name__ for one in kinds)
-        raise InputError(f"{name} must be {names}, not {value!r}")
 
 
 def check_shapes(spec: ModelSpec, items: int, config: Any, tensors: Mapping[str, Tensor]) -> None:

@@ -10,26 +10,30 @@ Click j of a session is its j-th from the front, from 0 on; x_j is its item's ve
 
 Everything at click i depends on the clicks up to i alone, so one pass over a session computes h_i of all its prefixes,
 each as if it were read alone. F and B are the two parts of the positional encoding (`encodings/split.py`): where click
-i reads click j (`nn/layers/causal_layer.py`) the two add up to the encoding of place j in a session of i + 1 clicks.
+i reads click j (`CausalLayer`) the two add up to the encoding of place j in a session of i + 1 clicks.
 
     T clicks in all, Q clicks i that are asked for, W distances, d dimensions.
 """
 
+import math
 from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from posrec.encodings.schemes import learned_table, look_up, make_encoding
 from posrec.encodings.split import require_split, split
-from posrec.nn.layers.causal_layer import CausalLayer, ReadClicks
+from posrec.models.seen_clicks import Returns, SeenClicks
 from posrec.nn.layers.gated_graph import gru_update
+from posrec.nn.layers.matmul import batched_product
+from posrec.nn.layers.transformer import TransformerLayer, has_kernel, kernel_attention
 from posrec.nn.packing import Packing
-from posrec.nn.seen_clicks import Returns, SeenClicks
 
 PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
 MOST_CLICKS = 5  # on one item of a session; more count as so many
+SUMS_SIDE_BY_SIDE = 16  # parts of the rows of a product on a GPU
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,191 @@ class Clicks:
 class Intentions:
     hidden: Tensor  # [T, d] H of every click
     parts: tuple[Tensor, Tensor, Tensor]  # [Q, d] the terms of Eq. (10), by the names of PARTS
+
+
+class Message(nn.Module):
+    """x'_j = GRU(x_j, x_{j-1}): x [T, d] -> x' [T, d]. At the first click the message is 0.
+
+    It is the message of the session graph, Eq. (7), along the edge into click j. W_in is part of the GRU's weights.
+    """
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.of_click, self.of_message = nn.Linear(d, 3 * d), nn.Linear(d, 3 * d)
+
+    def forward(self, x: Tensor, every: SeenClicks) -> Tensor:
+        before = torch.where(every.place[:, None] > 0, x.roll(1, 0), 0)
+        return gru_update(x, self.of_click(x), self.of_message(before))
+
+
+@dataclass(frozen=True)
+class ReadClicks:
+    """What a layer reads of the clicks: keys and values side by side."""
+
+    of_clicks: Tensor  # [T, 2d] K || V
+    of_distances: Tensor  # [W, 2d] B W_k || B W_v
+    bias: Tensor | None  # [heads, W]
+
+
+class CausalLayer(TransformerLayer):
+    """A Transformer layer in which a click reads itself and the clicks before it, by their distance: `project` what is
+    read, then `forward` what asks.
+
+    Click i of a session asks, with the vector x_i; y_j are the clicks that it reads, B the backward part of the
+    positional encoding, s a learned number of each head:
+
+        a_ij = softmax over j <= i of (q_i (k_j + W_k B[i - j]) / sqrt(d_head) + bias[i - j] + s [same item])
+        A_i  = sum_j a_ij (v_j + W_v B[i - j])                        q = W_q x,  k = W_k y,  v = W_v y
+        x1   = LayerNorm(x + A W_o)                                   `forward`
+        x2   = LayerNorm(x1 + W_2 relu(W_1 x1))                       `fed_forward`
+
+    Other vectors may ask in place of that of click i, and read what click i reads: A vectors at each of Q clicks.
+    """
+
+    def __init__(self, d: int, heads: int, width: int, dropout: float = 0.0) -> None:
+        super().__init__(d, heads, width, dropout)
+        self.same_item = nn.Parameter(torch.zeros(heads))  # s
+
+    def project(self, y: Tensor, backward: Tensor, bias: Tensor | None) -> ReadClicks:
+        """y [T, d] of all clicks, backward [W, d]: B, bias [heads, W]."""
+        to_both, of_both = (part[y.shape[1] :] for part in self.projections)
+        return ReadClicks(functional.linear(y, to_both, of_both), functional.linear(backward, to_both), bias)
+
+    @property
+    def projections(self) -> tuple[Tensor, Tensor]:
+        return self.queries_keys_values.weight, self.queries_keys_values.bias
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, same: Tensor, read: ReadClicks, clicks: SeenClicks, packing: Packing
+    ) -> Tensor:
+        """x [Q, A, d] of what asks; same [Q, A, W]: 1 where a seen click has its item, else 0 -> x1 [Q, A, d]."""
+        queries, near = self.asked(x, same, read)
+        _, near_values = keys_and_values(read.of_distances, self.heads)
+        if clicks.is_every and has_kernel(x[:, 0], packing, None, self.heads):
+            attended, weights = kernel_attention(
+                queries.flatten(1), read.of_clicks, near, self.heads, packing, self.dropout, causal=True
+            )
+            attended = attended.view_as(x) + by_head(weights, near_values.transpose(0, 1)).flatten(2)
+        else:
+            keys, values = in_slots(read.of_clicks, self.heads, packing)
+            weights = self.dropout(attention_weights(queries, keys, near, clicks, packing))
+            sums = batched_product(weights.flatten(2, 3), values).view(*weights.shape[:4], -1)
+            sums = sums + torch.einsum("bhiaw,whe->bhiae", by_distance(weights, clicks, packing), near_values)
+            attended = from_slots(sums, clicks, packing)
+        return self.with_attended(x.flatten(0, 1), attended.flatten(0, 1)).view_as(x)
+
+    def attention(  # type: ignore[override]
+        self, x: Tensor, same: Tensor, read: ReadClicks, clicks: SeenClicks, packing: Packing
+    ) -> Tensor:
+        """The attention weights, for explanations: [Q, A, heads, L], by the place of the click that is read."""
+        queries, near = self.asked(x, same, read)
+        keys, _ = in_slots(read.of_clicks, self.heads, packing)
+        weights = attention_weights(queries, keys, near, clicks, packing)
+        return torch.unflatten(from_slots(weights, clicks, packing), 2, (self.heads, -1))
+
+    def asked(self, x: Tensor, same: Tensor, read: ReadClicks) -> tuple[Tensor, Tensor]:
+        """Queries [Q, A, heads, d_head], and what the distance adds to the logits, [Q, A, heads, W]."""
+        d = x.shape[2]
+        to_query, of_query = (part[:d] for part in self.projections)
+        queries = torch.unflatten(functional.linear(x, to_query, of_query), 2, (self.heads, -1))
+        near_keys, _ = keys_and_values(read.of_distances, self.heads)
+        near = by_head(queries, near_keys.permute(1, 2, 0) / math.sqrt(d // self.heads))
+        near = near + same[:, :, None] * self.same_item[:, None]
+        return queries, near if read.bias is None else near + read.bias
+
+
+def by_head(x: Tensor, factors: Tensor) -> Tensor:
+    """x [Q, A, heads, m], factors [heads, m, n] -> [Q, A, heads, n].
+
+    The gradient of `factors` is a sum over all rows of x, which few units of a GPU would compute one after the other.
+    So the rows are cut into parts, and the sums of the parts are computed side by side.
+    """
+    parts = SUMS_SIDE_BY_SIDE if x.is_cuda and len(x) % SUMS_SIDE_BY_SIDE == 0 else 1
+    rows = x.reshape(parts, -1, *x.shape[2:]).transpose(1, 2)  # [parts, heads, rows, m]
+    found = torch.matmul(rows, factors.expand(parts, -1, -1, -1))
+    return found.transpose(1, 2).reshape(*x.shape[:3], -1)
+
+
+def keys_and_values(keys_values: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """[..., 2d] -> two of [..., heads, d_head]."""
+    keys, values = torch.unflatten(keys_values, -1, (2, heads, -1)).unbind(-3)
+    return keys, values
+
+
+# Without the kernel, attention is computed in slots: B sessions of L places, in each of which I clicks are asked for:
+# all L, or the last.
+
+
+def in_slots(keys_values: Tensor, heads: int, packing: Packing) -> tuple[Tensor, Tensor]:
+    """[T, 2d] -> two of [B, heads, L, d_head]."""
+    keys, values = keys_and_values(packing.to_slots(keys_values), heads)
+    return keys.transpose(1, 2), values.transpose(1, 2)
+
+
+def attention_weights(queries: Tensor, keys: Tensor, near: Tensor, clicks: SeenClicks, packing: Packing) -> Tensor:
+    """[B, heads, I, A, L]."""
+    distance = distances(clicks, packing)[:, None, :, None]
+    asking, near = (packing.to_slots(part) if clicks.is_every else part[:, None] for part in (queries, near))
+    asking, near = (part.permute(0, 3, 1, 2, 4) for part in (asking, near))  # [B, heads, I, A, ...]
+    logits = batched_product(asking.flatten(2, 3), keys.mT).view(near.shape) / math.sqrt(keys.shape[3])
+    logits = logits + near.gather(4, distance.clamp(min=0).expand_as(near))
+    return logits.masked_fill(distance < 0, -math.inf).softmax(-1)
+
+
+def by_distance(weights: Tensor, clicks: SeenClicks, packing: Packing) -> Tensor:
+    """[B, heads, I, A, L] -> [B, heads, I, A, W], with 0 at distances where there is no click."""
+    distance = torch.arange(packing.longest, device=weights.device)
+    place = distances(clicks, packing)[:, :, :1] - distance  # [B or 1, I, W] of the click at each distance
+    place = place[:, None, :, None]
+    return weights.gather(4, place.clamp(min=0).expand_as(weights)).masked_fill(place < 0, 0)
+
+
+def distances(clicks: SeenClicks, packing: Packing) -> Tensor:
+    """[B or 1, I, L] how far before an asking click each place is; below 0 for places after it."""
+    place = torch.arange(packing.longest, device=clicks.place.device)
+    asking = place[None] if clicks.is_every else clicks.place[:, None]
+    return asking[:, :, None] - place
+
+
+def from_slots(slots: Tensor, clicks: SeenClicks, packing: Packing) -> Tensor:
+    """[B, heads, I, A, c] -> [Q, A, heads c]."""
+    sessions, _, asking, askers, _ = slots.shape
+    slots = slots.flatten(2, 3).transpose(1, 2).flatten(2)  # [B, I A, heads c]
+    if askers > 1:
+        slots = slots.reshape(sessions, asking, -1)
+    rows = packing.to_rows(slots) if clicks.is_every else slots[:, 0]
+    return torch.unflatten(rows, 1, (askers, -1))
+
+
+@dataclass(frozen=True)
+class State:
+    """What the next layer reads, and what asks."""
+
+    hidden: Tensor  # [T, d] of every click: it is read, and asks
+    initial: Tensor  # [Q, d] of the first click, asking in place of each click that is asked for
+    same: Tensor  # [T, W] 1 where a seen click has the item of the click that asks
+    same_as_first: Tensor  # [Q, W] likewise for the first click
+    backward: Tensor  # [W, d] B
+    bias: Tensor | None  # [heads, W]
+
+    def read_by(self, layer: CausalLayer) -> ReadClicks:
+        return layer.project(self.hidden, self.backward, self.bias)
+
+    def after(self, layer: CausalLayer, clicks: Clicks) -> "State":
+        read, packing = self.read_by(layer), clicks.packing
+        if clicks.asked.is_every:  # both ask at the same clicks, so they do at once
+            asking, same = torch.stack([self.hidden, self.initial], 1), torch.stack([self.same, self.same_as_first], 1)
+            hidden, initial = layer(asking, same, read, clicks.every, packing).unbind(1)
+        else:
+            hidden = layer(self.hidden[:, None], self.same[:, None], read, clicks.every, packing)[:, 0]
+            initial = layer(self.initial[:, None], self.same_as_first[:, None], read, clicks.asked, packing)[:, 0]
+        hidden = layer.fed_forward(hidden)
+        return State(hidden, initial, self.same, self.same_as_first, self.backward, self.bias)
+
+
+def same_item(asking: Tensor, numbers: Tensor, clicks: SeenClicks) -> Tensor:
+    """asking [Q] and numbers [T] of items -> [Q, W] 1 where the seen click is on the same item, else 0."""
+    return (clicks.of(numbers) == asking[:, None]).float()
 
 
 class SessionReader(nn.Module):
@@ -96,49 +285,3 @@ class SessionReader(nn.Module):
             found = dict(zip(PARTS[1:] if self.gate is not None else PARTS[1:2], weights.unbind(1), strict=False))
             state = state.after(layer, clicks)
         return found
-
-
-@dataclass(frozen=True)
-class State:
-    """What the next layer reads, and what asks."""
-
-    hidden: Tensor  # [T, d] of every click: it is read, and asks
-    initial: Tensor  # [Q, d] of the first click, asking in place of each click that is asked for
-    same: Tensor  # [T, W] 1 where a seen click has the item of the click that asks
-    same_as_first: Tensor  # [Q, W] likewise for the first click
-    backward: Tensor  # [W, d] B
-    bias: Tensor | None  # [heads, W]
-
-    def read_by(self, layer: CausalLayer) -> ReadClicks:
-        return layer.project(self.hidden, self.backward, self.bias)
-
-    def after(self, layer: CausalLayer, clicks: Clicks) -> "State":
-        read, packing = self.read_by(layer), clicks.packing
-        if clicks.asked.is_every:  # both ask at the same clicks, so they do at once
-            asking, same = torch.stack([self.hidden, self.initial], 1), torch.stack([self.same, self.same_as_first], 1)
-            hidden, initial = layer(asking, same, read, clicks.every, packing).unbind(1)
-        else:
-            hidden = layer(self.hidden[:, None], self.same[:, None], read, clicks.every, packing)[:, 0]
-            initial = layer(self.initial[:, None], self.same_as_first[:, None], read, clicks.asked, packing)[:, 0]
-        hidden = layer.fed_forward(hidden)
-        return State(hidden, initial, self.same, self.same_as_first, self.backward, self.bias)
-
-
-class Message(nn.Module):
-    """x'_j = GRU(x_j, x_{j-1}): x [T, d] -> x' [T, d]. At the first click the message is 0.
-
-    It is the message of the session graph, Eq. (7), along the edge into click j. W_in is part of the GRU's weights.
-    """
-
-    def __init__(self, d: int) -> None:
-        super().__init__()
-        self.of_click, self.of_message = nn.Linear(d, 3 * d), nn.Linear(d, 3 * d)
-
-    def forward(self, x: Tensor, every: SeenClicks) -> Tensor:
-        before = torch.where(every.place[:, None] > 0, x.roll(1, 0), 0)
-        return gru_update(x, self.of_click(x), self.of_message(before))
-
-
-def same_item(asking: Tensor, numbers: Tensor, clicks: SeenClicks) -> Tensor:
-    """asking [Q] and numbers [T] of items -> [Q, W] 1 where the seen click is on the same item, else 0."""
-    return (clicks.of(numbers) == asking[:, None]).float()

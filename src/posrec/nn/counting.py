@@ -69,6 +69,16 @@ def first_in_list(owners: Tensor, most: int) -> Tensor:
     return place < most
 
 
+def nearest(row: Tensor, similarity: Tensor, k: int) -> Tensor:
+    """The indices of the `k` most similar pairs of each row, sorted by row; of equal ones those that come first.
+
+    `row [G]` is sorted, `similarity [G]` is float32 and not negative.
+    """
+    # The bits of such floats, read as integers, have the same order as the floats, so one sort orders by both keys.
+    order = ((row << 32) - similarity.view(torch.int32)).sort(stable=True).indices
+    return order[first_in_list(row, k)]
+
+
 def add_up(table: Tensor, places: Tensor, values: Tensor) -> None:
     """Set each of `places [E]` in a flattened `table` to the sum of its `values [E]`; old values are overwritten.
 

@@ -1,4 +1,4 @@
-"""Which clicks of a long session a model reads."""
+"""Which clicks of a long session a model reads. It needs no torch: a server of an exported run has none."""
 
 from typing import Any
 

@@ -11,11 +11,12 @@ of an existing edge.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from posrec.nn.distances import all_distances
+SHORT_SESSION = 32  # clicks; up to here Floyd-Warshall is faster on a CPU
 
 
 @dataclass(frozen=True)
@@ -65,33 +66,88 @@ def build_graph(
     return SessionGraph(alias, nodes, latest, repeated, edges, distances)
 
 
-def neighbours(edges: Tensor) -> tuple[Tensor, Tensor]:
-    """(incoming, outgoing) [B, L, L], row: the node that receives messages. `edges[b, i, j]` leads from i to j."""
-    return edges.transpose(1, 2), edges
+def add_anchors(incoming: Tensor, outgoing: Tensor, graph: SessionGraph, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Add anchor edges to the weights [B, L, L] of messages along incoming and outgoing edges, row: receiver."""
+    assert graph.distances is not None
+    slot = torch.arange(graph.nodes.shape[1], device=lengths.device)
+    first_or_repeated = (slot == 0) | graph.repeated  # [B, L]
+    last_or_repeated = (slot == graph.last(lengths)[:, None]) | graph.repeated
+    return (
+        incoming + graph.distances * first_or_repeated[:, None, :],
+        outgoing + graph.distances * last_or_repeated[:, None, :],
+    )
 
 
-def add_anchors(
-    incoming: Tensor, outgoing: Tensor, distances: Tensor, repeated: Tensor, last: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Add anchor edges. `repeated` [B, L] marks v_*, `last` [B] is the last click's slot; the first click's is 0."""
-    slot = torch.arange(repeated.shape[1], device=repeated.device)
-    first_or_repeated = (slot == 0) | repeated  # [B, L]
-    last_or_repeated = (slot == last[:, None]) | repeated
-    return incoming + distances * first_or_repeated[:, None, :], outgoing + distances * last_or_repeated[:, None, :]
+def all_distances(edges: Tensor, nodes: Tensor, alias: Tensor, lengths: Tensor, longest: int | None = None) -> Tensor:
+    """Shortest paths between all nodes of each graph, undirected and unweighted, [B, L, L]; 0 for empty slots.
 
+    Every node can be reached from the first click, so all distances are finite and below the session's length L. There
+    are three ways, all exact:
 
-def message_weights(edges: Tensor, distances: Tensor | None, repeated: Tensor, last: Tensor, normalize: bool) -> Tensor:
-    """A gated graph layer's weights, incoming and outgoing, [B, 2, L, L]; with anchors if `distances` are given.
-
-    Anchors are added before weights are normalised, so the weights of a node's messages still sum to one.
+    - Floyd-Warshall, for short sessions, and for all on a GPU: L passes over [B, L, L].
+    - Along the clicks, for long sessions on a CPU.
+    - Doubling, for export: the number of operations must not depend on L, which an exported model does not know. Then
+      `longest` bounds the lengths.
     """
-    incoming, outgoing = neighbours(edges)
-    if distances is not None:
-        incoming, outgoing = add_anchors(incoming, outgoing, distances, repeated, last)
-    weights = torch.stack([incoming, outgoing], dim=1)
-    return normalised(weights) if normalize else weights
+    width = edges.shape[1]
+    if longest is not None:
+        steps = by_doubling(single_steps(edges, 2 * longest), longest)
+    elif edges.is_cuda or width <= SHORT_SESSION:
+        steps = floyd_warshall(single_steps(edges, 2 * width))
+    else:
+        steps = along_the_clicks(alias, lengths)
+    return steps * (nodes[:, :, None] & nodes[:, None, :])
 
 
-def normalised(weights: Tensor) -> Tensor:
-    """Divide each row by its sum; a row of zeros stays as it is."""
-    return weights / weights.sum(-1, keepdim=True).clamp(min=1)
+def single_steps(edges: Tensor, unreachable: int) -> Tensor:
+    """Distances over at most one edge; all others are `unreachable`."""
+    linked = (edges + edges.transpose(1, 2)) > 0
+    slot = torch.arange(edges.shape[1], device=edges.device)
+    return torch.where(linked, 1.0, float(unreachable)).masked_fill(slot == slot[:, None], 0.0)
+
+
+def floyd_warshall(steps: Tensor) -> Tensor:
+    """Sessions are the last dimension, and numbers have one byte where it suffices, so that one instruction computes
+    many of them."""
+    dtype = torch.uint8 if steps.shape[1] <= SHORT_SESSION else torch.int16
+    paths = steps.to(dtype).permute(1, 2, 0).contiguous()  # [L, L, B]
+    for via in range(len(paths)):
+        torch.minimum(paths, paths[:, via, None] + paths[via], out=paths)
+    return paths.permute(2, 0, 1).to(steps.dtype)
+
+
+def by_doubling(steps: Tensor, longest: int) -> Tensor:
+    """Each iteration doubles the length of the paths; it takes L times the memory of the distances."""
+    for _ in range(max(0, longest - 2).bit_length()):
+        steps = (steps[:, :, :, None] + steps[:, None, :, :]).amin(2)
+    return steps
+
+
+def along_the_clicks(alias: Tensor, lengths: Tensor) -> Tensor:
+    """The session is a walk through its graph, so going along it once forwards and once backwards finds most paths: the
+    distances of a node are those of its neighbour plus one. This is repeated until nothing changes, two or three times
+    in real sessions. It is the Bellman-Ford algorithm with Yen's order of the edges, L row operations for each
+    direction, so that time grows with the square of L.
+    """
+    batch, width = alias.shape
+    steps = torch.full((batch, width, width), 2 * width, dtype=torch.int16)
+    steps.diagonal(dim1=1, dim2=2).zero_()
+    rows = steps.view(batch * width, width)
+    # Past the end of a session its walk stays where it is, which changes nothing.
+    position = torch.arange(width).clamp(max=(lengths - 1).clamp(min=0)[:, None])
+    walk = (alias.gather(1, position) + torch.arange(0, batch * width, width)[:, None]).T.contiguous()
+    pairs = list(pairwise(walk))
+    before = torch.full_like(rows, -1)
+    while not torch.equal(before, rows):
+        before.copy_(rows)
+        for here, there in pairs:
+            relax(rows, here, there)
+        for here, there in reversed(pairs):
+            relax(rows, there, here)
+    return steps.float()
+
+
+def relax(rows: Tensor, here: Tensor, there: Tensor) -> None:
+    """What can be reached from `here` can be reached from its neighbour `there` with one step more."""
+    over = rows.index_select(0, here).add_(1)
+    rows[there] = torch.minimum(rows.index_select(0, there), over)  # for int16 faster than index_copy_

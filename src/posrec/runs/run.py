@@ -32,9 +32,8 @@ from posrec.io import (
     write_text,
 )
 from posrec.models.base import Model
-from posrec.models.lookup import find_encoding, find_spec
 from posrec.models.own_code import is_own
-from posrec.models.registry import MODELS, ModelSpec
+from posrec.models.registry import MODELS, ModelSpec, find_encoding, find_spec
 from posrec.models.restore import WrongWeights, restore_model
 from posrec.runs.folder import (
     EXPORT,

@@ -27,7 +27,7 @@ from posrec.io import WEIGHTS, load_tensors
 from posrec.models.base import Model, SessionModel
 from posrec.models.registry import ModelSpec
 from posrec.nn.batch import SessionBatch
-from posrec.nn.items.table_rows import MULTIPLE
+from posrec.nn.items.item_table import ROW_MULTIPLE
 from posrec.progress import SilentProgress
 from posrec.runs.run import load_run
 from posrec.testing.datasets import small_dataset, write_dataset
@@ -140,7 +140,7 @@ def the_numbering_of_items_does_not_matter(spec: ModelSpec) -> None:
 
     other = build(spec, renumbered(random_sessions()))
     if isinstance(other, SessionModel):
-        sizes = (ITEMS, ITEMS + 1, -(-ITEMS // MULTIPLE) * MULTIPLE)
+        sizes = (ITEMS, ITEMS + 1, -(-ITEMS // ROW_MULTIPLE) * ROW_MULTIPLE)
         for table in (one.data for one in other.parameters() if one.dim() and len(one) in sizes):
             table[new_number - 1] = table[:ITEMS].clone()
     found, expected = scores(other, renumbered(BATCH)), scores(build(spec), BATCH)

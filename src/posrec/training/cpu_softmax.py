@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from posrec.nn.items.own_items import OwnItems
-from posrec.nn.items.table_rows import fresh
 from posrec.nn.layers.matmul import table_products
 
 
@@ -76,7 +75,7 @@ class AtOnce(torch.autograd.Function):
         grad_amounts = None
         if columns is not None:
             grad_amounts = powers.gather(1, columns) * weight - share * (columns == targets[:, None])
-        return grad_sessions * weight - table[targets] * share, fresh(grad_table), None, None, None, grad_amounts
+        return grad_sessions * weight - table[targets] * share, grad_table, None, None, None, grad_amounts
 
 
 class InChunks(torch.autograd.Function):
@@ -111,7 +110,7 @@ class InChunks(torch.autograd.Function):
                 local, inside = raised_in(columns, torch.ones_like(amounts), part.start, part.stop)
                 grad_amounts += share * chances.gather(1, local) * inside
         grad_table.index_add_(0, targets, sessions * -share)
-        return (grad_sessions - table[targets]) * share, fresh(grad_table), None, None, None, None, grad_amounts
+        return (grad_sessions - table[targets]) * share, grad_table, None, None, None, None, grad_amounts
 
 
 def scores_of(sessions: Tensor, table: Tensor, part: slice, columns: Tensor | None, amounts: Tensor | None) -> Tensor:

@@ -13,8 +13,7 @@ from posrec.data.dataset import SessionDataset
 from posrec.device import has_amx
 from posrec.errors import InputError
 from posrec.models.base import SessionModel
-from posrec.nn.items.item_table import rows_of
-from posrec.nn.items.table_rows import TableRows
+from posrec.nn.items.item_table import TableRows, rows_of
 from posrec.nn.layers.matmul import rounded_table_products
 from posrec.training.batches import Batches, PassBatches, SampleBatches
 from posrec.training.distributed.rows import world_of

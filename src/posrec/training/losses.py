@@ -14,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from posrec import kernels
 from posrec.models.base import Encoded
+from posrec.nn.items.item_table import TableRows
 from posrec.nn.items.own_items import OwnItems
-from posrec.nn.items.table_rows import TableRows
 from posrec.training.cpu_softmax import amount_at, at_once, in_chunks, raised_in
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives, comparisons, ranking_loss
 

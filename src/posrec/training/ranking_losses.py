@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from posrec.nn.items.table_rows import TableRows
+from posrec.nn.items.item_table import TableRows
 
 # scores of the target [B, 1], scores of the negatives [B, N], True for negatives that count [B, N] -> losses [B]
 Compare = Callable[[Tensor, Tensor, Tensor], Tensor]

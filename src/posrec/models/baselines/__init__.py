@@ -1,1 +1,1 @@
-"""The models that PosRec is compared with, one file each."""
+"""The models that PosRec is compared with, one file each; two files hold two small ones."""

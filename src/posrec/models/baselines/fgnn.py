@@ -18,7 +18,7 @@ from torch.nn import functional
 from posrec.config import setting
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
-from posrec.nn.graph import SessionGraph, add_anchors, neighbours
+from posrec.nn.graph import SessionGraph, add_anchors
 from posrec.nn.items.item_table import ItemTable
 from posrec.nn.layers.matmul import batched_product
 from posrec.nn.packing import Packing
@@ -119,22 +119,20 @@ class FGNN(SessionModel):
         graph, packing = self.graph_and_packing(batch)
         nodes, table = self.embedding.look_up_and_table(packing.to_rows(batch.items))  # [T, d]
         last = graph.last(batch.lengths)
-        weights = self.weights(graph, last).to(nodes.dtype)
+        weights = self.weights(graph, batch.lengths).to(nodes.dtype)
         for number, layer in enumerate(self.attention):
             nodes = layer(functional.relu(nodes) if number else nodes, weights, packing)
         query = nodes[packing.row_at(last)]  # [B, d]
         query = query if self.config.from_last else torch.zeros_like(query)
         return self.out(self.readout(packing.to_slots(nodes), graph.nodes, query)), table
 
-    def weights(self, graph: SessionGraph, last: Tensor) -> Tensor:
+    def weights(self, graph: SessionGraph, lengths: Tensor) -> Tensor:
         """[B, L, L], row: the node that attends. A node that does not follow itself has a loop of weight 1.
 
         A node has one neighbourhood here, not one for each direction, so it holds the anchors of both directions.
         """
-        incoming, _ = neighbours(graph.edges)
+        incoming = graph.edges.transpose(1, 2)
         if self.config.anchors:
-            assert graph.distances is not None
-            both = add_anchors(incoming, incoming, graph.distances, graph.repeated, last)
-            incoming = torch.maximum(*both)
+            incoming = torch.maximum(*add_anchors(incoming, incoming, graph, lengths))
         loop = torch.eye(incoming.shape[1], device=incoming.device)
         return torch.where(incoming == 0, loop, incoming)

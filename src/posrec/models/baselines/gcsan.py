@@ -68,13 +68,7 @@ class GCSAN(SessionModel):
         self.embedding = ItemTable(items, config.d)
         self.graph = GatedGraph(config.d)
         self.attention = nn.ModuleList(SelfAttentionLayer(config.d, config.dropout) for _ in range(config.layers))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Uniform in +-1/sqrt(d), as in SR-GNN's code."""
-        bound = 1 / math.sqrt(self.config.d)
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
+        self.draw_uniformly(1 / math.sqrt(config.d))  # as in SR-GNN's code
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
         return message_graph(batch, self.config.anchors, normalize=True)

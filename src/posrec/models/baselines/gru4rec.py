@@ -44,13 +44,7 @@ class GRU4Rec(SessionModel):
         self.out = None if config.tied else ItemTable(items, config.hidden)
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
         self.dropout = nn.Dropout(config.dropout)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Uniform in +-1/sqrt(hidden), PyTorch's default for recurrent layers."""
-        bound = 1 / math.sqrt(self.config.hidden)
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
+        self.draw_uniformly(1 / math.sqrt(config.hidden))  # PyTorch's default for recurrent layers
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """h_t [B, hidden] and the output table, whose first n rows are items."""

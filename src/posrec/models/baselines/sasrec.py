@@ -79,14 +79,7 @@ class SASRec(SessionModel):
         self.layers = nn.ModuleList(SelfAttentionBlock(d, config.heads, config.dropout) for _ in range(config.layers))
         self.norm = nn.LayerNorm(d)
         self.dropout = nn.Dropout(config.dropout)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Uniform in +-1/sqrt(d), as is usual; layer norms start as the identity."""
-        bound = 1 / math.sqrt(self.config.d)
-        for module in self.modules_to_initialize():
-            for parameter in module.parameters(recurse=False):
-                nn.init.uniform_(parameter, -bound, bound)
+        self.draw_uniformly(1 / math.sqrt(config.d))  # as is usual; layer norms start as the identity
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """The last click's F [B, d] and the item table, whose first n rows are the items."""

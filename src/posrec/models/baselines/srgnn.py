@@ -41,13 +41,7 @@ class SRGNN(SessionModel):
         self.ask = nn.Linear(d, 2 * d)  # W_1 for the last item and W_2 for every click, in one product
         self.weigh = nn.Parameter(torch.empty(d))  # q
         self.join = nn.Linear(2 * d, d)  # W_3
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Uniform in +-1/sqrt(d), as in the authors' code."""
-        bound = 1 / math.sqrt(self.config.d)
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
+        self.draw_uniformly(1 / math.sqrt(config.d))  # as in the authors' code
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
         return message_graph(batch, self.config.anchors, normalize=True)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posrec.nn.items.coclicks import lists
-from posrec.nn.items.table_rows import TableRows
+from posrec.nn.items.item_table import TableRows
 
 
 class Attributes(NamedTuple):

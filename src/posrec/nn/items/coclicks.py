@@ -8,9 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posrec import kernels
-from posrec.nn.counting import offsets_of
-from posrec.nn.items.table_rows import TableRows
-from posrec.nn.session_index import nearest
+from posrec.nn.counting import nearest, offsets_of
+from posrec.nn.items.item_table import TableRows
 
 UNSMOOTHED_TO = 1e-6  # the relative error of `unsmoothed`
 SIZES = 8  # how many different lengths the lists of a graph may have on a GPU

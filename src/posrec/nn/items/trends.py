@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec.nn.items.table_rows import TableRows
+from posrec.nn.items.item_table import TableRows
 
 PARTS = 15
 COLUMNS = PARTS + 1  # the last one is after the whole log

@@ -5,24 +5,29 @@ x'_t = GRU(x_t, m_t)
 """
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 from posrec.nn.batch import SessionBatch
-from posrec.nn.graph import SessionGraph, message_weights
+from posrec.nn.graph import SessionGraph, add_anchors
 from posrec.nn.layers.matmul import batched_product
 from posrec.nn.packing import Packing
 
 
 def message_graph(batch: SessionBatch, anchors: bool, normalize: bool) -> SessionGraph:
-    """The session graphs of a batch with the message weights A_in and A_out of Eq. (7)."""
+    """The session graphs of a batch with the message weights A_in and A_out of Eq. (7).
+
+    Anchors are added before a node's weights are divided by their sum, so those of its messages still sum to one.
+    """
     graph = batch.build_graph(with_distances=anchors)
-    last = graph.last(batch.lengths)
-    return replace(graph, weights=message_weights(graph.edges, graph.distances, graph.repeated, last, normalize))
+    incoming, outgoing = graph.edges.transpose(1, 2), graph.edges  # row: the node that receives
+    if anchors:
+        incoming, outgoing = add_anchors(incoming, outgoing, graph, batch.lengths)
+    weights = torch.stack([incoming, outgoing], dim=1)
+    if normalize:
+        weights = weights / weights.sum(-1, keepdim=True).clamp(min=1)  # a row of zeros stays as it is
+    return replace(graph, weights=weights)
 
 
 class GatedGraph(nn.Module):
@@ -42,9 +47,6 @@ class GatedGraph(nn.Module):
 
 def gru_update(x: Tensor, gates: Tensor, from_message: Tensor) -> Tensor:
     """Eq. (8): x [T, d], and the parts of the three gates that x and the message give, [T, 3d] each -> x' [T, d]."""
-    if in_eager_cpu(x):
-        updated: Tensor = Update.apply(x, gates, from_message)  # type: ignore[no-untyped-call]
-        return updated
     reset_m, update_m, new_m = from_message.chunk(3, dim=-1)
     reset_x, update_x, new_x = gates.chunk(3, dim=-1)
     reset, update = torch.sigmoid(reset_m + reset_x), torch.sigmoid(update_m + update_x)
@@ -52,82 +54,9 @@ def gru_update(x: Tensor, gates: Tensor, from_message: Tensor) -> Tensor:
     return new + update * (x - new)
 
 
-class Update(torch.autograd.Function):
-    """`gru_update` on a CPU.
-
-    Its gradient takes fewer operations than torch's own, which computes the parts and copies them into place.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, gates: Tensor, from_message: Tensor) -> Tensor:
-        d = x.shape[1]
-        both = (from_message[:, : 2 * d] + gates[:, : 2 * d]).sigmoid_()
-        reset, update = both.chunk(2, dim=-1)
-        new = torch.addcmul(from_message[:, 2 * d :], reset, gates[:, 2 * d :]).tanh_()
-        ctx.save_for_backward(x, gates, both, new)
-        return torch.lerp(new, x, update)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x, gates, both, new = ctx.saved_tensors
-        (gradient,) = gradients
-        d = x.shape[1]
-        reset, update = both.chunk(2, dim=-1)
-        grad_x = gradient * update
-        grad_message = torch.empty_like(gates)
-        grad_both, grad_new = grad_message[:, : 2 * d], grad_message[:, 2 * d :]
-        torch.mul(gradient - grad_x, 1 - new * new, out=grad_new)
-        torch.mul(grad_new, gates[:, 2 * d :], out=grad_both[:, :d])
-        torch.mul(gradient, x - new, out=grad_both[:, d:])
-        grad_both.mul_(both - both * both)
-        grad_gates = grad_message.clone()
-        grad_gates[:, 2 * d :].mul_(reset)
-        return grad_x, grad_gates, grad_message
-
-
 def messages(sent: Tensor, weights: Tensor, packing: Packing) -> Tensor:
     """Sum the messages along the edges: sent [T, 2d], each node's messages along outgoing and incoming edges; weights
     [B, 2, L, L] (row: receiver) -> received [T, 2d]."""
-    if in_eager_cpu(sent) and packing.used is None:
-        along: Tensor = AlongEdges.apply(sent, weights, packing.row_of_slot)  # type: ignore[no-untyped-call]
-        return along
     senders = packing.to_slots(sent).chunk(2, dim=-1)  # two of [B, L, d]
     both = zip(weights.to(sent.dtype).unbind(1), senders, strict=True)
     return torch.cat([packing.to_rows(batched_product(of_edges, slots)) for of_edges, slots in both], dim=-1)
-
-
-class AlongEdges(torch.autograd.Function):
-    """`messages` edge by edge: a session graph has few edges, and most slots are empty. Gradients go back along them.
-
-    sent [T, 2d] is read as 2T parts [d], one for each node and direction.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, sent: Tensor, weights: Tensor, row_of_slot: Tensor) -> Tensor:
-        edges = weights.nonzero(as_tuple=True)  # [E] each
-        session, direction, receiver, sender = edges
-        to_part, from_part = (2 * row_of_slot[session, slot] + direction for slot in (receiver, sender))
-        ctx.save_for_backward(to_part, from_part, weights[edges].to(sent.dtype))
-        return sum_over_edges(sent, *ctx.to_save)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        to_part, from_part, weight = ctx.saved_tensors
-        return sum_over_edges(gradients[0], from_part, to_part, weight), None, None
-
-
-def sum_over_edges(sent: Tensor, to_part: Tensor, from_part: Tensor, weight: Tensor) -> Tensor:
-    """sent [T, 2d], three of [E] -> received [T, 2d]."""
-    to_part, order = to_part.sort(stable=True)
-    starts = torch.searchsorted(to_part, torch.arange(2 * len(sent)))
-    received = functional.embedding_bag(
-        from_part[order], sent.reshape(2 * len(sent), -1), starts, mode="sum", per_sample_weights=weight[order]
-    )
-    return received.view_as(sent)
-
-
-def in_eager_cpu(x: Tensor) -> bool:
-    """Whether to use the functions above: neither on a GPU nor in code that is compiled or exported."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()

@@ -13,9 +13,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posrec import kernels
-from posrec.nn.layers.dropout import Dropout
 from posrec.nn.layers.matmul import batched_product
 from posrec.nn.packing import Packing
+
+
+class Dropout(nn.Dropout):
+    """nn.Dropout, whose draws take longer on a CPU than the product of a layer's input with its weights. Here one draw
+    of 64 random bits decides for four numbers, by 16 bits each, so that `p` is rounded to 1/65536."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.device.type != "cpu" or torch.compiler.is_compiling() or not self.training or self.p in (0, 1):
+            return super().forward(x)
+        bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None).view(torch.int16)
+        kept = bits[: x.numel()].view(x.shape) >= round(self.p * 65536) - 32768
+        return x * kept.to(x.dtype).mul_(1 / (1 - self.p))
 
 
 class TransformerLayer(nn.Module):
@@ -93,12 +104,8 @@ def self_attention(
 ) -> Tensor:
     """Q || K || V [T, 3d] -> A [T, d]; `dropout` is applied to the weights; `causal`: no attention to later rows."""
     if has_kernel(rows[:, : rows.shape[1] // 3], packing, bias, heads):
-        share = dropout.p if dropout is not None and dropout.training else 0.0
-        seed = torch.randint(1 << 31, (1,), device=rows.device) if share else packing.begins[:1]
         d = rows.shape[1] // 3
-        where = (packing.begins, seed, heads, packing.longest)
-        fused: Tensor = kernels.attention(rows[:, :d], rows[:, d:], None, *where, causal, share)[0]
-        return fused
+        return kernel_attention(rows[:, :d], rows[:, d:], None, heads, packing, dropout, causal)[0]
     queries, keys, values = split_heads(rows, heads, packing)
     weights = attention_weights(queries, keys, packing, bias, causal)
     if dropout is not None:
@@ -109,6 +116,24 @@ def self_attention(
 def has_kernel(x: Tensor, packing: Packing, bias: Tensor | None, heads: int) -> bool:
     """Whether a kernel computes the attention of all rows; then there is less to gain from computing only some."""
     return bias is None and kernels.supports(x) and kernels.attention_fits(packing.longest, x.shape[1] // heads)
+
+
+def kernel_attention(
+    queries: Tensor,
+    keys_values: Tensor,
+    near: Tensor | None,
+    heads: int,
+    packing: Packing,
+    dropout: nn.Dropout | None,
+    causal: bool,
+) -> tuple[Tensor, Tensor]:
+    """The kernel's attention and its weights (`kernels/attention.py`), where `has_kernel`."""
+    share = dropout.p if dropout is not None and dropout.training else 0.0
+    seed = torch.randint(1 << 31, (1,), device=queries.device) if share else packing.begins[:1]
+    attended, weights = kernels.attention(
+        queries, keys_values, near, packing.begins, seed, heads, packing.longest, causal, share
+    )
+    return attended, weights
 
 
 def attention_of(queries: Tensor, keys_values: Tensor, heads: int, packing: Packing, dropout: nn.Dropout) -> Tensor:

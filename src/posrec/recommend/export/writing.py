@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from posrec.encodings.own import OwnEncoding
+from posrec.encodings.schemes import OwnEncoding
 from posrec.errors import InputError, NotInstalled, RunFailed
 from posrec.io import changing, scratch_folder
 from posrec.io.files import give_name

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from posrec.errors import InputError
 from posrec.models.base import Model
-from posrec.nn.items.item_table import rows_of
-from posrec.nn.items.table_rows import MULTIPLE, TableRows, with_look_up
+from posrec.nn.items.item_table import ROW_MULTIPLE, TableRows, look_up_gradients, rows_of
 from posrec.training.distributed.world import World
 
 
@@ -24,12 +23,12 @@ class ShardedRows(TableRows):
 
     def __init__(self, items: int, world: World) -> None:
         super().__init__(items)
-        blocks = self.total // MULTIPLE
+        blocks = self.total // ROW_MULTIPLE
         if blocks < world.size:
             raise ValueError(f"{items} items are too few for {world.size} processes; start at most {blocks}")
         self.world = world
         self.batch_size: int | None = None  # samples after these only make the processes' parts of a batch equal
-        self.starts = [MULTIPLE * (rank * blocks // world.size) for rank in range(world.size + 1)]
+        self.starts = [ROW_MULTIPLE * (rank * blocks // world.size) for rank in range(world.size + 1)]
         self.start, self.end = self.starts[world.rank : world.rank + 2]
 
     def local(self, rows: Tensor) -> Tensor:
@@ -40,14 +39,15 @@ class ShardedRows(TableRows):
         return torch.bucketize(rows, torch.tensor(self.starts[1:-1], device=rows.device), right=True)
 
     def at(self, table: Tensor, rows: Tensor) -> Tensor:
-        vectors: Tensor = Exchanged.apply(table.flatten(1), self, rows.flatten())[0]  # type: ignore[no-untyped-call]
+        flat = table.flatten(1)
+        vectors: Tensor = Exchanged.apply(flat, flat, self, rows.flatten())[0]  # type: ignore[no-untyped-call]
         return vectors.view(*rows.shape, *table.shape[1:])
 
     def look_up_and_table(self, table: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
         numbers = items.flatten()
         # Padding and unknown items are not asked for: all of them would be asked of one process.
         known = ((numbers >= 1) & (numbers <= self.items)).nonzero()[:, 0]
-        rows, table = Exchanged.apply(table, self, numbers[known] - 1)  # type: ignore[no-untyped-call]
+        rows, table = Exchanged.apply(table, table, self, numbers[known] - 1)  # type: ignore[no-untyped-call]
         vectors = rows.new_zeros(len(numbers), table.shape[1]).index_copy(0, known, rows)
         return vectors.view(*items.shape, table.shape[1]), table
 
@@ -80,10 +80,10 @@ class ShardedRows(TableRows):
 
 class Exchanged(torch.autograd.Function):
     """The rows `rows [T]` of the whole table, [T, d], each asked of the process that holds it; and the part of the
-    table that this process holds."""
+    table that this process holds, which is given twice, once for each use."""
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, shard: ShardedRows, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, table: Tensor, same_table: Tensor, shard: ShardedRows, rows: Tensor) -> tuple[Tensor, Tensor]:
         world, owners = shard.world, shard.owners(rows)
         order = owners.sort(stable=True).indices
         asked = torch.bincount(owners, minlength=world.size)
@@ -98,13 +98,13 @@ class Exchanged(torch.autograd.Function):
         return vectors, table.view_as(table)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None]:
         order, wanted = ctx.saved_tensors
         grad_rows, grad_table = gradients
         if grad_rows is None:
-            return grad_table, None, None
+            return None, grad_table, None, None
         grad_wanted = ctx.world.exchanged(grad_rows[order], ctx.sent, ctx.received)
-        return with_look_up(grad_table, ctx.shape, wanted, grad_wanted), None, None
+        return *look_up_gradients(grad_wanted, wanted, ctx.shape, grad_table), None, None
 
 
 def keep_own_rows(model: Model, world: World) -> Model:

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from posrec.models.base import SessionModel
+from posrec.nn.items.item_table import TableRows
 from posrec.nn.items.own_items import OwnItems
-from posrec.nn.items.table_rows import TableRows
 from posrec.training.cpu_softmax import amount_at
 from posrec.training.distributed.rows import ShardedRows, sharded_rows_of, tensors_by_rows, world_of
 from posrec.training.distributed.world import World

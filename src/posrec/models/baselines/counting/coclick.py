@@ -15,10 +15,10 @@ from torch import Tensor
 
 from posrec.config import setting
 from posrec.models.base import CountingModel
+from posrec.models.baselines.counting.session_index import latest_clicks, scores_in_parts
 from posrec.nn.batch import SessionBatch
-from posrec.nn.counting import add_up, offsets_of, rest_by_popularity, spread
+from posrec.nn.counting import add_up, nearest, offsets_of, rest_by_popularity, spread
 from posrec.nn.items.coclicks import co_clicks
-from posrec.nn.session_index import latest_clicks, nearest, scores_in_parts
 
 
 @dataclass(frozen=True)

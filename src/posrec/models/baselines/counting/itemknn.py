@@ -17,9 +17,9 @@ from torch import Tensor
 
 from posrec.config import setting
 from posrec.models.base import CountingModel
+from posrec.models.baselines.counting.session_index import SessionIndex
 from posrec.nn.batch import SessionBatch
-from posrec.nn.counting import add_up, offsets_of, rest_by_popularity, spread
-from posrec.nn.session_index import SessionIndex, nearest
+from posrec.nn.counting import add_up, nearest, offsets_of, rest_by_popularity, spread
 
 PAIRS_AT_ONCE = 1 << 22  # while counting; bounds the memory
 

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from posrec.config import setting
 from posrec.models.base import CountingModel
+from posrec.models.baselines.counting.session_index import SessionIndex, scores_in_parts
 from posrec.nn.batch import SessionBatch
-from posrec.nn.counting import add_up, rest_by_popularity, spread
-from posrec.nn.session_index import SessionIndex, nearest, scores_in_parts
+from posrec.nn.counting import add_up, nearest, rest_by_popularity, spread
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posrec.models.seen_clicks import every_click, last_clicks, returns
 from posrec.nn.batch import SessionBatch
 from posrec.nn.packing import pack
-from posrec.nn.seen_clicks import every_click, last_clicks, returns
 
 sessions = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=7), min_size=1, max_size=4)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import first_in_list, offsets_of, spread
 
-ROWS_AT_ONCE = 128  # bounds the memory for candidates, and keeps them in the cache
+SESSIONS_AT_A_TIME = 128  # bounds the memory for candidates, and keeps them in the cache
 
 
 @dataclass(frozen=True)
@@ -98,20 +98,10 @@ def latest_clicks(items: Tensor, lengths: Tensor, number: int) -> Tensor:
     return inside & ~again & (items >= 1) & (items <= number)
 
 
-def nearest(row: Tensor, similarity: Tensor, k: int) -> Tensor:
-    """The indices of the `k` most similar pairs of each row, sorted by row; of equal ones those that come first.
-
-    `row [G]` is sorted, `similarity [G]` is float32 and not negative.
-    """
-    # The bits of such floats, read as integers, have the same order as the floats, so one sort orders by both keys.
-    order = ((row << 32) - similarity.view(torch.int32)).sort(stable=True).indices
-    return order[first_in_list(row, k)]
-
-
 def scores_in_parts(rest: Tensor, batch: SessionBatch, add_scores: Callable[[SessionBatch, Tensor], None]) -> Tensor:
     """The scores [B, n] of a SessionBatch: `rest [n]`, overwritten by `add_scores` for a few rows at a time."""
     scores = rest.repeat(len(batch.lengths), 1)
-    for start in range(0, len(scores), ROWS_AT_ONCE):
-        end = start + ROWS_AT_ONCE
+    for start in range(0, len(scores), SESSIONS_AT_A_TIME):
+        end = start + SESSIONS_AT_A_TIME
         add_scores(batch.rows(start, end), scores[start:end])
     return scores

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 
 from posrec.evaluation.metrics import ranks_of
-from posrec.models.baselines.counting.spop import SPop, SPopConfig
+from posrec.models.baselines.counting.popularity import SPop, SPopConfig
 from posrec.nn.batch import SessionBatch
 from tests.models.counting import ITEMS, fitted, logs, scores, sessions
 

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from posrec.nn.items import table_rows
 from posrec.nn.items.item_table import ItemTable
 from posrec.training.losses import chunked_softmax, full_softmax
 
@@ -44,6 +43,14 @@ def test_the_gradient_of_the_softmax_is_not_copied() -> None:
     assert found == [one.weight.grad.data_ptr()]
 
 
+def test_a_table_that_is_only_looked_up_has_a_dense_gradient() -> None:
+    """Optimizers refuse gradients of different layouts."""
+    one = table()
+    one.look_up(ITEMS).sum().backward()
+    assert one.weight.grad is not None
+    assert one.weight.grad[:, 0].tolist() == [float(ITEMS.tolist().count(row + 1)) for row in range(56)]
+
+
 def test_a_gradient_with_another_use_is_left_as_it_is() -> None:
     """Both terms of a sum get the same tensor as their gradient."""
     one, other = table(), torch.zeros(56, 8, requires_grad=True)
@@ -53,11 +60,3 @@ def test_a_gradient_with_another_use_is_left_as_it_is() -> None:
     assert torch.equal(other.grad, torch.ones(56, 8))
     assert one.weight.grad is not None
     assert one.weight.grad[:, 0].tolist() == [1 + 5 * ITEMS.tolist().count(row + 1) for row in range(56)]
-
-
-def test_a_marked_gradient_is_changed_in_place() -> None:
-    marked, unmarked = table_rows.fresh(torch.zeros(3, 2)), torch.zeros(3, 2)
-    for gradient, is_same in ((marked, True), (unmarked, False)):
-        changed = table_rows.add_rows(gradient, torch.tensor([1]), torch.ones(1, 2))
-        assert changed.tolist() == [[0, 0], [1, 1], [0, 0]]
-        assert (changed is gradient) == is_same

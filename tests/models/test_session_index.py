@@ -4,9 +4,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posrec.models.baselines.counting.session_index import SessionIndex
 from posrec.nn.batch import SessionBatch
-from posrec.nn.counting import add_up, first_in_list, offsets_of, spread
-from posrec.nn.session_index import SessionIndex, nearest
+from posrec.nn.counting import add_up, first_in_list, nearest, offsets_of, spread
 
 ITEMS = 6
 sessions = st.lists(st.integers(1, ITEMS), min_size=1, max_size=6)

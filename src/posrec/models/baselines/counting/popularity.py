@@ -1,0 +1,64 @@
+"""Popularity: POP, the most clicked items of the training sessions, the same for every session; and S-POP, the most
+clicked items of the session itself."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from posrec.config import setting
+from posrec.models.base import CountingModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.counting import popularity_order
+
+
+@dataclass(frozen=True)
+class PopConfig:
+    max_length: int = setting(1, "how many of a session's latest clicks are read", at_least=1)
+
+
+class Pop(CountingModel):
+    """Popularity: an item's score is the number of its training clicks, whatever the session."""
+
+    clicks: Tensor
+
+    def __init__(self, items: int, config: PopConfig) -> None:
+        super().__init__(items, config)
+        self.register_buffer("clicks", torch.zeros(items))
+
+    def count(self, items: Tensor, offsets: Tensor) -> None:
+        counted = items[offsets[0] : offsets[-1]].long()  # `items` may hold the clicks of the whole dataset
+        self.clicks.copy_(torch.bincount(counted, minlength=self.items + 1)[1:])
+
+    def scores(self, batch: SessionBatch) -> Tensor:
+        return self.clicks.expand(len(batch.lengths), -1)
+
+
+@dataclass(frozen=True)
+class SPopConfig:
+    max_length: int = setting(200, "how many of a session's latest clicks are read", at_least=1)
+
+
+class SPop(CountingModel):
+    """Popularity within the session: items are ranked by clicks in the session, then by clicks in training.
+
+        score(i) = clicks on i in the session * (places + 1) + place(i)
+
+    where place(i) is the rank of item i by training clicks, 0 for the least popular, and `places` is the highest rank.
+    So one more click in the session always counts more than popularity. Scores are whole numbers, exact in float32.
+    """
+
+    place: Tensor
+
+    def __init__(self, items: int, config: SPopConfig) -> None:
+        super().__init__(items, config)
+        self.register_buffer("place", torch.zeros(items))
+
+    def count(self, items: Tensor, offsets: Tensor) -> None:
+        self.place.copy_(popularity_order(items[offsets[0] : offsets[-1]], self.items))
+
+    def scores(self, batch: SessionBatch) -> Tensor:
+        known = batch.mask & (batch.items >= 1) & (batch.items <= self.items)  # [B, L]
+        step = (self.place.max() + 1) * known  # [B, L]
+        scores = self.place.repeat(len(batch.lengths), 1)  # [B, n]
+        return scores.scatter_add_(1, (batch.items - 1) * known, step)

@@ -14,7 +14,7 @@ from tests.helpers import SOURCE, RecordingProgress, chain_shop, listed, own_pro
 from posrec.data.dataset import PreparedDataset
 from posrec.experiments.reproduce import jobs
 from posrec.experiments.reproduce.jobs import Job, JobResult, load_result, run_jobs
-from posrec.io.locks import try_lock
+from posrec.io.unfinished import try_lock
 
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}
 JOBS = [Job("shop", "posrec", TINY, seed) for seed in range(5)]
@@ -61,7 +61,7 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     code = """
 import os, signal, sys
 from pathlib import Path
-from posrec.io.locks import try_lock
+from posrec.io.unfinished import try_lock
 with try_lock(Path(sys.argv[1])) as is_ours:
     assert is_ours
     os.kill(os.getpid(), signal.SIGKILL)

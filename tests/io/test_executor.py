@@ -119,7 +119,7 @@ INTERRUPTED = """
 import sys
 from pathlib import Path
 from posrec.io.executor import ray_cluster
-from tests.test_ray_cluster import slow
+from tests.io.test_executor import slow
 with ray_cluster(workers=1) as cluster:
     list(cluster.run(slow, [Path(sys.argv[1])], work="Slow"))
 """

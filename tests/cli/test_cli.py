@@ -15,7 +15,7 @@ import pytest
 
 import posrec
 from posrec import cli
-from posrec.data.source import sources
+from posrec.data.source import blocks
 from tests.helpers import SOURCE, command, heed_interrupts, listed, own_process, small_shop, write_lines, write_log
 
 
@@ -205,8 +205,8 @@ def test_brackets_in_file_names_are_printed_as_they_are(tmp_path: Path) -> None:
 
 
 BAR = """
-from posrec.data.source import sources
-sources.BLOCK_BYTES = 2000
+from posrec.data.source import blocks
+blocks.BLOCK_BYTES = 2000
 from posrec.cli import main
 main()
 """
@@ -234,7 +234,7 @@ def test_a_bar_moves_on_a_terminal(tmp_path: Path) -> None:
 
 def test_no_bar_is_drawn_where_there_is_no_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = write_log(tmp_path / "c.csv", small_shop(3000))
-    monkeypatch.setattr(sources, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2000)
     done = command("prepare", log, "--format", "csv", "--out", tmp_path / "out")
     assert (done.code, "%" in done.err) == (0, False)
 
@@ -290,7 +290,7 @@ def test_a_closed_pipe_is_no_traceback(log: Path, tmp_path: Path) -> None:
 
 def test_small_blocks_change_nothing(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command("prepare", log, "--format", "csv", "--out", tmp_path / "a")
-    monkeypatch.setattr(sources, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 100)
     command("prepare", log, "--format", "csv", "--out", tmp_path / "b")
     one, other = (json.loads(command("stats", tmp_path / name, "--json").out) for name in "ab")
     assert one == other

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 import posrec
 from posrec.data.arrays import ARRAYS, fingerprint
-from posrec.data.dataset import PreparedDataset, SessionDataset
+from posrec.data.dataset import PreparedDataset, SessionDataset, with_items_of
 from posrec.data.stats import stats
+from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.io import write_json
 from posrec.progress import SilentProgress
+from posrec.testing import write_dataset
 from tests.helpers import plain, small_shop, update_checksums, write_log
 
 
@@ -171,3 +173,22 @@ def test_a_dataset_without_checksums_is_refused(data: PreparedDataset, tmp_path:
     (folder / "checksums.json").unlink()
     with pytest.raises(InputError, match=r"has no checksums\.json: it was copied in part; copy or make it again"):
         posrec.load(folder)
+
+
+def test_items_of_an_older_vocabulary_are_added(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "data", [["a", "b"], ["b", "c"]], [["a", "new", "d"]])  # new and d: test alone
+    data.vocabulary.columns["title"] = ["A", "B", "C", None, "D"]
+    older = Vocabulary(["e", "b", "d", "unknown"], {"title": ["E", "old B", "old D", "U"], "price": [1, 2, 3, 4]})
+    more = with_items_of(data, older, 3)
+    assert more.vocabulary.ids == ["a", "b", "c", "e", "d", "new"]
+    assert more.vocabulary.columns == {"title": ["A", "B", "C", "E", "D", None]}
+    assert (more.train_items, more.recommendable_items) == (5, 5)
+    assert more.train.items.tolist() == data.train.items.tolist() == [1, 2, 2, 3]
+    assert more.test.items.tolist() == [1, 6, 5]
+    assert more.fingerprint != data.fingerprint
+    assert (data.vocabulary.ids, data.train_items) == (["a", "b", "c", "new", "d"], 3)
+
+
+def test_no_item_of_an_older_vocabulary_is_new(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "data", [["a", "b"]], [["a", "b"]])
+    assert with_items_of(data, Vocabulary(["b", "x"]), 1) is data

@@ -86,9 +86,12 @@ def encode_attributes(vocabulary: Vocabulary, columns: dict[str, str], items: in
     entry = torch.tensor(rows, dtype=torch.int64)
     order = entry.sort(stable=True).indices
     return Attributes(
-        entry[order], torch.tensor(values, dtype=torch.int64)[order], torch.tensor(weights)[order], number,
+        entry[order],
+        torch.tensor(values, dtype=torch.int64)[order],
+        torch.tensor(weights)[order],
+        number,
         torch.cat(vectors, 1) if vectors else None,
-    )  # fmt: skip
+    )
 
 
 def bags(name: str, kind: str, column: Sequence[Any]) -> list[list[Any]]:

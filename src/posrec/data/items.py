@@ -7,11 +7,11 @@ from typing import Any
 
 import polars as pl
 
+from posrec.data.source.blocks import read_whole
+from posrec.data.source.files import File, find_files
 from posrec.data.source.readers.columns import COMMON_NAMES, comma_separated, find_common, plain_name
-from posrec.data.source.readers.parquet import POLARS_ERRORS, first_line
-from posrec.data.source.remote import File
-from posrec.data.source.sources import find_files, read_whole
-from posrec.errors import InputError
+from posrec.data.source.readers.parquet import POLARS_ERRORS
+from posrec.errors import InputError, first_line
 from posrec.progress import Progress
 
 ID_NAMES = ("id", *COMMON_NAMES["item"])

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from posrec.device import usable_cores, use_threads
-from posrec.errors import InputError, RunFailed, not_installed
+from posrec.errors import InputError, RunFailed, first_line, not_installed
 from posrec.progress import Progress, SilentProgress
 
 Input = TypeVar("Input")
@@ -137,10 +137,6 @@ def check_address(address: str) -> None:
         raise InputError(
             f"no Ray cluster answers at {address} ({error}); start one with: ray start --head, or leave out --address"
         ) from None
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 class Cluster:

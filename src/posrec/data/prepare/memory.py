@@ -8,9 +8,9 @@ from pathlib import Path
 import polars as pl
 
 from posrec.data.prepare.parts import Workplace
+from posrec.data.source.blocks import is_compressed, read_start
 from posrec.data.source.log import Log
 from posrec.data.source.readers.parquet import open_parquet
-from posrec.data.source.sources import is_compressed, read_start
 from posrec.device import free_memory
 from posrec.errors import InputError
 from posrec.io import scratch_folder

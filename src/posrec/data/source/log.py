@@ -8,14 +8,14 @@ from typing import Any
 
 import polars as pl
 
-from posrec.data.source.readers import READERS
-from posrec.data.source.readers.clicks import ClickCollector, ClickStore, ParsedLog
+from posrec.data.source.blocks import read_start
+from posrec.data.source.files import File, find_files, with_standard_input
+from posrec.data.source.readers import READERS, Reader
+from posrec.data.source.readers.clicks import ClickStore, ParsedLog
 from posrec.data.source.readers.options import LogOptions
 from posrec.data.source.readers.parquet import Table, read_tables
-from posrec.data.source.remote import File
 from posrec.data.source.sniff import detect_format
-from posrec.data.source.sources import find_files, read_start, with_standard_input
-from posrec.errors import InputError
+from posrec.errors import InputError, first_line
 from posrec.progress import Progress
 
 TABLE = "table"  # the format of a table in memory
@@ -37,11 +37,12 @@ class Log:
 
     def read(self, progress: Progress, store: ClickStore) -> ParsedLog:
         """Add the clicks to `store`."""
-        if (table := self.table) is None:
-            return READERS[self.format](self.files, self.options, progress, store)
-        collector = ClickCollector(progress, self.options, store=store)
-        read_tables([Table(TABLE, 1, lambda: nullcontext(table))], collector)
-        return collector.parsed_log()
+        reader = READERS.get(self.format)
+        if (table := self.table) is not None:
+            in_memory = Table(TABLE, 1, lambda: nullcontext(table))
+            reader = Reader(lambda _, collector: read_tables([in_memory], collector))
+        assert reader is not None
+        return reader(self.files, self.options, progress, store)
 
 
 @contextmanager
@@ -100,8 +101,7 @@ def as_frame(table: Any) -> pl.LazyFrame:
     except ModuleNotFoundError as error:
         raise InputError(f"a pandas table needs the package {error.name}: pip install {error.name}") from None
     except (ValueError, TypeError, pl.exceptions.PolarsError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"the table can't be read ({reason}); give each column one type") from None
+        raise InputError(f"the table can't be read ({first_line(error)}); give each column one type") from None
     raise InputError(
         f"a log is a path, a list of paths, or a polars, pandas or Arrow table, not {type(table).__module__}."
         f"{type(table).__name__}"

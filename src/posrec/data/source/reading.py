@@ -17,10 +17,10 @@ import numpy.typing as npt
 import polars as pl
 
 from posrec.data.prepare.parts import InMemory, Part, Workplace, write_pieces
+from posrec.data.source.files import File
 from posrec.data.source.log import Log
 from posrec.data.source.readers.bad_lines import BadLines
 from posrec.data.source.readers.clicks import ClickStore, ParsedLog
-from posrec.data.source.remote import File
 from posrec.errors import InputError
 from posrec.progress import Progress
 
@@ -35,7 +35,7 @@ Codes = npt.NDArray[np.uint32]
 class ReadLog:
     """A log that was read: what was found, its clicks by part, and the ids of its items by number."""
 
-    parsed: ParsedLog  # without clicks
+    parsed: ParsedLog
     parts: list[Part]
     item_names: pl.Series
 
@@ -54,25 +54,24 @@ class PieceStore(ClickStore):
     def add(self, clicks: pl.DataFrame) -> None:
         if self.any_item is None:
             self.any_item = clicks["item"].head(1)
-        row = pl.int_range(self.kept, self.kept + len(clicks), dtype=pl.UInt64)
+        row = pl.int_range(self.count, self.count + len(clicks), dtype=pl.UInt64)
         super().add(clicks.with_columns(pl.col("item").to_physical(), row=row))
         self.buffered += len(clicks)
         if self.buffered >= self.clicks_at_once:
             self.write()
 
     def write(self) -> None:
-        clicks = super().close()
+        clicks = self.take()
         places = clicks.select((pl.col("session").hash(HASH_SEED) % self.parts).cast(pl.UInt32)).to_series()
         for part, path in write_pieces(clicks, places, self.folder, f"{self.written:05d}").items():
             self.files[part].append(path)
         self.written, self.buffered = self.written + 1, 0
 
-    def close(self) -> pl.DataFrame:
-        """Write what is left, and the ids of the items; the clicks are not in memory."""
+    def close(self) -> None:
+        """Write what is left, and the ids of the items."""
         if self.buffered:
             self.write()
         pl.DataFrame({"item": self.item_names()}, schema={"item": pl.String}).write_ipc(self.folder / ITEMS)
-        return super().close()
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ def read_log(log: Log, place: Workplace, progress: Progress) -> ReadLog:
         else:
             found = join([read((0, log.files), progress=progress)])
     found.parsed.report(progress)
-    if not found.parsed.kept:
+    if not found.parsed.clicks:
         raise InputError(f"{log.name} holds no clicks: it is empty, or has nothing below its header")
     return found
 
@@ -127,8 +126,10 @@ def read_log(log: Log, place: Workplace, progress: Progress) -> ReadLog:
 def read_into_memory(log: Log, progress: Progress) -> ReadLog:
     store = ClickStore()
     parsed = log.read(progress, store)
-    clicks = parsed.clicks.with_columns(pl.col("item").to_physical()).rechunk()  # a copy that steps don't make again
-    return ReadLog(replace(parsed, clicks=parsed.clicks.clear()), [InMemory(clicks)], store.item_names())
+    clicks = store.take()
+    names = store.item_names()  # before the numbers replace the ids: polars forgets categories that no series has
+    in_memory = InMemory(clicks.with_columns(pl.col("item").to_physical()).rechunk())  # a copy that steps don't repeat
+    return ReadLog(parsed, [in_memory], names)
 
 
 def file_groups(log: Log) -> list[list[File]]:
@@ -182,6 +183,7 @@ def read_files(
     own.mkdir(exist_ok=True)  # it exists if the process of this task has died before
     store = PieceStore(own, parts, clicks_at_once)
     parsed = replace(log, files=files, options=options).read(progress or messages, store)
+    store.close()
     parsed.bad_lines.move_to(own / BAD_LINES)
     return ReadFiles(own, dict(store.files), parsed, messages.texts)
 
@@ -215,7 +217,7 @@ def join(read: Sequence[ReadFiles]) -> ReadLog:
             np.save(numbers, own_codes)
         for part, paths in one.pieces.items():
             parts[part] += [Piece(path, first_row, numbers) for path in paths]
-        first_row += one.parsed.kept
+        first_row += one.parsed.clicks
     return ReadLog(merge_parsed(read), [Pieces(parts[part]) for part in sorted(parts)], names)
 
 
@@ -246,7 +248,6 @@ def merge_parsed(read: Sequence[ReadFiles]) -> ParsedLog:
         kinds.merge(other.kinds)
     for one in read:
         bad_lines.merge(one.parsed.bad_lines, one.folder / BAD_LINES)
-    return replace(
-        first, by_user=any(other.by_user for other in found), kinds=kinds, bad_lines=bad_lines,
-        rows=sum(other.rows for other in found), kept=sum(other.kept for other in found),
-    )  # fmt: skip
+    by_user = any(one.by_user for one in found)
+    rows, clicks = sum(one.rows for one in found), sum(one.clicks for one in found)
+    return replace(first, by_user=by_user, kinds=kinds, bad_lines=bad_lines, rows=rows, clicks=clicks)

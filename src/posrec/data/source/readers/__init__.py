@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from posrec.data.source.files import File
 from posrec.data.source.readers.clicks import ClickCollector, ClickStore, ParsedLog, Step
 from posrec.data.source.readers.delimited import (
     place_at_end_of_day,
@@ -22,12 +23,10 @@ from posrec.data.source.readers.delimited import (
     read_tsv,
     read_yoochoose,
 )
-from posrec.data.source.readers.jsonl import read_jsonl
+from posrec.data.source.readers.jsonl import read_jsonl, read_otto
 from posrec.data.source.readers.options import LogOptions
-from posrec.data.source.readers.otto import read_otto
 from posrec.data.source.readers.parquet import read_parquet
 from posrec.data.source.readers.sessions import read_sessions, read_srgnn
-from posrec.data.source.remote import File
 from posrec.progress import Progress
 
 
@@ -42,12 +41,10 @@ class Reader:
     default_events: tuple[str, ...] = ()
     finish: Step | None = None
 
-    def __call__(
-        self, files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore | None = None
-    ) -> ParsedLog:
-        """The whole log; with a `store`, to which the clicks are added, its caller finishes and reports."""
+    def __call__(self, files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore) -> ParsedLog:
+        """Add the clicks of the files to `store`. Its caller finishes and reports."""
         options = replace(options, **self.columns)
-        collector = ClickCollector(progress, options, self.time_unit, self.default_events, store)
+        collector = ClickCollector(progress, options, store, self.time_unit, self.default_events)
         self.read(files, collector)
         return collector.parsed_log(self.finish)
 

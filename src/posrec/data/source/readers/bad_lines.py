@@ -24,7 +24,7 @@ class BadLine:
     number: int
     reason: str
     text: str  # as it is in the file
-    advice: str = "fix or remove the line"
+    advice: str = ""  # to fix or remove it, unless it says more
     unit: str = "line"
 
     def __str__(self) -> str:
@@ -87,7 +87,8 @@ class BadLines:
         skip = "pass --bad-lines skip to leave"
         if self.count == 1:
             line = self.first[0]
-            return InputError(f"{line}; {line.advice}\nOr {skip} the {line.unit} out.")
+            advice = line.advice or f"fix or remove the {line.unit}"
+            return InputError(f"{line}; {advice}\nOr {skip} the {line.unit} out.")
         found, which = f"{self.count} lines are broken", ""
         if self.count >= REPORTED:  # there may be more
             found, which = "the log has broken lines", f" The first {REPORTED}:"

@@ -71,14 +71,17 @@ class EventKinds:
             return
         column = f"column {self.column!r}"
         if not kept:
-            raise InputError(f"none of {rows:,} rows is of the events {', '.join(self.read)}; {column} has "
-                             f"{self.described()}: name some of these with --events")  # fmt: skip
+            raise InputError(
+                f"none of {rows:,} rows is of the events {', '.join(self.read)}; {column} has {self.described()}: name "
+                "some of these with --events"
+            )
         asked = {"--events": self.asked, "--event-weights": self.weights, "--target-events": self.targets}
         for option, kinds in asked.items():
             if missing := [kind for kind in kinds if self.listed and kind not in self.counts]:
                 names = ", ".join(map(repr, missing))
-                progress.message(f"warning: {option} names {names}, which {column} does not have; it has "
-                                 f"{self.described()}")  # fmt: skip
+                progress.message(
+                    f"warning: {option} names {names}, which {column} does not have; it has {self.described()}"
+                )
         if not self.listed:
             progress.message(f"{column} has more than {MOST_KINDS:,} different values, too many to be kinds of events")
         if self.asked:

@@ -11,8 +11,8 @@ BAD_LINES = ("stop", "skip")
 MOST_WEIGHT = 1000
 EVENTS = ("events", "event_weights", "target_events")
 LINES = ("bad_lines", "bad_lines_limit")
-ANY_LOG = ("session_column", "user_column", "item_column", "time_column", "event_column", *EVENTS,
-           "time_unit", "time_format", *LINES)  # fmt: skip
+COLUMNS = ("session_column", "user_column", "item_column", "time_column", "event_column")
+ANY_LOG = (*COLUMNS, *EVENTS, "time_unit", "time_format", *LINES)
 # The options of a log that each format takes; the formats that are not listed take none.
 OPTIONS_BY_FORMAT: dict[str, tuple[str, ...]] = {
     "csv": (*ANY_LOG, "delimiter"),

@@ -10,12 +10,13 @@ from urllib.parse import unquote
 
 import polars as pl
 
+from posrec.data.source.blocks import is_compressed, read_whole
+from posrec.data.source.files import File, local_copy
 from posrec.data.source.readers.bad_lines import BadLine
-from posrec.data.source.readers.clicks import ClickCollector, id_fault, session_id
+from posrec.data.source.readers.block_reader import find_fault
+from posrec.data.source.readers.clicks import ClickCollector
 from posrec.data.source.readers.columns import Columns, choose_columns
-from posrec.data.source.remote import File, local_copy
-from posrec.data.source.sources import is_compressed, read_whole
-from posrec.errors import InputError
+from posrec.errors import InputError, first_line
 
 BATCH_ROWS = 1_000_000
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # how Hive and Spark write a missing value as the name of a folder
@@ -84,8 +85,7 @@ def read_table(
 
 def add_batch(batch: pl.DataFrame, path: File | str, columns: Columns, first: int, collector: ClickCollector) -> None:
     """Add the rows of a batch that begins at row `first` of the table."""
-    others = (pl.col(name).alias(role) for role, name in columns.one_each().items())
-    checked = collector.check(batch.select(session_id(columns.session).alias("session"), *others))
+    checked = collector.check(batch.select(columns.select()))
     if checked.bad_rows:
         collector.leave_out(bad_rows(batch, path, columns, first, checked.bad_rows), checked)
     collector.keep(checked)
@@ -124,18 +124,11 @@ def parquet_errors(path: File) -> Iterator[None]:
         raise InputError(f"{path} is not a Parquet file, or is cut short or damaged ({first_line(error)})") from None
 
 
-def first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
 def bad_rows(
     batch: pl.DataFrame, path: File | str, columns: Columns, first: int, numbers: list[int]
 ) -> Iterator[BadLine]:
     for number in numbers:
         values = batch.row(number, named=True)
-        reason = f"{values[columns.time]!r} in column {columns.time!r} is not a time"
-        for role, name in columns.ids():
-            if fault := id_fault(values[name]):
-                reason = f"the {role} (column {name!r}) {fault}"
-                break
-        yield BadLine(str(path), first + number + 1, reason, str(values), "fix or remove the row", "row")
+        # A row of which the ids are fine is bad for its time.
+        reason, advice = find_fault(values.__getitem__, columns, lambda role, value: True) or ("", "")
+        yield BadLine(str(path), first + number + 1, reason, str(values), advice, "row")

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data.source import sources
-from posrec.data.source.readers import READERS
-from posrec.data.source.readers.clicks import BETWEEN_IDS, ParsedLog
+from posrec.data.source import blocks
+from posrec.data.source.readers.columns import BETWEEN_IDS
 from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
+from tests.data.reading import ReadClicks, read_clicks
 from tests.helpers import RecordingProgress, rows, write_lines
 
 
 def read(
     path: Path, lines: list[dict[str, Any]], progress: RecordingProgress | None = None, **options: Any
-) -> ParsedLog:
+) -> ReadClicks:
     log = write_lines(path / "events.jsonl", [json.dumps(event, ensure_ascii=False) for event in lines])
-    return READERS["jsonl"]([log], LogOptions.parse(options), progress or RecordingProgress())
+    return read_clicks("jsonl", [log], LogOptions.parse(options), progress or RecordingProgress())
 
 
 def ga4(user: str, session: int, name: str, seconds: int, item: str | None = None) -> dict[str, Any]:
@@ -103,7 +103,7 @@ ids = st.one_of(st.integers(0, 2**70), text)
 def test_ids_stay_as_they_are_written(tmp_path: Path, clicks: list[tuple[Any, Any, int]], size: int) -> None:
     events = [{"session": session, "item": item, "time": time, "more": [1]} for session, item, time in clicks]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "BLOCK_BYTES", size)
+        patch.setattr(blocks, "BLOCK_BYTES", size)
         parsed = read(tmp_path, events, time_unit="ms")
     assert rows(parsed.clicks) == [(str(session), str(item), time) for session, item, time in clicks]
 
@@ -111,4 +111,4 @@ def test_ids_stay_as_they_are_written(tmp_path: Path, clicks: list[tuple[Any, An
 def test_a_file_without_objects(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "a.jsonl", ["7", "[1]", "x"])
     with pytest.raises(InputError, match="none of the first lines is a JSON object such as"):
-        READERS["jsonl"]([log], LogOptions(), RecordingProgress())
+        read_clicks("jsonl", [log], LogOptions(), RecordingProgress())

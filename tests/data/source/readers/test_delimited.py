@@ -5,11 +5,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from posrec.data.source.readers.blocks import add_block
-from posrec.data.source.readers.clicks import ClickCollector
+from posrec.data.source.blocks import Block
+from posrec.data.source.readers.block_reader import add_block
+from posrec.data.source.readers.clicks import ClickCollector, ClickStore
 from posrec.data.source.readers.columns import Columns
-from posrec.data.source.readers.textlog import Record, TextBlocks, TextLayout, split_header
-from posrec.data.source.sources import Block
+from posrec.data.source.readers.delimited import Record, TextBlocks, TextLayout, split_header
+from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 
@@ -38,7 +39,10 @@ def test_a_block_that_can_not_be_parsed_although_its_lines_look_right() -> None:
     def parse(block: Block) -> tuple[pl.DataFrame, bool]:
         raise pl.exceptions.ComputeError("no")
 
-    block, collector = Block(Path("log"), b"1,2,3\n\n4,5,6\n", 10), ClickCollector(SilentProgress())
+    block, collector = (
+        Block(Path("log"), b"1,2,3\n\n4,5,6\n", 10),
+        ClickCollector(SilentProgress(), LogOptions(), ClickStore()),
+    )
     blocks = TextBlocks(LAYOUT, NAMES, COLUMNS, ())
     with pytest.raises(InputError, match="log, between lines 10 and 12: the lines can't be separated"):
         add_block(block, parse, blocks.find_broken, collector, "the lines can't be separated")

@@ -91,8 +91,13 @@ def ray_cluster(address: str | None = None, workers: int | None = None) -> Itera
         return
     address = address or os.environ.get(ADDRESS)
     if address is None:
-        options = {"address": "local", "num_cpus": workers or usable_cores(), "object_store_memory": OBJECT_MEMORY,
-                   "include_dashboard": False}  # fmt: skip
+        cores = workers or usable_cores()
+        options = {
+            "address": "local",
+            "num_cpus": cores,
+            "object_store_memory": OBJECT_MEMORY,
+            "include_dashboard": False,
+        }
     elif workers is not None:
         raise InputError(f"--workers is for a new local cluster; the cluster at {address} has its own number")
     else:

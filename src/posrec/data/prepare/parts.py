@@ -24,7 +24,6 @@ from posrec.data.prepare import steps
 from posrec.io.executor import Executor, ThisProcess
 from posrec.progress import Progress, SilentProgress
 
-COUNTED_TOGETHER = 2**20  # items that are counted together, or as many as there are items: numpy copies them
 SAMPLES = 1000  # sessions of a part that are looked at to choose the moments between parts that follow in time
 
 Step = Callable[..., pl.DataFrame]
@@ -129,10 +128,7 @@ class Counts:
 
     @classmethod
     def of(cls, clicks: pl.DataFrame, items: int) -> "Counts":
-        codes, counts = clicks["item"].to_numpy(), np.zeros(items, dtype=np.int64)
-        together = max(COUNTED_TOGETHER, items)
-        for start in range(0, len(codes), together):
-            counts += np.bincount(codes[start : start + together], minlength=items)
+        counts = np.bincount(clicks["item"].to_numpy(), minlength=items)
         return cls(len(clicks), len(steps.session_rows(clicks)[0]), counts)
 
 

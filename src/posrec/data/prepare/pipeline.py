@@ -90,9 +90,20 @@ def prepare(
     if out is None:
         raise TypeError("prepare() needs out, the folder to create")
     prepare_folder(
-        source, format, Path(out), test=test, items=items, all_items=all_items, recipe=recipe, overwrite=overwrite,
-        engine=engine, memory=memory, address=address, progress=progress or Progress(), options=options,
-    )  # fmt: skip
+        source,
+        format,
+        Path(out),
+        test=test,
+        items=items,
+        all_items=all_items,
+        recipe=recipe,
+        overwrite=overwrite,
+        engine=engine,
+        memory=memory,
+        address=address,
+        progress=progress or Progress(),
+        options=options,
+    )
     from posrec.data.dataset import load  # here, because it needs torch, which takes seconds to import
 
     return load(out)
@@ -170,7 +181,8 @@ def prepare_folder(
     if write_bad_lines(bad_lines_file, [one.bad_lines for one in parsed]):
         progress.message(f"the lines that were left out are in {bad_lines_file}")
     if about_items is not None:
-        progress.message(f"{items}: describes {about_items.count(vocabulary.ids):,} of {len(vocabulary):,} items")
+        described = about_items["id"].is_in(vocabulary.ids).sum()
+        progress.message(f"{items}: describes {described:,} of {len(vocabulary):,} items")
     for notice in notices(folder, manifest, recipe_options):
         progress.message(notice)
     return manifest

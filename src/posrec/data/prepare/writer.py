@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from posrec.data.arrays import ARRAYS, OPTIONAL_ARRAYS, fingerprint
-from posrec.data.items import ItemColumns
+from posrec.data.items import columns_for
 from posrec.data.prepare import steps
 from posrec.data.prepare.parts import ClickParts
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
@@ -128,7 +128,7 @@ def write_clicks(
     train: ClickParts,
     test: ClickParts | None,
     item_names: pl.Series,
-    about_items: ItemColumns | None,
+    about_items: pl.DataFrame | None,
     manifest: dict[str, Any],
     all_items: bool = False,
 ) -> tuple[Vocabulary, int | None]:
@@ -145,7 +145,7 @@ def write_clicks(
     numbers[appearing] = np.arange(1, len(appearing) + 1)
     recommendable = None
     if all_items and about_items is not None:
-        trained, others = names[: len(in_training)], about_items.rows["id"].to_list()
+        trained, others = names[: len(in_training)], about_items["id"].to_list()
         listed = dict.fromkeys([*trained, *others])
         recommendable = len(listed)
         places = {item: place for place, item in enumerate(dict.fromkeys([*listed, *names]), start=1)}
@@ -154,7 +154,7 @@ def write_clicks(
     for part, clicks in (("train", train), ("test", test)):
         for arrays in arrays_of(part, clicks, numbers, manifest["log"]["target_events"], like=train):
             writer.append(arrays)
-    return Vocabulary(names, about_items.of(names) if about_items else None), recommendable
+    return Vocabulary(names, None if about_items is None else columns_for(names, about_items)), recommendable
 
 
 def items_by_appearance(clicks: pl.DataFrame) -> npt.NDArray[np.uint32]:

@@ -77,6 +77,9 @@ def test_yoochoose_with_a_header(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "log", ["session_id,timestamp,item_id,category", *YOOCHOOSE])
     assert read("yoochoose", log) == CLICKS
     assert read("yoochoose", [write_lines(tmp_path / "a", YOOCHOOSE[:1]), log])[1:] == CLICKS
+    other = write_lines(tmp_path / "other", ["session_id,item_id,timestamp,category", *YOOCHOOSE])
+    with pytest.raises(InputError, match="other, line 1: the header is session_id, item_id, timestamp, category, but"):
+        read("yoochoose", other)
 
 
 @pytest.mark.parametrize(

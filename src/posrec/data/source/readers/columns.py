@@ -1,12 +1,12 @@
 """Which column of a log is the session, the item and the time: named by the user, or guessed and reported."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from posrec.data.source.files import File
-from posrec.data.source.readers.clicks import bad_id
 from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
 from posrec.progress import Progress
@@ -44,6 +44,7 @@ COMMON_NAMES = {
     "event": ("event", "eventtype", "type", "action", "behavior", "behaviour", "eventname"),
 }
 
+NEGATIVE = re.compile(r"-[0-9]+(\.[0-9]+)?")
 BETWEEN_IDS = "\x1f"  # between the parts of a composite session id: ASCII's own separator, which ids don't contain
 # A number that Google Analytics gives to a user's sessions. Two users can have the same one, so it needs the user.
 NUMBERED_PER_USER = ("gasessionid",)
@@ -89,6 +90,25 @@ def session_id(columns: tuple[str, ...]) -> pl.Expr:
         return pl.col(columns[0])
     joined = pl.concat_str(pl.col(columns).cast(pl.String), separator=BETWEEN_IDS)
     return pl.when(~pl.any_horizontal(bad_id(name) for name in columns)).then(joined)
+
+
+def is_missing(column: str) -> pl.Expr:
+    text = pl.col(column).cast(pl.String)
+    return text.is_null() | (text == "")
+
+
+def bad_id(column: str) -> pl.Expr:
+    """Whether an id is missing or a negative number: logs write -1 for "unknown" far more often than as an id."""
+    return is_missing(column) | pl.col(column).cast(pl.String).str.contains(f"^{NEGATIVE.pattern}$")
+
+
+def id_fault(value: object) -> str | None:
+    """What is wrong with an id, for an error message; None if nothing is."""
+    if value is None or value == "":
+        return "is missing"
+    if str(value)[0] == "-" and NEGATIVE.fullmatch(str(value)):
+        return f"is {value}, and an id can't be negative"
+    return None
 
 
 def choose_columns(path: File | str, names: list[str], options: LogOptions, progress: Progress) -> Columns:

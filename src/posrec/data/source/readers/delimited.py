@@ -12,12 +12,10 @@ from posrec.data.prepare.steps import DAY
 from posrec.data.source.blocks import Block, blocks
 from posrec.data.source.files import File
 from posrec.data.source.readers.bad_lines import BadLine
-from posrec.data.source.readers.block_reader import Fault, add_block, find_fault
-from posrec.data.source.readers.clicks import BadTimes, ClickCollector
+from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, add_block, find_fault
 from posrec.data.source.readers.columns import (
     DELIMITERS,
     Columns,
-    choose_columns,
     comma_separated,
     refuse_single_column,
 )
@@ -82,7 +80,6 @@ def read_text(
         if block.first_line == 1:
             names, block = split_header(block, layout)
             columns = columns_of(block.path, names)
-            collector.events.column = columns.event
         if not block.data[:1024].strip() and not block.data.strip():
             continue
         log = TextBlocks(layout, names, columns, collector.events.read)
@@ -227,8 +224,6 @@ def read_delimited(files: Sequence[File], layout: TextLayout, collector: ClickCo
     def columns_of(path: File, names: list[str]) -> Columns:
         if len(names) == 1:
             refuse_single_column(path, names[0], "\t" if layout.typed else None)
-        columns = choose_columns(path, names, collector.options, collector.progress)
-        collector.by_user |= columns.by_user
-        return columns
+        return collector.choose_columns(path, names)
 
     read_text(files, layout, columns_of, collector)

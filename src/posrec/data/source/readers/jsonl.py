@@ -16,9 +16,8 @@ import polars as pl
 from posrec.data.source.blocks import Block, blocks
 from posrec.data.source.files import File
 from posrec.data.source.readers.bad_lines import BadLine
-from posrec.data.source.readers.block_reader import Fault, add_block, describe_lines, find_fault
-from posrec.data.source.readers.clicks import BadTimes, ClickCollector, id_fault
-from posrec.data.source.readers.columns import Columns, choose_columns
+from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, add_block, describe_lines, find_fault
+from posrec.data.source.readers.columns import Columns, id_fault
 from posrec.errors import InputError
 
 EXAMPLE = '{"session_id": "s1", "item_id": "sku-1", "timestamp": 1700000000}'
@@ -35,9 +34,7 @@ def read_jsonl(files: Sequence[File], collector: ClickCollector) -> None:
     for block in blocks(files, collector.progress):
         if block.first_line == 1:
             fields = fields_of(block)
-            columns = choose_columns(block.path, list(fields), collector.options, collector.progress)
-            collector.events.column = columns.event
-            collector.by_user |= columns.by_user
+            columns = collector.choose_columns(block.path, list(fields))
             log = EventBlocks(fields, columns, collector.events.read)
         if block.data.strip():
             add_block(block, log.parse, log.find_broken, collector, f"a line is not an object such as {EXAMPLE}")

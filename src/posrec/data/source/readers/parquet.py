@@ -13,9 +13,8 @@ import polars as pl
 from posrec.data.source.blocks import is_compressed, read_whole
 from posrec.data.source.files import File, local_copy
 from posrec.data.source.readers.bad_lines import BadLine
-from posrec.data.source.readers.block_reader import find_fault
-from posrec.data.source.readers.clicks import ClickCollector
-from posrec.data.source.readers.columns import Columns, choose_columns
+from posrec.data.source.readers.clicks import ClickCollector, find_fault
+from posrec.data.source.readers.columns import Columns
 from posrec.errors import InputError, first_line
 
 BATCH_ROWS = 1_000_000
@@ -43,17 +42,16 @@ def read_tables(tables: Sequence[Table], collector: ClickCollector) -> None:
     for table in tables:
         with table.open() as frame:
             columns = table_columns(table.name, frame, collector)
-            collector.events.column = columns.event
-            collector.by_user |= columns.by_user
             read_table(table, frame, columns, collector, (before, total))
         before += table.size
 
 
 def table_columns(name: File | str, frame: pl.LazyFrame, collector: ClickCollector) -> Columns:
     types = frame.collect_schema()
-    columns = choose_columns(name, types.names(), collector.options, collector.progress)
+    columns = collector.choose_columns(name, types.names())
     if columns.event is not None and types[columns.event].is_nested() and not collector.options.needs_events:
-        return replace(columns, event=None)  # a list or struct that only has the name of a column of kinds
+        collector.events.column = None  # a list or struct that only has the name of a column of kinds
+        return replace(columns, event=None)
     return columns
 
 

@@ -11,8 +11,8 @@ import polars as pl
 from posrec.data.source.blocks import Block, blocks, read_start
 from posrec.data.source.files import File
 from posrec.data.source.readers.bad_lines import BadLine
-from posrec.data.source.readers.block_reader import Fault, add_block, describe_lines
-from posrec.data.source.readers.clicks import BadTimes, ClickCollector, id_fault
+from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, add_block, describe_lines
+from posrec.data.source.readers.columns import id_fault
 from posrec.errors import InputError
 
 LARGEST_PICKLE = 1 << 30  # bytes; the public datasets have a few hundred MiB

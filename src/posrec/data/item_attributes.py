@@ -22,7 +22,7 @@ from posrec.nn.items.attribute_vectors import Attributes
 
 KINDS = ("category", "number", "words", "vector")
 RANGES = 10  # of a number
-MOST_WORDS = 50_000  # of a column; the most frequent ones
+MAX_WORDS = 50_000  # of a column; the most frequent ones
 AUTO = "auto"
 NUMBER_NAMES = ("price", "cost", "amount")
 
@@ -75,7 +75,7 @@ def encode_attributes(vocabulary: Vocabulary, columns: dict[str, str], items: in
             continue
         of_items = bags(name, kind, column)
         counts = Counter(value for bag in of_items for value in set(bag))
-        kept = [value for value, count in counts.most_common(MOST_WORDS) if count > 1]
+        kept = [value for value, count in counts.most_common(MAX_WORDS) if count > 1]
         numbers = {value: number + place for place, value in enumerate(kept)}
         number += len(numbers)
         for row, bag in enumerate(of_items):

@@ -27,8 +27,7 @@ class ItemFile:
     id_columns: list[str]  # the columns that may hold the item ids, the likeliest first
 
     def by_id(self, items: pl.Series, progress: Progress) -> pl.DataFrame:
-        """The rows with a column `id`, texts of which each occurs once: of the columns, that with the most of the ids of
-        the log's `items`."""
+        """The rows with a column `id` of texts, each once: it is the column with the most of the log's `items`."""
         id_column = max(self.id_columns, key=lambda name: self.rows[name].cast(pl.String).is_in(items.implode()).sum())
         file = self.path.name
         progress.message(f"{file}: column {id_column!r} read as the item id")

@@ -26,11 +26,11 @@ def prepared(source: Any, out: Path, **options: Any) -> posrec.PreparedDataset:
     return posrec.prepare(source, out=out, overwrite=True, progress=SilentProgress(), **options)
 
 
-def same(source: Any, folder: Path, clicks_at_once: int = 1000, **options: Any) -> posrec.PreparedDataset | None:
+def same(source: Any, folder: Path, max_buffered: int = 1000, **options: Any) -> posrec.PreparedDataset | None:
     """Prepare in one part and in several, and compare: everything that is in the folder, or the error."""
     results: list[Any] = []
     for kind in ("whole", "parts"):
-        with in_parts(clicks_at_once) if kind == "parts" else nullcontext():
+        with in_parts(max_buffered) if kind == "parts" else nullcontext():
             try:
                 data = prepared(source, folder / kind, **options)
             except InputError as error:
@@ -73,7 +73,7 @@ def test_parts_give_what_memory_gives(
         for number, part in enumerate((rows[:half], rows[half:]))
         if part
     ]
-    same(files, tmp_path, clicks_at_once=5, format="csv", time_unit="ms", **options)  # several pieces for each part
+    same(files, tmp_path, max_buffered=5, format="csv", time_unit="ms", **options)  # several pieces for each part
 
 
 VIEWS = ["sessionId;userId;itemId;timeframe;eventdate"] + [
@@ -143,7 +143,7 @@ def test_a_log_that_is_too_large_is_prepared_in_parts(tmp_path: Path, monkeypatc
     log = write_log(tmp_path / "log.csv", small_shop())
     in_memory = prepared(log, tmp_path / "a").fingerprint
     progress = RecordingProgress()
-    monkeypatch.setattr(memory, "free_memory", lambda: memory.LEAST_MEMORY + 1000)
+    monkeypatch.setattr(memory, "free_memory", lambda: memory.MIN_MEMORY + 1000)
     data = posrec.prepare(log, out=tmp_path / "b", progress=progress)
     (said,) = [text for text in progress.messages if "in parts" in text]
     assert said.startswith("about 91 clicks need 0.5 GB of memory, and 0.5 GB are free: the log is prepared in parts")

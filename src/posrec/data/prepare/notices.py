@@ -59,8 +59,8 @@ def future_sessions(folder: Path) -> int:
 
 def lasting_sessions(clicks: ClickParts, columns: Sequence[str]) -> str | None:
     """A warning, if many sessions last for days: the session's `columns`, if they were named, then often hold users."""
-    found = clicks.collect(count_lasting, "Measuring sessions")
-    lasting, sessions, longest = sum(one[0] for one in found), sum(one[1] for one in found), max(o[2] for o in found)
+    counts = np.array(clicks.collect(count_lasting, "Measuring sessions"))  # [parts, 3]
+    lasting, sessions, longest = int(counts[:, 0].sum()), int(counts[:, 1].sum()), int(counts[:, 2].max())
     if lasting <= LASTING_SHARE * sessions:
         return None
     advice = "pass --gap 30m to split them after half an hour of inactivity"

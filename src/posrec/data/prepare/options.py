@@ -12,7 +12,7 @@ from posrec.data.source.readers.times import parse_duration
 from posrec.errors import InputError
 
 SECOND = 1000
-LONGEST_DAYS = 1_000_000
+MAX_DAYS = 1_000_000
 RECIPE_NAMES = ("paper", "clean")
 # How the field prepares its two datasets: days of the test part, whether a session's clicks are sorted by time, and
 # the resolution of dates.
@@ -40,11 +40,11 @@ class RecipeOptions:
 
     def check(self) -> "RecipeOptions":
         """Refuse values outside the allowed range."""
-        days = f"more than 0 and at most {LONGEST_DAYS:,} days"
+        days = f"more than 0 and at most {MAX_DAYS:,} days"
         shortest = max(2, self.min_length)
         allowed = {
-            "--gap": (self.gap is None or 0 < self.gap <= LONGEST_DAYS * DAY, days),
-            "--test-days": (self.test_days is None or 0 < self.test_days <= LONGEST_DAYS, days),
+            "--gap": (self.gap is None or 0 < self.gap <= MAX_DAYS * DAY, days),
+            "--test-days": (self.test_days is None or 0 < self.test_days <= MAX_DAYS, days),
             "--test-share": (0 < self.test_share < 1, "more than 0 and less than 1"),
             "--fraction": (self.fraction is None or 0 < self.fraction <= 1, "more than 0 and at most 1"),
             "--min-support": (self.min_support >= 1, "at least 1"),

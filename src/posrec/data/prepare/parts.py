@@ -24,7 +24,7 @@ from posrec.data.prepare import steps
 from posrec.io.executor import Executor, ThisProcess
 from posrec.progress import Progress, SilentProgress
 
-SAMPLES = 1000  # sessions of a part that are looked at to choose the moments between parts that follow in time
+SAMPLED_SESSIONS = 1000  # of a part, which are looked at to choose the moments between parts that follow in time
 
 Step = Callable[..., pl.DataFrame]
 ItemCounts = npt.NDArray[np.int64]
@@ -89,7 +89,7 @@ class Workplace:
 
     parts: int = 1
     folder: Path | None = None
-    clicks_at_once: int = 0  # that are in memory while a log is read into files
+    max_buffered: int = 0  # that are in memory while a log is read into files
     executor: Executor = field(default_factory=ThisProcess)
     progress: Progress = field(default_factory=SilentProgress)
     numbers: "count[int]" = field(default_factory=count)
@@ -234,7 +234,7 @@ def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> npt.NDArray[np.int64
     keys, rows, lengths = steps.session_keys(clicks, by_date)
     order = np.lexsort((rows, keys))
     before = np.cumsum(lengths[order], dtype=np.int64)
-    chosen = np.unique(np.linspace(0, len(order) - 1, min(SAMPLES, len(order))).astype(np.int64))
+    chosen = np.unique(np.linspace(0, len(order) - 1, min(SAMPLED_SESSIONS, len(order))).astype(np.int64))
     sampled = order[chosen]
     return np.stack([keys[sampled], rows[sampled].astype(np.int64), np.diff(before[chosen], prepend=0)], axis=1)
 

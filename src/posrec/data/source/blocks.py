@@ -27,7 +27,7 @@ BLOCK_BYTES = 32 << 20
 LINE_BYTES = 16 << 20  # the longest line that is read
 QUOTED_LINES = 1000  # the most lines of a quoted field
 MAX_EXPANSION = 250  # how many times its compressed size a file may have
-ALWAYS_ALLOWED = 64 << 20  # bytes that a compressed file may have, however small it is
+ALLOWED_BYTES = 64 << 20  # bytes that a compressed file may have, however small it is
 PACKED_BYTES = 1 << 12  # decompressed at a time; four bytes of zstd can hold 128 KiB, so these at most 128 MiB
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # The first bytes of compressed files, and what makes a decompressor for one stream of them.
@@ -54,7 +54,7 @@ class Decompressed(io.RawIOBase):
         self.path, self.file, self.decompressor = path, file, decompressor
         self.stream = decompressor()
         self.plain = memoryview(b"")
-        self.left = max(ALWAYS_ALLOWED, MAX_EXPANSION * path.stat().st_size)
+        self.left = max(ALLOWED_BYTES, MAX_EXPANSION * path.stat().st_size)
 
     def readable(self) -> bool:
         return True

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from posrec.data.source.readers.events import MOST_KINDS
+from posrec.data.source.readers.events import MAX_KINDS
 from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
 from tests.data.reading import ReadClicks, read_clicks
@@ -55,10 +55,10 @@ def test_weights_and_targets_are_columns_of_the_clicks(tmp_path: Path) -> None:
 
 
 def test_a_column_of_too_many_values_is_not_one_of_kinds(tmp_path: Path) -> None:
-    lines = ["session,item,time,type", *(f"1,a,{number},t{number}" for number in range(MOST_KINDS + 1))]
+    lines = ["session,item,time,type", *(f"1,a,{number},t{number}" for number in range(MAX_KINDS + 1))]
     parsed, messages = read(tmp_path, lines)
     assert messages == ["column 'type' has more than 1,000 different values, too many to be kinds of events"]
-    assert len(parsed.clicks) == MOST_KINDS + 1
+    assert len(parsed.clicks) == MAX_KINDS + 1
 
 
 def test_a_format_with_a_default_reads_what_is_named_too(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from posrec import config
 from posrec.errors import InputError
 
 BAD_LINES = ("stop", "skip")
-MOST_WEIGHT = 1000
+MAX_WEIGHT = 1000
 EVENTS = ("events", "event_weights", "target_events")
 LINES = ("bad_lines", "bad_lines_limit")
 COLUMNS = ("session_column", "user_column", "item_column", "time_column", "event_column")
@@ -93,9 +93,9 @@ class LogOptions:
 
     def check_events(self) -> None:
         for kind, weight in self.event_weights.items():
-            if not 0 < weight <= MOST_WEIGHT:
+            if not 0 < weight <= MAX_WEIGHT:
                 raise InputError(
-                    f"--event-weights: the weight of {kind!r} must be more than 0 and at most {MOST_WEIGHT:,}, not "
+                    f"--event-weights: the weight of {kind!r} must be more than 0 and at most {MAX_WEIGHT:,}, not "
                     f"{weight:g}; to predict some kinds only, use --target-events"
                 )
         for option, kinds in (("--event-weights", self.event_weights), ("--target-events", self.target_events)):

@@ -15,7 +15,7 @@ from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, a
 from posrec.data.source.readers.columns import id_fault
 from posrec.errors import InputError
 
-LARGEST_PICKLE = 1 << 30  # bytes; the public datasets have a few hundred MiB
+MAX_PICKLE_BYTES = 1 << 30  # bytes; the public datasets have a few hundred MiB
 
 
 def read_sessions(files: Sequence[File], collector: ClickCollector) -> None:
@@ -63,9 +63,11 @@ class PlainUnpickler(pickle._Unpickler):
 
 def read_pickle(path: File) -> list[list[int]]:
     """The sessions of a file, which holds a list of them or SR-GNN's pair (prefixes, targets) of all prefixes."""
-    data = read_start(path, LARGEST_PICKLE + 1)
-    if len(data) > LARGEST_PICKLE:
-        raise InputError(f"{path} is larger than {LARGEST_PICKLE >> 20} MiB; write it as lines, for --format sessions")
+    data = read_start(path, MAX_PICKLE_BYTES + 1)
+    if len(data) > MAX_PICKLE_BYTES:
+        raise InputError(
+            f"{path} is larger than {MAX_PICKLE_BYTES >> 20} MiB; write it as lines, for --format sessions"
+        )
     try:
         content = PlainUnpickler(io.BytesIO(data)).load()
         refuse_sharing(content, len(data))

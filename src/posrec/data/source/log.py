@@ -12,7 +12,7 @@ from posrec.data.source.blocks import read_start
 from posrec.data.source.files import File, find_files, with_standard_input
 from posrec.data.source.readers import READERS, Reader
 from posrec.data.source.readers.clicks import ClickStore, ParsedLog
-from posrec.data.source.readers.options import LogOptions
+from posrec.data.source.readers.options import ANY_LOG, LogOptions
 from posrec.data.source.readers.parquet import Table, read_tables
 from posrec.data.source.sniff import detect_format
 from posrec.errors import InputError, first_line
@@ -37,12 +37,11 @@ class Log:
 
     def read(self, progress: Progress, store: ClickStore) -> ParsedLog:
         """Add the clicks to `store`."""
-        reader = READERS.get(self.format)
-        if (table := self.table) is not None:
-            in_memory = Table(TABLE, 1, lambda: nullcontext(table))
-            reader = Reader(lambda _, collector: read_tables([in_memory], collector))
-        assert reader is not None
-        return reader(self.files, self.options, progress, store)
+        if (table := self.table) is None:
+            return READERS[self.format](self.files, self.options, progress, store)
+        in_memory = Table(TABLE, 1, lambda: nullcontext(table))
+        reader = Reader(lambda _, collector: read_tables([in_memory], collector), ANY_LOG)
+        return reader((), self.options, progress, store)
 
 
 @contextmanager
@@ -54,11 +53,11 @@ def open_log(source: Any, format: str | None, options: dict[str, Any], progress:
     if not is_path(source):
         if format is not None:
             raise InputError(f"a table in memory has no format; leave out format={format!r}")
-        log_options.check(TABLE)
+        log_options.check(TABLE, ANY_LOG)
         yield Log(TABLE, log_options, table=as_frame(source))
         return
     if format is not None:
-        log_options.check(format)  # before anything is read
+        log_options.check(format, READERS[format].options)  # before anything is read
     with with_standard_input(source) as named:
         files = without_empty_start(find_files(named))
         concluded = format is None
@@ -70,7 +69,7 @@ def open_log(source: Any, format: str | None, options: dict[str, Any], progress:
                 log_options = replace(log_options, delimiter=found.delimiter)
             format = found.format
             progress.message(f"{files[0].name}: read as {format}, {found.because} (pass --format if that is wrong)")
-        log_options.check(format)
+        log_options.check(format, READERS[format].options)
         yield Log(format, log_options, files, concluded=concluded)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from posrec.data.arrays import WITHOUT_TIMES
 from posrec.data.prepare.parts import InMemory, Part, Workplace, write_pieces
 from posrec.data.source.files import File
 from posrec.data.source.log import Log
@@ -26,7 +27,6 @@ from posrec.progress import Progress
 
 HASH_SEED = 0  # every task must put a session into the same part
 TASK_BYTES = 256 << 20  # files are read together by one task up to this size
-SEQUENTIAL = ("sessions", "srgnn")  # formats that number sessions through all files, so that one process reads them
 ITEMS, NUMBERS, BAD_LINES = "items.arrow", "numbers.npy", "bad-lines.jsonl"
 Codes = npt.NDArray[np.uint32]
 
@@ -133,8 +133,9 @@ def read_into_memory(log: Log, progress: Progress) -> ReadLog:
 
 
 def file_groups(log: Log) -> list[list[File]]:
-    """The files of a log in groups, each for one task, in order."""
-    if log.format in SEQUENTIAL or log.table is not None:
+    """The files of a log in groups, each for one task, in order; none if one process must read it, since it numbers its
+    sessions through all files."""
+    if log.format in WITHOUT_TIMES or log.table is not None:
         return []
     groups: list[list[File]] = []
     size = TASK_BYTES

@@ -67,7 +67,7 @@ def test_a_ga4_export_has_sessions_of_user_and_number(tmp_path: Path) -> None:
 
 def test_events_without_an_item_are_broken_lines_and_the_kinds_are_listed(tmp_path: Path) -> None:
     progress = RecordingProgress()
-    with pytest.raises(InputError, match=r"line 1: the item \(field 'item_id'\) is missing; fix or remove the line"):
+    with pytest.raises(InputError, match=r"line 1: the item \(column 'item_id'\) is missing; fix or remove the line"):
         read(tmp_path, EXPORT, progress)
     with pytest.raises(InputError, match="The first 10"):
         read(tmp_path, EXPORT * 10, progress)
@@ -91,7 +91,7 @@ def test_nested_fields_are_named_by_their_path(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no column 'product\.id' .*; it has anonymousId, timestamp, prop"):
         read(tmp_path, events, item_column="product.id")
     broken = [*events, {"anonymousId": "u1", "timestamp": 1, "properties": 5}]
-    with pytest.raises(InputError, match=r"line 3: the item \(field 'properties\.product\.id'\) is missing"):
+    with pytest.raises(InputError, match=r"line 3: the item \(column 'properties\.product\.id'\) is missing"):
         read(tmp_path, broken, item_column="properties.product.id")
 
 

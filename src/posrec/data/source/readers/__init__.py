@@ -6,7 +6,7 @@ the file.
 
 To add a format: write `read_NAME(files, collector)` and add it to READERS. Start from the reader that is closest:
 delimited.py for lines of fields, jsonl.py for JSON lines, parquet.py for tables, sessions.py for files that already
-hold sessions. Add the options that it takes, such as --session-column, to OPTIONS_BY_FORMAT in options.py.
+hold sessions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from posrec.data.source.readers.delimited import (
     read_yoochoose,
 )
 from posrec.data.source.readers.jsonl import read_jsonl, read_otto
-from posrec.data.source.readers.options import LogOptions
+from posrec.data.source.readers.options import ANY_LOG, EVENTS, LINES, LogOptions
 from posrec.data.source.readers.parquet import read_parquet
 from posrec.data.source.readers.sessions import read_sessions, read_srgnn
 from posrec.progress import Progress
@@ -32,10 +32,12 @@ from posrec.progress import Progress
 
 @dataclass(frozen=True)
 class Reader:
-    """How a format is read. `columns` are those that it always has, by option; `default_events` are read unless the
-    user asks for others; `finish`, clicks -> clicks, is a last step, which needs all clicks of a session."""
+    """How a format is read. The user may give these `options` of LogOptions; `columns` are those that it always has, by
+    option; `default_events` are read unless the user asks for others; `finish`, clicks -> clicks, is a last step, which
+    needs all clicks of a session."""
 
     read: Callable[[Sequence[File], ClickCollector], None]
+    options: Sequence[str]
     time_unit: str | None = None  # of numbers, if the format says it
     columns: Mapping[str, Any] = field(default_factory=dict)
     default_events: tuple[str, ...] = ()
@@ -51,15 +53,15 @@ class Reader:
 
 VISITORS = {"user_column": "visitorid", "item_column": "itemid", "time_column": "timestamp", "event_column": "event"}
 READERS: dict[str, Reader] = {
-    "yoochoose": Reader(read_yoochoose),
-    "diginetica": Reader(read_diginetica, "ms", finish=place_at_end_of_day),
-    "retailrocket": Reader(read_csv, "ms", VISITORS, default_events=("view",)),
-    "otto": Reader(read_otto, "ms", default_events=("clicks",)),
-    "recbole": Reader(read_recbole),
-    "csv": Reader(read_csv),
-    "tsv": Reader(read_tsv),
-    "jsonl": Reader(read_jsonl),
-    "parquet": Reader(read_parquet),
-    "sessions": Reader(read_sessions, "ms"),
-    "srgnn": Reader(read_srgnn, "ms"),
+    "yoochoose": Reader(read_yoochoose, LINES),
+    "diginetica": Reader(read_diginetica, LINES, "ms", finish=place_at_end_of_day),
+    "retailrocket": Reader(read_csv, (*EVENTS, *LINES), "ms", VISITORS, default_events=("view",)),
+    "otto": Reader(read_otto, (*EVENTS, *LINES), "ms", default_events=("clicks",)),
+    "recbole": Reader(read_recbole, ANY_LOG),
+    "csv": Reader(read_csv, (*ANY_LOG, "delimiter")),
+    "tsv": Reader(read_tsv, ANY_LOG),
+    "jsonl": Reader(read_jsonl, ANY_LOG),
+    "parquet": Reader(read_parquet, ANY_LOG),
+    "sessions": Reader(read_sessions, LINES, "ms"),
+    "srgnn": Reader(read_srgnn, (), "ms"),
 }

@@ -238,20 +238,21 @@ def describe_lines(block: Block, fault_of: Callable[[str], Fault | None]) -> Ite
 
 
 def find_fault(
-    value_of: Callable[[str], Any], columns: Columns, is_bad_time: Callable[[str, Any], bool], name_for: str = "column"
+    value_of: Callable[[str], Any], columns: Columns, is_bad_time: Callable[[str, Any], bool]
 ) -> Fault | None:
-    """What is wrong with a record, given the value of each of its columns, or fields as a format calls them."""
+    """What is wrong with a record, given the value of each of its columns."""
     for role, name in columns.ids():
         if fault := id_fault(value_of(name)):
-            return f"the {role} ({name_for} {name!r}) {fault}", ""
+            return f"the {role} (column {name!r}) {fault}", ""
     for role, name in columns.times():
         value = value_of(name)
         if value is None or value == "" or is_bad_time(role, value):
-            shown = repr(f"{value[:SHOWN_CHARACTERS]}..." if len(str(value)) > SHOWN_CHARACTERS else value)
-            if is_iso(str(value)):
-                message = f"{shown} in {name_for} {name!r} is not a number, unlike the times before it"
+            text = str(value)
+            shown = repr(value if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...")
+            if is_iso(text):
+                message = f"{shown} in column {name!r} is not a number, unlike the times before it"
                 return message, "write all times in one way"
-            return f"{shown} in {name_for} {name!r} is not a time", TIMES
+            return f"{shown} in column {name!r} is not a time", TIMES
     return None
 
 

@@ -109,10 +109,8 @@ class EventBlocks:
         for role, name in self.columns.ids():
             value = value_of(name)
             if value is not None and (not isinstance(value, str | int) or isinstance(value, bool)):
-                return f"the {role} (field {name!r}) is {json.dumps(value)}, not text or a whole number", ""
-        return find_fault(
-            value_of, self.columns, lambda role, value: as_text(value) in bad_times.get(role, ()), "field"
-        )
+                return f"the {role} (column {name!r}) is {json.dumps(value)}, not text or a whole number", ""
+        return find_fault(value_of, self.columns, lambda role, value: as_text(value) in bad_times.get(role, ()))
 
 
 def has_inexact(block: Block, *fields: str) -> bool:

@@ -1,4 +1,4 @@
-"""LogOptions: what the user says about a log, and which of it each format takes."""
+"""LogOptions: what the user says about a log."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,20 +13,6 @@ EVENTS = ("events", "event_weights", "target_events")
 LINES = ("bad_lines", "bad_lines_limit")
 COLUMNS = ("session_column", "user_column", "item_column", "time_column", "event_column")
 ANY_LOG = (*COLUMNS, *EVENTS, "time_unit", "time_format", *LINES)
-# The options of a log that each format takes; the formats that are not listed take none.
-OPTIONS_BY_FORMAT: dict[str, tuple[str, ...]] = {
-    "csv": (*ANY_LOG, "delimiter"),
-    "tsv": ANY_LOG,
-    "jsonl": ANY_LOG,
-    "parquet": ANY_LOG,
-    "table": ANY_LOG,
-    "recbole": ANY_LOG,
-    "retailrocket": (*EVENTS, *LINES),
-    "otto": (*EVENTS, *LINES),
-    "yoochoose": LINES,
-    "diginetica": LINES,
-    "sessions": LINES,
-}
 
 
 @dataclass(frozen=True)
@@ -68,11 +54,11 @@ class LogOptions:
         """Whether the column of event kinds is needed, rather than only read where there is one."""
         return bool(self.events or self.event_weights or self.target_events)
 
-    def check(self, format: str) -> None:
-        """Refuse options that the format would ignore, and values outside the allowed range."""
+    def check(self, format: str, names: Sequence[str]) -> None:
+        """Refuse options but those `names` that the format takes, and values outside the allowed range."""
         default = LogOptions()
         for name, value in vars(self).items():
-            if value != getattr(default, name) and name not in OPTIONS_BY_FORMAT.get(format, ()):
+            if value != getattr(default, name) and name not in names:
                 raise InputError(
                     f"--{name.replace('_', '-')} can't be used with --format {format}, whose layout is fixed"
                 )

@@ -71,7 +71,10 @@ def read_table(
     first = 0
     try:
         for batch in rows.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
-            add_batch(batch, table.name, columns, first, collector)
+            checked = collector.check(batch.select(columns.select()))
+            if checked.bad_rows:
+                collector.leave_out(bad_rows(batch, table.name, columns, first, checked.bad_rows), checked)
+            collector.keep(checked)
             first += len(batch)
             collector.progress.update("Reading", sizes[0] + table.size * first / max(length, 1), sizes[1])
     except POLARS_ERRORS as error:
@@ -79,14 +82,6 @@ def read_table(
             f"{table.name}, after row {first}: can't be read ({first_line(error)}); the file is damaged, or a column "
             "holds something other than ids, numbers or text"
         ) from None
-
-
-def add_batch(batch: pl.DataFrame, path: File | str, columns: Columns, first: int, collector: ClickCollector) -> None:
-    """Add the rows of a batch that begins at row `first` of the table."""
-    checked = collector.check(batch.select(columns.select()))
-    if checked.bad_rows:
-        collector.leave_out(bad_rows(batch, path, columns, first, checked.bad_rows), checked)
-    collector.keep(checked)
 
 
 @contextmanager
@@ -125,6 +120,7 @@ def parquet_errors(path: File) -> Iterator[None]:
 def bad_rows(
     batch: pl.DataFrame, path: File | str, columns: Columns, first: int, numbers: list[int]
 ) -> Iterator[BadLine]:
+    """What is wrong with these rows of a batch that begins at row `first` of the table."""
     for number in numbers:
         values = batch.row(number, named=True)
         # A row of which the ids are fine is bad for its time.

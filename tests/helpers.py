@@ -162,13 +162,13 @@ def small_shop(sessions: int = 30, start: int = 1_700_000_000_000) -> list[Click
 
 
 @contextmanager
-def in_parts(clicks_at_once: int = 1000) -> Iterator[None]:
+def in_parts(max_buffered: int = 1000) -> Iterator[None]:
     """Inside, `posrec.prepare` finds so little memory that it prepares every log in parts."""
     from posrec.data.prepare import memory
 
     with (
-        patch.object(memory, "free_memory", lambda: memory.LEAST_MEMORY),
-        patch.object(memory, "CLICKS_AT_ONCE", clicks_at_once),
+        patch.object(memory, "free_memory", lambda: memory.MIN_MEMORY),
+        patch.object(memory, "MAX_BUFFERED_CLICKS", max_buffered),
     ):
         yield
 

@@ -34,6 +34,11 @@ def imported(module: str, what: str, extra: str) -> Any:
         raise not_installed(what, extra) from None
 
 
+def first_line(error: Exception) -> str:
+    """The first line of what a library says, for an error of ours that quotes it."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def did_you_mean(word: str, names: Iterable[str]) -> str:
     """For an error about a misspelt name: the name that is most like it, or nothing.
 

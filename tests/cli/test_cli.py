@@ -157,8 +157,8 @@ def test_brackets_in_file_names_are_printed_as_they_are(tmp_path: Path) -> None:
 
 
 BAR = """
-from posrec.data.source import sources
-sources.BLOCK_BYTES = 2000
+from posrec.data.source import blocks
+blocks.BLOCK_BYTES = 2000
 from posrec.cli import main
 main()
 """

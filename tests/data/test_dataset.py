@@ -1,22 +1,23 @@
 """SessionDataset, the prepared folder, and its fingerprint."""
 
-import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import posrec
 from posrec.data.arrays import ARRAYS, fingerprint
-from posrec.data.dataset import PreparedDataset, SessionDataset
+from posrec.data.dataset import PreparedDataset, SessionDataset, with_items_of
 from posrec.data.stats import stats
+from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
-from posrec.io import write_json
 from posrec.progress import SilentProgress
+from posrec.testing import write_dataset
 from tests.helpers import plain, small_shop, update_checksums, write_log
 
 
@@ -76,92 +77,53 @@ def test_any_changed_byte_changes_the_fingerprint(data: PreparedDataset, tmp_pat
         stats(posrec.load(folder))
 
 
-@settings(max_examples=20)
-@given(st.integers(0, 29), st.integers(0, 2), st.sampled_from(["session", "item", "time"]))
-def test_any_changed_click_changes_the_fingerprint(
-    data: PreparedDataset, tmp_path: Path, session: int, step: int, what: str
-) -> None:
-    clicks = small_shop()
-    place = 3 * session + step
-    name, item, time = clicks[place]
-    changed = {
-        "session": (f"s{(session + 1) % 30}", item, time),
-        "item": (name, "i0" if item != "i0" else "i1", time),
-        "time": (
-            name,
-            item,
-            time - 1_800_000,
-        ),  # by enough to change the order of clicks or the first one, since other times are not kept
-    }[what]
-    clicks[place] = changed
-    log = write_log(tmp_path / "c.csv", clicks)
-    other = posrec.prepare(log, "csv", tmp_path / "out", overwrite=True, progress=SilentProgress())
-    assert other.fingerprint != data.fingerprint
-
-
 def test_the_start_of_validation_is_part_of_the_fingerprint(data: PreparedDataset) -> None:
     start = data.manifest["validation_start"]
     assert fingerprint(data.path, start) == data.fingerprint != fingerprint(data.path, start - 1)
 
 
-def damaged(folder: Path, how: str) -> None:
-    manifest = json.loads((folder / "manifest.json").read_text())
-    items = folder / "train_items.npy"
-    if how == "missing array":
-        items.unlink()
-    elif how == "truncated array":
-        items.write_bytes(items.read_bytes()[:-5])
-    elif how == "other type":
-        np.save(items, np.load(items).astype(np.int64))
-    elif how == "shorter array":
-        np.save(items, np.load(items)[:-1])
-    elif how == "pickled array":
-        np.save(items, np.array([{}], dtype=object), allow_pickle=True)
-    elif how == "empty array":
-        items.write_bytes(b"")
-    elif how == "wrong schema":
-        write_json(folder / "manifest.json", {**manifest, "schema": 99})
-    elif how == "manifest cut short":
-        write_json(folder / "manifest.json", {"schema": 1})
-    elif how == "manifest a list":
-        write_json(folder / "manifest.json", [])
-    elif how == "manifest no JSON":
-        (folder / "manifest.json").write_text("{")
-    elif how == "no manifest":
-        (folder / "manifest.json").unlink()
-    elif how == "no vocabulary":
-        (folder / "vocabulary.json").unlink()
-    elif how == "shorter vocabulary":
-        (folder / "vocabulary.json").write_text('{"ids": ["a"], "columns": {}}')
+def change_items(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], object]:
+    def apply(folder: Path) -> None:
+        np.save(folder / "train_items.npy", change(np.load(folder / "train_items.npy")))
+
+    return apply
 
 
-DAMAGES = {
-    "missing array": "train_items.npy is not listed", "truncated array": "train_items.npy can't be read",
-    "other type": "holds int64, not int32", "shorter array": "train arrays don't fit together",
-    "pickled array": "can't be read", "empty array": "can't be read",
-    "wrong schema": "has dataset schema 99, and this version reads 1",
-    "manifest cut short": "lacks counts, fingerprint",
-    "manifest a list": "schema None", "manifest no JSON": "is not JSON", "no manifest": "is not a prepared dataset",
-    "no vocabulary": "vocabulary.json is not listed", "shorter vocabulary": "vocabulary doesn't fit",
-}  # fmt: skip
+def write(name: str, content: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(content)
 
 
-@pytest.mark.parametrize("how", list(DAMAGES))
+def remove(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing array": (remove("train_items.npy"), "train_items.npy is not listed"),
+    "other type": (change_items(lambda items: items.astype(np.int64)), "holds int64, not int32"),
+    "shorter array": (change_items(lambda items: items[:-1]), "train arrays don't fit together"),
+    "pickled array": (change_items(lambda _: np.array([{}], dtype=object)), "can't be read"),
+    "empty array": (write("train_items.npy", ""), "train_items.npy can't be read"),
+    "wrong schema": (write("manifest.json", '{"schema": 99}'), "has dataset schema 99, and this version reads 1"),
+    "manifest cut short": (write("manifest.json", '{"schema": 1}'), "lacks counts, fingerprint"),
+    "manifest a list": (write("manifest.json", "[]"), "schema None"),
+    "manifest no JSON": (write("manifest.json", "{"), "is not JSON"),
+    "no manifest": (remove("manifest.json"), "is not a prepared dataset"),
+    "no vocabulary": (remove("vocabulary.json"), "vocabulary.json is not listed"),
+    "shorter vocabulary": (write("vocabulary.json", '{"ids": ["a"], "columns": {}}'), "vocabulary doesn't fit"),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_folder_is_refused(data: PreparedDataset, tmp_path: Path, how: str) -> None:
+    """By its checksums; and for what is wrong with it, where the checksums are those of the damaged files."""
+    damage, message = DAMAGES[how]
     folder = tmp_path / "copy"
     shutil.copytree(data.path, folder)
-    damaged(folder, how)
-    update_checksums(folder)
-    with pytest.raises(InputError, match=DAMAGES[how]):
-        posrec.load(folder)
-
-
-@pytest.mark.parametrize("how", list(DAMAGES))
-def test_a_damaged_folder_does_not_match_its_checksums(data: PreparedDataset, tmp_path: Path, how: str) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(data.path, folder)
-    damaged(folder, how)
+    damage(folder)
     with pytest.raises(InputError, match=r"does not match checksums\.json|is missing|is not a prepared dataset"):
+        posrec.load(folder)
+    update_checksums(folder)
+    with pytest.raises(InputError, match=message):
         posrec.load(folder)
 
 
@@ -171,3 +133,22 @@ def test_a_dataset_without_checksums_is_refused(data: PreparedDataset, tmp_path:
     (folder / "checksums.json").unlink()
     with pytest.raises(InputError, match=r"has no checksums\.json: it was copied in part; copy or make it again"):
         posrec.load(folder)
+
+
+def test_items_of_an_older_vocabulary_are_added(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "data", [["a", "b"], ["b", "c"]], [["a", "new", "d"]])  # new and d: test alone
+    data.vocabulary.columns["title"] = ["A", "B", "C", None, "D"]
+    older = Vocabulary(["e", "b", "d", "unknown"], {"title": ["E", "old B", "old D", "U"], "price": [1, 2, 3, 4]})
+    more = with_items_of(data, older, 3)
+    assert more.vocabulary.ids == ["a", "b", "c", "e", "d", "new"]
+    assert more.vocabulary.columns == {"title": ["A", "B", "C", "E", "D", None]}
+    assert (more.train_items, more.recommendable_items) == (5, 5)
+    assert more.train.items.tolist() == data.train.items.tolist() == [1, 2, 2, 3]
+    assert more.test.items.tolist() == [1, 6, 5]
+    assert more.fingerprint != data.fingerprint
+    assert (data.vocabulary.ids, data.train_items) == (["a", "b", "c", "new", "d"], 3)
+
+
+def test_no_item_of_an_older_vocabulary_is_new(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "data", [["a", "b"]], [["a", "b"]])
+    assert with_items_of(data, Vocabulary(["b", "x"]), 1) is data

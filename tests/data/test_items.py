@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import posrec
-from posrec.data.items import read_items
+from posrec.data.items import columns_for, read_items
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.helpers import RecordingProgress, small_shop, write_lines, write_log
@@ -31,7 +31,7 @@ def test_every_kind_of_file(tmp_path: Path, kind: str) -> None:
         table.write_csv(path, separator="\t" if kind == "tsv" else ",")
     progress = RecordingProgress()
     items = read_items(path).by_id(pl.Series(IDS), progress)
-    assert items.of(IDS) == {"title": ["Boot", "Tent, red", None]}
+    assert columns_for(IDS, items) == {"title": ["Boot", "Tent, red", None]}
     assert progress.messages == [
         f"items.{kind}: column 'sku' read as the item id",
         f"items.{kind}: column 'Name' read as the title",
@@ -59,7 +59,7 @@ def test_of_rows_with_the_same_id_the_first_is_kept_and_the_others_are_counted(t
     (tmp_path / "items.csv").write_text("id,title\na,one\nb,two\na,three\na,four\n")
     progress = RecordingProgress()
     found = read_items(tmp_path / "items.csv").by_id(pl.Series(["a"]), progress)
-    assert found.of(["a", "b"]) == {"title": ["one", "two"]}
+    assert columns_for(["a", "b"], found) == {"title": ["one", "two"]}
     assert progress.messages[1:] == ["items.csv: 2 of 4 rows have the id of an earlier row, which is kept"]
 
 
@@ -67,20 +67,20 @@ def test_the_ids_are_in_the_column_that_has_those_of_the_log(tmp_path: Path) -> 
     """`id` often holds the number of the row."""
     file = read_items(write_lines(tmp_path / "items.csv", ["id,ID,item_id,Title,title", "1,5,2,A,a", "2,6,3,B,b"]))
     progress = RecordingProgress()
-    assert file.by_id(pl.Series(["2", "3"]), progress).of(["2", "3"]) == {
+    assert columns_for(["2", "3"], file.by_id(pl.Series(["2", "3"]), progress)) == {
         "ID": ["5", "6"], "Title": ["A", "B"], "title": ["a", "b"],
     }  # fmt: skip
     assert progress.messages == [
         "items.csv: column 'item_id' read as the item id",
         "items.csv: column 'id' is left out, because it holds other ids",
     ]
-    assert file.by_id(pl.Series(["1"]), progress).of(["1"])["item_id"] == ["2"]
-    assert file.by_id(pl.Series(["5", "6"]), progress).of(["6"])["title"] == ["b"]
+    assert columns_for(["1"], file.by_id(pl.Series(["1"]), progress))["item_id"] == ["2"]
+    assert columns_for(["6"], file.by_id(pl.Series(["5", "6"]), progress))["title"] == ["b"]
 
 
 def test_an_object_is_no_id(tmp_path: Path) -> None:
     file = read_items(write_lines(tmp_path / "items.jsonl", ['{"id": 7, "product": {"name": "Tent"}}']))
-    assert file.by_id(pl.Series(["7"]), SilentProgress()).of(["7"]) == {"product": [{"name": "Tent"}]}
+    assert columns_for(["7"], file.by_id(pl.Series(["7"]), SilentProgress())) == {"product": [{"name": "Tent"}]}
 
 
 def test_a_file_without_ids_or_of_another_kind_is_refused(tmp_path: Path) -> None:

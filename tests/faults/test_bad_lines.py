@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from posrec.data.source import sources
+from posrec.data.source import blocks
 from tests.faults.refusals import EVENTS, GOOD, HEADER, OTTO, VIEWS, YOOCHOOSE, changed, refused
 from tests.helpers import write_lines
 
@@ -139,7 +139,7 @@ CASES = {
 def test_the_line_is_named(tmp_path: Path, case: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     format, lines, number, line, says = CASES[case]
     log = write_lines(tmp_path / "log", changed(lines, number, line))
-    monkeypatch.setattr(sources, "BLOCK_BYTES", size)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", size)
     refused(tmp_path, log, "--format", format, says=[str(log), *says])
 
 

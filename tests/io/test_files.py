@@ -14,7 +14,6 @@ from posrec.errors import InputError
 from posrec.io import (
     load_tensors,
     read_json,
-    replace_array,
     save_tensors,
     whole_file,
     whole_folder,
@@ -144,7 +143,7 @@ def test_arrays_are_written_as_numpy_does(tmp_path: Path, array: np.ndarray) -> 
 
 WRITERS: dict[str, Callable[[Path, int], None]] = {
     "text.json": lambda path, size: write_text(path, "x" * size),
-    "array.npy": lambda path, size: replace_array(path, np.zeros(size, np.uint8)),
+    "array.npy": lambda path, size: write_array(path, np.zeros(size, np.uint8)),
     "tensors.safetensors": lambda path, size: save_tensors(path, {"a": torch.zeros(size, dtype=torch.uint8)}, {"n": 1}),
 }
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from posrec.io.locks import try_lock
+from posrec.io.unfinished import try_lock
 from tests.helpers import listed, own_process
 
 
@@ -27,7 +27,7 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     code = """
 import os, signal, sys
 from pathlib import Path
-from posrec.io.locks import try_lock
+from posrec.io.unfinished import try_lock
 with try_lock(Path(sys.argv[1])) as is_ours:
     assert is_ours
     os.kill(os.getpid(), signal.SIGKILL)

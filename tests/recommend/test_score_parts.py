@@ -12,8 +12,8 @@ import pytest
 
 from posrec.errors import InputError
 from posrec.io import WEIGHTS, load_tensors, save_tensors
-from posrec.io.checksums import read_checksums, write_checksums
 from posrec.io.executor import Cluster
+from posrec.io.folders import read_checksums, write_checksums
 from posrec.progress import SilentProgress
 from posrec.recommend.files import score as module
 from posrec.recommend.files import session_file

@@ -6,7 +6,8 @@ samples before it, and sample i, where it belongs to session s, has its target a
 of events are targets (`posrec prepare --target-events`), the targets are listed instead, and sample i has the i-th.
 """
 
-from dataclasses import dataclass, field
+import hashlib
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -223,8 +224,10 @@ def load(folder: str | Path) -> PreparedDataset:
     optional = {name: read_array(reader, name) for name in optional_arrays(path)}
     for name in ("train_targets", "test_targets"):
         arrays[name] = torch.from_numpy(optional[name]) if name in optional else None
-    train, test = (SessionDataset(*(arrays[f"{part}_{name}"] for name in ("items", "offsets", "times", "targets")))
-                   for part in ("train", "test"))  # fmt: skip
+    train, test = (
+        SessionDataset(*(arrays[f"{part}_{name}"] for name in ("items", "offsets", "times", "targets")))
+        for part in ("train", "test")
+    )
     weights = optional.get("train_weights")
     for part, sessions in (("train", train), ("test", test)):
         if not fits_together(sessions) or (part == "train" and weights is not None and len(weights) != train.clicks):
@@ -234,6 +237,41 @@ def load(folder: str | Path) -> PreparedDataset:
         raise InputError(f"{path}: the vocabulary doesn't fit the manifest; the folder is damaged, prepare it again")
     reader.check_rest()
     return PreparedDataset(train, test, vocabulary, manifest, path, weights)
+
+
+def with_items_of(data: PreparedDataset, older: Vocabulary, known: int) -> PreparedDataset:
+    """The same sessions, with items 1..known of the vocabulary of an older run among the items of training, although
+    nobody clicks them at the moment.
+
+    Items that the training sessions have keep their numbers. Those that are added get the numbers after them, and the
+    items that were there, of the test part alone or of the items file, follow. The fingerprint differs, since numbers
+    do. Columns about an added item are those that the older vocabulary has.
+    """
+    ids, clicked = data.vocabulary.ids, data.train_items
+    of_training = set(ids[:clicked])
+    kept = [item for item in older.ids[:known] if item not in of_training]
+    if not kept:
+        return data
+    added = set(kept)
+    rest = [item for item in ids[clicked:] if item not in added]
+    vocabulary = Vocabulary([*ids[:clicked], *kept, *rest])
+    for name, values in data.vocabulary.columns.items():
+        before = dict(zip(older.ids, older.columns[name], strict=True)) if name in older.columns else {}
+        known_values: dict[str, Any] = {**before, **dict(zip(ids, values, strict=True))}
+        vocabulary.columns[name] = [known_values.get(item) for item in vocabulary.ids]
+    numbers = torch.tensor([0, *(vocabulary.index(item) for item in ids)], dtype=data.test.items.dtype)
+    test = replace(data.test, items=numbers[data.test.items.long()])
+    more = len(added - set(ids[: data.recommendable_items]))
+    counts = {
+        **data.manifest["counts"],
+        "items": len(vocabulary),
+        "train_items": clicked + len(kept),
+        "recommendable_items": data.recommendable_items + more,
+    }
+    content = hashlib.blake2b(data.fingerprint.encode(), digest_size=16)
+    content.update("\n".join(kept).encode())
+    manifest = {**data.manifest, "counts": counts, "fingerprint": content.hexdigest()}
+    return replace(data, test=test, vocabulary=vocabulary, manifest=manifest)
 
 
 @lru_cache(maxsize=1)

@@ -22,7 +22,7 @@ from posrec.nn.items.attribute_vectors import Attributes
 
 KINDS = ("category", "number", "words", "vector")
 RANGES = 10  # of a number
-MOST_WORDS = 50_000  # of a column; the most frequent ones
+MAX_WORDS = 50_000  # of a column; the most frequent ones
 AUTO = "auto"
 NUMBER_NAMES = ("price", "cost", "amount")
 
@@ -75,7 +75,7 @@ def encode_attributes(vocabulary: Vocabulary, columns: dict[str, str], items: in
             continue
         of_items = bags(name, kind, column)
         counts = Counter(value for bag in of_items for value in set(bag))
-        kept = [value for value, count in counts.most_common(MOST_WORDS) if count > 1]
+        kept = [value for value, count in counts.most_common(MAX_WORDS) if count > 1]
         numbers = {value: number + place for place, value in enumerate(kept)}
         number += len(numbers)
         for row, bag in enumerate(of_items):
@@ -86,9 +86,12 @@ def encode_attributes(vocabulary: Vocabulary, columns: dict[str, str], items: in
     entry = torch.tensor(rows, dtype=torch.int64)
     order = entry.sort(stable=True).indices
     return Attributes(
-        entry[order], torch.tensor(values, dtype=torch.int64)[order], torch.tensor(weights)[order], number,
+        entry[order],
+        torch.tensor(values, dtype=torch.int64)[order],
+        torch.tensor(weights)[order],
+        number,
         torch.cat(vectors, 1) if vectors else None,
-    )  # fmt: skip
+    )
 
 
 def bags(name: str, kind: str, column: Sequence[Any]) -> list[list[Any]]:

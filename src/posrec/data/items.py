@@ -7,32 +7,15 @@ from typing import Any
 
 import polars as pl
 
+from posrec.data.source.blocks import read_whole
+from posrec.data.source.files import File, find_files
 from posrec.data.source.readers.columns import COMMON_NAMES, comma_separated, find_common, plain_name
-from posrec.data.source.readers.parquet import POLARS_ERRORS, first_line
-from posrec.data.source.remote import File
-from posrec.data.source.sources import find_files, read_whole
-from posrec.errors import InputError
+from posrec.data.source.readers.parquet import POLARS_ERRORS
+from posrec.errors import InputError, first_line
 from posrec.progress import Progress
 
 ID_NAMES = ("id", *COMMON_NAMES["item"])
 TITLE_NAMES = ("title", "name", "itemname", "productname", "label")
-
-
-@dataclass(frozen=True)
-class ItemColumns:
-    """Rows by item id."""
-
-    rows: pl.DataFrame  # the column "id" (strings, each once) and the others
-
-    def count(self, ids: list[str]) -> int:
-        """How many of these items have a row."""
-        return len(self.rows.join(pl.DataFrame({"id": ids}, schema={"id": pl.String}), on="id", how="semi"))
-
-    def of(self, ids: list[str]) -> dict[str, list[Any]]:
-        """The columns for these items, in this order; None where nothing is known."""
-        wanted = pl.DataFrame({"id": ids}, schema={"id": pl.String})
-        found = wanted.join(self.rows, on="id", how="left", maintain_order="left").drop("id")
-        return {name: found[name].to_list() for name in found.columns}
 
 
 @dataclass(frozen=True)
@@ -43,8 +26,8 @@ class ItemFile:
     rows: pl.DataFrame
     id_columns: list[str]  # the columns that may hold the item ids, the likeliest first
 
-    def by_id(self, items: pl.Series, progress: Progress) -> ItemColumns:
-        """The rows by the ids of the log's `items`: the column with the most of them has the ids."""
+    def by_id(self, items: pl.Series, progress: Progress) -> pl.DataFrame:
+        """The rows with a column `id` of texts, each once: it is the column with the most of the log's `items`."""
         id_column = max(self.id_columns, key=lambda name: self.rows[name].cast(pl.String).is_in(items.implode()).sum())
         file = self.path.name
         progress.message(f"{file}: column {id_column!r} read as the item id")
@@ -63,7 +46,14 @@ class ItemFile:
         first = rows.unique("id", keep="first", maintain_order=True)
         if repeated := len(rows) - len(first):
             progress.message(f"{file}: {repeated:,} of {len(rows):,} rows have the id of an earlier row, which is kept")
-        return ItemColumns(first)
+        return first
+
+
+def columns_for(ids: list[str], about_items: pl.DataFrame) -> dict[str, list[Any]]:
+    """The columns of the rows by id for these items, in this order; None where nothing is known."""
+    wanted = pl.DataFrame({"id": ids}, schema={"id": pl.String})
+    found = wanted.join(about_items, on="id", how="left", maintain_order="left").drop("id")
+    return {name: found[name].to_list() for name in found.columns}
 
 
 def read_items(source: str | Path) -> ItemFile:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from posrec.data.dataset import CEILING, PreparedDataset, SessionDataset, collate
-from posrec.demo.catalogue import Catalogue
+from posrec.demo.catalogue import Catalogue, Numbers
 from posrec.errors import InputError
 from posrec.io import changing, write_json, write_text
 from posrec.nn.batch import SessionBatch
@@ -36,8 +36,6 @@ WANDER, RETURN = 0.15, 0.15
 INTENTION, FADING = 0.40, 0.8
 RELATED = np.array([0.5, 0.3, 0.2])  # how likely each of a line's three related lines is
 CUTOFFS = (5, 10, 20)
-
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -165,8 +163,8 @@ def write_log(shop: Shop, folder: Path, sessions: int = SESSIONS) -> tuple[Path,
     session, click = np.nonzero(items >= 0)
     order = np.argsort(times[session, click], kind="stable")
     names = [name for name, _, _ in shop.catalogue.table]
-    rows = zip(session[order].tolist(), items[session, click][order].tolist(), times[session, click][order].tolist(),
-               strict=True)  # fmt: skip
+    columns = (session, items[session, click], times[session, click])
+    rows = zip(*(column[order].tolist() for column in columns), strict=True)
     folder.mkdir(parents=True, exist_ok=True)
     clicks = "".join(f"s{session},{names[item]},{time}\n" for session, item, time in rows)
     write_text(folder / "clicks.csv", "session_id,item_id,timestamp\n" + clicks)

@@ -11,9 +11,8 @@ from typing import Any, cast
 import torch
 
 from posrec.config import DEFAULT_MODEL, split_settings
-from posrec.data.dataset import PreparedDataset
+from posrec.data.dataset import PreparedDataset, with_items_of
 from posrec.data.item_attributes import chosen_columns, encode_attributes
-from posrec.data.kept_items import with_items_of
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import choose_device, out_of_memory_hint
 from posrec.encodings.schemes import OwnEncoding

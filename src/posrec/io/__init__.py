@@ -1,27 +1,38 @@
 """Files and folders that are written whole or not at all: they get their name only when they are complete.
 
 Everything is written under a hidden temporary name beside its final one, flushed to the disk, and renamed
-(unfinished.py, files.py, folders.py, tensors.py). checksums.json binds the files of a run or a dataset together
-(checksums.py). Locks between processes are in locks.py.
+(unfinished.py, files.py, folders.py). checksums.json binds the files of a run or a dataset together (folders.py).
 """
 
-from posrec.io.checksums import CHECKSUMS, FolderReader, changing, write_checksums
-from posrec.io.continuation import CONTINUATION, Continuation
 from posrec.io.files import (
+    CONTINUATION,
+    STATE,
+    WEIGHTS,
+    Continuation,
+    load_tensors,
     os_error_in,
     parse_array,
     parse_json,
     read_bytes,
     read_json,
     refuse_unwritable,
-    replace_array,
+    save_tensors,
     whole_file,
     write_array,
     write_json,
     write_text,
 )
-from posrec.io.folders import DATASET, RUN, refuse_existing, require_folder, whole_folder
-from posrec.io.tensors import STATE, WEIGHTS, load_tensors, save_tensors
+from posrec.io.folders import (
+    CHECKSUMS,
+    DATASET,
+    RUN,
+    FolderReader,
+    changing,
+    refuse_existing,
+    require_folder,
+    whole_folder,
+    write_checksums,
+)
 from posrec.io.unfinished import scratch_folder
 
 __all__ = [
@@ -42,7 +53,6 @@ __all__ = [
     "read_json",
     "refuse_existing",
     "refuse_unwritable",
-    "replace_array",
     "require_folder",
     "save_tensors",
     "scratch_folder",

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from posrec.device import usable_cores, use_threads
-from posrec.errors import InputError, RunFailed, not_installed
+from posrec.errors import InputError, RunFailed, first_line, not_installed
 from posrec.progress import Progress, SilentProgress
 
 Input = TypeVar("Input")
@@ -93,8 +93,13 @@ def ray_cluster(address: str | None = None, workers: int | None = None) -> Itera
         return
     address = address or os.environ.get(ADDRESS)
     if address is None:
-        options = {"address": "local", "num_cpus": workers or usable_cores(), "object_store_memory": OBJECT_MEMORY,
-                   "include_dashboard": False}  # fmt: skip
+        cores = workers or usable_cores()
+        options = {
+            "address": "local",
+            "num_cpus": cores,
+            "object_store_memory": OBJECT_MEMORY,
+            "include_dashboard": False,
+        }
     elif workers is not None:
         raise InputError(f"--workers is for a new local cluster; the cluster at {address} has its own number")
     else:
@@ -139,10 +144,6 @@ def check_address(address: str) -> None:
         raise InputError(
             f"no Ray cluster answers at {address} ({error}); start one with: ray start --head, or leave out --address"
         ) from None
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 class Cluster:

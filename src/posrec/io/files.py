@@ -1,21 +1,28 @@
-"""Single files: text, JSON and arrays, each replaced whole or not at all, and read with errors that name them."""
+"""Text, JSON, arrays and tensors: files that are replaced whole or not at all, and read with errors that name them."""
 
 import json
 import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from posrec.errors import InputError
-from posrec.io.unfinished import flush, temporary
+from posrec.io.unfinished import flush, scratch_folder, temporary
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Files of a run: its weights, its latest checkpoint, and what a training that starts from it needs besides the weights.
+WEIGHTS, STATE, CONTINUATION = "model.safetensors", "state.safetensors", "continuation.safetensors"
 
 
 def refuse_unwritable(path: Path) -> None:
@@ -107,18 +114,9 @@ def parse_json(content: bytes, path: Path) -> Any:
         raise InputError(f"{path} can't be read ({error}); it was damaged or written by something else") from None
 
 
-def replace_array(path: Path, array: npt.NDArray[Any]) -> None:
-    """Replace an .npy file."""
-    with whole_file(path, overwrite=True) as unfinished:
-        write_array(unfinished, array)
-
-
 def write_array(path: Path, array: npt.NDArray[Any]) -> None:
-    """Write an .npy file in place, for folders that `whole_folder` makes; `replace_array` is for all others.
-
-    It writes the same bytes as `np.save`, which hides the reason when the disk is full.
-    """
-    with path.open("wb") as file:
+    """Replace an .npy file by the bytes that `np.save` would write; it hides the reason when the disk is full."""
+    with whole_file(path, overwrite=True) as unfinished, unfinished.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
         file.write(np.ascontiguousarray(array).data)
 
@@ -138,3 +136,61 @@ def parse_array(content: bytes) -> npt.NDArray[Any]:
     if len(content) - start != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"its header announces {shape} of {dtype}, and {len(content) - start} bytes follow")
     return np.frombuffer(content, dtype, offset=start).reshape(shape).copy()
+
+
+def save_tensors(path: Path, tensors: "dict[str, Tensor]", about: dict[str, Any]) -> None:
+    """Replace a safetensors file; `about` is kept beside the tensors as JSON. Loading it never executes anything."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # save_file puts a new file under the name that it is given, without our lock and with mode 0600 whatever the umask.
+    # So it gets a name in a folder of its own, which is locked, and the mode of the file that was there before.
+    with scratch_folder(path) as folder:
+        unfinished = folder / path.name
+        create_file(unfinished)
+        mode = stat.S_IMODE(unfinished.stat().st_mode)
+        try:
+            save_file(plain, unfinished, metadata={"about": json.dumps(about)})
+        except SafetensorError as error:
+            raise os_error_in(error) or error from None
+        unfinished.chmod(mode)
+        give_name(unfinished, path)
+
+
+def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
+    """The tensors of a file and the note beside them."""
+    return parse_tensors(read_bytes(path), path)
+
+
+def parse_tensors(content: bytes, path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
+    """`content` is that of the file `path`, which an error names.
+
+    The content is copied, not mapped: a mapped file that is overwritten changes the tensors, and one that is cut short
+    ends the process with SIGBUS.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        tensors = dict(sorted(load(content).items()))  # the library's order differs from call to call
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        return tensors, json.loads(header["__metadata__"]["about"])
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} can't be read ({error}); it is damaged or was not written by posrec") from None
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """What a later training needs besides the weights."""
+
+    # Adam's second moments by the name of the weight: their mean over each row, [rows]; of a vector or a number all.
+    moments: "Mapping[str, Tensor]"
+    trained_until: int  # when the training session began that began last
+
+    def about(self) -> dict[str, int]:
+        """What the file holds besides the moments."""
+        return {"trained_until": self.trained_until}
+
+    def save(self, run: Path) -> None:
+        save_tensors(run / CONTINUATION, dict(self.moments), self.about())

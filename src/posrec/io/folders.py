@@ -1,16 +1,36 @@
-"""Folders that get their name only when they are complete, and the files that mark a folder as one of ours."""
+"""Folders that get their name only when they are complete, and the checksums that bind their files together.
+
+checksums.json has the size and the SHA-256 of every file of a run or of a prepared dataset, and is written last. A
+folder that is being copied, or whose files come from two runs, does not match it and is not loaded. A file that is not
+listed is not read.
+"""
 
 import ctypes
+import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from posrec.errors import InputError
-from posrec.io.files import no_permission, refuse_unwritable
+from posrec.io.files import (
+    no_permission,
+    parse_json,
+    parse_tensors,
+    read_bytes,
+    read_json,
+    refuse_unwritable,
+    write_json,
+)
 from posrec.io.unfinished import REPLACED, flush, locked, remove, remove_leftovers, temporary
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CHECKSUMS = "checksums.json"
 DATASET, RUN = "manifest.json", "config.json"  # the files that mark a folder as one of ours
 KINDS = {DATASET: ("prepared dataset", "posrec prepare"), RUN: ("run folder", "posrec train")}
 EXCHANGE, HERE = 2, -100  # RENAME_EXCHANGE and AT_FDCWD of Linux
@@ -93,3 +113,113 @@ def exchange(one: Path, other: Path) -> bool:
     except (OSError, AttributeError):  # not Linux, or an old C library
         return False
     return bool(renameat2(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE) == 0)
+
+
+@dataclass(frozen=True)
+class Checksum:
+    size: int
+    sha256: str
+
+
+def read_checksums(folder: Path) -> dict[str, Checksum]:
+    """The checksums by file name."""
+    path = folder / CHECKSUMS
+    if not path.exists():
+        raise InputError(f"{folder} has no {CHECKSUMS}: it was copied in part; copy or make it again")
+    content = read_json(path)
+    try:
+        found = {name: Checksum(int(entry["size"]), str(entry["sha256"])) for name, entry in content["files"].items()}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise InputError(f"{path} is not a list of checksums; it is damaged, make the folder again") from None
+    if any(Path(name).name != name for name in found):
+        raise InputError(f"{path} names files outside {folder}; it is damaged, make the folder again")
+    return found
+
+
+def write_checksums(folder: Path, names: Iterable[str]) -> None:
+    """Write checksums.json for those of the files `names` that exist."""
+    save(folder, {name: checksum(folder / name) for name in names if (folder / name).is_file()})
+
+
+@contextmanager
+def changing(folder: Path, *names: str) -> Iterator[None]:
+    """Replace or add the files `names` of a finished folder in the block.
+
+    They are not listed while they change. If the process is killed, the folder can still be loaded, without them. Of an
+    unfinished folder, which has no checksums, nothing is listed.
+    """
+    if not (folder / CHECKSUMS).exists():
+        yield
+        return
+    with locked(folder):
+        kept = {name: entry for name, entry in read_checksums(folder).items() if name not in names}
+        save(folder, kept)
+        yield
+        save(folder, kept | {name: checksum(folder / name) for name in names if (folder / name).is_file()})
+
+
+def save(folder: Path, files: dict[str, Checksum]) -> None:
+    write_json(folder / CHECKSUMS, {"files": {name: asdict(entry) for name, entry in sorted(files.items())}})
+
+
+def checksum(path: Path) -> Checksum:
+    with path.open("rb") as file:
+        return Checksum(path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
+
+
+class FolderReader:
+    """Reads the files of a run or dataset, each whole and into memory, and compares them with checksums.json.
+
+    Attributes:
+        checksums: what checksums.json lists.
+        sha256: the SHA-256 of every file that was read, by name.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.checksums = read_checksums(folder)
+        self.sha256: dict[str, str] = {}
+
+    def has(self, name: str) -> bool:
+        return name in self.checksums
+
+    def read(self, name: str) -> bytes:
+        path = self.folder / name
+        if name not in self.checksums:
+            raise InputError(f"{path} is not listed in {CHECKSUMS}; the folder is damaged, make it again")
+        self.check_size(name)
+        content = read_bytes(path)
+        self.sha256[name] = hashlib.sha256(content).hexdigest()
+        if self.checksums[name].sha256 != self.sha256[name]:
+            raise self.mismatch(name)
+        return content
+
+    def check_size(self, name: str) -> None:
+        """Fail before a file of another size is read."""
+        try:
+            size = (self.folder / name).stat().st_size
+        except PermissionError as error:
+            raise no_permission(self.folder / name, error) from None
+        except OSError:
+            raise InputError(
+                f"{self.folder / name} is missing, and {CHECKSUMS} lists it; copy or make the folder again"
+            ) from None
+        if size != self.checksums[name].size:
+            raise self.mismatch(name)
+
+    def check_rest(self) -> None:
+        """Compare the files that were not read: a folder of which any file is wrong is not used."""
+        for name in self.checksums.keys() - self.sha256.keys():
+            self.read(name)
+
+    def mismatch(self, name: str) -> InputError:
+        return InputError(
+            f"{self.folder / name} does not match {CHECKSUMS}: the folder is being written, was copied in part, or "
+            "was changed; copy or make it again"
+        )
+
+    def json(self, name: str) -> Any:
+        return parse_json(self.read(name), self.folder / name)
+
+    def tensors(self, name: str) -> "tuple[dict[str, Tensor], dict[str, Any]]":
+        return parse_tensors(self.read(name), self.folder / name)

@@ -1,4 +1,5 @@
-"""Unfinished files and folders: the hidden names under which everything is written before it gets its own name.
+"""Unfinished files and folders: the hidden names under which everything is written before it gets its own name; and
+locks between processes, which the operating system releases when their process ends.
 
 `runs/first` is written as `runs/.first.unfinished-1a2b3c4d` and renamed when it is complete. A killed process leaves
 the unfinished one behind; the next write into the same folder removes it.
@@ -12,6 +13,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 # The unique part is eight characters; a suffix follows where a writer chooses the format by it.
 UNFINISHED = re.compile(r"\.(?P<name>.+)\.unfinished-[0-9a-z_]{8}(?P<replaced>-replaced)?(\..*)?", re.DOTALL)
@@ -111,6 +114,23 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+@contextmanager
+def try_lock(path: Path) -> Iterator[bool]:
+    """Whether this process holds the lock `path` for the block; False where another process holds it."""
+    held = FileLock(path, blocking=False)
+    try:
+        held.acquire()
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        # Before the release: filelock refuses a lock whose file was removed meanwhile.
+        path.unlink(missing_ok=True)
+        held.release()
 
 
 def remove(path: Path) -> None:

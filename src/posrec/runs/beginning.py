@@ -14,8 +14,7 @@ from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.errors import InputError
 from posrec.io import RUN, write_json, write_text
-from posrec.io.locks import try_lock
-from posrec.io.unfinished import UNFINISHED
+from posrec.io.unfinished import UNFINISHED, try_lock
 from posrec.runs.folder import POPULARITY, SCHEMA, read_config
 from posrec.runs.run import write_popularity
 

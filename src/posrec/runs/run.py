@@ -23,7 +23,6 @@ from posrec.io import (
     Continuation,
     FolderReader,
     changing,
-    replace_array,
     save_tensors,
     whole_folder,
     write_array,
@@ -76,13 +75,13 @@ def write_evaluation(run: Run, metrics: dict[str, Any], ranks: Tensor) -> None:
     """Write metrics.json and ranks.npy into a finished run."""
     with changing(run.path, METRICS, RANKS):
         write_json(run.path / METRICS, metrics)
-        replace_array(run.path / RANKS, ranks.numpy())
+        write_array(run.path / RANKS, ranks.numpy())
 
 
 def write_popularity(path: Path, data: PreparedDataset, items: int) -> None:
     """Write the number of training clicks of each item."""
     clicks = np.bincount(data.train.items.numpy(), minlength=items + 1)[1 : items + 1]
-    replace_array(path / POPULARITY, clicks.astype(np.int64))
+    write_array(path / POPULARITY, clicks.astype(np.int64))
 
 
 def load_run(folder: str | Path, spec: str | ModelSpec | None = None, encoding: Any = None) -> Run:

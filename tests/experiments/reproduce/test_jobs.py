@@ -18,7 +18,7 @@ from posrec.errors import InputError, RunStopped
 from posrec.evaluation.metrics import rank_metrics
 from posrec.experiments.reproduce import jobs as module
 from posrec.experiments.reproduce.jobs import WORST, Job, load_result, run_jobs
-from posrec.io.locks import try_lock
+from posrec.io.unfinished import try_lock
 from posrec.models.registry import MODELS
 
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from posrec.data.prepare.options import RecipeOptions
 from posrec.data.prepare.parts import ClickParts
-from posrec.data.prepare.recipes import RecipeOptions
 from posrec.data.prepare.steps import DAY, session_durations
 
 FEW_SAMPLES = 1000  # to train on
@@ -42,8 +42,10 @@ def few_samples(manifest: dict[str, Any], options: RecipeOptions) -> str:
     if manifest["log"]["target_events"]:
         advice += ", name more kinds with --target-events"
     if removed["removed_clicks"]:
-        advice += (f", or lower --min-support (now {options.min_support}) or --min-length (now {options.min_length}): "
-                   f"the step '{removed['step']}' removed {removed['removed_clicks']:,} clicks")  # fmt: skip
+        advice += (
+            f", or lower --min-support (now {options.min_support}) or --min-length (now {options.min_length}): the "
+            f"step '{removed['step']}' removed {removed['removed_clicks']:,} clicks"
+        )
     count = "1 training sample is" if samples == 1 else f"{samples:,} training samples are"
     return f"only {count} left, and most models need at least {FEW_SAMPLES:,}; {advice}"
 
@@ -57,8 +59,8 @@ def future_sessions(folder: Path) -> int:
 
 def lasting_sessions(clicks: ClickParts, columns: Sequence[str]) -> str | None:
     """A warning, if many sessions last for days: the session's `columns`, if they were named, then often hold users."""
-    found = clicks.collect(count_lasting, "Measuring sessions")
-    lasting, sessions, longest = sum(one[0] for one in found), sum(one[1] for one in found), max(o[2] for o in found)
+    counts = np.array(clicks.collect(count_lasting, "Measuring sessions"))  # [parts, 3]
+    lasting, sessions, longest = int(counts[:, 0].sum()), int(counts[:, 1].sum()), int(counts[:, 2].max())
     if lasting <= LASTING_SHARE * sessions:
         return None
     advice = "pass --gap 30m to split them after half an hour of inactivity"

@@ -24,8 +24,7 @@ from posrec.data.prepare import steps
 from posrec.io.executor import Executor, ThisProcess
 from posrec.progress import Progress, SilentProgress
 
-COUNTED_TOGETHER = 2**20  # items that are counted together, or as many as there are items: numpy copies them
-SAMPLES = 1000  # sessions of a part that are looked at to choose the moments between parts that follow in time
+SAMPLED_SESSIONS = 1000  # of a part, which are looked at to choose the moments between parts that follow in time
 
 Step = Callable[..., pl.DataFrame]
 ItemCounts = npt.NDArray[np.int64]
@@ -90,7 +89,7 @@ class Workplace:
 
     parts: int = 1
     folder: Path | None = None
-    clicks_at_once: int = 0  # that are in memory while a log is read into files
+    max_buffered: int = 0  # that are in memory while a log is read into files
     executor: Executor = field(default_factory=ThisProcess)
     progress: Progress = field(default_factory=SilentProgress)
     numbers: "count[int]" = field(default_factory=count)
@@ -129,10 +128,7 @@ class Counts:
 
     @classmethod
     def of(cls, clicks: pl.DataFrame, items: int) -> "Counts":
-        codes, counts = clicks["item"].to_numpy(), np.zeros(items, dtype=np.int64)
-        together = max(COUNTED_TOGETHER, items)
-        for start in range(0, len(codes), together):
-            counts += np.bincount(codes[start : start + together], minlength=items)
+        counts = np.bincount(clicks["item"].to_numpy(), minlength=items)
         return cls(len(clicks), len(steps.session_rows(clicks)[0]), counts)
 
 
@@ -238,7 +234,7 @@ def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> npt.NDArray[np.int64
     keys, rows, lengths = steps.session_keys(clicks, by_date)
     order = np.lexsort((rows, keys))
     before = np.cumsum(lengths[order], dtype=np.int64)
-    chosen = np.unique(np.linspace(0, len(order) - 1, min(SAMPLES, len(order))).astype(np.int64))
+    chosen = np.unique(np.linspace(0, len(order) - 1, min(SAMPLED_SESSIONS, len(order))).astype(np.int64))
     sampled = order[chosen]
     return np.stack([keys[sampled], rows[sampled].astype(np.int64), np.diff(before[chosen], prepend=0)], axis=1)
 

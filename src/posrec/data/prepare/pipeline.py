@@ -17,11 +17,10 @@ from posrec.data.items import read_items
 from posrec.data.prepare import recipes, steps
 from posrec.data.prepare.memory import choose_workplace
 from posrec.data.prepare.notices import lasting_sessions, notices
-from posrec.data.prepare.numbering import write_clicks
+from posrec.data.prepare.options import RecipeOptions, resolve_recipe, split_options
 from posrec.data.prepare.parts import ClickParts, Step, Workplace
-from posrec.data.prepare.prepare_options import RECIPES, resolve_recipe, split_options
-from posrec.data.prepare.recipes import RecipeOptions, StepLog
-from posrec.data.prepare.writer import dataset_writer
+from posrec.data.prepare.recipes import RECIPES, StepLog
+from posrec.data.prepare.writer import dataset_writer, write_clicks
 from posrec.data.source.log import TABLE, Log, open_log
 from posrec.data.source.readers.bad_lines import write_bad_lines
 from posrec.data.source.readers.times import parse_duration
@@ -91,9 +90,20 @@ def prepare(
     if out is None:
         raise TypeError("prepare() needs out, the folder to create")
     prepare_folder(
-        source, format, Path(out), test=test, items=items, all_items=all_items, recipe=recipe, overwrite=overwrite,
-        engine=engine, memory=memory, address=address, progress=progress or Progress(), options=options,
-    )  # fmt: skip
+        source,
+        format,
+        Path(out),
+        test=test,
+        items=items,
+        all_items=all_items,
+        recipe=recipe,
+        overwrite=overwrite,
+        engine=engine,
+        memory=memory,
+        address=address,
+        progress=progress or Progress(),
+        options=options,
+    )
     from posrec.data.dataset import load  # here, because it needs torch, which takes seconds to import
 
     return load(out)
@@ -157,7 +167,7 @@ def prepare_folder(
                 for name, value in asdict(recipe_options).items()
             },
             "log": {
-                "events": parsed[0].events,
+                "events": parsed[0].kinds.ordered(),
                 "event_weights": dict(log.options.event_weights),
                 "target_events": list(log.options.target_events),
                 "bad_lines": sum(one.bad_lines.count for one in parsed),
@@ -171,7 +181,8 @@ def prepare_folder(
     if write_bad_lines(bad_lines_file, [one.bad_lines for one in parsed]):
         progress.message(f"the lines that were left out are in {bad_lines_file}")
     if about_items is not None:
-        progress.message(f"{items}: describes {about_items.count(vocabulary.ids):,} of {len(vocabulary):,} items")
+        described = about_items["id"].is_in(vocabulary.ids).sum()
+        progress.message(f"{items}: describes {described:,} of {len(vocabulary):,} items")
     for notice in notices(folder, manifest, recipe_options):
         progress.message(notice)
     return manifest

@@ -10,50 +10,9 @@ from functools import partial
 import numpy as np
 
 from posrec.data.prepare import steps
+from posrec.data.prepare.options import RecipeOptions
 from posrec.data.prepare.parts import ClickParts, Counts
 from posrec.errors import InputError, plural
-
-SECOND = 1000
-LONGEST_DAYS = 1_000_000
-
-
-@dataclass(frozen=True)
-class RecipeOptions:
-    """The options of a recipe. None leaves a step out, or leaves the value to the recipe's own default."""
-
-    gap: int | None = None  # split a user's clicks into sessions after this many milliseconds of inactivity
-    test_days: float | None = None
-    no_test: bool = False  # every session is for training
-    test_share: float = 0.1  # clean: the share of sessions to test on if test_days is not given
-    fraction: Fraction | None = None  # train on the most recent part of the samples only
-    min_support: int = 5
-    min_length: int = 2
-    drop_repeats: bool = False
-    max_length: int | None = None
-    by_time: bool = True  # paper: order the clicks of a session by time instead of keeping the file's order
-    resolution: int = SECOND  # paper: a session's date is rounded down to this many milliseconds
-
-    def check(self) -> "RecipeOptions":
-        """Refuse values outside the allowed range."""
-        days = f"more than 0 and at most {LONGEST_DAYS:,} days"
-        shortest = max(2, self.min_length)
-        allowed = {
-            "--gap": (self.gap is None or 0 < self.gap <= LONGEST_DAYS * steps.DAY, days),
-            "--test-days": (self.test_days is None or 0 < self.test_days <= LONGEST_DAYS, days),
-            "--test-share": (0 < self.test_share < 1, "more than 0 and less than 1"),
-            "--fraction": (self.fraction is None or 0 < self.fraction <= 1, "more than 0 and at most 1"),
-            "--min-support": (self.min_support >= 1, "at least 1"),
-            "--min-length": (self.min_length >= 2, "at least 2"),
-            "--max-length": (self.max_length is None or self.max_length >= shortest, f"at least {shortest}"),
-        }
-        if self.no_test and (self.test_days is not None or self.test_share != RecipeOptions.test_share):
-            raise InputError("--no-test leaves no test part, so --test-days and --test-share can't be used with it")
-        for option, (fine, range_) in allowed.items():
-            if not fine:
-                value = getattr(self, option[2:].replace("-", "_"))
-                shown = f"{value / steps.DAY:g} days" if option == "--gap" else value
-                raise InputError(f"{option} must be {range_}, not {shown}")
-        return self
 
 
 @dataclass(frozen=True)
@@ -202,3 +161,6 @@ def finish_split(train: ClickParts, test: ClickParts | None, options: RecipeOpti
         train = keep_recent_samples(train, options.fraction)
         log.record(f"training samples before the most recent {options.fraction}", train, test)
     return train, test
+
+
+RECIPES = {"paper": paper, "clean": clean}

@@ -138,16 +138,14 @@ def keep_items(clicks: pl.DataFrame, kept: Mask) -> pl.DataFrame:
 
 def session_durations(clicks: pl.DataFrame) -> Times:
     """[sessions] milliseconds between the first and the last click of each session."""
-    first, last = first_and_last(clicks["time"].to_numpy(), *session_rows(clicks))
+    first, last = first_and_last(clicks["time"].to_numpy(), session_rows(clicks)[0])
     return last - first
 
 
-def first_and_last(times: Times, begins: npt.NDArray[np.int64], lengths: Codes) -> tuple[Times, Times]:
+def first_and_last(times: Times, begins: npt.NDArray[np.int64]) -> tuple[Times, Times]:
     """[sessions] the earliest and the latest of the times of each session."""
     if not len(begins):
         return times[:0], times[:0]
-    if in_order(times, lengths):
-        return times[begins], times[begins + lengths - 1]
     return np.minimum.reduceat(times, begins), np.maximum.reduceat(times, begins)
 
 
@@ -164,7 +162,7 @@ def session_keys(clicks: pl.DataFrame, by_date: bool) -> tuple[Times, npt.NDArra
     if by_date:
         keys = clicks["date"].to_numpy()[begins]
     else:
-        keys, _ = first_and_last(clicks["time"].to_numpy(), begins, lengths)
+        keys, _ = first_and_last(clicks["time"].to_numpy(), begins)
     rows = clicks["first_row"].to_numpy()[begins] if "first_row" in clicks.columns else begins.astype(np.uint64)
     return keys, rows, lengths
 

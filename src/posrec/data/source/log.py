@@ -8,14 +8,14 @@ from typing import Any
 
 import polars as pl
 
-from posrec.data.source.readers import READERS
-from posrec.data.source.readers.clicks import ClickCollector, ClickStore, ParsedLog
-from posrec.data.source.readers.options import LogOptions
+from posrec.data.source.blocks import read_start
+from posrec.data.source.files import File, find_files, with_standard_input
+from posrec.data.source.readers import READERS, Reader
+from posrec.data.source.readers.clicks import ClickStore, ParsedLog
+from posrec.data.source.readers.options import ANY_LOG, LogOptions
 from posrec.data.source.readers.parquet import Table, read_tables
-from posrec.data.source.remote import File
 from posrec.data.source.sniff import detect_format
-from posrec.data.source.sources import find_files, read_start, with_standard_input
-from posrec.errors import InputError
+from posrec.errors import InputError, first_line
 from posrec.progress import Progress
 
 TABLE = "table"  # the format of a table in memory
@@ -39,9 +39,9 @@ class Log:
         """Add the clicks to `store`."""
         if (table := self.table) is None:
             return READERS[self.format](self.files, self.options, progress, store)
-        collector = ClickCollector(progress, self.options, store=store)
-        read_tables([Table(TABLE, 1, lambda: nullcontext(table))], collector)
-        return collector.parsed_log()
+        in_memory = Table(TABLE, 1, lambda: nullcontext(table))
+        reader = Reader(lambda _, collector: read_tables([in_memory], collector), ANY_LOG)
+        return reader((), self.options, progress, store)
 
 
 @contextmanager
@@ -53,11 +53,11 @@ def open_log(source: Any, format: str | None, options: dict[str, Any], progress:
     if not is_path(source):
         if format is not None:
             raise InputError(f"a table in memory has no format; leave out format={format!r}")
-        log_options.check(TABLE)
+        log_options.check(TABLE, ANY_LOG)
         yield Log(TABLE, log_options, table=as_frame(source))
         return
     if format is not None:
-        log_options.check(format)  # before anything is read
+        log_options.check(format, READERS[format].options)  # before anything is read
     with with_standard_input(source) as named:
         files = without_empty_start(find_files(named))
         concluded = format is None
@@ -69,7 +69,7 @@ def open_log(source: Any, format: str | None, options: dict[str, Any], progress:
                 log_options = replace(log_options, delimiter=found.delimiter)
             format = found.format
             progress.message(f"{files[0].name}: read as {format}, {found.because} (pass --format if that is wrong)")
-        log_options.check(format)
+        log_options.check(format, READERS[format].options)
         yield Log(format, log_options, files, concluded=concluded)
 
 
@@ -100,8 +100,7 @@ def as_frame(table: Any) -> pl.LazyFrame:
     except ModuleNotFoundError as error:
         raise InputError(f"a pandas table needs the package {error.name}: pip install {error.name}") from None
     except (ValueError, TypeError, pl.exceptions.PolarsError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"the table can't be read ({reason}); give each column one type") from None
+        raise InputError(f"the table can't be read ({first_line(error)}); give each column one type") from None
     raise InputError(
         f"a log is a path, a list of paths, or a polars, pandas or Arrow table, not {type(table).__module__}."
         f"{type(table).__name__}"

@@ -16,17 +16,17 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from posrec.data.arrays import WITHOUT_TIMES
 from posrec.data.prepare.parts import InMemory, Part, Workplace, write_pieces
+from posrec.data.source.files import File
 from posrec.data.source.log import Log
 from posrec.data.source.readers.bad_lines import BadLines
 from posrec.data.source.readers.clicks import ClickStore, ParsedLog
-from posrec.data.source.remote import File
 from posrec.errors import InputError
 from posrec.progress import Progress
 
 HASH_SEED = 0  # every task must put a session into the same part
 TASK_BYTES = 256 << 20  # files are read together by one task up to this size
-SEQUENTIAL = ("sessions", "srgnn")  # formats that number sessions through all files, so that one process reads them
 ITEMS, NUMBERS, BAD_LINES = "items.arrow", "numbers.npy", "bad-lines.jsonl"
 Codes = npt.NDArray[np.uint32]
 
@@ -35,18 +35,18 @@ Codes = npt.NDArray[np.uint32]
 class ReadLog:
     """A log that was read: what was found, its clicks by part, and the ids of its items by number."""
 
-    parsed: ParsedLog  # without clicks
+    parsed: ParsedLog
     parts: list[Part]
     item_names: pl.Series
 
 
 class PieceStore(ClickStore):
-    """Writes clicks to `folder`, whenever there are `clicks_at_once` of them; `files` are those of each part."""
+    """Writes clicks to `folder`, whenever there are `max_buffered` of them; `files` are those of each part."""
 
-    def __init__(self, folder: Path, parts: int, clicks_at_once: int) -> None:
+    def __init__(self, folder: Path, parts: int, max_buffered: int) -> None:
         super().__init__()
         self.session_type = pl.String()
-        self.folder, self.parts, self.clicks_at_once = folder, parts, clicks_at_once
+        self.folder, self.parts, self.max_buffered = folder, parts, max_buffered
         self.files: defaultdict[int, list[Path]] = defaultdict(list)
         self.buffered = self.written = 0
         self.any_item: pl.Series | None = None  # polars forgets categories with the last series that has them
@@ -54,25 +54,24 @@ class PieceStore(ClickStore):
     def add(self, clicks: pl.DataFrame) -> None:
         if self.any_item is None:
             self.any_item = clicks["item"].head(1)
-        row = pl.int_range(self.kept, self.kept + len(clicks), dtype=pl.UInt64)
+        row = pl.int_range(self.count, self.count + len(clicks), dtype=pl.UInt64)
         super().add(clicks.with_columns(pl.col("item").to_physical(), row=row))
         self.buffered += len(clicks)
-        if self.buffered >= self.clicks_at_once:
+        if self.buffered >= self.max_buffered:
             self.write()
 
     def write(self) -> None:
-        clicks = super().close()
+        clicks = self.take()
         places = clicks.select((pl.col("session").hash(HASH_SEED) % self.parts).cast(pl.UInt32)).to_series()
         for part, path in write_pieces(clicks, places, self.folder, f"{self.written:05d}").items():
             self.files[part].append(path)
         self.written, self.buffered = self.written + 1, 0
 
-    def close(self) -> pl.DataFrame:
-        """Write what is left, and the ids of the items; the clicks are not in memory."""
+    def close(self) -> None:
+        """Write what is left, and the ids of the items."""
         if self.buffered:
             self.write()
         pl.DataFrame({"item": self.item_names()}, schema={"item": pl.String}).write_ipc(self.folder / ITEMS)
-        return super().close()
 
 
 @dataclass(frozen=True)
@@ -110,30 +109,33 @@ def read_log(log: Log, place: Workplace, progress: Progress) -> ReadLog:
     """Read a log into the parts of `place`, and report on it."""
     folder = place.new_folder()
     if folder is None:
-        found = read_into_memory(log, progress)
+        result = read_into_memory(log, progress)
     else:
-        read = partial(read_files, log, folder, place.parts, place.clicks_at_once)
+        read = partial(read_files, log, folder, place.parts, place.max_buffered)
         groups = file_groups(log) if place.executor.cpus > 1 else []
         if len(groups) > 1:
-            found = join(read_by_tasks(read, groups, place, log.options.time_unit, progress))
+            result = join(read_by_tasks(read, groups, place, log.options.time_unit, progress))
         else:
-            found = join([read((0, log.files), progress=progress)])
-    found.parsed.report(progress)
-    if not found.parsed.kept:
+            result = join([read((0, log.files), progress=progress)])
+    result.parsed.report(progress)
+    if not result.parsed.clicks:
         raise InputError(f"{log.name} holds no clicks: it is empty, or has nothing below its header")
-    return found
+    return result
 
 
 def read_into_memory(log: Log, progress: Progress) -> ReadLog:
     store = ClickStore()
     parsed = log.read(progress, store)
-    clicks = parsed.clicks.with_columns(pl.col("item").to_physical()).rechunk()  # a copy that steps don't make again
-    return ReadLog(replace(parsed, clicks=parsed.clicks.clear()), [InMemory(clicks)], store.item_names())
+    clicks = store.take()
+    names = store.item_names()  # before the numbers replace the ids: polars forgets categories that no series has
+    in_memory = InMemory(clicks.with_columns(pl.col("item").to_physical()).rechunk())  # a copy that steps don't repeat
+    return ReadLog(parsed, [in_memory], names)
 
 
 def file_groups(log: Log) -> list[list[File]]:
-    """The files of a log in groups, each for one task, in order."""
-    if log.format in SEQUENTIAL or log.table is not None:
+    """The files of a log in groups, each for one task, in order; none if one process must read it, since it numbers its
+    sessions through all files."""
+    if log.format in WITHOUT_TIMES or log.table is not None:
         return []
     groups: list[list[File]] = []
     size = TASK_BYTES
@@ -170,7 +172,7 @@ def read_files(
     log: Log,
     folder: Path,
     parts: int,
-    clicks_at_once: int,
+    max_buffered: int,
     given: tuple[int, Sequence[File]],
     unit: str | None = None,
     progress: Progress | None = None,
@@ -180,8 +182,9 @@ def read_files(
     options, messages = log.options if unit is None else replace(log.options, time_unit=unit), Messages()
     own = folder / f"{number:05d}{f'-{unit}' if unit else ''}"
     own.mkdir(exist_ok=True)  # it exists if the process of this task has died before
-    store = PieceStore(own, parts, clicks_at_once)
+    store = PieceStore(own, parts, max_buffered)
     parsed = replace(log, files=files, options=options).read(progress or messages, store)
+    store.close()
     parsed.bad_lines.move_to(own / BAD_LINES)
     return ReadFiles(own, dict(store.files), parsed, messages.texts)
 
@@ -190,32 +193,32 @@ def read_by_tasks(
     read: "partial[ReadFiles]", groups: list[list[File]], place: Workplace, unit: str | None, progress: Progress
 ) -> list[ReadFiles]:
     """Read groups of files, each in a task of its own; `unit` is that of --time-unit."""
-    found: list[ReadFiles] = place.run_all(read, list(enumerate(groups)), "Reading")
-    first = next((one.parsed.time_unit for one in found if one.parsed.time_unit is not None), None)
+    results: list[ReadFiles] = place.run_all(read, list(enumerate(groups)), "Reading")
+    first = next((result.parsed.time_unit for result in results if result.parsed.time_unit is not None), None)
     if unit is None and first is not None:
         # The unit of numbers is guessed from the first of the whole log; a file that begins differently is read again.
-        wrong = [number for number, one in enumerate(found) if one.parsed.time_unit not in (first, None)]
+        wrong = [number for number, result in enumerate(results) if result.parsed.time_unit not in (first, None)]
         again = place.run_all(partial(read, unit=first), [(number, groups[number]) for number in wrong], "Reading")
-        for number, one in zip(wrong, again, strict=True):
-            found[number] = one
-    for message in dict.fromkeys(message for one in found for message in one.messages):
+        for number, result in zip(wrong, again, strict=True):
+            results[number] = result
+    for message in dict.fromkeys(message for result in results for message in result.messages):
         progress.message(message)
-    return found
+    return results
 
 
 def join(read: Sequence[ReadFiles]) -> ReadLog:
     """One log of what was read of its files."""
-    names, codes = merge_items([pl.read_ipc(one.folder / ITEMS)["item"] for one in read])
+    names, codes = merge_items([pl.read_ipc(files.folder / ITEMS)["item"] for files in read])
     parts: defaultdict[int, list[Piece]] = defaultdict(list)
     first_row = 0
-    for one, own_codes in zip(read, codes, strict=True):
+    for files, own_codes in zip(read, codes, strict=True):
         numbers = None
         if own_codes is not None:
-            numbers = one.folder / NUMBERS
+            numbers = files.folder / NUMBERS
             np.save(numbers, own_codes)
-        for part, paths in one.pieces.items():
+        for part, paths in files.pieces.items():
             parts[part] += [Piece(path, first_row, numbers) for path in paths]
-        first_row += one.parsed.kept
+        first_row += files.parsed.clicks
     return ReadLog(merge_parsed(read), [Pieces(parts[part]) for part in sorted(parts)], names)
 
 
@@ -228,25 +231,24 @@ def merge_items(names: Sequence[pl.Series]) -> tuple[pl.Series, list[Codes | Non
     """
     if len(names) == 1:
         return names[0], [None]
-    merged = pl.concat([one.cast(pl.String).alias("item") for one in names]).unique(maintain_order=True)
+    merged = pl.concat([ids.cast(pl.String).alias("item") for ids in names]).unique(maintain_order=True)
     numbers = merged.to_frame().with_row_index("number")
     codes: list[Codes | None] = [None]  # the items of the first keep their numbers
-    for one in names[1:]:
-        wanted = one.cast(pl.String).alias("item").to_frame()
+    for ids in names[1:]:
+        wanted = ids.cast(pl.String).alias("item").to_frame()
         codes.append(wanted.join(numbers, on="item", how="left", maintain_order="left")["number"].to_numpy())
     return merged, codes
 
 
 def merge_parsed(read: Sequence[ReadFiles]) -> ParsedLog:
     """One ParsedLog for the files of a log."""
-    found = [one.parsed for one in read]
-    first = found[0]
+    logs = [files.parsed for files in read]
+    first = logs[0]
     kinds, bad_lines = first.kinds, BadLines(first.bad_lines.policy, first.bad_lines.limit)
-    for other in found[1:]:
-        kinds.merge(other.kinds)
-    for one in read:
-        bad_lines.merge(one.parsed.bad_lines, one.folder / BAD_LINES)
-    return replace(
-        first, by_user=any(other.by_user for other in found), kinds=kinds, bad_lines=bad_lines,
-        rows=sum(other.rows for other in found), kept=sum(other.kept for other in found),
-    )  # fmt: skip
+    for log in logs[1:]:
+        kinds.merge(log.kinds)
+    for files in read:
+        bad_lines.merge(files.parsed.bad_lines, files.folder / BAD_LINES)
+    by_user = any(log.by_user for log in logs)
+    rows, clicks = sum(log.rows for log in logs), sum(log.clicks for log in logs)
+    return replace(first, by_user=by_user, kinds=kinds, bad_lines=bad_lines, rows=rows, clicks=clicks)

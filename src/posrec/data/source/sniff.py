@@ -6,13 +6,13 @@ import json
 import re
 from dataclasses import dataclass
 
+from posrec.data.source.blocks import BYTE_ORDER_MARK, read_start
+from posrec.data.source.files import File
 from posrec.data.source.readers.columns import COMMON_NAMES, DELIMITERS, find_common
-from posrec.data.source.remote import File
-from posrec.data.source.sources import BYTE_ORDER_MARK, read_start
 from posrec.errors import InputError
 
 START_BYTES = 1 << 16
-LINES = 20  # that are compared
+EXAMINED_LINES = 20
 YOOCHOOSE = re.compile(r"\d+,\d{4}-\d\d-\d\dT[\d:.]+Z,\d+,\w+")
 TYPED = re.compile(r"[^\s:]+:(token|float|token_seq|float_seq)")
 DIGINETICA = ({"sessionId", "itemId", "timeframe", "eventdate"}, {"session_id", "item_id", "timeframe", "eventdate"})
@@ -46,7 +46,7 @@ def detect_format(path: File) -> Conclusion:
         return Conclusion("srgnn", "the first byte is that of a pickle")
     # The last line may be cut off, unless it is the only one.
     lines = [line for line in start.decode("utf-8", errors="replace").splitlines() if line.strip()]
-    lines = lines[: min(LINES, max(1, len(lines) - (len(start) >= START_BYTES)))]
+    lines = lines[: min(EXAMINED_LINES, max(1, len(lines) - (len(start) >= START_BYTES)))]
     if not lines:
         raise InputError(f"{path} is empty; there is nothing to read")
     return json_format(path, lines) or known_header(path, lines) or delimited(path, lines)
@@ -65,7 +65,7 @@ def json_format(path: File, lines: list[str]) -> Conclusion | None:
         if isinstance(event, dict) and isinstance(event.get("events"), list):
             return Conclusion("otto", "JSON lines with a session and its events in each")
         return Conclusion("jsonl", "JSON lines with an event in each")
-    raise InputError(f"{path} begins with a brace, but its first lines are not JSON; {ADVICE}")
+    raise InputError(f"{path} begins with a brace, but its first lines are not JSON; pass --format")
 
 
 def known_header(path: File, lines: list[str]) -> Conclusion | None:
@@ -98,11 +98,8 @@ def delimited(path: File, lines: list[str]) -> Conclusion:
         return Conclusion("sessions", "lines of item ids separated by spaces")
     raise InputError(
         f"{path}: its first line, {lines[0][:80]!r}, is neither a header nor a line of item ids; add a header such as "
-        f"session,item,time, or {ADVICE}"
+        "session,item,time, or pass --format"
     )
-
-
-ADVICE = "pass --format"
 
 
 def has_header(names: list[str]) -> bool:

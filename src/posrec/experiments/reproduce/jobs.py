@@ -32,7 +32,7 @@ from posrec.errors import InputError, RunStopped
 from posrec.evaluation.metrics import CUTOFFS
 from posrec.fitting.fit import fit_run
 from posrec.io import read_json, whole_file, write_json
-from posrec.io.locks import try_lock
+from posrec.io.unfinished import try_lock
 from posrec.models.registry import find_spec
 from posrec.progress import Progress, SilentProgress
 from posrec.runs.run import Run

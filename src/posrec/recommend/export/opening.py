@@ -12,7 +12,7 @@ from posrec.data.vocabulary import Vocabulary
 from posrec.device import computes_on_cpu
 from posrec.errors import RunFailed
 from posrec.io import WEIGHTS, FolderReader
-from posrec.io.tensors import parse_tensors
+from posrec.io.files import parse_tensors
 from posrec.models.own_code import OwnCode
 from posrec.recommend.export.encoder import OnnxNetwork, encoder_of
 from posrec.recommend.rank.faiss_search import likely_sessions, parse_index

@@ -28,10 +28,9 @@ import torch
 
 from posrec.errors import InputError
 from posrec.io import read_json, refuse_unwritable, whole_file, write_json
-from posrec.io.checksums import CHECKSUMS, read_checksums
 from posrec.io.executor import Cluster, ThisProcess
-from posrec.io.locks import try_lock
-from posrec.io.unfinished import remove
+from posrec.io.folders import CHECKSUMS, read_checksums
+from posrec.io.unfinished import remove, try_lock
 from posrec.progress import Progress
 from posrec.recommend.catalogue import values_of
 from posrec.recommend.export.trial import try_out

@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posrec.data.source.limits import limited_lines
-from posrec.data.source.sources import decompression_errors, find_files, unpacked
+from posrec.data.source.blocks import limited_lines, unpacked
+from posrec.data.source.files import find_files
 from posrec.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class SessionFile:
 
     def line_chunks(self, rows: int) -> Iterator[Chunk]:
         size, first = self.path.stat().st_size, 1
-        with self.path.open("rb") as packed, decompression_errors(self.path):
-            lines = limited_lines(unpacked(packed))
+        with unpacked(self.path) as (plain, packed):
+            lines = limited_lines(plain, self.path)
             while some := list(islice(lines, rows)):
                 yield Chunk(first, some, packed.tell(), size)
                 first += len(some)

@@ -12,8 +12,8 @@ from posrec.errors import InputError
 from posrec.io import whole_file
 from posrec.progress import Progress
 
-REPORTED = 10  # broken lines in an error
-SHOWN = 3  # broken lines in the message about those that were left out
+MAX_REPORTED = 10  # broken lines in an error
+MAX_SHOWN = 3  # broken lines in the message about those that were left out
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class BadLine:
     number: int
     reason: str
     text: str  # as it is in the file
-    advice: str = "fix or remove the line"
+    advice: str = ""  # to fix or remove it, unless it says more
     unit: str = "line"
 
     def __str__(self) -> str:
@@ -44,9 +44,9 @@ class BadLines:
         """Under `stop`, raise as soon as there are enough lines to report."""
         for line in lines:
             self.count += 1
-            if len(self.first) < REPORTED:
+            if len(self.first) < MAX_REPORTED:
                 self.first.append(line)
-            if self.policy == "stop" and self.count == REPORTED:
+            if self.policy == "stop" and self.count == MAX_REPORTED:
                 raise self.stop_error()
             if self.policy == "skip":
                 self.file = self.file or tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
@@ -62,7 +62,7 @@ class BadLines:
     def merge(self, other: "BadLines", path: Path) -> None:
         """Add those of another part of the log, whose lines that were left out are in a file."""
         self.count += other.count
-        self.first = [*self.first, *other.first][:REPORTED]
+        self.first = [*self.first, *other.first][:MAX_REPORTED]
         if path.exists():
             self.file = self.file or tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
             with path.open(encoding="utf-8") as lines:
@@ -81,16 +81,17 @@ class BadLines:
                 f"{found}, more than {self.limit:.2%}, so the log was not used; raise --bad-lines-limit, or fix:\n"
                 + listed(self.first)
             )
-        progress.message(f"{found} and were left out; the first:\n{listed(self.first[:SHOWN])}")
+        progress.message(f"{found} and were left out; the first:\n{listed(self.first[:MAX_SHOWN])}")
 
     def stop_error(self) -> InputError:
         skip = "pass --bad-lines skip to leave"
         if self.count == 1:
             line = self.first[0]
-            return InputError(f"{line}; {line.advice}\nOr {skip} the {line.unit} out.")
+            advice = line.advice or f"fix or remove the {line.unit}"
+            return InputError(f"{line}; {advice}\nOr {skip} the {line.unit} out.")
         found, which = f"{self.count} lines are broken", ""
-        if self.count >= REPORTED:  # there may be more
-            found, which = "the log has broken lines", f" The first {REPORTED}:"
+        if self.count >= MAX_REPORTED:  # there may be more
+            found, which = "the log has broken lines", f" The first {MAX_REPORTED}:"
         return InputError(f"{found}; fix or remove them, or {skip} them out.{which}\n{listed(self.first)}")
 
 

@@ -1,31 +1,42 @@
-"""ClickCollector: rows as they are in the file -> the checked click frame of a ParsedLog.
+"""ClickCollector: rows as they are in the file -> checked clicks: session, item and time, added to a `ClickStore`.
 
-Ids stay the strings they are in the file. Every reader adds a block of rows at a time, and a `ClickStore` keeps the
-clicks.
+Ids stay the strings they are in the file. Whole blocks of lines are parsed at once, which is fast and does not say
+which line is wrong. Only if something is wrong are the lines of the block looked at one by one, the faults of each are
+described, and the block is parsed again without them.
 """
 
-import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
+from posrec.data.source.blocks import Block
+from posrec.data.source.files import File
 from posrec.data.source.readers.bad_lines import BadLine, BadLines
+from posrec.data.source.readers.columns import Columns, bad_id, choose_columns, id_fault, is_missing
 from posrec.data.source.readers.events import EventKinds
 from posrec.data.source.readers.options import LogOptions
 from posrec.data.source.readers.times import TimeReader, parse_text
 from posrec.errors import InputError
 from posrec.progress import Progress
 
-NEGATIVE = re.compile(r"-[0-9]+(\.[0-9]+)?")
-BETWEEN_IDS = "\x1f"  # between the parts of a composite session id: ASCII's own separator, which ids don't contain
+SHOWN_CHARACTERS = 80  # of a value in a message
+TIMES = (
+    "write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds, or describe it with --time-format"
+)
+CLICK_SCHEMA = {"session": pl.String, "item": pl.String, "time": pl.Int64}
 
 # The texts that could not be read as a time, for each role of a column ("time", "date").
 BadTimes = dict[str, set[str]]
 Step = Callable[[pl.DataFrame], pl.DataFrame]
+# What is wrong with a line or row, and what to do about it where that is more than to fix or remove it.
+Fault = tuple[str, str]
 
-
-CLICK_SCHEMA = {"session": pl.String, "item": pl.String, "time": pl.Int64}
+# The rows of a block, and whether its lines should be looked at even if every row seems right.
+Parse = Callable[[Block], tuple[pl.DataFrame, bool]]
+# The broken lines of a block, given the texts that could not be read as times.
+FindBroken = Callable[[Block, BadTimes], Iterator[BadLine]]
 
 
 class ClickStore:
@@ -40,14 +51,14 @@ class ClickStore:
         self.item_categories = pl.Categories.random()
         self.item_type = pl.Categorical(self.item_categories)
         self.frames: list[pl.DataFrame] = []
-        self.kept = 0
+        self.count = 0  # of all clicks that were added
 
     def add(self, clicks: pl.DataFrame) -> None:
         self.frames.append(clicks)
-        self.kept += len(clicks)
+        self.count += len(clicks)
 
-    def close(self) -> pl.DataFrame:
-        """All clicks, once the log is read."""
+    def take(self) -> pl.DataFrame:
+        """The clicks that are in memory, which the store then forgets."""
         frames, self.frames = self.frames, []
         return pl.concat(frames) if frames else pl.DataFrame(schema=CLICK_SCHEMA)
 
@@ -58,30 +69,23 @@ class ClickStore:
 
 @dataclass(frozen=True)
 class ParsedLog:
-    """The click frame of a log: session, item, time, and `weight` and `target` where the log's options ask for them.
+    """What was found in a log, beside its clicks.
 
-    `by_user`: its sessions are users, whose clicks are yet to be split into sessions. A store that keeps clicks
-    in files leaves `clicks` empty. `finish`, if a format has it, is the last step of reading, clicks -> clicks, which
-    needs all clicks of a session.
+    `by_user`: its sessions are users, whose clicks are yet to be split into sessions. `finish`, if a format has it, is
+    the last step of reading, clicks -> clicks, which needs all clicks of a session.
     """
 
-    clicks: pl.DataFrame
-    by_user: bool = False
-    kinds: EventKinds = field(default_factory=lambda: EventKinds(LogOptions()))
-    bad_lines: BadLines = field(default_factory=BadLines)
-    finish: Step | None = None
-    rows: int = 0  # of the log, without blank and bad ones
-    kept: int = 0  # rows that are clicks
-    time_unit: str | None = None  # of times that are numbers
-
-    @property
-    def events(self) -> dict[str, int]:
-        """The kinds of events in the log, with their counts."""
-        return self.kinds.ordered()
+    by_user: bool
+    kinds: EventKinds
+    bad_lines: BadLines
+    finish: Step | None
+    rows: int  # of the log, without blank and bad ones
+    clicks: int  # rows that are clicks
+    time_unit: str | None  # of times that are numbers
 
     def report(self, progress: Progress) -> None:
         """Report on broken lines and on the kinds of events, when the log is read."""
-        self.kinds.report(self.rows, self.kept, progress)
+        self.kinds.report(self.rows, self.clicks, progress)
         self.bad_lines.finish(self.rows, progress)
 
 
@@ -103,71 +107,57 @@ class ClickCollector:
     def __init__(
         self,
         progress: Progress,
-        options: LogOptions | None = None,
+        options: LogOptions,
+        store: ClickStore,
         time_unit: str | None = None,
         default_events: tuple[str, ...] = (),
-        store: ClickStore | None = None,
     ) -> None:
-        options = options or LogOptions()
-        self.store, self.whole_log = store or ClickStore(), store is None
+        self.progress, self.options, self.store = progress, options, store
         self.read_time = TimeReader(progress, time_unit or options.time_unit, options.time_format)
-        self.progress, self.options = progress, options
         self.by_user = False  # the sessions are users
         self.events = EventKinds(options, default_events)
         self.bad_lines = BadLines(options.bad_lines, options.bad_lines_limit)
         self.rows = 0
 
+    def choose_columns(self, path: File | str, names: list[str]) -> Columns:
+        """The columns of a file of the log, from those that it has."""
+        columns = choose_columns(path, names, self.options, self.progress)
+        self.events.column = columns.event
+        self.by_user |= columns.by_user
+        return columns
+
     def check(self, rows: pl.DataFrame) -> CheckedRows:
         """`rows` has the columns session, item, time and, if there is one, event, all as in the file."""
+        rows = rows.with_columns(pl.col("session", "item").cast(pl.String))
         events = rows["event"].cast(pl.String) if "event" in rows.columns else None
-        lost_event, others = False, 0
+        numbers, suspect, others = pl.int_range(len(rows), eager=True), False, 0
         if events is not None and self.events.read:
             # A truncated line has lost its event. That is an error, unlike an event that was not asked for.
-            lost_event = events.null_count() > 0
+            suspect = events.null_count() > 0
             wanted = events.is_in(self.events.read).fill_null(False)
             others = len(rows) - int(wanted.sum())
-            if lost_event:  # in a blank line too, which is not a row
-                others -= int(rows.filter(events.is_null()).select(blank_rows(rows)).to_series().sum())
-            numbers, rows = wanted.arg_true(), rows.filter(wanted)
-        else:
-            numbers = pl.int_range(len(rows), eager=True)
+            if suspect:  # in a blank line too, which is not a row
+                others -= int(blank_rows(rows.filter(events.is_null())).sum())
+            numbers, rows = numbers.filter(wanted), rows.filter(wanted)
+        bad = bad_ids(rows)
         if self.read_time.may_need_unit(rows["time"]):
-            self.read_time.find_unit(rows.filter(~(bad_id("session") | bad_id("item")))["time"])
+            self.read_time.find_unit(rows["time"].filter(~bad))
         clicks = rows.select(
-            pl.col("session").cast(pl.String).cast(self.store.session_type),
-            pl.col("item").cast(pl.String).cast(self.store.item_type),
-            self.read_time.fast_expression(rows["time"]).alias("time"),
+            pl.col("session").cast(self.store.session_type),
+            pl.col("item").cast(self.store.item_type),
+            self.read_time(rows["time"]).alias("time"),
             *(self.events.click_columns() if events is not None else []),
-            (suspect_id("session") | suspect_id("item")).alias("suspect"),
         )
-        if not (clicks["time"].null_count() or clicks["suspect"].any() or "date" in rows.columns):
-            return CheckedRows(clicks.drop("suspect"), [], {}, lost_event, others + len(rows), events)
-        return self.check_slowly(rows, clicks.drop("suspect"), numbers, lost_event, others, events)
-
-    def check_slowly(
-        self,
-        rows: pl.DataFrame,
-        clicks: pl.DataFrame,
-        numbers: pl.Series,
-        lost_event: bool,
-        others: int,
-        events: pl.Series | None,
-    ) -> CheckedRows:
-        """The slow path: read dates and times of any layout, find bad rows, drop blank lines."""
-        if clicks["time"].null_count():
-            clicks = clicks.with_columns(self.read_time(rows["time"]).alias("time"))
         unread = {"time": clicks["time"].is_null()}
         if "date" in rows.columns:
             clicks = clicks.with_columns(parse_text(rows["date"]).alias("day"))
             unread["date"] = clicks["day"].is_null()
-        bad = rows.select(bad_id("session") | bad_id("item")).to_series()
         for column in unread.values():
             bad |= column
         if not bad.any():
-            return CheckedRows(clicks, [], {}, lost_event, others + len(rows), events)
-        blank = rows.select(blank_rows(rows)).to_series()
+            return CheckedRows(clicks, [], {}, suspect, others + len(rows), events)
         bad_times = {role: set(rows[role].filter(column).cast(pl.String)) for role, column in unread.items()}
-        bad_rows = numbers.filter(bad & ~blank).to_list()
+        bad_rows = numbers.filter(bad & ~blank_rows(rows)).to_list()
         return CheckedRows(clicks.filter(~bad), bad_rows, bad_times, True, others + int((~bad).sum()), events)
 
     def leave_out(self, broken: Iterable[BadLine], checked: CheckedRows | None = None) -> None:
@@ -189,44 +179,93 @@ class ClickCollector:
             self.events.count(checked.events)
 
     def parsed_log(self, finish: Step | None = None) -> ParsedLog:
-        """Everything that was kept. A store may have a part of the log alone: whoever gave it finishes and reports."""
-        parsed = ParsedLog(self.store.close(), self.by_user, self.events, self.bad_lines, finish, self.rows,
-                           self.store.kept, self.read_time.unit)  # fmt: skip
-        if not self.whole_log:
-            return parsed
-        parsed.report(self.progress)
-        return parsed if finish is None else replace(parsed, clicks=finish(parsed.clicks), finish=None)
+        return ParsedLog(
+            self.by_user, self.events, self.bad_lines, finish, self.rows, self.store.count, self.read_time.unit
+        )
 
 
-def session_id(columns: tuple[str, ...]) -> pl.Expr:
-    """The session's id from its column, or from several; null where one of several is missing or negative."""
-    if len(columns) == 1:
-        return pl.col(columns[0])
-    joined = pl.concat_str(pl.col(columns).cast(pl.String), separator=BETWEEN_IDS)
-    return pl.when(~pl.any_horizontal(bad_id(name) for name in columns)).then(joined)
+def bad_ids(rows: pl.DataFrame) -> pl.Series:
+    """Whether the session or the item of each row is missing or negative."""
+    suspect = pl.any_horizontal(is_missing(name) | pl.col(name).str.starts_with("-") for name in ("session", "item"))
+    found = rows.select(suspect).to_series()  # which is faster than the whole check, and every click goes through it
+    return rows.select(bad_id("session") | bad_id("item")).to_series() if found.any() else found
 
 
-def suspect_id(column: str) -> pl.Expr:
-    """Whether an id needs the slow check; this one is fast, since every click goes through it."""
-    text = pl.col(column).cast(pl.String)
-    return text.is_null() | (text == "") | text.str.starts_with("-")
-
-
-def bad_id(column: str) -> pl.Expr:
-    """Whether an id is missing or a negative number: logs write -1 for "unknown" far more often than as an id."""
-    text = pl.col(column).cast(pl.String)
-    return text.is_null() | (text == "") | text.str.contains(f"^{NEGATIVE.pattern}$")
-
-
-def blank_rows(rows: pl.DataFrame) -> pl.Expr:
+def blank_rows(rows: pl.DataFrame) -> pl.Series:
     """Whether a row holds nothing, as a blank line does."""
-    return pl.all_horizontal(pl.col(rows.columns).cast(pl.String).str.strip_chars().fill_null("") == "")
+    return rows.select(pl.all_horizontal(pl.all().cast(pl.String).str.strip_chars().fill_null("") == "")).to_series()
 
 
-def id_fault(value: object) -> str | None:
-    """What is wrong with an id, for an error message; None if nothing is."""
-    if value is None or value == "":
-        return "is missing"
-    if str(value)[0] == "-" and NEGATIVE.fullmatch(str(value)):
-        return f"is {value}, and an id can't be negative"
+def add_block(block: Block, parse: Parse, find_broken: FindBroken, collector: ClickCollector, advice: str) -> None:
+    """Add the clicks of a block to the collector, and its broken lines to its `bad_lines`.
+
+    `advice` is for a block that can't be parsed although each of its lines looks right.
+    """
+    while True:
+        try:
+            rows, suspect = parse(block)
+        except (pl.exceptions.PolarsError, UnicodeDecodeError):
+            checked, broken = None, list(find_broken_text(block)) or list(find_broken(block, {}))
+        else:
+            checked = collector.check(rows)
+            if not (suspect or checked.suspect):
+                break
+            broken = list(find_broken(block, checked.bad_times))
+            if len(broken) == len(checked.bad_rows):  # or neither: blank lines alone
+                collector.leave_out(broken, checked)
+                break
+        if not broken:
+            last = block.first_line + block.data.rstrip().count(b"\n")
+            raise InputError(f"{block.path}, between lines {block.first_line} and {last}: {advice}")
+        collector.leave_out(broken, checked)
+        block = without(block, broken)
+    collector.keep(checked)
+
+
+def without(block: Block, broken: list[BadLine]) -> Block:
+    """The block with these lines made blank, so that the other lines keep their numbers."""
+    lines = block.data.split(b"\n")
+    for bad in broken:
+        lines[bad.number - block.first_line] = b""
+    return Block(block.path, b"\n".join(lines), block.first_line)
+
+
+def describe_lines(block: Block, fault_of: Callable[[str], Fault | None]) -> Iterator[BadLine]:
+    """The broken ones among the lines of a format in which every line is a record, but for blank lines."""
+    for number, line in enumerate(block.data.decode("utf-8").split("\n"), start=block.first_line):
+        if line.strip() and (fault := fault_of(line)):
+            yield BadLine(str(block.path), number, fault[0], line.rstrip("\r"), fault[1])
+
+
+def find_fault(
+    value_of: Callable[[str], Any], columns: Columns, is_bad_time: Callable[[str, Any], bool]
+) -> Fault | None:
+    """What is wrong with a record, given the value of each of its columns."""
+    for role, name in columns.ids():
+        if fault := id_fault(value_of(name)):
+            return f"the {role} (column {name!r}) {fault}", ""
+    for role, name in columns.times():
+        value = value_of(name)
+        if value is None or value == "" or is_bad_time(role, value):
+            text = str(value)
+            shown = repr(value if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...")
+            if is_iso(text):
+                message = f"{shown} in column {name!r} is not a number, unlike the times before it"
+                return message, "write all times in one way"
+            return f"{shown} in column {name!r} is not a time", TIMES
     return None
+
+
+def is_iso(text: str) -> bool:
+    """Whether a text that was not read as a time is one; then the times around it are numbers."""
+    return text.strip()[:4].isdigit() and parse_text(pl.Series([text], dtype=pl.String)).null_count() == 0
+
+
+def find_broken_text(block: Block) -> Iterator[BadLine]:
+    """The lines that are not UTF-8."""
+    for number, line in enumerate(block.data.split(b"\n"), start=block.first_line):
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError:
+            text = line.decode("utf-8", errors="replace")
+            yield BadLine(str(block.path), number, "not UTF-8 text", text, "convert the file first")

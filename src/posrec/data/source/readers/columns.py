@@ -1,10 +1,13 @@
 """Which column of a log is the session, the item and the time: named by the user, or guessed and reported."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import polars as pl
+
+from posrec.data.source.files import File
 from posrec.data.source.readers.options import LogOptions
-from posrec.data.source.remote import File
 from posrec.errors import InputError
 from posrec.progress import Progress
 
@@ -41,6 +44,8 @@ COMMON_NAMES = {
     "event": ("event", "eventtype", "type", "action", "behavior", "behaviour", "eventname"),
 }
 
+NEGATIVE = re.compile(r"-[0-9]+(\.[0-9]+)?")
+BETWEEN_IDS = "\x1f"  # between the parts of a composite session id: ASCII's own separator, which ids don't contain
 # A number that Google Analytics gives to a user's sessions. Two users can have the same one, so it needs the user.
 NUMBERED_PER_USER = ("gasessionid",)
 
@@ -69,6 +74,42 @@ class Columns:
         """(role, column) of every column that holds an id."""
         return [*(("session", name) for name in self.session), ("item", self.item)]
 
+    def times(self) -> list[tuple[str, str]]:
+        """(role, column) of every column that holds a time or a date."""
+        return [(role, name) for role, name in self.one_each().items() if role in ("time", "date")]
+
+    def select(self) -> list[pl.Expr]:
+        """What makes the rows of a click, one column for each role, of the columns of the file."""
+        others = (pl.col(name).alias(role) for role, name in self.one_each().items())
+        return [session_id(self.session).alias("session"), *others]
+
+
+def session_id(columns: tuple[str, ...]) -> pl.Expr:
+    """The session's id from its column, or from several; null where one of several is missing or negative."""
+    if len(columns) == 1:
+        return pl.col(columns[0])
+    joined = pl.concat_str(pl.col(columns).cast(pl.String), separator=BETWEEN_IDS)
+    return pl.when(~pl.any_horizontal(bad_id(name) for name in columns)).then(joined)
+
+
+def is_missing(column: str) -> pl.Expr:
+    text = pl.col(column).cast(pl.String)
+    return text.is_null() | (text == "")
+
+
+def bad_id(column: str) -> pl.Expr:
+    """Whether an id is missing or a negative number: logs write -1 for "unknown" far more often than as an id."""
+    return is_missing(column) | pl.col(column).cast(pl.String).str.contains(f"^{NEGATIVE.pattern}$")
+
+
+def id_fault(value: object) -> str | None:
+    """What is wrong with an id, for an error message; None if nothing is."""
+    if value is None or value == "":
+        return "is missing"
+    if str(value)[0] == "-" and NEGATIVE.fullmatch(str(value)):
+        return f"is {value}, and an id can't be negative"
+    return None
+
 
 def choose_columns(path: File | str, names: list[str], options: LogOptions, progress: Progress) -> Columns:
     """The columns that the user named, and guesses for the rest; every guess is reported.
@@ -76,9 +117,13 @@ def choose_columns(path: File | str, names: list[str], options: LogOptions, prog
     The column of event kinds is optional unless an option needs it; `EventKinds` reports it if it is only read.
     """
     where = path if isinstance(path, str) else path.name
-    named = {"session": tuple(options.session_column), "user": as_tuple(options.user_column),
-             "item": as_tuple(options.item_column), "time": as_tuple(options.time_column),
-             "event": as_tuple(options.event_column)}  # fmt: skip
+    named = {
+        "session": tuple(options.session_column),
+        "user": as_tuple(options.user_column),
+        "item": as_tuple(options.item_column),
+        "time": as_tuple(options.time_column),
+        "event": as_tuple(options.event_column),
+    }
     for role, columns in named.items():
         for column in columns:
             if column not in names:
@@ -98,8 +143,10 @@ def choose_columns(path: File | str, names: list[str], options: LogOptions, prog
     refuse_double_use(path, chosen, optional=set() if named["event"] or options.needs_events else {"event"})
     for role in ("session", "item", "time", *(["event"] if options.needs_events else [])):
         if not chosen[role]:
-            raise InputError(f"{path} has no column that looks like the {role}; it has {comma_separated(names)}: "
-                             f"name the right one with --{role}-column")  # fmt: skip
+            raise InputError(
+                f"{path} has no column that looks like the {role}; it has {comma_separated(names)}: name the right one "
+                f"with --{role}-column"
+            )
     for role, columns in guessed.items():
         if columns and (role != "event" or options.needs_events):
             written = " and ".join(map(repr, columns))

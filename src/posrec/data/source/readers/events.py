@@ -8,7 +8,7 @@ from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
 from posrec.progress import Progress
 
-MOST_KINDS = 1000  # a column with more different values does not hold kinds of events
+MAX_KINDS = 1000  # a column with more different values does not hold kinds of events
 
 
 class EventKinds:
@@ -30,13 +30,13 @@ class EventKinds:
         if self.listed:
             kinds = events.cast(pl.String).drop_nulls().value_counts()
             self.counts.update(dict(kinds.iter_rows()))
-            self.listed = len(self.counts) <= MOST_KINDS
+            self.listed = len(self.counts) <= MAX_KINDS
 
     def merge(self, other: "EventKinds") -> None:
         """Add the counts of another part of the log."""
         self.column = other.column
         self.counts.update(other.counts)
-        self.listed = self.listed and other.listed and len(self.counts) <= MOST_KINDS
+        self.listed = self.listed and other.listed and len(self.counts) <= MAX_KINDS
 
     def click_columns(self) -> list[pl.Expr]:
         """What a click gets from its kind: `weight` if weights were given, `target` if only some kinds are targets."""
@@ -71,16 +71,19 @@ class EventKinds:
             return
         column = f"column {self.column!r}"
         if not kept:
-            raise InputError(f"none of {rows:,} rows is of the events {', '.join(self.read)}; {column} has "
-                             f"{self.described()}: name some of these with --events")  # fmt: skip
+            raise InputError(
+                f"none of {rows:,} rows is of the events {', '.join(self.read)}; {column} has {self.described()}: name "
+                "some of these with --events"
+            )
         asked = {"--events": self.asked, "--event-weights": self.weights, "--target-events": self.targets}
         for option, kinds in asked.items():
             if missing := [kind for kind in kinds if self.listed and kind not in self.counts]:
                 names = ", ".join(map(repr, missing))
-                progress.message(f"warning: {option} names {names}, which {column} does not have; it has "
-                                 f"{self.described()}")  # fmt: skip
+                progress.message(
+                    f"warning: {option} names {names}, which {column} does not have; it has {self.described()}"
+                )
         if not self.listed:
-            progress.message(f"{column} has more than {MOST_KINDS:,} different values, too many to be kinds of events")
+            progress.message(f"{column} has more than {MAX_KINDS:,} different values, too many to be kinds of events")
         if self.asked:
             progress.message(f"kept {kept:,} of {rows:,} rows: events {', '.join(self.asked)}")
         elif self.listed:

@@ -1,25 +1,30 @@
-"""JSON lines with one event a line, as analytics tools export them. A nested field is named by its path: `item.id`."""
+"""JSON lines: one event a line, as analytics tools export them, or a session and its events in each (OTTO).
+
+A nested field is named by its path: `item.id`.
+"""
 
 import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from typing import Any
 
 import polars as pl
 
+from posrec.data.source.blocks import Block, blocks
+from posrec.data.source.files import File
 from posrec.data.source.readers.bad_lines import BadLine
-from posrec.data.source.readers.blocks import add_block
-from posrec.data.source.readers.clicks import BadTimes, ClickCollector, id_fault, session_id
-from posrec.data.source.readers.columns import Columns, choose_columns
-from posrec.data.source.readers.textlog import TIMES
-from posrec.data.source.remote import File
-from posrec.data.source.sources import Block, blocks
+from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, add_block, describe_lines, find_fault
+from posrec.data.source.readers.columns import Columns, id_fault
 from posrec.errors import InputError
 
 EXAMPLE = '{"session_id": "s1", "item_id": "sku-1", "timestamp": 1700000000}'
-LOOKED_AT = 1000  # lines in which fields are looked for; analytics events of different kinds have different fields
+EXAMINED_LINES = 1000  # in which fields are looked for; analytics events of different kinds have different fields
+OTTO_EXAMPLE = '{"session": 1, "events": [{"aid": 2, "ts": 3, "type": "clicks"}]}'
+OTTO_EVENT = pl.Struct({"aid": pl.String, "ts": pl.Int64, "type": pl.String})
+OTTO_SCHEMA = pl.Schema({"session": pl.String(), "events": pl.List(OTTO_EVENT)})
 FieldPath = tuple[str, ...]
 
 
@@ -29,9 +34,7 @@ def read_jsonl(files: Sequence[File], collector: ClickCollector) -> None:
     for block in blocks(files, collector.progress):
         if block.first_line == 1:
             fields = fields_of(block)
-            columns = choose_columns(block.path, list(fields), collector.options, collector.progress)
-            collector.events.column = columns.event
-            collector.by_user |= columns.by_user
+            columns = collector.choose_columns(block.path, list(fields))
             log = EventBlocks(fields, columns, collector.events.read)
         if block.data.strip():
             add_block(block, log.parse, log.find_broken, collector, f"a line is not an object such as {EXAMPLE}")
@@ -40,7 +43,7 @@ def read_jsonl(files: Sequence[File], collector: ClickCollector) -> None:
 def fields_of(block: Block) -> dict[str, FieldPath]:
     """The fields of the first events, by name."""
     found: dict[str, FieldPath] = {}
-    for line in block.data.split(b"\n", LOOKED_AT)[:LOOKED_AT]:
+    for line in block.data.split(b"\n", EXAMINED_LINES)[:EXAMINED_LINES]:
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):  # a broken line, which is reported later; or text that is not UTF-8
@@ -69,58 +72,50 @@ class EventBlocks:
     columns: Columns
     events: Sequence[str]
 
-    def names(self) -> list[str]:
-        return [*self.columns.session, *self.columns.one_each().values()]
-
     def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
+        names = [*self.columns.session, *self.columns.one_each().values()]
         tree: dict[str, Any] = {}
-        for name in self.names():
+        for name in names:
             *outer, last = self.fields[name]
             branch = tree
             for step in outer:
                 branch = branch.setdefault(step, {})
             branch[last] = pl.String()
         events = pl.read_ndjson(BytesIO(block.data), schema=pl.Schema(as_types(tree)))
-        flat = events.select(field(self.fields[name]).alias(name) for name in self.names())
-        others = (pl.col(name).alias(role) for role, name in self.columns.one_each().items())
-        rows = flat.select(session_id(self.columns.session).alias("session"), *others)
-        return rows, self.has_other_ids(block, flat)
-
-    def has_other_ids(self, block: Block, flat: pl.DataFrame) -> bool:
-        """Whether an id may be a number with a point, which polars would not keep as written, or a list or object."""
-        for _, name in self.columns.ids():
-            inexact = rb'"' + re.escape(self.fields[name][-1].encode()) + rb'"\s*:\s*-?\d+[.eE]'
-            if re.search(inexact, block.data) or flat[name].str.contains(r"^[\[{]").any():
-                return True
-        return False
+        flat = events.select(field(self.fields[name]).alias(name) for name in names)
+        ids = [name for _, name in self.columns.ids()]
+        has_other_ids = has_inexact(block, *(self.fields[name][-1] for name in ids)) or any(
+            flat[name].str.contains(r"^[\[{]").any() for name in ids
+        )
+        return flat.select(self.columns.select()), has_other_ids
 
     def find_broken(self, block: Block, bad_times: BadTimes) -> Iterator[BadLine]:
-        for number, line in enumerate(block.data.decode("utf-8").split("\n"), start=block.first_line):
-            if line.strip() and (fault := self.fault(line, bad_times)):
-                yield BadLine(str(block.path), number, fault[0], line.rstrip("\r"), fault[1])
+        return describe_lines(block, partial(self.fault, bad_times))
 
-    def fault(self, line: str, bad_times: BadTimes) -> tuple[str, str] | None:
-        """What is wrong with a line and what to do about it; None if nothing is."""
-        fix = "fix or remove the line"
+    def fault(self, bad_times: BadTimes, line: str) -> Fault | None:
+        """What is wrong with a line; None if nothing is."""
         try:
             event = json.loads(line)
         except (ValueError, RecursionError) as error:
-            return f"not JSON ({error})", fix
+            return f"not JSON ({error})", ""
         if not isinstance(event, dict):
-            return f"not an object such as {EXAMPLE}", fix
-        columns = self.columns
-        if columns.event is not None and self.events and value_at(event, self.fields[columns.event]) not in self.events:
+            return f"not an object such as {EXAMPLE}", ""
+
+        def value_of(name: str) -> Any:
+            return value_at(event, self.fields[name])
+
+        if self.columns.event is not None and self.events and value_of(self.columns.event) not in self.events:
             return None
-        for role, name in columns.ids():
-            value = value_at(event, self.fields[name])
-            if fault := id_fault(value):
-                return f"the {role} (field {name!r}) {fault}", fix
-            if not isinstance(value, str | int) or isinstance(value, bool):
-                return f"the {role} (field {name!r}) is {json.dumps(value)}, not text or a whole number", fix
-        time = value_at(event, self.fields[columns.time])
-        if time is None or time == "" or as_text(time) in bad_times.get("time", ()):
-            return f"{time!r} in field {columns.time!r} is not a time", TIMES
-        return None
+        for role, name in self.columns.ids():
+            value = value_of(name)
+            if value is not None and (not isinstance(value, str | int) or isinstance(value, bool)):
+                return f"the {role} (column {name!r}) is {json.dumps(value)}, not text or a whole number", ""
+        return find_fault(value_of, self.columns, lambda role, value: as_text(value) in bad_times.get(role, ()))
+
+
+def has_inexact(block: Block, *fields: str) -> bool:
+    """Whether one of these fields may be a number with a point, which polars would not keep as it is written."""
+    return any(re.search(rb'"' + re.escape(name.encode()) + rb'"\s*:\s*-?\d+[.eE]', block.data) for name in fields)
 
 
 def as_types(tree: dict[str, Any]) -> dict[str, Any]:
@@ -143,3 +138,38 @@ def value_at(event: Any, path: FieldPath) -> Any:
 def as_text(value: Any) -> str:
     """A value as polars reads it into a column of text."""
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def read_otto(files: Sequence[File], collector: ClickCollector) -> None:
+    """Clicks alone are read unless --events asks for others."""
+    collector.events.column = "type"
+    for block in blocks(files, collector.progress):
+        add_block(block, parse_otto, find_broken_otto, collector, f"a line is not in OTTO's format, {OTTO_EXAMPLE}")
+
+
+def parse_otto(block: Block) -> tuple[pl.DataFrame, bool]:
+    sessions = pl.read_ndjson(BytesIO(block.data), schema=OTTO_SCHEMA)
+    events = sessions.explode("events").unnest("events")
+    rows = events.rename({"aid": "item", "ts": "time", "type": "event"})
+    return rows, has_inexact(block, "aid", "session")
+
+
+def find_broken_otto(block: Block, _: BadTimes) -> Iterator[BadLine]:
+    return describe_lines(block, otto_fault)
+
+
+def otto_fault(line: str) -> Fault | None:
+    """What is wrong with a line that is not a session of events."""
+    try:
+        session = json.loads(line)
+        ids = [session["session"], *(event["aid"] for event in session["events"])]
+        times = [event["ts"] for event in session["events"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return f"not a session in OTTO's format, {OTTO_EXAMPLE}", ""
+    if any(isinstance(value, float) for value in ids):
+        return "a session or aid is a number with a point or exponent", "write it as text"
+    if any(id_fault(value) for value in ids):
+        return "a session or aid is missing or negative", ""
+    if any(type(value) is not int for value in times):
+        return "a ts is not a whole number of milliseconds", ""
+    return None

@@ -1,4 +1,4 @@
-"""LogOptions: what the user says about a log, and which of it each format takes."""
+"""LogOptions: what the user says about a log."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,25 +8,11 @@ from posrec import config
 from posrec.errors import InputError
 
 BAD_LINES = ("stop", "skip")
-MOST_WEIGHT = 1000
+MAX_WEIGHT = 1000
 EVENTS = ("events", "event_weights", "target_events")
 LINES = ("bad_lines", "bad_lines_limit")
-ANY_LOG = ("session_column", "user_column", "item_column", "time_column", "event_column", *EVENTS,
-           "time_unit", "time_format", *LINES)  # fmt: skip
-# The options of a log that each format takes; the formats that are not listed take none.
-OPTIONS_BY_FORMAT: dict[str, tuple[str, ...]] = {
-    "csv": (*ANY_LOG, "delimiter"),
-    "tsv": ANY_LOG,
-    "jsonl": ANY_LOG,
-    "parquet": ANY_LOG,
-    "table": ANY_LOG,
-    "recbole": ANY_LOG,
-    "retailrocket": (*EVENTS, *LINES),
-    "otto": (*EVENTS, *LINES),
-    "yoochoose": LINES,
-    "diginetica": LINES,
-    "sessions": LINES,
-}
+COLUMNS = ("session_column", "user_column", "item_column", "time_column", "event_column")
+ANY_LOG = (*COLUMNS, *EVENTS, "time_unit", "time_format", *LINES)
 
 
 @dataclass(frozen=True)
@@ -68,11 +54,11 @@ class LogOptions:
         """Whether the column of event kinds is needed, rather than only read where there is one."""
         return bool(self.events or self.event_weights or self.target_events)
 
-    def check(self, format: str) -> None:
-        """Refuse options that the format would ignore, and values outside the allowed range."""
+    def check(self, format: str, names: Sequence[str]) -> None:
+        """Refuse options but those `names` that the format takes, and values outside the allowed range."""
         default = LogOptions()
         for name, value in vars(self).items():
-            if value != getattr(default, name) and name not in OPTIONS_BY_FORMAT.get(format, ()):
+            if value != getattr(default, name) and name not in names:
                 raise InputError(
                     f"--{name.replace('_', '-')} can't be used with --format {format}, whose layout is fixed"
                 )
@@ -93,9 +79,9 @@ class LogOptions:
 
     def check_events(self) -> None:
         for kind, weight in self.event_weights.items():
-            if not 0 < weight <= MOST_WEIGHT:
+            if not 0 < weight <= MAX_WEIGHT:
                 raise InputError(
-                    f"--event-weights: the weight of {kind!r} must be more than 0 and at most {MOST_WEIGHT:,}, not "
+                    f"--event-weights: the weight of {kind!r} must be more than 0 and at most {MAX_WEIGHT:,}, not "
                     f"{weight:g}; to predict some kinds only, use --target-events"
                 )
         for option, kinds in (("--event-weights", self.event_weights), ("--target-events", self.target_events)):

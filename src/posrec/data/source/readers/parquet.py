@@ -10,12 +10,12 @@ from urllib.parse import unquote
 
 import polars as pl
 
+from posrec.data.source.blocks import is_compressed, read_whole
+from posrec.data.source.files import File, local_copy
 from posrec.data.source.readers.bad_lines import BadLine
-from posrec.data.source.readers.clicks import ClickCollector, id_fault, session_id
-from posrec.data.source.readers.columns import Columns, choose_columns
-from posrec.data.source.remote import File, local_copy
-from posrec.data.source.sources import is_compressed, read_whole
-from posrec.errors import InputError
+from posrec.data.source.readers.clicks import ClickCollector, find_fault
+from posrec.data.source.readers.columns import Columns
+from posrec.errors import InputError, first_line
 
 BATCH_ROWS = 1_000_000
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # how Hive and Spark write a missing value as the name of a folder
@@ -42,17 +42,16 @@ def read_tables(tables: Sequence[Table], collector: ClickCollector) -> None:
     for table in tables:
         with table.open() as frame:
             columns = table_columns(table.name, frame, collector)
-            collector.events.column = columns.event
-            collector.by_user |= columns.by_user
             read_table(table, frame, columns, collector, (before, total))
         before += table.size
 
 
 def table_columns(name: File | str, frame: pl.LazyFrame, collector: ClickCollector) -> Columns:
     types = frame.collect_schema()
-    columns = choose_columns(name, types.names(), collector.options, collector.progress)
+    columns = collector.choose_columns(name, types.names())
     if columns.event is not None and types[columns.event].is_nested() and not collector.options.needs_events:
-        return replace(columns, event=None)  # a list or struct that only has the name of a column of kinds
+        collector.events.column = None  # a list or struct that only has the name of a column of kinds
+        return replace(columns, event=None)
     return columns
 
 
@@ -72,7 +71,10 @@ def read_table(
     first = 0
     try:
         for batch in rows.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
-            add_batch(batch, table.name, columns, first, collector)
+            checked = collector.check(batch.select(columns.select()))
+            if checked.bad_rows:
+                collector.leave_out(bad_rows(batch, table.name, columns, first, checked.bad_rows), checked)
+            collector.keep(checked)
             first += len(batch)
             collector.progress.update("Reading", sizes[0] + table.size * first / max(length, 1), sizes[1])
     except POLARS_ERRORS as error:
@@ -80,15 +82,6 @@ def read_table(
             f"{table.name}, after row {first}: can't be read ({first_line(error)}); the file is damaged, or a column "
             "holds something other than ids, numbers or text"
         ) from None
-
-
-def add_batch(batch: pl.DataFrame, path: File | str, columns: Columns, first: int, collector: ClickCollector) -> None:
-    """Add the rows of a batch that begins at row `first` of the table."""
-    others = (pl.col(name).alias(role) for role, name in columns.one_each().items())
-    checked = collector.check(batch.select(session_id(columns.session).alias("session"), *others))
-    if checked.bad_rows:
-        collector.leave_out(bad_rows(batch, path, columns, first, checked.bad_rows), checked)
-    collector.keep(checked)
 
 
 @contextmanager
@@ -124,18 +117,12 @@ def parquet_errors(path: File) -> Iterator[None]:
         raise InputError(f"{path} is not a Parquet file, or is cut short or damaged ({first_line(error)})") from None
 
 
-def first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
 def bad_rows(
     batch: pl.DataFrame, path: File | str, columns: Columns, first: int, numbers: list[int]
 ) -> Iterator[BadLine]:
+    """What is wrong with these rows of a batch that begins at row `first` of the table."""
     for number in numbers:
         values = batch.row(number, named=True)
-        reason = f"{values[columns.time]!r} in column {columns.time!r} is not a time"
-        for role, name in columns.ids():
-            if fault := id_fault(values[name]):
-                reason = f"the {role} (column {name!r}) {fault}"
-                break
-        yield BadLine(str(path), first + number + 1, reason, str(values), "fix or remove the row", "row")
+        # A row of which the ids are fine is bad for its time.
+        reason, advice = find_fault(values.__getitem__, columns, lambda role, value: True) or ("", "")
+        yield BadLine(str(path), first + number + 1, reason, str(values), advice, "row")

@@ -8,14 +8,14 @@ from typing import Any
 
 import polars as pl
 
+from posrec.data.source.blocks import Block, blocks, read_start
+from posrec.data.source.files import File
 from posrec.data.source.readers.bad_lines import BadLine
-from posrec.data.source.readers.blocks import add_block
-from posrec.data.source.readers.clicks import BadTimes, ClickCollector, id_fault
-from posrec.data.source.remote import File
-from posrec.data.source.sources import Block, blocks, count_lines, read_start
+from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, add_block, describe_lines
+from posrec.data.source.readers.columns import id_fault
 from posrec.errors import InputError
 
-LARGEST_PICKLE = 1 << 30  # bytes; the public datasets have a few hundred MiB
+MAX_PICKLE_BYTES = 1 << 30  # bytes; the public datasets have a few hundred MiB
 
 
 def read_sessions(files: Sequence[File], collector: ClickCollector) -> None:
@@ -23,7 +23,7 @@ def read_sessions(files: Sequence[File], collector: ClickCollector) -> None:
     before = 0
     for block in blocks(files, collector.progress):
         add_block(block, partial(parse_sessions, before), find_negative_items, collector, "a line is not a session")
-        before += count_lines(block.data) + 1
+        before += block.data.count(b"\n") + 1
 
 
 def parse_sessions(before: int, block: Block) -> tuple[pl.DataFrame, bool]:
@@ -36,9 +36,10 @@ def parse_sessions(before: int, block: Block) -> tuple[pl.DataFrame, bool]:
 
 
 def find_negative_items(block: Block, _: BadTimes) -> Iterator[BadLine]:
-    for number, line in enumerate(block.data.decode("utf-8").split("\n"), start=block.first_line):
-        if any(id_fault(item) for item in line.split()):
-            yield BadLine(str(block.path), number, "an item id is negative", line.rstrip("\r"))
+    def fault(line: str) -> Fault | None:
+        return ("an item id is negative", "") if any(map(id_fault, line.split())) else None
+
+    return describe_lines(block, fault)
 
 
 def read_srgnn(files: Sequence[File], collector: ClickCollector) -> None:
@@ -62,9 +63,11 @@ class PlainUnpickler(pickle._Unpickler):
 
 def read_pickle(path: File) -> list[list[int]]:
     """The sessions of a file, which holds a list of them or SR-GNN's pair (prefixes, targets) of all prefixes."""
-    data = read_start(path, LARGEST_PICKLE + 1)
-    if len(data) > LARGEST_PICKLE:
-        raise InputError(f"{path} is larger than {LARGEST_PICKLE >> 20} MiB; write it as lines, for --format sessions")
+    data = read_start(path, MAX_PICKLE_BYTES + 1)
+    if len(data) > MAX_PICKLE_BYTES:
+        raise InputError(
+            f"{path} is larger than {MAX_PICKLE_BYTES >> 20} MiB; write it as lines, for --format sessions"
+        )
     try:
         content = PlainUnpickler(io.BytesIO(data)).load()
         refuse_sharing(content, len(data))

@@ -6,21 +6,20 @@ from typing import Any
 import polars as pl
 import pytest
 
-from posrec.data.source.readers import READERS
-from posrec.data.source.readers.clicks import ParsedLog
-from posrec.data.source.readers.events import MOST_KINDS
+from posrec.data.source.readers.events import MAX_KINDS
 from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
+from tests.data.reading import ReadClicks, read_clicks
 from tests.faults.refusals import EVENTS
 from tests.helpers import RecordingProgress, write_lines
 
 LINES = ["session,item,time,action", "1,a,1,view", "1,b,2,view", "1,b,3,cart", "1,,4,", "1,b,5,purchase", "2,a,6,view"]
 
 
-def read(path: Path, lines: list[str], format: str = "csv", **options: Any) -> tuple[ParsedLog, list[str]]:
+def read(path: Path, lines: list[str], format: str = "csv", **options: Any) -> tuple[ReadClicks, list[str]]:
     progress = RecordingProgress()
     log = write_lines(path / "log.csv", lines)
-    parsed = READERS[format]([log], LogOptions.parse({"time_unit": "ms", **options}), progress)
+    parsed = read_clicks(format, [log], LogOptions.parse({"time_unit": "ms", **options}), progress)
     return parsed, [text for text in progress.messages if "events" in text or "column 'action'" in text]
 
 
@@ -56,15 +55,15 @@ def test_weights_and_targets_are_columns_of_the_clicks(tmp_path: Path) -> None:
 
 
 def test_a_column_of_too_many_values_is_not_one_of_kinds(tmp_path: Path) -> None:
-    lines = ["session,item,time,type", *(f"1,a,{number},t{number}" for number in range(MOST_KINDS + 1))]
+    lines = ["session,item,time,type", *(f"1,a,{number},t{number}" for number in range(MAX_KINDS + 1))]
     parsed, messages = read(tmp_path, lines)
     assert messages == ["column 'type' has more than 1,000 different values, too many to be kinds of events"]
-    assert len(parsed.clicks) == MOST_KINDS + 1
+    assert len(parsed.clicks) == MAX_KINDS + 1
 
 
 def test_a_format_with_a_default_reads_what_is_named_too(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "log.csv", [*EVENTS, "99,1,transaction,3,7", "99,1,addtocart,3,"])
-    parsed = READERS["retailrocket"]([log], LogOptions.parse({"target_events": "transaction"}), RecordingProgress())
+    parsed = read_clicks("retailrocket", [log], LogOptions.parse({"target_events": "transaction"}), RecordingProgress())
     assert (len(parsed.clicks), parsed.clicks["target"].sum()) == (31, 1)
 
 
@@ -73,10 +72,10 @@ def test_kinds_of_any_type_in_a_table(tmp_path: Path) -> None:
     table = tmp_path / "log.parquet"
     for kinds in ([3, 4, 4], pl.Series(["3", "4", "4"], dtype=pl.Categorical)):
         pl.DataFrame({**columns, "event": kinds}).write_parquet(table)
-        parsed = READERS["parquet"]([table], LogOptions.parse({"events": "4"}), RecordingProgress())
+        parsed = read_clicks("parquet", [table], LogOptions.parse({"events": "4"}), RecordingProgress())
         assert (parsed.clicks["item"].to_list(), parsed.events) == (["2", "1"], {"4": 2, "3": 1})
     pl.DataFrame({**columns, "event": [["view"], [], ["cart"]]}).write_parquet(table)
-    parsed = READERS["parquet"]([table], LogOptions(), RecordingProgress())
+    parsed = read_clicks("parquet", [table], LogOptions(), RecordingProgress())
     assert (len(parsed.clicks), parsed.events) == (3, {})
 
 

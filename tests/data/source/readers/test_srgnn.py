@@ -75,9 +75,9 @@ def test_anything_else_is_refused(tmp_path: Path, content: object) -> None:
 
 def test_a_file_past_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path / "p", [[1, 2]] * 100)
-    monkeypatch.setattr(sessions, "LARGEST_PICKLE", path.stat().st_size)
+    monkeypatch.setattr(sessions, "MAX_PICKLE_BYTES", path.stat().st_size)
     assert len(read_pickle(path)) == 100
-    monkeypatch.setattr(sessions, "LARGEST_PICKLE", path.stat().st_size - 1)
+    monkeypatch.setattr(sessions, "MAX_PICKLE_BYTES", path.stat().st_size - 1)
     with pytest.raises(InputError, match=r"is larger than 0 MiB; write it as lines"):
         read_pickle(path)
 

@@ -8,8 +8,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data.source import sources
-from posrec.data.source.sources import blocks, find_files, read_whole
+from posrec.data.source import blocks
+from posrec.data.source.blocks import blocks as read_blocks
+from posrec.data.source.blocks import read_whole
+from posrec.data.source.files import find_files
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 
@@ -25,8 +27,8 @@ def test_blocks_are_whole_lines_and_nothing_is_lost(tmp_path: Path, lines: list[
     path = tmp_path / "log"
     path.write_bytes(pack(content))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "BLOCK_BYTES", size)
-        found = list(blocks([path], SilentProgress()))
+        patch.setattr(blocks, "BLOCK_BYTES", size)
+        found = list(read_blocks([path], SilentProgress()))
     assert b"".join(block.data for block in found) == content == read_whole(path)
     before = 0
     for block in found:
@@ -38,9 +40,12 @@ def test_blocks_are_whole_lines_and_nothing_is_lost(tmp_path: Path, lines: list[
 def test_a_quoted_line_break_does_not_end_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log"
     path.write_bytes(b'a,"1\n2\n3"\nb,"4"\n')
-    monkeypatch.setattr(sources, "BLOCK_BYTES", 1)
-    assert [block.data for block in blocks([path], SilentProgress(), quoted=True)] == [b'a,"1\n2\n3"\n', b'b,"4"\n']
-    assert len(list(blocks([path], SilentProgress()))) == 4
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
+    assert [block.data for block in read_blocks([path], SilentProgress(), quoted=True)] == [
+        b'a,"1\n2\n3"\n',
+        b'b,"4"\n',
+    ]
+    assert len(list(read_blocks([path], SilentProgress()))) == 4
 
 
 @given(st.binary(min_size=1, max_size=3000), st.data())
@@ -52,7 +57,7 @@ def test_a_truncated_archive_is_never_taken_for_a_whole_one(
     path = tmp_path / "log"
     path.write_bytes(whole[: data.draw(st.integers(5, len(whole) - 1))])
     with pytest.raises(InputError, match="cut short or damaged"):
-        list(blocks([path], SilentProgress()))
+        list(read_blocks([path], SilentProgress()))
 
 
 def test_files_are_found_in_order(tmp_path: Path) -> None:

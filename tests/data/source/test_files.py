@@ -15,8 +15,7 @@ import polars as pl
 import pytest
 
 import posrec
-from posrec.data.source.remote import RemoteFile, find_remote
-from posrec.data.source.sources import find_files
+from posrec.data.source.files import RemoteFile, find_files, find_remote
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.helpers import in_parts, small_shop, write_lines, write_log

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import posrec
 from posrec.data.dataset import PreparedDataset
-from posrec.data.prepare.prepare_options import split_options
-from posrec.data.prepare.recipes import RecipeOptions
+from posrec.data.prepare.options import RecipeOptions, split_options
 from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
 from posrec.progress import SilentProgress

@@ -3,6 +3,7 @@
 import gzip
 import json
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import posrec
-from posrec.data.prepare import memory
-from posrec.data.source import reading
+from posrec.data.prepare import memory, steps
+from posrec.data.prepare.parts import ClickParts, InMemory, Workplace
+from posrec.data.source.log import open_log
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.data import strategies
@@ -24,11 +26,11 @@ def prepared(source: Any, out: Path, **options: Any) -> posrec.PreparedDataset:
     return posrec.prepare(source, out=out, overwrite=True, progress=SilentProgress(), **options)
 
 
-def same(source: Any, folder: Path, clicks_at_once: int = 1000, **options: Any) -> posrec.PreparedDataset | None:
+def same(source: Any, folder: Path, max_buffered: int = 1000, **options: Any) -> posrec.PreparedDataset | None:
     """Prepare in one part and in several, and compare: everything that is in the folder, or the error."""
     results: list[Any] = []
     for kind in ("whole", "parts"):
-        with in_parts(clicks_at_once) if kind == "parts" else nullcontext():
+        with in_parts(max_buffered) if kind == "parts" else nullcontext():
             try:
                 data = prepared(source, folder / kind, **options)
             except InputError as error:
@@ -71,7 +73,7 @@ def test_parts_give_what_memory_gives(
         for number, part in enumerate((rows[:half], rows[half:]))
         if part
     ]
-    same(files, tmp_path, clicks_at_once=5, format="csv", time_unit="ms", **options)  # several pieces for each part
+    same(files, tmp_path, max_buffered=5, format="csv", time_unit="ms", **options)  # several pieces for each part
 
 
 VIEWS = ["sessionId;userId;itemId;timeframe;eventdate"] + [
@@ -87,12 +89,12 @@ FORMATS: dict[str, list[str]] = {
     "retailrocket": ["timestamp,visitorid,event,itemid,transactionid"]
     + [f"{1_433_221_332_117 + 40_000_000 * (n // 14) + n},{n % 7},view,{n % 4}," for n in range(200)],
     "otto": OTTO,
-    "recbole": ["session_id:token\titem_id:token\ttimestamp:float",
-                *(f"{n // 4}\t{n % 5}\t{n * 9e5}" for n in range(200))],
+    "recbole": ["session_id:token\titem_id:token\ttimestamp:float"]
+    + [f"{n // 4}\t{n % 5}\t{n * 9e5}" for n in range(200)],
     "tsv": ["session\titem\ttime", *(f"s{n // 4}\t{n % 5}\t{n * 1000}" for n in range(200))],
     "jsonl": [json.dumps({"session": f"s{n // 4}", "item": n % 5, "time": n * 1000}) for n in range(200)],
     "sessions": [f"{n % 5} {n % 3} {n % 7}" for n in range(100)],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -141,7 +143,7 @@ def test_a_log_that_is_too_large_is_prepared_in_parts(tmp_path: Path, monkeypatc
     log = write_log(tmp_path / "log.csv", small_shop())
     in_memory = prepared(log, tmp_path / "a").fingerprint
     progress = RecordingProgress()
-    monkeypatch.setattr(memory, "free_memory", lambda: memory.LEAST_MEMORY + 1000)
+    monkeypatch.setattr(memory, "free_memory", lambda: memory.MIN_MEMORY + 1000)
     data = posrec.prepare(log, out=tmp_path / "b", progress=progress)
     (said,) = [text for text in progress.messages if "in parts" in text]
     assert said.startswith("about 91 clicks need 0.5 GB of memory, and 0.5 GB are free: the log is prepared in parts")
@@ -176,8 +178,6 @@ def test_sizes(text: str | int, size: int) -> None:
 
 @pytest.mark.parametrize("format", ["csv", "otto", "sessions", "yoochoose"])
 def test_clicks_are_estimated(tmp_path: Path, format: str) -> None:
-    from posrec.data.source.log import open_log
-
     lines = FORMATS[format] if format != "csv" else ["session,item,time", *(f"{n},{n},{n}" for n in range(300))]
     log = write_lines(tmp_path / "log", lines)
     with open_log(log, format, {}, SilentProgress()) as opened:
@@ -185,17 +185,11 @@ def test_clicks_are_estimated(tmp_path: Path, format: str) -> None:
     assert found == pytest.approx({"csv": 300, "otto": 120, "sessions": 300, "yoochoose": 300}[format], rel=0.6)
 
 
-def test_parts_fit_into_memory() -> None:
-    assert memory.parts_for(1000, 10**9) == memory.LEAST_PARTS
-    assert memory.parts_for(10**9, 4 * 10**9) == 125
-
-
-def test_files_are_grouped_for_tasks_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from posrec.data.source.log import open_log
-
-    for number in range(5):
-        write_lines(tmp_path / f"{number}.csv", ["session,item,time", "1,2,3"])
-    monkeypatch.setattr(reading, "TASK_BYTES", 50)
-    with open_log(str(tmp_path / "*.csv"), "csv", {}, SilentProgress()) as log:
-        groups = reading.file_groups(log)
-    assert [[path.name for path in group] for group in groups] == [["0.csv", "1.csv"], ["2.csv", "3.csv"], ["4.csv"]]
+def test_files_of_parts_are_removed_as_they_are_used_up(tmp_path: Path) -> None:
+    """So that the disk needs no more room than the log and one step's result of it."""
+    table = pl.DataFrame(small_shop(), schema=["session", "item", "time"], orient="row")
+    numbered = table.with_columns(pl.col("item").str.slice(1).cast(pl.UInt32)).with_row_index("row")
+    parts = [InMemory(numbered.filter(pl.col("session").hash(0) % 3 == part)) for part in range(3)]
+    clicks = ClickParts(Workplace(3, tmp_path), 10, parts).map(steps.group_sessions).sort_sessions()
+    clicks = clicks.map(partial(steps.drop_short_sessions, minimum=1))
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == len(clicks.parts)

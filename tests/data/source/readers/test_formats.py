@@ -14,12 +14,13 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data.source import sources
-from posrec.data.source.readers import READERS, parquet
+from posrec.data.source import blocks
+from posrec.data.source.files import find_files
+from posrec.data.source.readers import parquet
 from posrec.data.source.readers.options import LogOptions
-from posrec.data.source.sources import find_files
 from posrec.errors import InputError
 from tests.data import strategies
+from tests.data.reading import read_clicks
 from tests.helpers import Click, RecordingProgress, rows, write_lines, write_log
 
 T = 1_396_867_869_277
@@ -27,7 +28,7 @@ MOMENT = "2014-04-07T10:51:09.277Z"
 
 
 def read(format: str, source: Any, progress: RecordingProgress | None = None, **options: Any) -> list[Click]:
-    return rows(READERS[format](find_files(source), LogOptions(**options), progress or RecordingProgress()).clicks)
+    return rows(read_clicks(format, find_files(source), LogOptions(**options), progress or RecordingProgress()).clicks)
 
 
 def otto(clicks: list[Click], kind: str = "clicks") -> list[str]:
@@ -76,6 +77,9 @@ def test_yoochoose_with_a_header(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "log", ["session_id,timestamp,item_id,category", *YOOCHOOSE])
     assert read("yoochoose", log) == CLICKS
     assert read("yoochoose", [write_lines(tmp_path / "a", YOOCHOOSE[:1]), log])[1:] == CLICKS
+    other = write_lines(tmp_path / "other", ["session_id,item_id,timestamp,category", *YOOCHOOSE])
+    with pytest.raises(InputError, match="other, line 1: the header is session_id, item_id, timestamp, category, but"):
+        read("yoochoose", other)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +98,7 @@ def test_diginetica_is_ordered_by_timeframe_on_the_day_read_last(tmp_path: Path,
 def test_retailrocket_reads_views_of_visitors(tmp_path: Path) -> None:
     lines = [*WRITTEN["retailrocket"], f"{T},9,transaction,5,77", f"{T},9,addtocart,5,"]
     log, progress = write_lines(tmp_path / "events.csv", lines), RecordingProgress()
-    parsed = READERS["retailrocket"]([log], LogOptions(), progress)
+    parsed = read_clicks("retailrocket", [log], LogOptions(), progress)
     assert (rows(parsed.clicks), parsed.by_user) == (CLICKS, True)
     assert progress.messages == [
         "events in column 'event': view 4, addtocart 1, transaction 1; view read (choose with --events)"
@@ -118,7 +122,7 @@ def test_recbole_with_users_and_other_columns(tmp_path: Path) -> None:
     log = write_lines(
         tmp_path / "a.inter", ["user_id:token\titem_id:token\trating:float\ttimestamp:float", 'u\t"q\t4.0\t1.5']
     )
-    parsed = READERS["recbole"]([log], LogOptions(), RecordingProgress())
+    parsed = read_clicks("recbole", [log], LogOptions(), RecordingProgress())
     assert (rows(parsed.clicks), parsed.by_user) == ([("u", '"q', 1500)], True)
 
 
@@ -141,7 +145,7 @@ def test_columns_are_guessed_and_reported(tmp_path: Path) -> None:
 
 def test_a_session_is_preferred_to_a_user(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "a.csv", ["user_id,item,session_id,time", "u,i,s,1"])
-    parsed = READERS["csv"]([log], LogOptions(), RecordingProgress())
+    parsed = read_clicks("csv", [log], LogOptions(), RecordingProgress())
     assert (rows(parsed.clicks), parsed.by_user) == ([("s", "i", 1000)], False)
 
 
@@ -181,7 +185,7 @@ def test_small_blocks_read_the_same(tmp_path: Path, clicks: list[Click], size: i
     lines = ["session,item,time", *(f"{quote(session)},{quote(item)},{time}" for session, item, time in clicks)]
     log = write_lines(tmp_path / "a.csv", lines, "\r\n" if crlf else "\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "BLOCK_BYTES", size)
+        patch.setattr(blocks, "BLOCK_BYTES", size)
         assert read("csv", log, time_unit="ms") == clicks
 
 
@@ -195,7 +199,7 @@ def test_small_blocks_of_other_formats(tmp_path: Path, clicks: list[Click], size
     whole = read("sessions", spelled)
     assert [item for _, item, _ in whole] == [word for session, item, _ in numbered for word in (item, session)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "BLOCK_BYTES", size)
+        patch.setattr(blocks, "BLOCK_BYTES", size)
         assert read("recbole", recbole) == numbered
         assert read("otto", jsonl) == numbered
         blocked = read("sessions", spelled)
@@ -275,7 +279,7 @@ def test_progress_moves_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     log = write_log(tmp_path / "a.csv", [("s", f"i{n}", n) for n in range(5000)])
     packed = tmp_path / "b.csv.gz"
     packed.write_bytes(gzip.compress(log.read_bytes()))
-    monkeypatch.setattr(sources, "BLOCK_BYTES", 4096)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 4096)
     progress = RecordingProgress()
     read("csv", [log, packed], progress)
     done = [moved for _, moved, _ in progress.moves]

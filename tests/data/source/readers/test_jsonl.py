@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data.source import sources
-from posrec.data.source.readers import READERS
-from posrec.data.source.readers.clicks import BETWEEN_IDS, ParsedLog
+from posrec.data.source import blocks
+from posrec.data.source.readers.columns import BETWEEN_IDS
 from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
+from tests.data.reading import ReadClicks, read_clicks
 from tests.helpers import RecordingProgress, rows, write_lines
 
 
 def read(
     path: Path, lines: list[dict[str, Any]], progress: RecordingProgress | None = None, **options: Any
-) -> ParsedLog:
+) -> ReadClicks:
     log = write_lines(path / "events.jsonl", [json.dumps(event, ensure_ascii=False) for event in lines])
-    return READERS["jsonl"]([log], LogOptions.parse(options), progress or RecordingProgress())
+    return read_clicks("jsonl", [log], LogOptions.parse(options), progress or RecordingProgress())
 
 
 def ga4(user: str, session: int, name: str, seconds: int, item: str | None = None) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def test_a_ga4_export_has_sessions_of_user_and_number(tmp_path: Path) -> None:
 
 def test_events_without_an_item_are_broken_lines_and_the_kinds_are_listed(tmp_path: Path) -> None:
     progress = RecordingProgress()
-    with pytest.raises(InputError, match=r"line 1: the item \(field 'item_id'\) is missing; fix or remove the line"):
+    with pytest.raises(InputError, match=r"line 1: the item \(column 'item_id'\) is missing; fix or remove the line"):
         read(tmp_path, EXPORT, progress)
     with pytest.raises(InputError, match="The first 10"):
         read(tmp_path, EXPORT * 10, progress)
@@ -91,7 +91,7 @@ def test_nested_fields_are_named_by_their_path(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no column 'product\.id' .*; it has anonymousId, timestamp, prop"):
         read(tmp_path, events, item_column="product.id")
     broken = [*events, {"anonymousId": "u1", "timestamp": 1, "properties": 5}]
-    with pytest.raises(InputError, match=r"line 3: the item \(field 'properties\.product\.id'\) is missing"):
+    with pytest.raises(InputError, match=r"line 3: the item \(column 'properties\.product\.id'\) is missing"):
         read(tmp_path, broken, item_column="properties.product.id")
 
 
@@ -103,7 +103,7 @@ ids = st.one_of(st.integers(0, 2**70), text)
 def test_ids_stay_as_they_are_written(tmp_path: Path, clicks: list[tuple[Any, Any, int]], size: int) -> None:
     events = [{"session": session, "item": item, "time": time, "more": [1]} for session, item, time in clicks]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "BLOCK_BYTES", size)
+        patch.setattr(blocks, "BLOCK_BYTES", size)
         parsed = read(tmp_path, events, time_unit="ms")
     assert rows(parsed.clicks) == [(str(session), str(item), time) for session, item, time in clicks]
 
@@ -111,4 +111,4 @@ def test_ids_stay_as_they_are_written(tmp_path: Path, clicks: list[tuple[Any, An
 def test_a_file_without_objects(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "a.jsonl", ["7", "[1]", "x"])
     with pytest.raises(InputError, match="none of the first lines is a JSON object such as"):
-        READERS["jsonl"]([log], LogOptions(), RecordingProgress())
+        read_clicks("jsonl", [log], LogOptions(), RecordingProgress())

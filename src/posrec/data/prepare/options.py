@@ -1,24 +1,64 @@
-"""The options of `posrec prepare`, by name: those of the log, those of the recipe, and the recipe itself."""
+"""The options of `posrec prepare`, by name: those of the log, those of the recipe, and which recipe it is."""
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, get_type_hints
 
 from posrec.config import parse
 from posrec.data.arrays import WITHOUT_TIMES
-from posrec.data.prepare import recipes, steps
-from posrec.data.prepare.recipes import RecipeOptions
+from posrec.data.prepare.steps import DAY
 from posrec.data.source.readers.options import LogOptions
 from posrec.data.source.readers.times import parse_duration
 from posrec.errors import InputError
 
-RECIPES = {"paper": recipes.paper, "clean": recipes.clean}
+SECOND = 1000
+MAX_DAYS = 1_000_000
+RECIPE_NAMES = ("paper", "clean")
 # How the field prepares its two datasets: days of the test part, whether a session's clicks are sorted by time, and
 # the resolution of dates.
 PAPER_DEFAULTS: dict[str, dict[str, Any]] = {
-    "yoochoose": {"test_days": 1, "by_time": False, "resolution": recipes.SECOND},
-    "diginetica": {"test_days": 7, "by_time": True, "resolution": steps.DAY},
+    "yoochoose": {"test_days": 1, "by_time": False, "resolution": SECOND},
+    "diginetica": {"test_days": 7, "by_time": True, "resolution": DAY},
 }
+
+
+@dataclass(frozen=True)
+class RecipeOptions:
+    """The options of a recipe. None leaves a step out, or leaves the value to the recipe's own default."""
+
+    gap: int | None = None  # split a user's clicks into sessions after this many milliseconds of inactivity
+    test_days: float | None = None
+    no_test: bool = False  # every session is for training
+    test_share: float = 0.1  # clean: the share of sessions to test on if test_days is not given
+    fraction: Fraction | None = None  # train on the most recent part of the samples only
+    min_support: int = 5
+    min_length: int = 2
+    drop_repeats: bool = False
+    max_length: int | None = None
+    by_time: bool = True  # paper: order the clicks of a session by time instead of keeping the file's order
+    resolution: int = SECOND  # paper: a session's date is rounded down to this many milliseconds
+
+    def check(self) -> "RecipeOptions":
+        """Refuse values outside the allowed range."""
+        days = f"more than 0 and at most {MAX_DAYS:,} days"
+        shortest = max(2, self.min_length)
+        allowed = {
+            "--gap": (self.gap is None or 0 < self.gap <= MAX_DAYS * DAY, days),
+            "--test-days": (self.test_days is None or 0 < self.test_days <= MAX_DAYS, days),
+            "--test-share": (0 < self.test_share < 1, "more than 0 and less than 1"),
+            "--fraction": (self.fraction is None or 0 < self.fraction <= 1, "more than 0 and at most 1"),
+            "--min-support": (self.min_support >= 1, "at least 1"),
+            "--min-length": (self.min_length >= 2, "at least 2"),
+            "--max-length": (self.max_length is None or self.max_length >= shortest, f"at least {shortest}"),
+        }
+        if self.no_test and (self.test_days is not None or self.test_share != RecipeOptions.test_share):
+            raise InputError("--no-test leaves no test part, so --test-days and --test-share can't be used with it")
+        for option, (fine, range_) in allowed.items():
+            if not fine:
+                value = getattr(self, option[2:].replace("-", "_"))
+                shown = f"{value / DAY:g} days" if option == "--gap" else value
+                raise InputError(f"{option} must be {range_}, not {shown}")
+        return self
 
 
 def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], RecipeOptions]:
@@ -64,12 +104,13 @@ def resolve_recipe(
     if options.test_days is not None and format in WITHOUT_TIMES:
         raise InputError(f"--test-days needs times, and a log of the format {format} has none; use --test-share")
     recipe = recipe or ("paper" if format in PAPER_DEFAULTS else "clean")
-    if recipe not in RECIPES:
-        raise InputError(f"recipe {recipe!r} is not known; choose one of {', '.join(RECIPES)}")
+    if recipe not in RECIPE_NAMES:
+        raise InputError(f"recipe {recipe!r} is not known; choose one of {', '.join(RECIPE_NAMES)}")
     if recipe == "paper":
-        not_in_paper = replace(RecipeOptions(), drop_repeats=options.drop_repeats, max_length=options.max_length,
-                        test_share=options.test_share)  # fmt: skip
-        if not_in_paper != RecipeOptions():
+        default = RecipeOptions()
+        if any(
+            getattr(options, name) != getattr(default, name) for name in ("drop_repeats", "max_length", "test_share")
+        ):
             raise InputError(
                 "--drop-repeats, --max-length and --test-share are options of --recipe clean, not of --recipe paper"
             )

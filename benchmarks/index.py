@@ -19,9 +19,9 @@ import torch
 from harness import parser_for, write_result
 from posrec.data.vocabulary import Vocabulary
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.recommend.export.torch_encoder import TorchEncoder
+from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import IndexSettings, likely_sessions, write_index
-from posrec.recommend.rank.search import ExactSearch
+from posrec.recommend.rank.torch_model import TorchEncoder
 from posrec.runs.run import Run
 
 BEST = 20

@@ -45,7 +45,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = PosRec(ITEMS, PosRecConfig()).eval()
-    run = Run(Path("random"), model, Vocabulary([]), {"model": "posrec", "items": ITEMS})
+    run = Run(Path("random"), model, Vocabulary([]), {"model": "posrec", "items": ITEMS}, torch.ones(ITEMS).numpy())
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         began = time.perf_counter()
         difference = export_onnx(run, Path(folder) / "model.onnx")

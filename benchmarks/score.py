@@ -58,7 +58,8 @@ def main() -> None:
     torch.manual_seed(0)
     data = load(arguments.data)
     model = PosRec(data.train_items, PosRecConfig()).eval()
-    run = Run(arguments.data, model, data.vocabulary, {"model": "posrec", "items": data.train_items})
+    config, clicks = {"model": "posrec", "items": data.train_items}, torch.ones(data.train_items).numpy()
+    run = Run(arguments.data, model, data.vocabulary, config, clicks)
     recommender, rates, ratios = Recommender(run, "cpu"), {".jsonl": [], ".parquet": []}, []
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         source = Path(folder) / "sessions.jsonl"

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from posrec.cli.explanations import Scale, clicks_table, parts_table, recommendations_table
-from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.nn.batch import SessionBatch
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.results import Recommendations
-from posrec.runs.run import Run
+from tests.fixtures import run_of
 from tests.helpers import command, own_process
 
 ITEMS = 12
@@ -28,7 +27,7 @@ sessions = st.lists(st.sampled_from(IDS), min_size=1, max_size=12)
 def posrec_of(**changes) -> Recommender:
     torch.manual_seed(3)
     model = PosRec(ITEMS, replace(PosRecConfig(d=8, heads=2, max_length=9), **changes)).eval()
-    return Recommender(Run(Path("run"), model, Vocabulary(IDS), {"model": "posrec", "items": ITEMS}), "cpu")
+    return Recommender(run_of(model, IDS, "posrec"), "cpu")
 
 
 @given(sessions, st.sampled_from(IDS), st.sampled_from([(1.0, 1.0, 1.0), (0.5, 2.0, 0.0)]), st.booleans())

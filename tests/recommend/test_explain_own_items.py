@@ -17,7 +17,8 @@ from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.nn.batch import SessionBatch
 from posrec.nn.first_read import first_read
 from posrec.recommend.recommender import Recommender
-from posrec.runs.run import Run, load_run
+from posrec.runs.run import load_run
+from tests.fixtures import run_of
 from tests.helpers import command
 
 ITEMS = 12
@@ -29,7 +30,7 @@ PARTS = ["last item", "latest intention", "initial intention", "trend", "clicked
 def plus_of(**changes) -> Recommender:
     torch.manual_seed(3)
     model = PosRecPlus(ITEMS, replace(PosRecPlusConfig(d=8, heads=2, max_length=9), **changes)).eval()
-    return Recommender(Run(Path("run"), model, Vocabulary(IDS), {"model": "posrec-plus", "items": ITEMS}), "cpu")
+    return Recommender(run_of(model, IDS, "posrec-plus"), "cpu")
 
 
 @given(sessions, st.sampled_from(IDS), st.booleans(), st.sampled_from([0, 1, 2]))

@@ -9,7 +9,6 @@ import torch
 
 from posrec.errors import InputError
 from posrec.nn.batch import SessionBatch
-from posrec.recommend.export.torch_encoder import TorchEncoder, item_table
 from posrec.recommend.rank.faiss_search import (
     FaissSearch,
     IndexSettings,
@@ -19,6 +18,7 @@ from posrec.recommend.rank.faiss_search import (
     parse_index,
     recall,
 )
+from posrec.recommend.rank.torch_model import TorchEncoder, item_table
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import Run, load_run
 from tests.helpers import command, listed, small_shop, write_log

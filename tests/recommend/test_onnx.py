@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError, RunFailed
 from posrec.models.base import SessionModel
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from posrec.recommend.recommender import Recommender
-from posrec.runs.run import Run, load_run
+from posrec.runs.run import load_run
+from tests.fixtures import run_of
 from tests.helpers import command, listed
 
 pytest.importorskip("onnxruntime")
@@ -102,7 +102,7 @@ def test_a_recommender_can_score_by_onnx(run_and_file: tuple[Path, Path]) -> Non
 def test_other_settings_are_exported_too(tmp_path: Path, changes: dict) -> None:
     torch.manual_seed(0)
     model = PosRec(12, replace(PosRecConfig(d=8, max_length=6), **changes))
-    run = Run(tmp_path, model, Vocabulary([]), {"model": "posrec", "items": 12})
+    run = run_of(model, [], "posrec", tmp_path)
     assert onnx_model.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
 
 
@@ -136,7 +136,7 @@ class Recurrent(SessionModel):
 
 
 def test_recurrent_layers_are_exported_for_every_length(tmp_path: Path) -> None:
-    run = Run(tmp_path, Recurrent(), Vocabulary([]), {"model": "recurrent", "items": 12})
+    run = run_of(Recurrent(), [], "recurrent", tmp_path)
     assert onnx_model.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
 
 
@@ -155,7 +155,7 @@ class FixedBatch(SessionModel):
 
 
 def test_a_model_that_fixes_the_batch_size_is_not_exported(tmp_path: Path) -> None:
-    run = Run(tmp_path, FixedBatch(), Vocabulary([]), {"model": "fixed", "items": 12})
+    run = run_of(FixedBatch(), [], "fixed", tmp_path)
     with pytest.raises(RunFailed, match=r"out.onnx was not written: fixed can't be exported"):
         onnx_model.export_onnx(run, tmp_path / "out.onnx")
     assert listed(tmp_path) == []
@@ -166,7 +166,7 @@ def test_a_model_that_fixes_the_batch_size_is_not_exported(tmp_path: Path) -> No
 def test_every_trained_model_is_exported(tmp_path: Path, name: str) -> None:
     torch.manual_seed(0)
     model = MODELS[name].build(40, MODELS[name].config())
-    run = Run(tmp_path, model, Vocabulary([]), {"model": name, "items": 40})
+    run = run_of(model, [], name, tmp_path)
     assert onnx_model.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
 
 

@@ -9,7 +9,7 @@ import torch
 from posrec.errors import RunFailed
 from posrec.nn.batch import SessionBatch
 from posrec.recommend.export.opening import open_recommender
-from posrec.recommend.rank.search import ExactSearch
+from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import load_run
 from tests.fixtures import TWO_LISTS, with_export
@@ -78,7 +78,7 @@ def test_every_way_of_serving_recommends_the_same(
     with_export(trained_plus, exported_plus, tmp_path / "onnx, exact")
     both = with_export(trained_plus, exported_plus, tmp_path / "onnx, faiss", TWO_LISTS)
     assert {one.name for one in onnx_model.OnnxModel(both / "network.onnx").session.get_outputs()} == set(SEARCHED)
-    monkeypatch.setattr(onnx_model, "LARGEST", 0)  # as if the model were too large for an ONNX file
+    monkeypatch.setattr(onnx_model, "LARGEST_ONNX_FILE", 0)  # as if the model were too large for an ONNX file
     index = with_export(trained_plus, exported_plus, tmp_path / "torch, faiss", TWO_LISTS)
     assert [path.name for path in index.iterdir() if path.stem in ("network", "items")] == ["items.faiss"]
     shutil.copytree(trained_plus, tmp_path / "torch, exact")

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,16 +9,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data.vocabulary import Vocabulary
 from posrec.models.base import SessionModel
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.own_items import OwnItems
-from posrec.recommend.export.torch_encoder import as_arrays, item_table
+from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import SAMPLE, FaissSearch, IndexSettings, build
-from posrec.recommend.rank.search import ExactSearch
+from posrec.recommend.rank.torch_model import as_arrays, item_table
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import Run
+from tests.fixtures import run_of
 from tests.nn.test_own_items import ITEMS as SMALL
 from tests.nn.test_own_items import mixture, numbers
 from tests.nn.test_own_items import sessions as small_sessions
@@ -37,7 +36,7 @@ def random_run(items: int = ITEMS, **changes) -> Run:
     with torch.no_grad():
         for weight in (model.embedding.weight, *model.repeat.parameters()):
             weight.mul_(3)  # larger than at the start of training, so that items and sessions differ more
-    return Run(Path("run"), model, Vocabulary(IDS[:items]), {"model": "posrec-plus", "items": items})
+    return run_of(model, IDS[:items], "posrec-plus")
 
 
 RUN = random_run()

@@ -13,10 +13,10 @@ from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
-from posrec.recommend.export.torch_encoder import item_table
-from posrec.recommend.rank.diversity import marginal_relevance
+from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import IndexSettings, build
-from posrec.recommend.rank.search import ExactSearch
+from posrec.recommend.rank.similarity import marginal_relevance
+from posrec.recommend.rank.torch_model import item_table
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import Run
 

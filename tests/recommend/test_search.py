@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posrec.evaluation.metrics import TOP_BLOCK, top
-from posrec.recommend.rank.rounded import (
+from posrec.recommend.rank.exact_search import (
     CACHED,
     MOST_THREADS,
+    ExactSearch,
     RoundedItems,
     has_mixed_products,
     rounded_items,
     useful_threads,
 )
-from posrec.recommend.rank.search import ExactSearch
 
 pytest.importorskip("onnxruntime")
 

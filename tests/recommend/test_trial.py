@@ -12,9 +12,10 @@ import torch
 from posrec.errors import RunFailed
 from posrec.io import WEIGHTS, load_tensors, save_tensors
 from posrec.models.registry import MODELS
-from posrec.recommend.export.trial import try_out
+from posrec.recommend.export.opening import try_out
 from posrec.recommend.recommender import Recommender
-from posrec.runs.run import Run, load_run
+from posrec.runs.run import load_run
+from tests.fixtures import run_of
 from tests.helpers import command, update_checksums, write_lines
 
 
@@ -74,7 +75,7 @@ def test_every_model_passes(name: str, small) -> None:  # type: ignore[no-untype
     model = spec.build(30, spec.config()).eval()
     if not spec.is_trained:
         model.count(small.train.items, small.train.offsets)  # type: ignore[operator]
-    try_out(Recommender(Run(Path("run"), model, small.vocabulary, {"model": name, "items": 30}), "cpu"))
+    try_out(Recommender(run_of(model, small.vocabulary.ids, name), "cpu"))
 
 
 def test_items_that_occur_twice_are_refused(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ class AnyRun:
         model: the trained model, on the CPU and in evaluation mode.
         vocabulary: the ids of the items, with their titles and other columns.
         config: the contents of config.json: the model's name, its settings, versions.
-        popularity: [n] training clicks of items 1..n; None in a run that was built by hand without them.
+        popularity: [n] training clicks of items 1..n.
         metrics: the metrics of the last evaluation, if there was one.
         sha256: the SHA-256 of every file that was read, by its name.
     """
@@ -57,7 +57,7 @@ class AnyRun:
     model: "Model"
     vocabulary: Vocabulary
     config: dict[str, Any]
-    popularity: Clicks | None
+    popularity: Clicks
     metrics: dict[str, float] | None
     sha256: Mapping[str, str]
 
@@ -130,9 +130,7 @@ def check_fields(path: Path, config: dict[str, Any]) -> None:
         raise InputError(f"{path / RUN}: items must be at least 1, not {config['items']}; it is damaged")
 
 
-def read_popularity(reader: FolderReader, items: int) -> Clicks | None:
-    if not reader.has(POPULARITY):
-        return None
+def read_popularity(reader: FolderReader, items: int) -> Clicks:
     path, content = reader.folder / POPULARITY, reader.read(POPULARITY)
     fix = "copy or train the run again"
     try:

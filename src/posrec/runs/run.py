@@ -62,7 +62,7 @@ class Run(AnyRun):
     model: Model
     vocabulary: Vocabulary
     config: dict[str, Any]
-    popularity: Clicks | None = None
+    popularity: Clicks
     metrics: dict[str, float] | None = None
     sha256: Mapping[str, str] = field(default_factory=dict)
     continuation: Continuation | None = None
@@ -184,8 +184,7 @@ def saving(run: Run, folder: Path, overwrite: bool = False) -> Iterator[Run]:
         raise InputError(f"{folder} exists already; name another folder, or pass overwrite=True")
     with whole_folder(folder, overwrite, marker=RUN) as unfinished:
         write_text(unfinished / VOCABULARY_FILE, run.vocabulary.to_json())
-        if run.popularity is not None:
-            write_array(unfinished / POPULARITY, np.asarray(run.popularity))
+        write_array(unfinished / POPULARITY, np.asarray(run.popularity))
         if run.metrics is not None:
             write_json(unfinished / METRICS, run.metrics)
         save_tensors(unfinished / WEIGHTS, run.model.state_dict(), {})

@@ -26,12 +26,11 @@ from posrec.io import whole_file
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.own_items import OwnItems
-from posrec.recommend.export.encoder import INPUTS, OWN_OUTPUTS, OnnxNetwork, import_runtime
+from posrec.recommend.rank.encoder import INPUTS, LARGEST_ONNX_FILE, OWN_OUTPUTS, OnnxNetwork, import_runtime
 from posrec.runs.folder import AnyRun
 
 CLOSE = 1e-4  # the largest difference of a score, relative to it where it is above 1
 K = 20  # the default of the input `k`
-LARGEST = (1 << 31) - (1 << 20)  # bytes that fit into an ONNX file
 
 
 class OnnxModel(OnnxNetwork):
@@ -118,7 +117,7 @@ def checked_onnx(run: AnyRun) -> tuple[bytes, float]:
 def is_too_large(model: nn.Module) -> bool:
     """Whether the model does not fit into an ONNX file."""
     size: int = sum(tensor.nbytes for tensor in model.state_dict().values())
-    return size > LARGEST
+    return size > LARGEST_ONNX_FILE
 
 
 def as_onnx(model: Any, run: AnyRun) -> bytes:

@@ -34,7 +34,7 @@ from posrec.io.locks import try_lock
 from posrec.io.unfinished import remove
 from posrec.progress import Progress
 from posrec.recommend.catalogue import values_of
-from posrec.recommend.export.trial import try_out
+from posrec.recommend.export.opening import try_out
 from posrec.recommend.files import session_file
 from posrec.recommend.files.answer_file import ScoredSession, check_output, join_files, write_answers
 from posrec.recommend.files.session_file import Chunk, SessionFile, SessionRow, parse, place_name

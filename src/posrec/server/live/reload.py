@@ -14,8 +14,7 @@ from pathlib import Path
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.io import RUN, STATE, WEIGHTS
 from posrec.models.own_code import OwnCode
-from posrec.recommend.export.opening import missing_export, open_recommender
-from posrec.recommend.export.trial import try_out
+from posrec.recommend.export.opening import missing_export, open_recommender, try_out
 from posrec.recommend.recommender import Recommender
 from posrec.server.item_search import ItemSearch
 from posrec.server.json_log import log_event

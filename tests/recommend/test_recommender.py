@@ -23,7 +23,7 @@ from posrec.recommend.rank.torch_model import item_table
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.results import Recommendation
 from posrec.recommend.session import Session
-from posrec.runs.run import POPULARITY, Run, load_run
+from posrec.runs.run import Run, load_run
 from tests.fixtures import QUICK, run_of
 from tests.helpers import command
 
@@ -249,17 +249,6 @@ def test_popularity_counts_training_clicks(trained: Path, small: PreparedDataset
     answer = Recommender.load(trained).recommend(["nobody"], k=30)
     assert [one.score for one in answer] == sorted(counts[1:], reverse=True)
     assert all(counts[small.vocabulary.index(one.item)] == one.score for one in answer)
-
-
-@pytest.mark.parametrize("content", [b"", b"\x93NUMPY rubbish", None])
-def test_damaged_popularity_is_an_input_error(trained: Path, tmp_path: Path, content: bytes | None) -> None:
-    Recommender.load(trained).save(tmp_path / "run", export=False)
-    if content is None:
-        np.save(tmp_path / "run" / POPULARITY, np.zeros(3))
-    else:
-        (tmp_path / "run" / POPULARITY).write_bytes(content)
-    with pytest.raises(InputError, match=r"popularity.npy"):
-        load_run(tmp_path / "run")
 
 
 def test_a_counting_model_recommends_too(counted: Path) -> None:

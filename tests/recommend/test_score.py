@@ -78,7 +78,7 @@ def test_whole_numbers_are_ids_too(tmp_path: Path, shop: Recommender) -> None:
 
 
 def test_many_chunks_keep_their_order(shop: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ROWS", 7)
+    monkeypatch.setattr(module, "PART_ROWS", 56)
     draw = random.Random(1)
     sessions = [draw.choices("abcdefx", k=draw.randrange(1, 6)) for _ in range(100)]
     source = write_lines(tmp_path / "in.jsonl", [json.dumps({"session": one}) for one in sessions])

@@ -45,7 +45,7 @@ from posrec.runs.folder import (
     SCHEMA,
     AnyRun,
     Clicks,
-    open_finished,
+    opened_run,
     read_parts,
 )
 
@@ -112,13 +112,12 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None, encoding: 
     ('pop', 30)
     """
     path = Path(folder)
-    reader, config = open_finished(path)
-    check_is_known(path, config, spec)
-    parts = read_parts(reader, config)
-    tensors, _ = reader.tensors(WEIGHTS)
-    model = model_of_run(path, config, tensors, spec, encoding)
-    continuation = read_continuation(reader)
-    reader.check_rest()
+    with opened_run(path) as (reader, config):
+        check_is_known(path, config, spec)
+        parts = read_parts(reader, config)
+        tensors, _ = reader.tensors(WEIGHTS)
+        model = model_of_run(path, config, tensors, spec, encoding)
+        continuation = read_continuation(reader)
     return Run(path, model, **parts, config=config, sha256=reader.sha256, continuation=continuation)
 
 

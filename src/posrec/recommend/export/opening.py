@@ -28,7 +28,7 @@ from posrec.recommend.rank.ranker import Query, Ranking
 from posrec.recommend.rank.similarity import Similarity
 from posrec.recommend.recommender import Recommender, encoder_of
 from posrec.recommend.session import EncodedSession
-from posrec.runs.folder import INDEX, ITEMS, NETWORK, AnyRun, Clicks, open_finished, read_parts
+from posrec.runs.folder import INDEX, ITEMS, NETWORK, AnyRun, Clicks, opened_run, read_parts
 
 if TYPE_CHECKING:
     from posrec.models.base import Model
@@ -79,17 +79,14 @@ def open_recommender(
         cores: how many may be used for one exact search in a large catalogue.
     """
     path = Path(folder)
-    reader, config = open_finished(path)
-    parts = read_parts(reader, config)
-    reader.read(WEIGHTS)
-    weights = (path / WEIGHTS).open("rb")  # `model` notices if they are others by now
-    run = StoredRun(path, weights=weights, code=code or OwnCode(), config=config, **parts, sha256=reader.sha256)
-    if not computes_on_cpu(device):
-        recommender = Recommender(run, device)
-    else:
-        recommender = open_on_cpu(run, reader, use_export and find_spec("onnxruntime") is not None, cores)
-    reader.check_rest()
-    return recommender
+    with opened_run(path) as (reader, config):
+        parts = read_parts(reader, config)
+        reader.read(WEIGHTS)
+        weights = (path / WEIGHTS).open("rb")  # `model` notices if they are others by now
+        run = StoredRun(path, weights=weights, code=code or OwnCode(), config=config, **parts, sha256=reader.sha256)
+        if not computes_on_cpu(device):
+            return Recommender(run, device)
+        return open_on_cpu(run, reader, use_export and find_spec("onnxruntime") is not None, cores)
 
 
 def open_on_cpu(run: StoredRun, reader: FolderReader, use_export: bool, cores: int) -> Recommender:

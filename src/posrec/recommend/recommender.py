@@ -131,11 +131,13 @@ class Recommender:
 
     # A text is a sequence of texts, so the types alone can't tell the two overloads apart.
     @overload
-    def recommend(self, session: AnySession, k: int | None = None,  # type: ignore[overload-overlap]
-                  **rules: Unpack[AnswerRules]) -> Recommendations: ...  # fmt: skip
+    def recommend(  # type: ignore[overload-overlap]
+        self, session: AnySession, k: int | None = None, **rules: Unpack[AnswerRules]
+    ) -> Recommendations: ...
     @overload
-    def recommend(self, session: Sequence[AnySession], k: int | None = None,
-                  **rules: Unpack[AnswerRules]) -> list[Recommendations]: ...  # fmt: skip
+    def recommend(
+        self, session: Sequence[AnySession], k: int | None = None, **rules: Unpack[AnswerRules]
+    ) -> list[Recommendations]: ...
     def recommend(
         self, session: AnySession | Sequence[AnySession], k: int | None = None, **rules: Unpack[AnswerRules]
     ) -> Recommendations | list[Recommendations]:

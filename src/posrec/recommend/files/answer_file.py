@@ -9,7 +9,6 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -23,16 +22,7 @@ if TYPE_CHECKING:
 ROW_GROUP = 16_384  # rows of a Parquet file that are compressed together
 
 
-@dataclass(frozen=True)
-class ScoredSession:
-    """A line or row of the output."""
-
-    id: Any
-    items: list[str]
-    scores: list[float]
-    unknown: tuple[str, ...]
-    popular: bool
-    fields: list[dict[str, Any]] | None = None  # the columns of each item, where they were asked for
+Answer = dict[str, Any]  # a line or row of the output
 
 
 def check_output(path: Path) -> None:
@@ -40,7 +30,7 @@ def check_output(path: Path) -> None:
         raise InputError(f"{path}: zstd can be read but not written; name it .jsonl or .jsonl.gz")
 
 
-def write_answers(path: Path, answers: list[ScoredSession], id_type: "pl.DataType", with_fields: bool) -> None:
+def write_answers(path: Path, answers: list[Answer], id_type: "pl.DataType", with_fields: bool) -> None:
     if kind_of(path) == "parquet":
         write_parquet(path, answers, id_type, with_fields)
         return
@@ -48,15 +38,13 @@ def write_answers(path: Path, answers: list[ScoredSession], id_type: "pl.DataTyp
         file.writelines(as_line(answer) for answer in answers)
 
 
-def as_line(answer: ScoredSession) -> bytes:
-    scores = [float(f"{score:.7g}") for score in answer.scores]  # float32 has no more digits
-    values = {**vars(answer), "scores": scores}
-    if answer.fields is None:
-        del values["fields"]
-    return json.dumps(values, ensure_ascii=False, default=str).encode() + b"\n"  # an id may be a date
+def as_line(answer: Answer) -> bytes:
+    scores = [float(f"{score:.7g}") for score in answer["scores"]]  # float32 has no more digits
+    line = json.dumps({**answer, "scores": scores}, ensure_ascii=False, default=str)  # an id may be a date
+    return line.encode() + b"\n"
 
 
-def write_parquet(path: Path, answers: list[ScoredSession], id_type: "pl.DataType", with_fields: bool) -> None:
+def write_parquet(path: Path, answers: list[Answer], id_type: "pl.DataType", with_fields: bool) -> None:
     import polars as pl
 
     words = pl.List(pl.String())
@@ -67,12 +55,12 @@ def write_parquet(path: Path, answers: list[ScoredSession], id_type: "pl.DataTyp
         "unknown": words,
         "popular": pl.Boolean(),
     }
-    columns = {name: [getattr(answer, name) for answer in answers] for name in schema}
+    columns = {name: [answer[name] for answer in answers] for name in schema}
     if id_type == pl.String:
         columns["id"] = [id if isinstance(id, str) else json.dumps(id) for id in columns["id"]]
     if with_fields:
         schema["fields"] = pl.String()
-        columns["fields"] = [json.dumps(answer.fields, ensure_ascii=False) for answer in answers]
+        columns["fields"] = [json.dumps(answer["fields"], ensure_ascii=False) for answer in answers]
     with parquet_file(path) as file:
         pl.DataFrame(columns, schema=schema).write_parquet(file)
 

@@ -36,7 +36,7 @@ from posrec.progress import Progress
 from posrec.recommend.catalogue import values_of
 from posrec.recommend.export.opening import try_out
 from posrec.recommend.files import session_file
-from posrec.recommend.files.answer_file import ScoredSession, check_output, join_files, write_answers
+from posrec.recommend.files.answer_file import Answer, check_output, join_files, write_answers
 from posrec.recommend.files.session_file import Part, SessionFile, SessionRow, parse, place_name
 from posrec.recommend.plan import AnswerRules, Ordered, Plan
 from posrec.recommend.recommender import Recommender
@@ -275,7 +275,7 @@ def make_ready(job: Job, recommender: Recommender) -> None:
     ready[job.key] = recommender, recommender.plan(job.k, **job.rules)
 
 
-def answered(recommender: Recommender, plan: Plan, part: Part, source: Path) -> tuple[list[ScoredSession], Totals]:
+def answered(recommender: Recommender, plan: Plan, part: Part, source: Path) -> tuple[list[Answer], Totals]:
     """Recommendations for the sessions of a part of the file `source`, and their counts."""
 
     def encoded(row: SessionRow) -> EncodedSession:
@@ -296,11 +296,18 @@ def answered(recommender: Recommender, plan: Plan, part: Part, source: Path) -> 
     return [scored(plan, *answer) for answer in zip(rows, sessions, lists, strict=True)], totals
 
 
-def scored(plan: Plan, row: SessionRow, session: EncodedSession, ordered: Ordered) -> ScoredSession:
+def scored(plan: Plan, row: SessionRow, session: EncodedSession, ordered: Ordered) -> Answer:
     ids = plan.catalogue.vocabulary.ids
-    items = [ids[number - 1] for number in ordered.numbers]
-    fields = None if plan.fields is None else [values_of(number, plan.fields) for number in ordered.numbers]
-    return ScoredSession(row.id, items, ordered.scores, session.unknown, not session.numbers, fields)
+    answer = {
+        "id": row.id,
+        "items": [ids[number - 1] for number in ordered.numbers],
+        "scores": ordered.scores,
+        "unknown": session.unknown,
+        "popular": not session.numbers,
+    }
+    if plan.fields is not None:
+        answer["fields"] = [values_of(number, plan.fields) for number in ordered.numbers]
+    return answer
 
 
 def finish(job: Job, as_folder: bool, overwrite: bool) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -48,13 +49,6 @@ def test_the_same_scores_for_any_batch_and_length(run_and_file: tuple[Path, Path
     assert torch.equal(numbers, columns + 1)
 
 
-def test_padding_changes_nothing(exported: Path) -> None:
-    runtime = onnx_model.OnnxModel(exported)
-    short = SessionBatch(torch.tensor([[4, 9, 4]]), torch.tensor([3]))
-    padded = SessionBatch(torch.tensor([[4, 9, 4, 0, 0, 0]]), torch.tensor([3]))
-    assert torch.allclose(runtime.scores(short), runtime.scores(padded), atol=1e-5)
-
-
 def test_unneeded_outputs_are_not_computed(exported: Path) -> None:
     batch = SessionBatch.of([[1, 2, 1], [7]])
     whole = onnx_model.OnnxModel(exported)
@@ -76,8 +70,8 @@ def test_the_file_has_metadata_and_k_is_optional(exported: Path) -> None:
     assert [one.name for one in session.get_overridable_initializers()] == ["k"]
     about = session.get_modelmeta().custom_metadata_map
     assert (about["model"], about["items"], about["max_length"]) == ("posrec", "30", "10")
-    best, items = session.run(["top_scores", "top_items"], {
-        "items": torch.tensor([[1, 2]]).numpy(), "lengths": torch.tensor([2]).numpy()})  # fmt: skip
+    inputs = {"items": np.array([[1, 2]]), "lengths": np.array([2])}
+    best, items = session.run(["top_scores", "top_items"], inputs)
     assert best.shape == items.shape == (1, 20)
 
 
@@ -94,10 +88,13 @@ def test_a_recommender_can_score_by_onnx(run_and_file: tuple[Path, Path]) -> Non
 
 @pytest.mark.parametrize(
     "changes",
-    [{"encoding": "rpe", "anchors": False, "normalize": True, "layers": 2}, {"encoding": "dpe", "max_length": 1},
-     {"encoding": "dpe"}],
+    [
+        {"encoding": "rpe", "anchors": False, "normalize": True, "layers": 2},
+        {"encoding": "dpe", "max_length": 1},
+        {"encoding": "dpe"},
+    ],
     ids=["rpe", "one click", "dpe"],
-)  # fmt: skip
+)
 @pytest.mark.slow
 def test_other_settings_are_exported_too(tmp_path: Path, changes: dict) -> None:
     torch.manual_seed(0)
@@ -117,6 +114,27 @@ def test_a_file_with_other_scores_is_not_kept(
     monkeypatch.setattr(onnx_model, "as_onnx", lambda model, run: proto.SerializeToString())
     with pytest.raises(RunFailed, match=r"was not written: its scores differ from torch's by up to"):
         onnx_model.export_onnx(load_run(trained), tmp_path / "out.onnx")
+    assert listed(tmp_path) == []
+
+
+def test_a_spoiled_term_is_not_kept(
+    trained_plus: Path, exported_plus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The output `own_raised` becomes that of `own_products`; scores are as before."""
+    proto = onnx.load(exported_plus)
+    outputs = [one for one in proto.graph.output if one.name != "own_raised"]
+    del proto.graph.output[:]
+    proto.graph.output.extend(outputs)
+    for node in proto.graph.node:
+        for kind in (node.input, node.output):
+            kind[:] = ["raised" if name == "own_raised" else name for name in kind]
+    proto.graph.node.append(onnx.helper.make_node("Identity", ["own_products"], ["own_raised"]))
+    proto.graph.output.append(
+        onnx.helper.make_tensor_value_info("own_raised", onnx.TensorProto.FLOAT, ["batch", "length"])
+    )
+    monkeypatch.setattr(onnx_model, "as_onnx", lambda model, run: proto.SerializeToString())
+    with pytest.raises(RunFailed, match="its scores differ from torch's"):
+        onnx_model.export_onnx(load_run(trained_plus), tmp_path / "out.onnx")
     assert listed(tmp_path) == []
 
 

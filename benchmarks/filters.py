@@ -15,10 +15,10 @@ import numpy as np
 from harness import in_turns, medians, parser_for, write_result
 from posrec.data.vocabulary import Vocabulary
 from posrec.recommend.catalogue import Catalogue
-from posrec.recommend.export.encoder import OnnxConfig
 from posrec.recommend.plan import Plan
-from posrec.recommend.rank.ranker import BySearch, Ranker
-from posrec.recommend.rank.search import ExactSearch
+from posrec.recommend.rank.encoder import OnnxConfig
+from posrec.recommend.rank.exact_search import ExactSearch
+from posrec.recommend.rank.ranker import SearchRanker
 from posrec.recommend.session import EncodedSession
 
 
@@ -35,7 +35,7 @@ class RandomSessions:
         return near + 0.3 * self.draw.standard_normal(near.shape, np.float32), None
 
 
-def median_ms(ranker: Ranker, plans: dict[str, Plan], sessions: list[EncodedSession]) -> dict[str, float]:
+def median_ms(ranker: SearchRanker, plans: dict[str, Plan], sessions: list[EncodedSession]) -> dict[str, float]:
     def query(plan: Plan, turn: int) -> None:
         plan.ordered(sessions[turn], ranker.rank(plan.queries(sessions[turn])))
 
@@ -53,7 +53,7 @@ def main() -> None:
     table = draw.standard_normal((items, arguments.d), dtype=np.float32)
     columns = {"share": draw.integers(0, 100, items).tolist(), "brand": [f"b{n % 1000}" for n in range(items)]}
     catalogue = Catalogue(Vocabulary([str(n) for n in range(items)], columns), items)
-    ranker = Ranker(BySearch(RandomSessions(table, draw), ExactSearch(table)), items, None)
+    ranker = SearchRanker(RandomSessions(table, draw), ExactSearch(table), np.ones(items, np.float32))
     sessions = [EncodedSession([int(number)]) for number in draw.integers(1, items + 1, arguments.sessions)]
     asked: dict[str, dict[str, Any]] = {
         "no filter": {},

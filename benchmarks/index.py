@@ -14,9 +14,9 @@ import faiss
 import torch
 
 from harness import in_turns, medians, parser_for, random_run, write_result
-from posrec.recommend.export.torch_encoder import TorchEncoder
+from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import IndexSettings, likely_sessions, write_index
-from posrec.recommend.rank.search import ExactSearch
+from posrec.recommend.rank.torch_model import TorchEncoder
 from posrec.runs.run import Run
 
 BEST = 20

@@ -23,10 +23,10 @@ import torch
 
 from harness import in_turns, medians, parser_for, write_result
 from posrec.nn.items.own_items import OwnItems
-from posrec.recommend.export.torch_encoder import as_arrays
 from posrec.recommend.rank.best_items import Best, Floats, best_of_all
+from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import SAMPLE, FaissSearch, IndexSettings, build
-from posrec.recommend.rank.search import ExactSearch
+from posrec.recommend.rank.torch_model import as_arrays
 
 BEST, OWN, SCALE = 20, 5, 13.0
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from filelock import FileLock
@@ -19,7 +20,7 @@ from posrec.errors import RunFailed
 from posrec.fitting.fit import fit_run
 from posrec.io import WEIGHTS
 from posrec.io.executor import Cluster, ray_cluster
-from posrec.models.base import CountingModel
+from posrec.models.base import CountingModel, Model
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
 from posrec.recommend.rank.faiss_search import IndexSettings
@@ -55,6 +56,11 @@ class TwoClicks(CountingModel):
             added = [ADDS[item - 1] for item in items[:length]]
             scores.append(sum(added) + added[-1])
         return torch.stack(scores)
+
+
+def run_of(model: Model, ids: list[str], name: str, folder: Path = Path("run")) -> Run:
+    """A run in memory, of whose items each was clicked once."""
+    return Run(folder, model, Vocabulary(ids), {"model": name, "items": model.items}, np.ones(model.items, np.int64))
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
-from posrec.recommend.export.torch_encoder import item_table
-from posrec.recommend.rank.diversity import marginal_relevance
+from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import IndexSettings, build
-from posrec.recommend.rank.search import ExactSearch
+from posrec.recommend.rank.similarity import marginal_relevance
+from posrec.recommend.rank.torch_model import item_table
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import Run
 
@@ -199,8 +199,9 @@ def test_marginal_relevance_against_a_slow_restatement() -> None:
             gains = {
                 place: (1 - weight) * relevance[place]
                 - weight * max([0.0, *(float(units[place] @ units[other]) for other in chosen)])
-                for place in range(30) if place not in chosen
-            }  # fmt: skip
+                for place in range(30)
+                if place not in chosen
+            }
             chosen.append(max(gains, key=lambda place: gains[place]))
         assert marginal_relevance(scores, vectors, weight, 10) == chosen
     assert marginal_relevance(scores, vectors, 0.0, 10) == list(range(10))
@@ -219,9 +220,14 @@ def test_diversified_lists_are_less_alike() -> None:
     assert alike(0.9) < alike(0.3) < alike(0)
 
 
-@pytest.mark.parametrize(("rules", "groups"), [
-    ({}, 3), ({"filter": {"brand": ["b0", "b1"]}}, 2), ({"filter": {"brand": ["b0", "b1"]}, "pin": ["i3"]}, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rules", "groups"),
+    [
+        ({}, 3),
+        ({"filter": {"brand": ["b0", "b1"]}}, 2),
+        ({"filter": {"brand": ["b0", "b1"]}, "pin": ["i3"]}, 2),
+    ],
+)
 def test_more_groups_than_there_are_are_not_looked_for(
     monkeypatch: pytest.MonkeyPatch, rules: dict[str, Any], groups: int
 ) -> None:

@@ -16,15 +16,15 @@ from posrec.models.base import SessionModel
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
-from posrec.recommend.export.torch_encoder import item_table
 from posrec.recommend.rank import ranker as module
+from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.ranker import Query
-from posrec.recommend.rank.search import ExactSearch
+from posrec.recommend.rank.torch_model import item_table
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.results import Recommendation
 from posrec.recommend.session import Session
-from posrec.runs.run import POPULARITY, Run, load_run
-from tests.fixtures import QUICK
+from posrec.runs.run import Run, load_run
+from tests.fixtures import QUICK, run_of
 from tests.helpers import command
 
 
@@ -66,13 +66,6 @@ def test_a_session_of_unknown_items_gets_popular_ones(shop: Recommender) -> None
     assert scored(shop.recommend(["x"], k=3, deny=["d"])) == [("b", 9.0), ("e", 5.0), ("a", 3.0)]
 
 
-def test_without_popularity_the_error_says_what_to_do(shop_run: Run) -> None:
-    shop = Recommender(replace(shop_run, popularity=None), "cpu")
-    assert scored(shop.recommend(["a"], k=1)) == [("b", 8.0)]
-    with pytest.raises(InputError, match=r"no item of the session is known \(x\).*posrec evaluate"):
-        shop.recommend(["x"])
-
-
 def test_seen_items_are_left_out_however_long_ago(shop: Recommender) -> None:
     answer = shop.recommend(["c", "e", "a", "b"], exclude_seen=True)
     assert scored(answer) == [("d", 0.5)]  # c and e were clicked too early to be read, but they were clicked
@@ -87,14 +80,12 @@ def test_allow_and_deny(shop: Recommender) -> None:
     assert scored(shop.recommend(["a"], allow=["f"])) == []
 
 
-def test_an_empty_session_gets_popular_items(shop: Recommender, shop_run: Run) -> None:
+def test_an_empty_session_gets_popular_items(shop: Recommender) -> None:
     for session in ([], Session()):
         answer = shop.recommend(session, k=3)
         assert scored(answer) == [("b", 9.0), ("d", 7.0), ("e", 5.0)]
         assert (answer.popular, answer.unknown) == (True, ())
     assert shop.recommend([["a"], []], k=2)[1] == shop.recommend([], k=2)
-    with pytest.raises(InputError, match="the session is empty, and the run does not hold which items are popular"):
-        Recommender(replace(shop_run, popularity=None), "cpu").recommend([])
 
 
 def test_many_sessions_get_the_same_results_as_one_by_one(shop: Recommender) -> None:
@@ -111,8 +102,8 @@ def test_sessions_are_ranked_in_chunks_with_the_same_results(
     draw = random.Random(0)
     sessions = [draw.choices("abcdefx", k=draw.randrange(1, 5)) for _ in range(23)]
     whole = shop.recommend(sessions, k=3)
-    monkeypatch.setattr(module, "SCORES_AT_ONCE", at_once)
-    monkeypatch.setattr(module, "MOST_ROWS", most)
+    monkeypatch.setattr(module, "SCORES_IN_MEMORY", at_once)
+    monkeypatch.setattr(module, "SESSIONS_IN_MEMORY", most)
     queries = [Query(shop.encode(session), 3) for session in sessions]
     assert max(map(len, shop.ranker.chunks(queries))) == min(at_once // 5, most)
     assert shop.recommend(sessions, k=3) == whole
@@ -260,17 +251,6 @@ def test_popularity_counts_training_clicks(trained: Path, small: PreparedDataset
     assert all(counts[small.vocabulary.index(one.item)] == one.score for one in answer)
 
 
-@pytest.mark.parametrize("content", [b"", b"\x93NUMPY rubbish", None])
-def test_damaged_popularity_is_an_input_error(trained: Path, tmp_path: Path, content: bytes | None) -> None:
-    Recommender.load(trained).save(tmp_path / "run", export=False)
-    if content is None:
-        np.save(tmp_path / "run" / POPULARITY, np.zeros(3))
-    else:
-        (tmp_path / "run" / POPULARITY).write_bytes(content)
-    with pytest.raises(InputError, match=r"popularity.npy"):
-        load_run(tmp_path / "run")
-
-
 def test_a_counting_model_recommends_too(counted: Path) -> None:
     rec = Recommender.load(counted)
     seen = rec.recommend(["i1"], k=1)[0].item
@@ -286,7 +266,7 @@ def test_every_model_recommends_and_explains(name: str, small: PreparedDataset) 
     model = spec.build(30, spec.config()).eval()
     if not spec.is_trained:
         model.count(small.train.items, small.train.offsets)
-    rec = Recommender(Run(Path("run"), model, small.vocabulary, {"model": name, "items": 30}), "cpu")
+    rec = Recommender(run_of(model, small.vocabulary.ids, name), "cpu")
     sessions = [["i1", "i2", "i1", "x"], ["i9"], [f"i{n % 30}" for n in range(70)]]
     for session, answer in zip(sessions, rec.recommend(sessions, k=30), strict=True):
         assert sorted(one.item for one in answer) == sorted(small.vocabulary.ids)

@@ -72,10 +72,10 @@ def test_a_worker_searches_a_large_catalogue_with_its_share_of_the_cores(
     trained: Path, monkeypatch: pytest.MonkeyPatch, workers: int, threads: int
 ) -> None:
     monkeypatch.setattr("posrec.server.service.usable_cores", lambda: 5)
-    monkeypatch.setattr("posrec.recommend.rank.rounded.CACHED", 0)
+    monkeypatch.setattr("posrec.recommend.rank.exact_search.CACHED", 0)
     service = Service(ServerSettings(str(trained), onnx=False, workers=workers))
     (reloader,) = service.reloaders
     reloader.start()
     assert reloader.current is not None
-    search = reloader.current.recommender.ranker.finder.search  # type: ignore[attr-defined]
+    search = reloader.current.recommender.ranker.search  # type: ignore[attr-defined]
     assert search.rounded.session.get_session_options().intra_op_num_threads == threads

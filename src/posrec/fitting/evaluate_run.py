@@ -128,7 +128,7 @@ def evaluate_matched(run: Run, data: PreparedDataset, device: torch.device, prog
     # Numbers above those of the run's items are unknown to its model.
     translated = torch.tensor([0, *(known + 1 if number is None else number for number in numbers)], dtype=torch.int32)
     test = replace(data.test, items=translated[data.test.items.long()])
-    popularity = torch.ones(known) if run.popularity is None else torch.as_tensor(run.popularity)
+    popularity = torch.as_tensor(run.popularity)
     clicks = torch.cat([popularity.new_zeros(1), popularity])
     run.model.to(device).eval()
     return rank_all(run.model, test.to(device), known, run.model.config.max_length, clicks, progress)

@@ -145,8 +145,9 @@ def write_checksums(folder: Path, names: Iterable[str]) -> None:
 def changing(folder: Path, *names: str) -> Iterator[None]:
     """Replace or add the files `names` of a finished folder in the block.
 
-    They are not listed while they change. If the process is killed, the folder can still be loaded, without them. Of an
-    unfinished folder, which has no checksums, nothing is listed.
+    They are not listed while they change. If the process is killed, the folder can still be loaded, without them. The
+    folder is locked, so that a reader that locks it too never sees it without them. Of an unfinished folder, which has
+    no checksums, nothing is listed.
     """
     if not (folder / CHECKSUMS).exists():
         yield

@@ -101,8 +101,11 @@ def restore(replaced: Path, path: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Wait until no other process is giving a name to something in `folder`, and keep them waiting."""
+def locked(folder: Path, shared: bool = False) -> Iterator[None]:
+    """Wait until no other process is giving a name to something in `folder`, and keep them waiting.
+
+    `shared` is for readers: they wait for writers and keep them waiting, but not each other.
+    """
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:  # a folder that can be written to but not listed
@@ -110,7 +113,7 @@ def locked(folder: Path) -> Iterator[None]:
         return
     try:
         with suppress(OSError):  # not every file system has locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)
@@ -131,6 +134,23 @@ def try_lock(path: Path) -> Iterator[bool]:
         # Before the release: filelock refuses a lock whose file was removed meanwhile.
         path.unlink(missing_ok=True)
         held.release()
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process is giving names to things in `folder`."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # not every file system has locks
+        return False
+    finally:
+        os.close(handle)
+    return False
 
 
 def remove(path: Path) -> None:

@@ -8,7 +8,6 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -20,8 +19,8 @@ from posrec.recommend.filters import Attributes, shown
 from posrec.recommend.rank.best_items import Columns, Mask
 from posrec.recommend.session import Click, as_ids
 
-KEPT_BYTES = 1 << 26  # of masks that are kept
-FEWEST_KEPT = 8
+RESULTS_BYTES = 1 << 26  # of masks that are kept
+FEWEST_RESULTS = 8
 FEW = 16  # at most one item in so many is few: scoring them one by one is quicker than a search through all
 FEW_DENIED = 100  # a search finds so many items more, and leaves them out afterwards; more become a mask
 
@@ -62,9 +61,6 @@ class Candidates:
         """[n] True for items that must not be recommended."""
         return ~self.mask
 
-    def contains(self, number: int) -> bool:
-        return bool(self.mask[number - 1])
-
     def and_also(self, other: "Candidates | None") -> "Candidates":
         """The items that are in both."""
         if other is None:
@@ -87,12 +83,32 @@ def all_but(items: int, numbers: list[int]) -> Candidates:
     return Candidates(items, mask)
 
 
-@dataclass
-class Held:
-    """What holds until the rules change: the rules themselves, and what was worked out under them."""
+class RuleState:
+    """The rules that hold for every request, and what was computed under them: the latest results are kept.
 
-    rules: Candidates | None = None
-    kept: OrderedDict[str, Any] = field(default_factory=OrderedDict)
+    It is replaced as a whole when the rules change, so that a request in another thread has the old rules or the new.
+    """
+
+    def __init__(self, items: int, rules: Candidates | None = None) -> None:
+        self.rules = rules
+        self.results: OrderedDict[str, Any] = OrderedDict()
+        self.most_results = max(FEWEST_RESULTS, RESULTS_BYTES // items)
+
+    def result(self, kind: str, asked: Mapping[str, Any], compute: Callable[[Any], Any]) -> Any:
+        """The result of `compute(asked)`, kept for the next time that the same is asked for."""
+        try:
+            key = kind + json.dumps(asked, sort_keys=True, default=sorted)  # sets are listed in order
+        except (TypeError, ValueError):
+            raise InputError(f"the {kind} {shown(asked)} must hold only texts, numbers and lists") from None
+        # A server asks from two threads: each line is safe alone, and what another thread has dropped is put back.
+        result = self.results.pop(key, None)
+        if result is None:
+            result = compute(asked)
+        self.results[key] = result
+        while len(self.results) > self.most_results:
+            with suppress(KeyError):  # another thread has emptied it
+                self.results.popitem(last=False)
+        return result
 
 
 class Catalogue:
@@ -101,7 +117,7 @@ class Catalogue:
     def __init__(self, vocabulary: Vocabulary, items: int) -> None:
         self.vocabulary, self.items = vocabulary, items
         self.attributes = Attributes(vocabulary.columns, items)
-        self.held = Held()
+        self.state = RuleState(items)
 
     def number(self, item: str) -> int | None:
         """None for an item that the model does not know; the vocabulary may hold items that training never saw."""
@@ -117,36 +133,28 @@ class Catalogue:
         rules = None if allow is None else only(self.items, self.numbers(allow))
         if deny:
             rules = all_but(self.items, self.numbers(deny)).and_also(rules)
-        self.held = Held(rules)  # at once, so that a request in another thread has the old rules or the new ones
+        self.state = RuleState(self.items, rules)
 
     def candidates(
         self, filter: Mapping[str, Any] | None, allow: Collection[Click] | None, deny: Collection[Click] | None
     ) -> tuple[Candidates | None, frozenset[int]]:
         """The items that may be recommended, None for all of them; and numbers of items to leave out beside."""
-        held = self.held
-        found = held.rules
+        state = self.state
+        candidates = state.rules
         if filter:
 
             def matching(wanted: Mapping[str, Any]) -> Candidates:
-                return Candidates(self.items, self.attributes.matching(wanted)).and_also(held.rules)
+                return Candidates(self.items, self.attributes.matching(wanted)).and_also(state.rules)
 
-            found = keep(held.kept, "filter", filter, matching, most=self.most_kept)
+            candidates = state.result("filter", filter, matching)
         if allow is not None:
-            found = only(self.items, self.numbers(allow)).and_also(found)
+            candidates = only(self.items, self.numbers(allow)).and_also(candidates)
         if not deny:
-            return found, frozenset()
+            return candidates, frozenset()
         denied = self.numbers(deny)
         if len(denied) <= FEW_DENIED:
-            return found, frozenset(denied)
-        return all_but(self.items, denied).and_also(found), frozenset()
-
-    @property
-    def most_kept(self) -> int:
-        return max(FEWEST_KEPT, KEPT_BYTES // self.items)
-
-    def kept(self, kind: str, asked: Mapping[str, Any], work_out: Callable[[Any], Any]) -> Any:
-        """As `keep`, for what does not depend on the rules."""
-        return keep(self.held.kept, kind, asked, work_out, self.most_kept)
+            return candidates, frozenset(denied)
+        return all_but(self.items, denied).and_also(candidates), frozenset()
 
     def fields(self, names: Sequence[str] | None) -> Fields | None:
         """The columns of these names, for answers that show them."""
@@ -155,29 +163,6 @@ class Catalogue:
         if isinstance(names, str):
             raise InputError(f"fields must be a list of column names, not {names!r}")
         return {name: self.attributes[name].values for name in names}
-
-    def group_mask(self, column: str, value: str) -> Mask:
-        """[n] whether an item has this value in a column."""
-        return self.attributes[column].having([value])
-
-
-def keep(
-    kept: OrderedDict[str, Any], kind: str, asked: Mapping[str, Any], work_out: Callable[[Any], Any], most: int
-) -> Any:
-    """The result of `work_out(asked)`, kept for the next time that the same is asked for."""
-    try:
-        key = kind + json.dumps(asked, sort_keys=True, default=sorted)  # sets are listed in order
-    except (TypeError, ValueError):
-        raise InputError(f"the {kind} {shown(asked)} must hold only texts, numbers and lists") from None
-    # A server asks from two threads: each line below is safe alone, and what another thread has dropped is put back.
-    found = kept.pop(key, None)
-    if found is None:
-        found = work_out(asked)
-    kept[key] = found
-    while len(kept) > most:
-        with suppress(KeyError):  # another thread has emptied it
-            kept.popitem(last=False)
-    return found
 
 
 def values_of(number: int, fields: Fields) -> dict[str, Any]:

@@ -11,7 +11,6 @@ log g_explore - log S), and 0 for all other items; "normalisation" is log g_expl
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -25,68 +24,56 @@ from posrec.recommend.results import NORMALISATION, ClickEffect, Explanation
 from posrec.recommend.session import EncodedSession
 
 
-@dataclass(frozen=True)
-class ScoreBreakdown:
-    """The scores and ranks of I items, the parts of the scores, and both again without each of C clicks."""
-
-    scores: Tensor  # [I]
-    ranks: Tensor  # [I]
-    parts: dict[str, Tensor]  # [I] each, adding up to the scores; empty where the score is not a sum
-    attention: dict[str, Tensor]  # [C] each
-    scores_without: Tensor | None  # [C, I]; None for a session of one click
-    ranks_without: Tensor | None  # [C, I]
-    read: Sequence[int]  # [C] the items of these clicks: those that the model reads
-    repeat_chance: float | None  # where scores are log probabilities: the chance that a click is repeated
-
-    def explanation(
-        self, place: int, session: EncodedSession, item: int, id_and_title: Callable[[int], tuple[str, str | None]]
-    ) -> Explanation:
-        """The explanation of `item`, the number of the item at this place, in raw ids."""
-        score = float(self.scores[place])
-        clicks = []
-        for position, click in enumerate(self.read):
-            effect = rank = None
-            if self.scores_without is not None and self.ranks_without is not None:
-                effect = score - float(self.scores_without[position, place])
-                rank = int(self.ranks_without[position, place])
-            attention = {name: float(weights[position]) for name, weights in self.attention.items()}
-            clicks.append(ClickEffect(*id_and_title(click), effect, rank, attention))
-        return Explanation(
-            *id_and_title(item),
-            score=score,
-            rank=int(self.ranks[place]),
-            parts={name: float(values[place]) for name, values in self.parts.items()},
-            clicks=tuple(clicks),
-            unread=len(session.numbers) - len(self.read),
-            unknown=session.unknown,
-            probability=None if self.repeat_chance is None else math.exp(score),
-            repeat_chance=self.repeat_chance,
-        )
-
-
 @torch.inference_mode()
-def break_down(model: Model, session: Sequence[int], items: Sequence[int], device: torch.device) -> ScoreBreakdown:
-    """`session` and `items` are item numbers. Each click that the model reads is left out in turn.
+def explain(
+    model: Model,
+    session: EncodedSession,
+    items: Sequence[int],
+    device: torch.device,
+    id_and_title: Callable[[int], tuple[str, str | None]],
+) -> list[Explanation]:
+    """The explanations of `items`, which are item numbers. Each click that the model reads is left out in turn.
 
     A click is left out of what the model reads. An earlier click of a longer session moves in, unless the model reads
     windows that begin at multiples of its stride.
     """
-    read = (model.config.max_length, model.stride)
-    whole = SessionBatch.of([session], *read).to(device)
-    first = first_read(len(session), *read)
+    clicks, window = session.numbers, (model.config.max_length, model.stride)
+    batch = SessionBatch.of([clicks], *window).to(device)
+    first = first_read(len(clicks), *window)
     wanted = torch.tensor(items, device=device)
-    scores, ranks = scores_and_ranks(model, whole, wanted)
-    scores_without = ranks_without = None
-    if len(session) > 1:
+    scores, ranks = scores_and_ranks(model, batch, wanted)  # [1, I]
+    scores_without = ranks_without = None  # [C, I] for the C clicks that are read
+    if len(clicks) > 1:
         begin = max(first - 1, 0) if model.stride == 1 else first
-        shorter = [[*session[begin:place], *session[place + 1 :]] for place in range(first, len(session))]
+        shorter = [[*clicks[begin:place], *clicks[place + 1 :]] for place in range(first, len(clicks))]
         scores_without, ranks_without = scores_and_ranks(model, SessionBatch.of(shorter).to(device), wanted)
-    parts, attention = parts_of(model, whole, wanted)
-    own_parts, repeat_chance = own_parts_of(model, whole, wanted)
+    parts, attention = parts_of(model, batch, wanted)
+    own_parts, repeat_chance = own_parts_of(model, batch, wanted)
     if parts:
         parts |= own_parts
-    of_clicks = (scores_without, ranks_without, session[first:])
-    return ScoreBreakdown(scores[0], ranks[0], parts, attention, *of_clicks, repeat_chance)
+
+    def effect_of(position: int, place: int) -> ClickEffect:
+        effect = rank = None
+        if scores_without is not None and ranks_without is not None:
+            effect = float(scores[0, place] - scores_without[position, place])
+            rank = int(ranks_without[position, place])
+        weights = {name: float(values[position]) for name, values in attention.items()}
+        return ClickEffect(*id_and_title(clicks[first + position]), effect, rank, weights)
+
+    return [
+        Explanation(
+            *id_and_title(item),
+            score=float(scores[0, place]),
+            rank=int(ranks[0, place]),
+            parts={name: float(values[place]) for name, values in parts.items()},
+            clicks=tuple(effect_of(position, place) for position in range(len(clicks) - first)),
+            unread=first,
+            unknown=session.unknown,
+            probability=None if repeat_chance is None else math.exp(scores[0, place]),
+            repeat_chance=repeat_chance,
+        )
+        for place, item in enumerate(items)
+    ]
 
 
 def scores_and_ranks(model: Model, batch: SessionBatch, items: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ the rankings of these queries into one list:
    logits or log probabilities, so log f is added; the scores of counting models, and the clicks of popular items, are
    multiplied by f. Items with the same factor keep their order among each other, so the best of each factor are found
    by a query of its own.
-3. `diversify` chooses from more items than are asked for (diversity.py).
+3. `diversify` chooses from more items than are asked for (rank/similarity.py).
 4. `pin` puts items first, in the order given, where they are known and may be recommended.
 """
 
@@ -21,20 +21,16 @@ import numpy as np
 from posrec.errors import InputError
 from posrec.recommend.catalogue import Candidates, Catalogue, only
 from posrec.recommend.filters import shown
-from posrec.recommend.rank.diversity import (
-    DEEPER,
-    GROUP_POOL,
-    POOL,
-    SMALLEST_POOL,
-    marginal_relevance,
-    one_of_each_group,
-)
-from posrec.recommend.rank.ranker import Query, Ranker, Ranking
-from posrec.recommend.rank.similarity import Similarity
+from posrec.recommend.rank.ranker import Query, Ranking
+from posrec.recommend.rank.similarity import Similarity, marginal_relevance, one_of_each_group
 from posrec.recommend.session import Click, EncodedSession
 
-K = 20
+DEFAULT_K = 20
 MOST_FACTORS = 16  # different factors of items; each needs a search of its own
+POOL_PER_ITEM = 5  # items from which each item of a diversified list is chosen
+SMALLEST_POOL = 100
+POOL_PER_GROUP = 8  # the same, where one item of each group is taken
+LARGER_POOL = 8  # how many times more items are found where they have too few groups
 
 
 class SimilarRules(TypedDict, total=False):
@@ -101,7 +97,7 @@ class Plan:
 
     def boost_groups(self, boost: Mapping[str, Any]) -> list[tuple[float, Candidates | None]]:
         """The items of each factor."""
-        groups = self.catalogue.kept("boost", boost, self.items_by_factor)
+        groups = self.catalogue.state.result("boost", boost, self.items_by_factor)
         return [(factor, items.and_also(self.candidates)) for factor, items in groups]
 
     def items_by_factor(self, boost: Mapping[str, Any]) -> list[tuple[float, Candidates]]:
@@ -112,7 +108,7 @@ class Plan:
             for value, factor in values.items():
                 if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0.001 <= factor <= 1000:
                     raise InputError(f"a factor of boost must be between 0.001 and 1000, not {shown(factor)}")
-                factors[self.catalogue.group_mask(column, value)] *= factor
+                factors[self.catalogue.attributes[column].having([value])] *= factor
         different = np.unique(factors)
         if len(different) > MOST_FACTORS:
             raise InputError(f"boost has {len(different)} different factors of items; at most {MOST_FACTORS} work")
@@ -135,7 +131,9 @@ class Plan:
         """How many items are found for the list."""
         if self.diversify is None:
             return self.k + len(self.pinned)
-        most = GROUP_POOL * self.k if isinstance(self.diversify, str) else max(POOL * self.k, SMALLEST_POOL)
+        most = (
+            POOL_PER_GROUP * self.k if isinstance(self.diversify, str) else max(POOL_PER_ITEM * self.k, SMALLEST_POOL)
+        )
         return most + len(self.pinned)
 
     def queries(self, session: EncodedSession, pool: int | None = None) -> list[Query]:
@@ -153,12 +151,12 @@ class Plan:
         pinned: dict[int, float] = dict(zip(*rankings[-1], strict=True)) if self.pinned else {}
         first = [number for number in self.pinned if number in pinned][: self.k]
         if first:
-            kept = [place for place, number in enumerate(numbers) if number not in pinned]
-            numbers, scores = [numbers[place] for place in kept], [scores[place] for place in kept]
-        if self.diversify is not None:
-            places = self.diverse(numbers, scores, self.k - len(first))
+            places = [place for place, number in enumerate(numbers) if number not in pinned]
             numbers, scores = [numbers[place] for place in places], [scores[place] for place in places]
         rest = self.k - len(first)
+        if self.diversify is not None:
+            places = self.diverse(numbers, scores, rest)
+            numbers, scores = [numbers[place] for place in places], [scores[place] for place in places]
         return Ordered(first + numbers[:rest], [pinned[number] for number in first] + scores[:rest], len(first))
 
     def merged(self, session: EncodedSession, rankings: Sequence[Ranking]) -> Ranking:
@@ -184,7 +182,7 @@ class Plan:
         vectors = self.similarity.vectors_of(numbers)
         return marginal_relevance(np.array(scores, np.float32), vectors, self.diversify, k)
 
-    def deeper_pool(self, found: Ordered, queries: Sequence[Query], rankings: Sequence[Ranking]) -> int | None:
+    def larger_pool(self, found: Ordered, queries: Sequence[Query], rankings: Sequence[Ranking]) -> int | None:
         """How many items to find instead, where the ones found have too few groups and there are more; else None."""
         if not isinstance(self.diversify, str) or len(found.numbers) >= self.k:
             return None
@@ -193,28 +191,12 @@ class Plan:
             return None
         asked = queries[0].k
         more = any(len(numbers) == asked for numbers, _ in rankings[: len(self.groups)])
-        return asked * DEEPER if more and asked < self.catalogue.items else None
-
-
-def rank_by_plan(ranker: Ranker, asked: Sequence[tuple[Plan, EncodedSession]]) -> list[Ordered]:
-    """The list of items for each session by its plan; all are ranked together."""
-    parts = [plan.queries(session) for plan, session in asked]
-    rankings = iter(ranker.rank([query for part in parts for query in part]))
-    lists = []
-    for (plan, session), queries in zip(asked, parts, strict=True):
-        own = [next(rankings) for _ in queries]
-        found = plan.ordered(session, own)
-        while (pool := plan.deeper_pool(found, queries, own)) is not None:
-            queries = plan.queries(session, pool)
-            own = ranker.rank(queries)
-            found = plan.ordered(session, own)
-        lists.append(found)
-    return lists
+        return asked * LARGER_POOL if more and asked < self.catalogue.items else None
 
 
 def checked_k(k: int | None) -> int:
     if k is None:
-        return K
+        return DEFAULT_K
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InputError(f"k={k!r}: it must be a whole number, 1 or more")
     return k

@@ -15,9 +15,10 @@ import numpy as np
 from posrec.device import choose_device
 from posrec.errors import InputError
 from posrec.recommend.catalogue import Catalogue, Fields, values_of
-from posrec.recommend.export.encoder import OnnxNetwork, encoder_of
-from posrec.recommend.plan import AnswerRules, Ordered, Plan, SimilarRules, check_options, rank_by_plan
-from posrec.recommend.rank.ranker import BySearch, ItemFinder, Ranker
+from posrec.recommend.plan import AnswerRules, Ordered, Plan, SimilarRules, check_options
+from posrec.recommend.rank.best_items import Floats, VectorSearch
+from posrec.recommend.rank.encoder import OnnxNetwork, SessionEncoder
+from posrec.recommend.rank.ranker import Ranker, SearchRanker
 from posrec.recommend.rank.similarity import Similarity, similarity_of
 from posrec.recommend.results import Explanation, Recommendation, Recommendations
 from posrec.recommend.session import AnySession, Click, EncodedSession, Session, as_ids, is_many, some
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
     from posrec.models.base import Model
     from posrec.models.registry import ModelSpec
-    from posrec.recommend.rank.faiss_search import FaissSearch
-    from posrec.recommend.rank.search import ExactSearch
 
 
 class Recommender:
@@ -40,7 +39,7 @@ class Recommender:
         device: "auto" (a GPU where there is one), "cpu" or "cuda".
         scorer: The same model in another form, such as an OnnxModel, which ranks in place of `run.model`. Explanations
             and similar items still come from `run.model`.
-        search: Finds the best items for session vectors on the CPU; None scores every item. See ranker.py.
+        search: Finds the best items for session vectors on the CPU; None scores every item. See rank/ranker.py.
         similarity: The vectors by which items are similar, where they are known without `run.model`.
 
     Example::
@@ -51,19 +50,30 @@ class Recommender:
     """
 
     def __init__(
-        self, run: AnyRun, device: str = "auto", scorer: Any = None,
-        search: "ExactSearch | FaissSearch | None" = None, similarity: Similarity | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        run: AnyRun,
+        device: str = "auto",
+        scorer: Any = None,
+        search: VectorSearch | None = None,
+        similarity: Similarity | None = None,
+    ) -> None:
         self.run, self.wanted_device = run, device
         self.vocabulary = run.vocabulary
         self.titles = run.vocabulary.columns.get("title")
         self.items: int = run.config["items"]  # the model knows items 1..items; the vocabulary may hold more
         self.catalogue = Catalogue(run.vocabulary, self.items)
-        self.popularity = None if run.popularity is None else np.asarray(run.popularity, np.float32)
+        self.popularity: Floats = np.asarray(run.popularity, np.float32)
         self.similarity = similarity or similarity_of(run)
         self.uses_onnx = isinstance(scorer, OnnxNetwork)
-        finder = finder_of(scorer or self.model, search, self.items, device)
-        self.ranker = Ranker(finder, self.items, self.popularity)
+        self.ranker = self.ranker_of(scorer or self.model, search)
+
+    def ranker_of(self, scorer: Any, search: VectorSearch | None) -> Ranker:
+        """By the search with the session vectors of `scorer`; without a search by its scores of all items."""
+        if search is not None:
+            return SearchRanker(encoder_of(scorer), search, self.popularity)
+        from posrec.recommend.rank.torch_model import ScoresRanker  # imports torch
+
+        return ScoresRanker(scorer, self.popularity, self.device)
 
     @cached_property
     def device(self) -> "torch.device":
@@ -121,11 +131,13 @@ class Recommender:
 
     # A text is a sequence of texts, so the types alone can't tell the two overloads apart.
     @overload
-    def recommend(self, session: AnySession, k: int | None = None,  # type: ignore[overload-overlap]
-                  **rules: Unpack[AnswerRules]) -> Recommendations: ...  # fmt: skip
+    def recommend(  # type: ignore[overload-overlap]
+        self, session: AnySession, k: int | None = None, **rules: Unpack[AnswerRules]
+    ) -> Recommendations: ...
     @overload
-    def recommend(self, session: Sequence[AnySession], k: int | None = None,
-                  **rules: Unpack[AnswerRules]) -> list[Recommendations]: ...  # fmt: skip
+    def recommend(
+        self, session: Sequence[AnySession], k: int | None = None, **rules: Unpack[AnswerRules]
+    ) -> list[Recommendations]: ...
     def recommend(
         self, session: AnySession | Sequence[AnySession], k: int | None = None, **rules: Unpack[AnswerRules]
     ) -> Recommendations | list[Recommendations]:
@@ -178,22 +190,27 @@ class Recommender:
 
     def rank(self, asked: Sequence[tuple[Plan, EncodedSession]]) -> list[Ordered]:
         """The list of items for each session by its plan; all are ranked together."""
-        return rank_by_plan(self.ranker, asked)
+        queries = [plan.queries(session) for plan, session in asked]
+        rankings = iter(self.ranker.rank([query for part in queries for query in part]))
+        lists = []
+        for (plan, session), part in zip(asked, queries, strict=True):
+            own = [next(rankings) for _ in part]
+            found = plan.ordered(session, own)
+            while (pool := plan.larger_pool(found, part, own)) is not None:
+                part = plan.queries(session, pool)
+                own = self.ranker.rank(part)
+                found = plan.ordered(session, own)
+            lists.append(found)
+        return lists
 
     def encode(self, session: AnySession) -> EncodedSession:
-        """The session as item numbers; an InputError where no click is known and the run can't say what is popular."""
+        """The session as item numbers."""
         ids = as_ids(session)
         numbers = [self.number(item) for item in ids]
         known = [number for number in numbers if number is not None]
-        if known and len(known) == len(ids):
+        if len(known) == len(ids):
             return EncodedSession(known)
         unknown = tuple(item for item, number in zip(ids, numbers, strict=True) if number is None)
-        if not known and self.popularity is None:
-            named = f"no item of the session is known ({some(unknown)})" if unknown else "the session is empty"
-            raise InputError(
-                f"{named}, and the run does not hold which items are popular; "
-                "posrec evaluate with the run's dataset adds that"
-            )
         return EncodedSession(known, unknown)
 
     def result(self, plan: Plan, session: EncodedSession, found: Ordered) -> Recommendations:
@@ -251,17 +268,14 @@ class Recommender:
         """
         single = isinstance(item, str | int)
         wanted: Any = [item] if single else item
-        ids, items = as_ids(session), [self.known(one) for one in as_ids(wanted)]
-        if all(self.number(one) is None for one in ids):
-            named = f"no item of the session is known ({some(ids)})" if ids else "the session is empty"
-            raise InputError(f"{named}: there is nothing to explain")
-        from posrec.recommend.explain import break_down  # imports torch
+        items, encoded = [self.known(one) for one in as_ids(wanted)], self.encode(session)
+        if not encoded.numbers:
+            unknown = encoded.unknown
+            reason = f"no item of the session is known ({some(unknown)})" if unknown else "the session is empty"
+            raise InputError(f"{reason}: there is nothing to explain")
+        from posrec.recommend.explain import explain  # imports torch
 
-        encoded = self.encode(session)
-        breakdown = break_down(self.model, encoded.numbers, items, self.device)
-        explanations = [
-            breakdown.explanation(place, encoded, number, self.id_and_title) for place, number in enumerate(items)
-        ]
+        explanations = explain(self.model, encoded, items, self.device, self.id_and_title)
         return explanations[0] if single else explanations
 
     def similar_items(self, item: Click, k: int | None = None, **rules: Unpack[SimilarRules]) -> list[Recommendation]:
@@ -308,10 +322,10 @@ class Recommender:
         return before.then(*clicks)
 
 
-def finder_of(scorer: Any, search: "ExactSearch | FaissSearch | None", items: int, device: str) -> ItemFinder:
-    """By the search with the session vectors of `scorer`; without a search by its scores of all items."""
-    if search is not None:
-        return BySearch(encoder_of(scorer), search)
-    from posrec.recommend.rank.by_scores import ByScores  # imports torch
+def encoder_of(scorer: Any) -> SessionEncoder:
+    """An OnnxNetwork as it is, or a model of torch as an encoder."""
+    if isinstance(scorer, OnnxNetwork):
+        return scorer
+    from posrec.recommend.rank.torch_model import TorchEncoder  # imports torch
 
-    return ByScores(scorer, items, choose_device(device))
+    return TorchEncoder(scorer)

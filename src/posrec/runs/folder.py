@@ -15,7 +15,8 @@ state.safetensors   the latest checkpoint, for --resume
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.io import CHECKSUMS, CONTINUATION, RUN, WEIGHTS, FolderReader, parse_array, read_json, require_folder
+from posrec.io.unfinished import locked
 
 if TYPE_CHECKING:
     from posrec.models.base import Model
@@ -48,7 +50,7 @@ class AnyRun:
         model: the trained model, on the CPU and in evaluation mode.
         vocabulary: the ids of the items, with their titles and other columns.
         config: the contents of config.json: the model's name, its settings, versions.
-        popularity: [n] training clicks of items 1..n; None in a run that was built by hand without them.
+        popularity: [n] training clicks of items 1..n.
         metrics: the metrics of the last evaluation, if there was one.
         sha256: the SHA-256 of every file that was read, by its name.
     """
@@ -57,7 +59,7 @@ class AnyRun:
     model: "Model"
     vocabulary: Vocabulary
     config: dict[str, Any]
-    popularity: Clicks | None
+    popularity: Clicks
     metrics: dict[str, float] | None
     sha256: Mapping[str, str]
 
@@ -87,8 +89,22 @@ def parsed_config(path: Path, config: Any) -> dict[str, Any]:
     return config
 
 
+@contextmanager
+def opened_run(path: Path) -> Iterator[tuple[FolderReader, dict[str, Any]]]:
+    """A reader of a finished run's files, and its config.
+
+    During the block no other process replaces files of the run in its folder, as `posrec export` and `posrec evaluate`
+    do. After it, the files that were not read are compared with their checksums too.
+    """
+    require_folder(path, RUN)
+    with locked(path, shared=True):
+        reader, config = open_finished(path)
+        yield reader, config
+        reader.check_rest()
+
+
 def open_finished(path: Path) -> tuple[FolderReader, dict[str, Any]]:
-    """A reader of a finished run's files, and its config."""
+    """As `opened_run`, for one who reads a file or two."""
     require_folder(path, RUN)
     reader = FolderReader(path) if (path / CHECKSUMS).exists() else None
     config = parsed_config(path, read_json(path / RUN) if reader is None else reader.json(RUN))
@@ -130,9 +146,7 @@ def check_fields(path: Path, config: dict[str, Any]) -> None:
         raise InputError(f"{path / RUN}: items must be at least 1, not {config['items']}; it is damaged")
 
 
-def read_popularity(reader: FolderReader, items: int) -> Clicks | None:
-    if not reader.has(POPULARITY):
-        return None
+def read_popularity(reader: FolderReader, items: int) -> Clicks:
     path, content = reader.folder / POPULARITY, reader.read(POPULARITY)
     fix = "copy or train the run again"
     try:

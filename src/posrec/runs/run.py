@@ -43,7 +43,7 @@ from posrec.runs.folder import (
     SCHEMA,
     AnyRun,
     Clicks,
-    open_finished,
+    opened_run,
     read_parts,
 )
 
@@ -60,7 +60,7 @@ class Run(AnyRun):
     model: Model
     vocabulary: Vocabulary
     config: dict[str, Any]
-    popularity: Clicks | None = None
+    popularity: Clicks
     metrics: dict[str, float] | None = None
     sha256: Mapping[str, str] = field(default_factory=dict)
     continuation: Continuation | None = None
@@ -110,13 +110,12 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None, encoding: 
     ('pop', 30)
     """
     path = Path(folder)
-    reader, config = open_finished(path)
-    check_is_known(path, config, spec)
-    parts = read_parts(reader, config)
-    tensors, _ = reader.tensors(WEIGHTS)
-    model = model_of_run(path, config, tensors, spec, encoding)
-    continuation = read_continuation(reader)
-    reader.check_rest()
+    with opened_run(path) as (reader, config):
+        check_is_known(path, config, spec)
+        parts = read_parts(reader, config)
+        tensors, _ = reader.tensors(WEIGHTS)
+        model = model_of_run(path, config, tensors, spec, encoding)
+        continuation = read_continuation(reader)
     return Run(path, model, **parts, config=config, sha256=reader.sha256, continuation=continuation)
 
 
@@ -182,8 +181,7 @@ def saving(run: Run, folder: Path, overwrite: bool = False) -> Iterator[Run]:
         raise InputError(f"{folder} exists already; name another folder, or pass overwrite=True")
     with whole_folder(folder, overwrite, marker=RUN) as unfinished:
         write_text(unfinished / VOCABULARY_FILE, run.vocabulary.to_json())
-        if run.popularity is not None:
-            write_array(unfinished / POPULARITY, np.asarray(run.popularity))
+        write_array(unfinished / POPULARITY, np.asarray(run.popularity))
         if run.metrics is not None:
             write_json(unfinished / METRICS, run.metrics)
         save_tensors(unfinished / WEIGHTS, run.model.state_dict(), {})

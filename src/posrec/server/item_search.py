@@ -20,15 +20,14 @@ class ItemSearch:
 
     def __init__(self, recommender: Recommender) -> None:
         self.recommender = recommender
-        clicks = recommender.popularity
-        self.clicks = None if clicks is None else clicks.astype(np.int64)
+        self.clicks = recommender.popularity.astype(np.int64)
         self.table: tuple[str, list[int]] | None = None  # the text, and where the line of each item begins
 
     @cached_property
     def order(self) -> list[int]:
         """The numbers of the items, the most clicked first."""
-        numbers = range(1, self.recommender.items + 1)
-        return list(numbers) if self.clicks is None else (np.argsort(-self.clicks, kind="stable") + 1).tolist()
+        numbers: list[int] = (np.argsort(-self.clicks, kind="stable") + 1).tolist()
+        return numbers
 
     @property
     def is_ready(self) -> bool:
@@ -62,5 +61,5 @@ class ItemSearch:
         return found
 
     def listed(self, number: int) -> ListedItem:
-        clicks = None if self.clicks is None else int(self.clicks[number - 1])
-        return ListedItem(self.recommender.vocabulary.item(number), self.recommender.title(number), clicks)
+        title, clicks = self.recommender.title(number), int(self.clicks[number - 1])
+        return ListedItem(self.recommender.vocabulary.item(number), title, clicks)

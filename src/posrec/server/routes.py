@@ -104,7 +104,7 @@ def add_routes(router: Router, service: Service) -> None:
         ]
         return RunAnswer(
             opened.config["model"].rpartition(":")[2], ranker.items, ranker.max_length, opened.metrics,
-            opened.config.get("training", {}), ranker.search_kind, ranker.recall, ranker.finder.has_own_items,
+            opened.config.get("training", {}), ranker.search_kind, ranker.recall, ranker.has_own_items,
             loaded.fingerprint, list(opened.vocabulary.columns), split,
         )  # fmt: skip
 

@@ -65,7 +65,7 @@ class Trends(nn.Module):
         """The columns of the item vectors, [rows, COLUMNS], for sessions of these moments (see `of_sessions`).
 
         To recommend, the trend is spread evenly over all columns: values about as large as those of the other columns
-        lose the least when they are rounded to 8 bits (recommend/rank/search.py).
+        lose the least when they are rounded to 8 bits (recommend/rank/exact_search.py).
         """
         if when is not None:
             return self.by_part(rows)

@@ -26,12 +26,11 @@ from posrec.io import whole_file
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.own_items import OwnItems
-from posrec.recommend.export.encoder import INPUTS, OWN_OUTPUTS, OnnxNetwork, import_runtime
+from posrec.recommend.rank.encoder import INPUTS, LARGEST_ONNX_FILE, OWN_OUTPUTS, OnnxNetwork, import_runtime
 from posrec.runs.folder import AnyRun
 
 CLOSE = 1e-4  # the largest difference of a score, relative to it where it is above 1
 K = 20  # the default of the input `k`
-LARGEST = (1 << 31) - (1 << 20)  # bytes that fit into an ONNX file
 
 
 class OnnxModel(OnnxNetwork):
@@ -118,7 +117,7 @@ def checked_onnx(run: AnyRun) -> tuple[bytes, float]:
 def is_too_large(model: nn.Module) -> bool:
     """Whether the model does not fit into an ONNX file."""
     size: int = sum(tensor.nbytes for tensor in model.state_dict().values())
-    return size > LARGEST
+    return size > LARGEST_ONNX_FILE
 
 
 def as_onnx(model: Any, run: AnyRun) -> bytes:
@@ -132,8 +131,8 @@ def as_onnx(model: Any, run: AnyRun) -> bytes:
         export, whole = traced if recurrent else captured, Exported(model)
         proto = onnx.load_from_string(export(whole.eval(), (example.items, example.lengths), longest))
     add_top(proto, min(K, model.items))
-    about = {"posrec": posrec.__version__, "model": run.config["model"], "items": model.items, "max_length": longest,
-             "stride": model.stride}  # fmt: skip
+    about = {"posrec": posrec.__version__, "model": run.config["model"], "items": model.items}
+    about |= {"max_length": longest, "stride": model.stride}
     onnx.helper.set_model_props(proto, {name: str(value) for name, value in about.items()})
     onnx.checker.check_model(proto)
     content: bytes = proto.SerializeToString()
@@ -143,10 +142,9 @@ def as_onnx(model: Any, run: AnyRun) -> bytes:
 def captured(model: Exported, example: tuple[Tensor, Tensor], longest: int) -> bytes:
     """The export by torch's current exporter."""
     batch, length = torch.export.Dim("batch", min=1), torch.export.Dim("length", min=1, max=max(2, longest))
-    program = torch.onnx.export(
-        model, example, dynamo=True, verbose=False, dynamic_shapes=({0: batch, 1: length}, {0: batch}),
-        input_names=list(INPUTS[:2]), output_names=model.outputs,
-    )  # fmt: skip
+    names: dict[str, Any] = {"input_names": list(INPUTS[:2]), "output_names": model.outputs}
+    shapes = ({0: batch, 1: length}, {0: batch})
+    program = torch.onnx.export(model, example, dynamo=True, verbose=False, dynamic_shapes=shapes, **names)
     assert program is not None
     content: bytes = program.model_proto.SerializeToString()
     return content
@@ -156,10 +154,8 @@ def traced(model: Exported, example: tuple[Tensor, Tensor], longest: int) -> byt
     """The export by torch's older exporter, for recurrent layers: the current one unrolls them for a fixed length."""
     file = BytesIO()
     axes = {"items": {0: "batch", 1: "length"}, **{name: {0: "batch"} for name in ("lengths", *model.outputs)}}
-    torch.onnx.export(
-        model, example, cast(Any, file), dynamo=False, dynamic_axes=axes, opset_version=18,
-        input_names=list(INPUTS[:2]), output_names=model.outputs,
-    )  # fmt: skip
+    names: dict[str, Any] = {"input_names": list(INPUTS[:2]), "output_names": model.outputs}
+    torch.onnx.export(model, example, cast(Any, file), dynamo=False, dynamic_axes=axes, opset_version=18, **names)
     return file.getvalue()
 
 

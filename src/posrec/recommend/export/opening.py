@@ -1,6 +1,11 @@
-"""Opening a run folder to recommend from it: without torch if the run has an export (writing.py), else with torch."""
+"""Opening a run folder to recommend from it: without torch if the run has an export (writing.py), else with torch.
+
+A run can be complete and still be useless: weights that are not numbers, a setting that makes every score infinite. So
+`try_out` ranks a few sessions, the way that requests are, and checks the answers.
+"""
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -8,22 +13,28 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
+
 from posrec.data.vocabulary import Vocabulary
 from posrec.device import computes_on_cpu
 from posrec.errors import RunFailed
 from posrec.io import WEIGHTS, FolderReader
 from posrec.io.files import parse_tensors
 from posrec.models.own_code import OwnCode
-from posrec.recommend.export.encoder import OnnxNetwork, encoder_of
+from posrec.recommend.rank.encoder import OnnxNetwork
+from posrec.recommend.rank.exact_search import ExactSearch, parse_item_vectors
 from posrec.recommend.rank.faiss_search import likely_sessions, parse_index
-from posrec.recommend.rank.item_vectors import parse_item_vectors
-from posrec.recommend.rank.search import ExactSearch
+from posrec.recommend.rank.ranker import Query, Ranking
 from posrec.recommend.rank.similarity import Similarity
-from posrec.recommend.recommender import Recommender
-from posrec.runs.folder import INDEX, ITEMS, NETWORK, AnyRun, Clicks, open_finished, read_parts
+from posrec.recommend.recommender import Recommender, encoder_of
+from posrec.recommend.session import EncodedSession
+from posrec.runs.folder import INDEX, ITEMS, NETWORK, AnyRun, Clicks, opened_run, read_parts
 
 if TYPE_CHECKING:
     from posrec.models.base import Model
+
+TRIAL_SESSIONS = 16
+TRIAL_K = 20
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,9 +44,9 @@ class StoredRun(AnyRun):
     path: Path
     vocabulary: Vocabulary
     config: dict[str, Any]
-    weights: BinaryIO = field(repr=False)  # stays open: the run folder may be replaced before the model is needed
-    code: OwnCode = field(default_factory=OwnCode)
-    popularity: Clicks | None = None
+    popularity: Clicks
+    weights: BinaryIO  # stays open: the run folder may be replaced before the model is needed
+    code: OwnCode
     metrics: dict[str, float] | None = None
     sha256: Mapping[str, str] = field(default_factory=dict)
 
@@ -68,17 +79,14 @@ def open_recommender(
         cores: how many may be used for one exact search in a large catalogue.
     """
     path = Path(folder)
-    reader, config = open_finished(path)
-    parts = read_parts(reader, config)
-    reader.read(WEIGHTS)
-    weights = (path / WEIGHTS).open("rb")  # `model` notices if they are others by now
-    run = StoredRun(path, weights=weights, code=code or OwnCode(), config=config, **parts, sha256=reader.sha256)
-    if not computes_on_cpu(device):
-        recommender = Recommender(run, device)
-    else:
-        recommender = open_on_cpu(run, reader, use_export and find_spec("onnxruntime") is not None, cores)
-    reader.check_rest()
-    return recommender
+    with opened_run(path) as (reader, config):
+        parts = read_parts(reader, config)
+        reader.read(WEIGHTS)
+        weights = (path / WEIGHTS).open("rb")  # `model` notices if they are others by now
+        run = StoredRun(path, weights=weights, code=code or OwnCode(), config=config, **parts, sha256=reader.sha256)
+        if not computes_on_cpu(device):
+            return Recommender(run, device)
+        return open_on_cpu(run, reader, use_export and find_spec("onnxruntime") is not None, cores)
 
 
 def open_on_cpu(run: StoredRun, reader: FolderReader, use_export: bool, cores: int) -> Recommender:
@@ -93,7 +101,7 @@ def open_on_cpu(run: StoredRun, reader: FolderReader, use_export: bool, cores: i
 
         if not isinstance(run.model, SessionModel):
             return Recommender(run, "cpu")
-        from posrec.recommend.export.torch_encoder import item_table
+        from posrec.recommend.rank.torch_model import item_table
 
         table = item_table(run)
     if not (use_export and reader.has(INDEX) and find_spec("faiss")):
@@ -113,3 +121,41 @@ def missing_export(recommender: Recommender) -> str | None:
     if not can_be_exported(run):
         return None
     return f"{run.path} has no export, so torch computes, more slowly; posrec export {run.path} adds it"
+
+
+def try_out(recommender: Recommender) -> None:
+    """Recommend for sessions of many lengths; raises RunFailed if a score is not finite or the items are not distinct.
+
+    Half of the sessions are of items drawn by their training clicks, half of any items, and the last has no known item.
+    """
+    sessions = drawn_sessions(recommender)
+    k = min(TRIAL_K, recommender.items)
+    queries = [Query(EncodedSession(session), k) for session in sessions]
+    for query, ranking in zip(queries, recommender.ranker.rank(queries), strict=True):
+        if fault := fault_of(ranking, recommender.items):
+            shown = [recommender.vocabulary.item(number) for number in query.session.numbers[-3:]]
+            about = f"a session that ends with {shown}" if shown else "a session without a known item"
+            raise RunFailed(f"the run can't be used: recommending for {about} gave {fault}")
+
+
+def drawn_sessions(recommender: Recommender) -> list[list[int]]:
+    """Sessions as item numbers; the same for the same run."""
+    draw, items = np.random.default_rng(0), recommender.items
+    clicks = recommender.popularity.astype(np.float64) + 1
+    longest = recommender.ranker.max_length
+    lengths = [1, 2, 3, 5, longest, longest + 3]
+    sessions: list[list[int]] = []
+    for number in range(TRIAL_SESSIONS):
+        likely = clicks / clicks.sum() if number % 2 else None
+        sessions.append((draw.choice(items, lengths[number % len(lengths)], p=likely) + 1).tolist())
+    return [*sessions, []]
+
+
+def fault_of(ranking: Ranking, items: int) -> str | None:
+    """What is wrong with an answer; None if nothing is."""
+    numbers, scores = ranking
+    if not all(map(math.isfinite, scores)):
+        return "a score that is not finite"
+    if len(set(numbers)) != len(numbers) or not all(1 <= number <= items for number in numbers):
+        return "items that are not distinct, or do not exist"
+    return None if numbers else "no items"

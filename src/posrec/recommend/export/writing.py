@@ -1,7 +1,7 @@
 """The export of a run: files in its folder, under its checksums, with which it is served on a CPU quickly.
 
 network.onnx        the model without its products with the items, for ONNX Runtime
-items.safetensors   the item vectors, also in 8 bits (item_vectors.py); with both files a run is served without torch
+items.safetensors   the item vectors, also in 8 bits (exact_search.py); with both files a run is served without torch
 items.faiss         the index of a catalogue of more than a million items (faiss_search.py)
 
 `posrec train` writes them as its last step, and `posrec export RUN` adds them to a run that has none. opening.py reads
@@ -21,11 +21,11 @@ from posrec.io.files import give_name
 from posrec.models.base import SessionModel
 from posrec.models.registry import MODELS
 from posrec.progress import Progress
-from posrec.recommend.export.encoder import OWN_OUTPUTS, with_outputs
 from posrec.recommend.export.onnx_model import checked_onnx, is_too_large
-from posrec.recommend.export.torch_encoder import item_table, similarity_vectors
+from posrec.recommend.rank.encoder import OWN_OUTPUTS, with_outputs
+from posrec.recommend.rank.exact_search import item_vectors_content
 from posrec.recommend.rank.faiss_search import IndexSettings, import_faiss, write_index
-from posrec.recommend.rank.item_vectors import item_vectors_content
+from posrec.recommend.rank.torch_model import item_table, similarity_vectors
 from posrec.runs.folder import EXPORT, INDEX, ITEMS, NETWORK, AnyRun
 
 

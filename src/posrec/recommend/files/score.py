@@ -19,7 +19,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -33,10 +33,10 @@ from posrec.io.folders import CHECKSUMS, read_checksums
 from posrec.io.unfinished import remove, try_lock
 from posrec.progress import Progress
 from posrec.recommend.catalogue import values_of
-from posrec.recommend.export.trial import try_out
+from posrec.recommend.export.opening import try_out
 from posrec.recommend.files import session_file
-from posrec.recommend.files.answer_file import ScoredSession, check_output, join_files, write_answers
-from posrec.recommend.files.session_file import Chunk, SessionFile, SessionRow, parse, place_name
+from posrec.recommend.files.answer_file import Answer, check_output, join_files, write_answers
+from posrec.recommend.files.session_file import Part, SessionFile, SessionRow, parse, place_name
 from posrec.recommend.plan import AnswerRules, Ordered, Plan
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 JOB, ANSWERS, LOCK = "job.json", "answers", "lock"
-CHUNKS = 8  # of session_file.ROWS sessions in a part: seconds of work, and a row group of Parquet
 PART = re.compile(r"part-\d{5,}\..+")
 
 
@@ -125,15 +124,20 @@ class Job:
         """What job.json holds: parts are continued only where all of it is the same. The checksums of the run's files
         tell it from a later run in the same folder. A recommender that was not saved has none; its parts are never
         continued."""
-        state, one = self.source.stat(), self.opened_by
-        asked = json.dumps({"k": self.k, **self.rules}, sort_keys=True, default=list)
-        files = sorted(read_checksums(one.run).items()) if (one.run / CHECKSUMS).exists() else []
+        state, opened_by = self.source.stat(), self.opened_by
+        options = json.dumps({"k": self.k, **self.rules}, sort_keys=True, default=list)
+        files = sorted(read_checksums(opened_by.run).items()) if (opened_by.run / CHECKSUMS).exists() else []
         run = {name: file.sha256 for name, file in files}
         return {
-            "source": str(self.source), "bytes": state.st_size, "modified": state.st_mtime_ns,
-            "run": run or self.key, "model": one.model, "encoding": one.encoding,
-            "options": hashlib.sha256(asked.encode()).hexdigest(), "rows": part_rows(),
-        }  # fmt: skip
+            "source": str(self.source),
+            "bytes": state.st_size,
+            "modified": state.st_mtime_ns,
+            "run": run or self.key,
+            "model": opened_by.model,
+            "encoding": opened_by.encoding,
+            "options": hashlib.sha256(options.encode()).hexdigest(),
+            "rows": session_file.PART_ROWS,
+        }
 
 
 def score_file(
@@ -167,7 +171,7 @@ def score_file(
     check_replaceable(path, as_folder, overwrite)
     sessions, began = SessionFile(Path(source).absolute()), time.monotonic()
     opened_by = recommender if isinstance(recommender, OpenRun) else OpenRun(recommender.run.path)
-    opened_by = OpenRun(opened_by.run.absolute(), opened_by.device, opened_by.model, opened_by.encoding)
+    opened_by = replace(opened_by, run=opened_by.run.absolute())
     job = Job(opened_by, sessions.path, path, k, rules, sessions.id_type(), secrets.token_hex(8))
     if cluster is None:
         here = recommender.load() if isinstance(recommender, OpenRun) else recommender
@@ -191,10 +195,6 @@ def score_file(
     remove(job.folder)
     totals.seconds, totals.cores = time.monotonic() - began, 0 if on_gpu else cores
     return totals
-
-
-def part_rows() -> int:
-    return CHUNKS * session_file.ROWS
 
 
 def check_replaceable(path: Path, as_folder: bool, overwrite: bool) -> None:
@@ -228,18 +228,18 @@ def score_parts(job: Job, sessions: SessionFile, cluster: Cluster | None, on_gpu
     totals, began, done, whole = Totals(), time.monotonic(), 0.0, 0.0
     sizes: dict[int, float] = {}  # how much of the file a part is
 
-    def missing() -> Iterator[tuple[int, Chunk]]:
+    def missing() -> Iterator[tuple[int, Part]]:
         nonlocal done, whole
         before = 0.0
-        for number, chunk in enumerate(sessions.chunks(part_rows())):
-            sizes[number], before, whole = chunk.done - before, chunk.done, chunk.total
+        for number, part in enumerate(sessions.parts()):
+            sizes[number], before, whole = part.done - before, part.done, part.total
             if job.counted(number).exists() and job.answers(number).exists():
                 counted = Totals(**read_json(job.counted(number)))
                 counted.earlier = counted.sessions
                 totals.add(counted)
                 done += sizes.pop(number)
             else:
-                yield number, chunk
+                yield number, part
 
     executor = cluster or ThisProcess()
     for (number, _), counted in executor.run(partial(score_part, job), missing(), work="Scoring", gpus=int(on_gpu)):
@@ -252,17 +252,14 @@ def score_parts(job: Job, sessions: SessionFile, cluster: Cluster | None, on_gpu
     return totals
 
 
-def score_part(job: Job, part: tuple[int, Chunk]) -> Totals:
+def score_part(job: Job, numbered: tuple[int, Part]) -> Totals:
     """Score and write a part. If its process dies at any time, the part is only scored once more."""
-    number, whole = part
+    number, part = numbered
     if job.key not in ready:
         make_ready(job, job.opened_by.load())
     recommender, plan = ready[job.key]
-    totals, rows = Totals(), session_file.ROWS
-    starts = range(0, len(whole.content), rows)
-    chunks = (Chunk(whole.first + at, whole.content[at : at + rows], 0, 0) for at in starts)
+    answers, totals = answered(recommender, plan, part, job.source)
     with whole_file(job.answers(number), overwrite=True, keep_suffix=True) as unfinished:
-        answers = (answered(recommender, plan, chunk, job.source, totals) for chunk in chunks)
         write_answers(unfinished, answers, job.id_type, plan.fields is not None)
     write_json(job.counted(number), asdict(totals))
     return totals
@@ -277,8 +274,8 @@ def make_ready(job: Job, recommender: Recommender) -> None:
     ready[job.key] = recommender, recommender.plan(job.k, **job.rules)
 
 
-def answered(recommender: Recommender, plan: Plan, chunk: Chunk, source: Path, totals: Totals) -> list[ScoredSession]:
-    """Recommendations for the sessions of a chunk of the file `source`, counted in `totals`."""
+def answered(recommender: Recommender, plan: Plan, part: Part, source: Path) -> tuple[list[Answer], Totals]:
+    """Recommendations for the sessions of a part of the file `source`, and their counts."""
 
     def encoded(row: SessionRow) -> EncodedSession:
         try:
@@ -286,22 +283,30 @@ def answered(recommender: Recommender, plan: Plan, chunk: Chunk, source: Path, t
         except InputError as error:
             raise InputError(f"{place_name(source, row.place)}: {error}") from None
 
-    rows = parse(chunk, source)
-    asked = [encoded(row) for row in rows]
-    found = recommender.rank([(plan, session) for session in asked])
-    totals.sessions += len(asked)
-    totals.unknown += sum(len(session.unknown) for session in asked)
-    totals.popular += sum(not session.numbers for session in asked)
-    totals.empty += sum(not one.numbers for one in found)
-    return [scored(plan, *one) for one in zip(rows, asked, found, strict=True)]
+    rows = parse(part, source)
+    sessions = [encoded(row) for row in rows]
+    lists = recommender.rank([(plan, session) for session in sessions])
+    totals = Totals(
+        sessions=len(sessions),
+        unknown=sum(len(session.unknown) for session in sessions),
+        popular=sum(not session.numbers for session in sessions),
+        empty=sum(not ordered.numbers for ordered in lists),
+    )
+    return [scored(plan, *answer) for answer in zip(rows, sessions, lists, strict=True)], totals
 
 
-def scored(plan: Plan, row: SessionRow, session: EncodedSession, found: Ordered) -> ScoredSession:
-    ids, fields = plan.catalogue.vocabulary.ids, plan.fields
-    return ScoredSession(
-        row.id, [ids[number - 1] for number in found.numbers], found.scores, session.unknown, not session.numbers,
-        None if fields is None else [values_of(number, fields) for number in found.numbers],
-    )  # fmt: skip
+def scored(plan: Plan, row: SessionRow, session: EncodedSession, ordered: Ordered) -> Answer:
+    ids = plan.catalogue.vocabulary.ids
+    answer = {
+        "id": row.id,
+        "items": [ids[number - 1] for number in ordered.numbers],
+        "scores": ordered.scores,
+        "unknown": session.unknown,
+        "popular": not session.numbers,
+    }
+    if plan.fields is not None:
+        answer["fields"] = [values_of(number, plan.fields) for number in ordered.numbers]
+    return answer
 
 
 def finish(job: Job, as_folder: bool, overwrite: bool) -> None:

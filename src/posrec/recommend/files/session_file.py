@@ -1,4 +1,4 @@
-"""A file of sessions to score, read a chunk at a time: JSON lines (plain, gzip or zstd) or Parquet.
+"""A file of sessions to score, read a part at a time: JSON lines (plain, gzip or zstd) or Parquet.
 
 A line is {"session": ["sku-1", "sku-7"], "id": "a"} or just ["sku-1", "sku-7"]; a Parquet file has a column
 `session` of lists and may have a column `id`. Without an id, a session gets the number of its line or row.
@@ -20,7 +20,7 @@ from posrec.errors import InputError
 if TYPE_CHECKING:
     import polars as pl
 
-ROWS = 2048  # sessions in a chunk
+PART_ROWS = 8192  # sessions in a part: about a second of work, and little memory
 JSON_LINES, PARQUET = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst"), (".parquet",)
 
 
@@ -34,7 +34,7 @@ class SessionRow:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class Part:
     """Consecutive lines or rows, not yet parsed, from number `first` on; and how much of the file they end at."""
 
     first: int
@@ -51,20 +51,19 @@ class SessionFile:
         self.path = path
         self.parquet = kind_of(path) == "parquet"
 
-    def chunks(self, rows: int | None = None) -> Iterator[Chunk]:
-        """The file in chunks of exactly `rows` lines or rows, ROWS by default, but for the last one."""
-        rows = rows or ROWS
-        return self.parquet_chunks(rows) if self.parquet else self.line_chunks(rows)
+    def parts(self) -> Iterator[Part]:
+        """The file in parts of PART_ROWS lines or rows; the last one may have fewer."""
+        return self.parts_of_parquet() if self.parquet else self.parts_of_lines()
 
-    def line_chunks(self, rows: int) -> Iterator[Chunk]:
+    def parts_of_lines(self) -> Iterator[Part]:
         size, first = self.path.stat().st_size, 1
         with unpacked(self.path) as (plain, packed):
             lines = limited_lines(plain, self.path)
-            while some := list(islice(lines, rows)):
-                yield Chunk(first, some, packed.tell(), size)
-                first += len(some)
+            while content := list(islice(lines, PART_ROWS)):
+                yield Part(first, content, packed.tell(), size)
+                first += len(content)
 
-    def parquet_chunks(self, rows: int) -> Iterator[Chunk]:
+    def parts_of_parquet(self) -> Iterator[Part]:
         import polars as pl
 
         from posrec.data.source.readers.parquet import parquet_errors
@@ -72,9 +71,10 @@ class SessionFile:
         frame, _ = self.parquet_columns()
         with parquet_errors(self.path):
             total, first = frame.select(pl.len()).collect().item(), 1
-            for part in of_equal_height(frame.collect_batches(chunk_size=rows, maintain_order=True), rows):
-                yield Chunk(first, part, first - 1 + len(part), total)
-                first += len(part)
+            batches = frame.collect_batches(chunk_size=PART_ROWS, maintain_order=True)
+            for content in of_equal_height(batches, PART_ROWS):
+                yield Part(first, content, first - 1 + len(content), total)
+                first += len(content)
 
     def parquet_columns(self) -> tuple["pl.LazyFrame", bool]:
         """The columns to read, and whether `id` is one of them."""
@@ -118,12 +118,12 @@ def place_name(path: Path, place: int) -> str:
     return f"{path}, {'row' if kind_of(path) == 'parquet' else 'line'} {place}"
 
 
-def parse(chunk: Chunk, path: Path) -> list[SessionRow]:
-    """The sessions of a chunk of the file `path`, which errors name; blank lines are left out."""
-    if isinstance(chunk.content, list):
-        numbered = enumerate(chunk.content, start=chunk.first)
+def parse(part: Part, path: Path) -> list[SessionRow]:
+    """The sessions of a part of the file `path`, which errors name; blank lines are left out."""
+    if isinstance(part.content, list):
+        numbered = enumerate(part.content, start=part.first)
         return [parse_line(place, line, path) for place, line in numbered if line.strip()]
-    frame, first = chunk.content, chunk.first
+    frame, first = part.content, part.first
     ids = frame["id"].to_list() if "id" in frame.columns else range(first, first + len(frame))
     pairs = enumerate(zip(ids, frame["session"].to_list(), strict=True), start=first)
     return [SessionRow(place, *row) for place, row in pairs]

@@ -1,6 +1,13 @@
-"""The best of scores, as arrays: what every way of finding items shares. Column i is item i + 1."""
+"""What every way of finding items shares, in numpy: the best of scores, and the term for a session's own items.
 
-from collections.abc import Sequence
+Column i is item i + 1. The equations of the term are in nn/items/own_items.py. A search knows the products of the best
+items and log Z, the log-sum-exp of the products of all items. From these follow log p of the session's own items, and
+the number that turns the product of every other item into its log p.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +17,8 @@ Columns = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Masks = Sequence[Mask | None]
 Best = tuple[Floats, Columns]  # scores and columns, the best first
+
+SMALLEST_SHARE_OF_SUM = 1e-4  # the least S / Z: rounding, or a sampled Z, must not make S negative
 
 
 def ordered(scores: Floats, columns: Columns, k: int) -> Best:
@@ -41,3 +50,72 @@ def log_sum_of(scores: Floats) -> float:
     highest = scores.max()
     shifted = scores - highest
     return float(highest + np.log(np.exp(shifted, out=shifted).sum()))
+
+
+class VectorSearch:
+    """A search for the items whose vectors `table [n, d]` have the highest products with session vectors."""
+
+    kind: str  # exact or faiss
+    recall: float  # the share of the exact best 20 items that is found
+    table: Floats
+
+    def best(self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None) -> list[Best]:
+        """The best items for session vectors [B, d], `wanted[i]` of them for session i, the best first.
+
+        `masks[i]` says which items session i may get, None for all. There are fewer than wanted where it has fewer.
+        """
+        return [best for best, _ in self.search(sessions, wanted, masks or [None] * len(sessions), False)]
+
+    def best_and_log_sums(
+        self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None
+    ) -> list[tuple[Best, float]]:
+        """As `best`, with each session's log Z, which is over all items."""
+        return self.search(sessions, wanted, masks or [None] * len(sessions), True)
+
+    def search(
+        self, sessions: Floats, wanted: Sequence[int], masks: Masks, with_log_sums: bool
+    ) -> list[tuple[Best, float]]:
+        """As `best_and_log_sums`; log Z is 0 where it is not wanted."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class OwnItemArrays:
+    """The fields of `nn.own_items.OwnItems`, of B sessions with at most R different items each."""
+
+    items: Columns  # [B, R] item numbers; 0 in a slot without an item, whose values are ignored
+    products: Floats  # [B, R] z
+    raised: Floats  # [B, R] delta
+    repeat: Floats  # [B, R] log(g_repeat r)
+    explore: Floats  # [B] log g_explore
+
+    def terms(self, log_sums: Sequence[float]) -> "Iterator[OwnTerm]":
+        """log Z of each session -> its term."""
+        log_sum = np.asarray(log_sums, np.float32)
+        known = self.items > 0
+        # Values of empty slots that add nothing to the sum, whatever the model has put there.
+        products, raised = np.where(known, self.products, log_sum[:, None]), np.where(known, self.raised, 0)
+        shares = np.exp(products - log_sum[:, None]) * np.expm1(raised)
+        share_of_sum = np.maximum(1 + shares.sum(1), SMALLEST_SHARE_OF_SUM)
+        offsets = self.explore - log_sum - np.log(share_of_sum)  # log g_explore - log S
+        scores = np.logaddexp(products + raised + offsets[:, None], self.repeat)
+        for row, slots in enumerate(known):
+            yield OwnTerm(self.items[row, slots] - 1, scores[row, slots], float(offsets[row]))
+
+
+class OwnTerm(NamedTuple):
+    """The own items of one session."""
+
+    columns: Columns  # [r]
+    scores: Floats  # [r] log p
+    offset: float  # log p - z of every other item
+
+    def ranked_with(self, best: Best, mask: Mask | None = None) -> Best:
+        """The own items that the mask allows among the items with the best products."""
+        columns, scores = self.columns, self.scores
+        if mask is not None:
+            allowed = mask[columns]
+            columns, scores = columns[allowed], scores[allowed]
+        others = ~np.isin(best[1], columns)
+        scores = np.concatenate([scores, best[0][others] + np.float32(self.offset)])
+        return ordered(scores, np.concatenate([columns, best[1][others]]), len(scores))

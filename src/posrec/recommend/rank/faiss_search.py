@@ -4,7 +4,7 @@ Similar items are in one list together, with four bits for every number of an it
 through the nearest lists (`probes` of them), and the best items found are scored again in full. The number of probes is
 chosen by measuring: the fewest that find enough of the exact best items.
 
-log Z, which a model with a term for the session's own items needs (search.py), is estimated: the items found are
+log Z, which a model with a term for the session's own items needs (best_items.py), is estimated: the items found are
 summed up exactly, and the sum over all others is estimated from a fixed random sample of items,
 
     Z = sum_{i found} exp(z_i) + (n - found) mean_{i in the sample, not found} exp(z_i)
@@ -13,7 +13,7 @@ The sample is the same for every session, so the same session always has the sam
 the estimate costs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,19 +23,20 @@ import numpy as np
 
 from posrec.errors import InputError, imported
 from posrec.io import whole_file
-from posrec.recommend.export.encoder import SessionEncoder, padded
 from posrec.recommend.rank.best_items import (
     Best,
     Columns,
     Floats,
     Mask,
     Masks,
+    VectorSearch,
     best_of_some,
     log_sum_of,
     ordered,
     products,
 )
-from posrec.recommend.rank.search import ExactSearch
+from posrec.recommend.rank.encoder import SessionEncoder, padded
+from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.runs.folder import AnyRun
 
 LARGE = 1_000_000  # items; up to this many exact search is quick enough
@@ -69,8 +70,8 @@ class IndexSettings:
         return self.index == "faiss" or (self.index == "auto" and items > LARGE)
 
 
-class FaissSearch:
-    """Has the interface of ExactSearch, and misses a few of the best items; `recall` says how many it finds."""
+class FaissSearch(VectorSearch):
+    """Misses a few of the best items; `recall` says how many it finds."""
 
     kind = "faiss"
 
@@ -86,44 +87,31 @@ class FaissSearch:
     def probes(self) -> int:
         return int(self.index.nprobe)
 
-    def best(self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None) -> list[Best]:
-        masks = masks or [None] * len(sessions)
-        found = zip(self.found(sessions, wanted, masks), masks, strict=True)
-        return [self.allowed_best(*one, mask) for one, mask in found]
-
-    def best_and_log_sums(
-        self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None
+    def search(
+        self, sessions: Floats, wanted: Sequence[int], masks: Masks, with_log_sums: bool
     ) -> list[tuple[Best, float]]:
-        masks = masks or [None] * len(sessions)
-        return [
-            (self.allowed_best(*one, mask), self.estimated_log_sum(*one[:3]))
-            for one, mask in zip(self.found(sessions, wanted, masks), masks, strict=True)
-        ]
+        """The smaller the share of items that a mask allows, the more items faiss is asked for."""
+        share = min((np.count_nonzero(mask) / len(mask) for mask in masks if mask is not None), default=1.0)
+        most = min(int(RESCORED * max(wanted) / max(share, SMALLEST_SHARE)), len(self.table))
+        _, nearest = self.index.search(np.ascontiguousarray(sessions), most)
+        results = []
+        for session, columns, k, mask in zip(sessions, nearest, wanted, masks, strict=True):
+            columns = columns[columns >= 0]
+            if len(columns) < k:  # the lists looked through hold too few items
+                columns = np.arange(len(self.table))
+            scores = products(self.table, session, columns)
+            log_sum = self.estimated_log_sum(session, columns, scores) if with_log_sums else 0.0
+            results.append((self.allowed_best(session, columns, scores, k, mask), log_sum))
+        return results
 
     def allowed_best(self, session: Floats, columns: Columns, scores: Floats, k: int, mask: Mask | None) -> Best:
         """The k best of the items found that the mask allows; where they are too few, of all that it allows."""
         if mask is None:
             return ordered(scores, columns, k)
-        kept = mask[columns]
-        if np.count_nonzero(kept) < k:
+        allowed = mask[columns]
+        if np.count_nonzero(allowed) < k:
             return best_of_some(self.table, session, np.flatnonzero(mask), k)
-        return ordered(scores[kept], columns[kept], k)
-
-    def found(
-        self, sessions: Floats, wanted: Sequence[int], masks: Masks
-    ) -> Iterator[tuple[Floats, Columns, Floats, int]]:
-        """Of each session its vector, the columns of the items found, their scores and how many are wanted.
-
-        The smaller the share of items that a mask allows, the more are searched for.
-        """
-        share = min((np.count_nonzero(mask) / len(mask) for mask in masks if mask is not None), default=1.0)
-        most = min(int(RESCORED * max(wanted) / max(share, SMALLEST_SHARE)), len(self.table))
-        _, near = self.index.search(np.ascontiguousarray(sessions), most)
-        for session, columns, k in zip(sessions, near, wanted, strict=True):
-            columns = columns[columns >= 0]
-            if len(columns) < k:  # the lists looked through hold too few items
-                columns = np.arange(len(self.table))
-            yield session, columns, products(self.table, session, columns), k
+        return ordered(scores[allowed], columns[allowed], k)
 
     @cached_property
     def sample(self) -> tuple[Columns, Floats]:
@@ -180,7 +168,7 @@ def recall(search: FaissSearch, sessions: Floats, exact: list[set[int]]) -> floa
 def likely_sessions(run: AnyRun, encoder: SessionEncoder, number: int = RECALL_SESSIONS) -> Floats:
     """The vectors of random sessions of one to five items, drawn by how often each item was clicked in training."""
     draw, items, longest = np.random.default_rng(0), run.config["items"], encoder.config.max_length
-    clicks = np.ones(items) if run.popularity is None else np.asarray(run.popularity)[:items] + 1.0
+    clicks = np.asarray(run.popularity) + 1.0
     lengths = draw.integers(1, min(5, longest) + 1, number)
     numbers = draw.choice(items, lengths.sum(), p=clicks / clicks.sum()) + 1
     sessions = [part.tolist() for part in np.split(numbers, lengths.cumsum()[:-1])]
@@ -189,7 +177,7 @@ def likely_sessions(run: AnyRun, encoder: SessionEncoder, number: int = RECALL_S
 
 def write_index(run: AnyRun, path: Path, settings: IndexSettings, overwrite: bool = False) -> FaissSearch:
     """Build the index of a run's items and write it in faiss's file format."""
-    from posrec.recommend.export.torch_encoder import TorchEncoder, item_table, network
+    from posrec.recommend.rank.torch_model import TorchEncoder, item_table, network
 
     faiss = import_faiss()
     table, encoder = item_table(run), TorchEncoder(network(run))

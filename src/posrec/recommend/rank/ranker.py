@@ -2,11 +2,11 @@
 
 `Recommender.recommend`, `posrec score` and the server all rank here. Items are found in one of two ways:
 
-- by all scores (by_scores.py): the model scores every item, the items left out are set to -inf, and the top k are
-  taken. It works for every model, on a CPU and on a GPU, and is the quickest way for large batches.
-- by search (`BySearch`): the model, or its ONNX export, gives session vectors, and an exact search (search.py) or
-  faiss (faiss_search.py) finds the items. It is the quickest way for small batches on a CPU, which is what the server
-  has, and with an ONNX export it needs no torch.
+- by all scores (`ScoresRanker` in torch_model.py): the model scores every item, the items left out are set to -inf, and
+  the top k are taken. It works for every model, on a CPU and on a GPU, and is the quickest way for large batches.
+- by search (`SearchRanker`): the model, or its ONNX export, gives session vectors, and an exact search
+  (exact_search.py) or faiss (faiss_search.py) finds the items. It is the quickest way for small batches on a CPU, which
+  is what the server has, and with an ONNX export it needs no torch.
 
 A query of which no click is known gets the most clicked items.
 """
@@ -14,22 +14,17 @@ A query of which no click is known gets the most clicked items.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Any
 
 import numpy as np
 
 from posrec.recommend.catalogue import Candidates
-from posrec.recommend.export.encoder import SessionEncoder, padded
-from posrec.recommend.rank.best_items import Best, Columns, Floats, Mask, best_of_some
-from posrec.recommend.rank.own_terms import OwnItemArrays
-from posrec.recommend.rank.search import ExactSearch
+from posrec.recommend.rank.best_items import Best, Columns, Floats, Mask, VectorSearch, best_of_some
+from posrec.recommend.rank.encoder import SessionEncoder, padded
 from posrec.recommend.session import EncodedSession
 
-if TYPE_CHECKING:
-    from posrec.recommend.rank.faiss_search import FaissSearch
-
-SCORES_AT_ONCE = 1 << 25  # floats: 128 MB, whatever the size of the catalogue
-MOST_ROWS = 1024
+SCORES_IN_MEMORY = 1 << 25  # floats: 128 MB, whatever the size of the catalogue
+SESSIONS_IN_MEMORY = 1024
 
 Ranking = tuple[list[int], list[float]]  # item numbers and their scores, the best first
 
@@ -59,111 +54,28 @@ class Query:
         return self.denied.union(self.session.numbers) if self.exclude_seen else self.denied
 
 
-class ItemFinder(Protocol):
-    """One of the ways to find the best items for sessions with at least one known click."""
+class Ranker:
+    """Over items 1..n, whose training clicks `popularity [n]` counts. A subclass ranks sessions with known clicks.
 
-    kind: str  # exact, faiss or "all scores"
-    recall: float  # the share of the exact best 20 items that is found
-    max_length: int  # the number of latest clicks that are read
-    has_own_items: bool  # whether there is a term for the session's own items, so that scores are log probabilities
-
-    def rank(self, queries: Sequence[Query]) -> list[Ranking]:
-        """The best items of every query; fewer than its k where too few are left."""
-
-
-class BySearch:
-    """`encoder` gives session vectors, `search` finds their items.
-
-    If the model has a term for the session's own items (nn/items/own_items.py), the scores of all other items are their
-    products plus a number that is the same for all of them; the own items are ranked among them by their own scores.
+    Attributes:
+        search_kind: exact, faiss or "all scores".
+        recall: the share of the exact best 20 items that is found.
+        max_length: the number of latest clicks that are read.
+        stride: a longer session is read from a multiple of it on.
+        has_own_items: whether there is a term for the session's own items, so that scores are log probabilities.
     """
 
-    def __init__(self, encoder: SessionEncoder, search: "ExactSearch | FaissSearch") -> None:
-        self.encoder, self.search = encoder, search
-        self.kind, self.max_length, self.has_own_items = search.kind, encoder.config.max_length, encoder.has_own_items
-        self.recall, self.items = search.recall, len(search.table)
-
-    def rank(self, queries: Sequence[Query]) -> list[Ranking]:
-        sessions = [query.session.numbers for query in queries]
-        vectors, own = self.encoder.encode(*padded(sessions, self.max_length, self.encoder.stride))
-        return self.best(vectors, queries) if own is None else self.best_with_own_items(vectors, own, queries)
-
-    def best(self, vectors: Floats, queries: Sequence[Query]) -> list[Ranking]:
-        """For session vectors [B, d]. It searches for more items than k, since some of them may have to be left out."""
-        rankings: list[Ranking] = [([], [])] * len(queries)
-        searched: list[int] = []  # rows
-        wanted: list[int] = []
-        for row, query in enumerate(queries):
-            most = query.k + len(query.left_out)
-            columns = query.few_columns
-            if columns is None:
-                searched.append(row)
-                wanted.append(min(most, self.items))
-            else:
-                rankings[row] = ranking(best_of_some(self.search.table, vectors[row], columns, most), query)
-        if searched:
-            masks = [queries[row].mask for row in searched]
-            for row, best in zip(searched, self.search.best(vectors[searched], wanted, masks), strict=True):
-                rankings[row] = ranking(best, queries[row])
-        return rankings
-
-    def best_with_own_items(self, vectors: Floats, own: OwnItemArrays, queries: Sequence[Query]) -> list[Ranking]:
-        """As `best`. Every session needs log Z, so those with few candidates search too, for one item."""
-        most = [query.k + len(query.left_out) + own.items.shape[1] for query in queries]
-        wanted = [
-            min(number, self.items) if query.few_columns is None else 1
-            for query, number in zip(queries, most, strict=True)
-        ]
-        masks = [query.mask if query.few_columns is None else None for query in queries]
-        found = self.search.best_and_log_sums(vectors, wanted, masks)
-        rankings = []
-        terms = own.terms([log_sum for _, log_sum in found])
-        for row, (query, (best, _), term) in enumerate(zip(queries, found, terms, strict=True)):
-            columns = query.few_columns
-            if columns is not None:
-                best = best_of_some(self.search.table, vectors[row], columns, most[row])
-            if query.mask is not None:
-                allowed = query.mask[term.columns]
-                term = term._replace(columns=term.columns[allowed], scores=term.scores[allowed])
-            rankings.append(ranking(term.ranked_with(best), query))
-        return rankings
-
-
-def ranking(best: Best, query: Query) -> Ranking:
-    """The k best as item numbers."""
-    return kept_items((best[1] + 1).tolist(), best[0].tolist(), query)
-
-
-def kept_items(items: list[int], scores: list[float], query: Query) -> Ranking:
-    """The k best without those that are left out."""
-    if left_out := query.left_out:
-        kept = [(item, score) for item, score in zip(items, scores, strict=True) if item not in left_out]
-        items, scores = [item for item, _ in kept], [score for _, score in kept]
-    return items[: query.k], scores[: query.k]
-
-
-class Ranker:
-    """Over items 1..`items`; `popularity [n]` counts their training clicks."""
-
-    def __init__(self, finder: ItemFinder, items: int, popularity: Floats | None) -> None:
-        self.finder, self.items, self.popularity = finder, items, popularity
-
-    @property
-    def search_kind(self) -> str:
-        return self.finder.kind
-
-    @property
-    def recall(self) -> float:
-        return self.finder.recall
-
-    @property
-    def max_length(self) -> int:
-        return self.finder.max_length
+    def __init__(self, popularity: Floats, search_kind: str, recall: float, model: Any) -> None:
+        """`model` is a SessionEncoder, or a model of torch."""
+        self.popularity, self.items = popularity, len(popularity)
+        self.search_kind, self.recall = search_kind, recall
+        self.max_length: int = model.config.max_length
+        self.stride: int = model.stride
+        self.has_own_items: bool = model.has_own_items
 
     @cached_property
     def most_clicked(self) -> Columns:
         """[n] the columns of all items, the most clicked first."""
-        assert self.popularity is not None  # Recommender.encode has checked it
         return np.argsort(-self.popularity, kind="stable")
 
     def rank(self, queries: Sequence[Query]) -> list[Ranking]:
@@ -171,23 +83,74 @@ class Ranker:
         rankings: list[Ranking] = [([], [])] * len(queries)
         for rows in self.chunks(queries):
             chunk = [queries[row] for row in rows]
-            found = self.finder.rank(chunk) if chunk[0].session.numbers else map(self.popular_items, chunk)
-            for row, ranking in zip(rows, found, strict=True):
+            ranked = self.rank_known(chunk) if chunk[0].session.numbers else map(self.popular_items, chunk)
+            for row, ranking in zip(rows, ranked, strict=True):
                 rankings[row] = ranking
         return rankings
 
     def chunks(self, queries: Sequence[Query]) -> Iterator[list[int]]:
-        """The rows of a bounded number of queries at a time; those without a known click are kept apart."""
-        size = max(1, min(MOST_ROWS, SCORES_AT_ONCE // self.items))
+        """The rows of a bounded number of queries at a time; those without a known click are separate."""
+        size = max(1, min(SESSIONS_IN_MEMORY, SCORES_IN_MEMORY // self.items))
         for known in (True, False):
             rows = [row for row, query in enumerate(queries) if bool(query.session.numbers) == known]
             yield from (rows[start : start + size] for start in range(0, len(rows), size))
 
+    def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
+        """As `rank`, for queries with at least one known click."""
+        raise NotImplementedError
+
     def popular_items(self, query: Query) -> Ranking:
         """The most clicked items that the query allows."""
-        assert self.popularity is not None
         columns = self.most_clicked
         if query.mask is not None:
             columns = columns[query.mask[columns]]
         best = columns[: query.k + len(query.left_out)]
-        return kept_items((best + 1).tolist(), self.popularity[best].tolist(), query)
+        return as_ranking((self.popularity[best], best), query)
+
+
+class SearchRanker(Ranker):
+    """`encoder` gives session vectors, `search` finds their items.
+
+    If the model has a term for the session's own items (nn/items/own_items.py), the scores of all other items are their
+    products plus a number that is the same for all of them; the own items are ranked among them by their own scores.
+    """
+
+    def __init__(self, encoder: SessionEncoder, search: VectorSearch, popularity: Floats) -> None:
+        super().__init__(popularity, search.kind, search.recall, encoder)
+        self.encoder, self.search = encoder, search
+
+    def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
+        """It searches for more items than k, since some of them may have to be left out."""
+        sessions = [query.session.numbers for query in queries]
+        vectors, own = self.encoder.encode(*padded(sessions, self.max_length, self.stride))
+        own_slots = 0 if own is None else own.items.shape[1]
+        most = [query.k + len(query.left_out) + own_slots for query in queries]
+        few = [query.few_columns for query in queries]  # these candidates are scored one by one
+        # With a term for own items every session needs log Z, so those with few candidates search for one item.
+        rows = [row for row, columns in enumerate(few) if columns is None or own is not None]
+        results: dict[int, tuple[Best, float]] = {}
+        if rows:
+            wanted = [min(most[row], self.items) if few[row] is None else 1 for row in rows]
+            masks = [queries[row].mask if few[row] is None else None for row in rows]
+            found = self.search.search(vectors[rows], wanted, masks, with_log_sums=own is not None)
+            results = dict(zip(rows, found, strict=True))
+        terms = None if own is None else list(own.terms([results[row][1] for row in rows]))
+        rankings = []
+        for row, (query, columns) in enumerate(zip(queries, few, strict=True)):
+            if columns is None:
+                best, _ = results[row]
+            else:
+                best = best_of_some(self.search.table, vectors[row], columns, most[row])
+            if terms is not None:
+                best = terms[row].ranked_with(best, query.mask)
+            rankings.append(as_ranking(best, query))
+        return rankings
+
+
+def as_ranking(best: Best, query: Query) -> Ranking:
+    """The k best as item numbers, without those that are left out."""
+    scores, items = best[0].tolist(), (best[1] + 1).tolist()
+    if left_out := query.left_out:
+        places = [place for place, item in enumerate(items) if item not in left_out]
+        items, scores = [items[place] for place in places], [scores[place] for place in places]
+    return items[: query.k], scores[: query.k]

@@ -1,4 +1,17 @@
-"""How similar items are: the cosine of the angle between their vectors."""
+"""How similar items are: the cosine of the angle between their vectors; and lists of items that differ.
+
+Maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998) fills a list one item at a time. With the weight w, the
+next item is the one with the highest
+
+    (1 - w) relevance(i)  -  w max_{j in the list} max(0, cos(i, j))
+
+where relevance is the score, scaled so that the best of the considered items has 1 and the last 0. w = 0 leaves the
+list as it is. Items that point away from all others get no bonus for it: a negative cosine counts as 0.
+
+>>> vectors = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], np.float32)
+>>> marginal_relevance(np.array([3.0, 2.9, 1.0], np.float32), vectors, weight=0.5, k=2)
+[0, 2]
+"""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, partial
@@ -6,7 +19,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from posrec.recommend.catalogue import Candidates
-from posrec.recommend.rank.best_items import Best, Floats, best_of_all
+from posrec.recommend.rank.best_items import Best, Columns, Floats, best_of_all
 from posrec.runs.folder import AnyRun
 
 
@@ -27,20 +40,15 @@ class Similarity:
         lengths: Floats = np.sqrt(np.einsum("nd,nd->n", self.vectors, self.vectors))
         return np.maximum(lengths, np.finfo(np.float32).tiny ** 0.5, dtype=np.float32)
 
-    def cosines(self, number: int) -> Floats:
-        """[n] the cosine of every item and this one."""
-        found: Floats = (self.vectors @ self.vectors[number - 1]) / (self.lengths * self.lengths[number - 1])
-        return found
-
     def most_similar(self, number: int, k: int, candidates: Candidates | None, denied: Collection[int]) -> Best:
         """The k items most similar to this one, of the candidates, without those denied."""
-        cosine = self.cosines(number)
+        cosine: Floats = (self.vectors @ self.vectors[number - 1]) / (self.lengths * self.lengths[number - 1])  # [n]
         cosine[np.array([number, *denied]) - 1] = -np.inf
         if candidates is not None:
             cosine[candidates.excluded] = -np.inf
         scores, columns = best_of_all(cosine, k)
-        kept = scores != -np.inf
-        return scores[kept], columns[kept]
+        allowed = scores != -np.inf
+        return scores[allowed], columns[allowed]
 
     def vectors_of(self, numbers: Sequence[int]) -> Floats:
         """[P, d] the vectors of these items."""
@@ -51,11 +59,36 @@ def similarity_of(run: AnyRun) -> Similarity | None:
     """By the vectors of the run's model; None for a counting model, which has none."""
     from posrec.models.base import SessionModel
 
-    # Of the run, not of a recommender: that would be a reference cycle.
-    return Similarity(partial(vectors_of, run)) if isinstance(run.model, SessionModel) else None
+    if not isinstance(run.model, SessionModel):
+        return None
+    from posrec.recommend.rank.torch_model import similarity_vectors
+
+    return Similarity(partial(similarity_vectors, run))  # of a recommender, it would be a reference cycle
 
 
-def vectors_of(run: AnyRun) -> Floats:
-    from posrec.recommend.export.torch_encoder import similarity_vectors
+def marginal_relevance(scores: Floats, vectors: Floats, weight: float, k: int) -> list[int]:
+    """The places of k of P items with scores [P], the best first, and vectors [P, d], in the order of the list."""
+    if not len(scores):
+        return []
+    relevance = (scores - scores[-1]) / max(float(scores[0] - scores[-1]), np.finfo(np.float32).tiny)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    units = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
+    nearest = np.zeros(len(scores), np.float32)
+    chosen: list[int] = []
+    gains = (1 - weight) * relevance
+    for _ in range(min(k, len(scores))):
+        gain = gains - weight * nearest
+        gain[chosen] = -np.inf
+        chosen.append(int(gain.argmax()))
+        nearest = np.maximum(nearest, units @ units[chosen[-1]])
+    return chosen
 
-    return similarity_vectors(run)
+
+def one_of_each_group(numbers: Sequence[int], groups: Columns, k: int) -> list[int]:
+    """The places of the first item of each group, k at most. `groups [n]` holds the group of every item."""
+    first_places: dict[int, int] = {}
+    for place, number in enumerate(numbers):
+        first_places.setdefault(int(groups[number - 1]), place)
+        if len(first_places) == k:
+            break
+    return list(first_places.values())

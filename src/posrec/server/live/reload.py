@@ -13,9 +13,9 @@ from pathlib import Path
 
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.io import RUN, STATE, WEIGHTS
+from posrec.io.unfinished import is_locked
 from posrec.models.own_code import OwnCode
-from posrec.recommend.export.opening import missing_export, open_recommender
-from posrec.recommend.export.trial import try_out
+from posrec.recommend.export.opening import missing_export, open_recommender, try_out
 from posrec.recommend.recommender import Recommender
 from posrec.server.item_search import ItemSearch
 from posrec.server.json_log import log_event
@@ -114,7 +114,8 @@ class RunReloader:
 
 
 def stamp(run: Path) -> Stamp | None:
-    """Changes whenever a file of the run does, also in its permissions; None while a necessary file is missing.
+    """Changes whenever a file of the run does, also in its permissions; None while a necessary file is missing, and
+    while files are replaced, as `posrec export` does.
 
     Checkpoints and hidden files are not counted: they come and go while a run is trained.
     """
@@ -123,6 +124,6 @@ def stamp(run: Path) -> Stamp | None:
             states = {entry.name: entry.stat() for entry in entries if entry.name != STATE and entry.name[0] != "."}
     except OSError:
         return None
-    if not {RUN, WEIGHTS, VOCABULARY} <= states.keys():
+    if not {RUN, WEIGHTS, VOCABULARY} <= states.keys() or is_locked(run):
         return None
     return frozenset((name, found.st_ctime_ns, found.st_size, found.st_ino) for name, found in states.items())

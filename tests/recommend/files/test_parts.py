@@ -28,7 +28,7 @@ LINES = [json.dumps(session) for session in [*SESSIONS[:50], ["x"], *SESSIONS[50
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_file, "ROWS", 2)  # parts of 16 sessions
+    monkeypatch.setattr(session_file, "PART_ROWS", 16)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,16 +9,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.data.vocabulary import Vocabulary
 from posrec.models.base import SessionModel
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.own_items import OwnItems
-from posrec.recommend.export.torch_encoder import as_arrays, item_table
+from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import SAMPLE, FaissSearch, IndexSettings, build
-from posrec.recommend.rank.search import ExactSearch
+from posrec.recommend.rank.torch_model import as_arrays, item_table
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import Run
+from tests.fixtures import run_of
 from tests.nn.test_own_items import ITEMS as SMALL
 from tests.nn.test_own_items import mixture, numbers
 from tests.nn.test_own_items import sessions as small_sessions
@@ -37,7 +36,7 @@ def random_run(items: int = ITEMS, **changes) -> Run:
     with torch.no_grad():
         for weight in (model.embedding.weight, *model.repeat.parameters()):
             weight.mul_(3)  # larger than at the start of training, so that items and sessions differ more
-    return Run(Path("run"), model, Vocabulary(IDS[:items]), {"model": "posrec-plus", "items": items})
+    return run_of(model, IDS[:items], "posrec-plus")
 
 
 RUN = random_run()
@@ -92,11 +91,6 @@ def test_terms_are_the_chances_of_the_definition(
     assert explored == pytest.approx([chances[item - 1] for item in others], rel=1e-3)
 
 
-def test_the_chance_and_the_shares_of_a_repeat(by_hand: OwnItems) -> None:
-    assert by_hand.repeat_chance.tolist() == pytest.approx([0.4])
-    assert by_hand.repeat_shares[0].tolist() == pytest.approx([0.75, 0, 0.25])
-
-
 # log Z.
 
 
@@ -121,17 +115,6 @@ def test_log_sum_is_within_its_bound(seed: int, k: int, scale: float, items: int
     ):
         assert abs(log_sum - exact) <= (most if items > 1000 else 1e-5)
         assert best[1].tolist() == plain[1].tolist()
-
-
-def test_log_sum_is_much_nearer_than_its_bound() -> None:
-    """The figure that the text of search.py gives, on fewer items."""
-    draw = np.random.default_rng(0)
-    table = draw.standard_normal((20_000, 200)).astype(np.float32)
-    table /= np.linalg.norm(table, axis=1, keepdims=True)
-    sessions = draw.standard_normal((50, 200)).astype(np.float32)
-    sessions *= 13 / np.linalg.norm(sessions, axis=1, keepdims=True)
-    found = np.array([log_sum for _, log_sum in ExactSearch(table).best_and_log_sums(sessions, [20] * 50)])
-    assert np.abs(found - exact_log_sums(table, sessions)).max() < 2e-3
 
 
 def test_log_sum_of_a_session_that_is_scored_in_full() -> None:
@@ -207,24 +190,6 @@ def test_both_ways_give_the_same_items_and_scores(sessions, k, exclude_seen, all
         left = set(IDS if allow is None else allow) - set(deny) - set(session if exclude_seen else [])
         assert {found.item for found in other} <= left
         assert len(other.items) == min(k, len(left))
-
-
-@given(st.lists(st.integers(1, ITEMS), min_size=1, max_size=12))
-def test_scores_are_those_of_the_whole_softmax(session: list[int]) -> None:
-    """Of items inside and outside of the session, worked out one by one from the definition."""
-    model = RUN.model
-    with torch.no_grad():
-        vectors, table, own = model.encode(SessionBatch.of([session], 6, model.stride))
-    z = (table[:ITEMS].double() @ vectors[0].double()).tolist()
-    inside = {item: slot for slot, item in enumerate(own.items[0].tolist()) if item}
-    raised = {item: own.raised[0, slot].item() for item, slot in inside.items()}
-    total = sum(math.exp(value + raised.get(number, 0)) for number, value in enumerate(z, start=1))
-    for found in BY_SEARCH.recommend([f"i{item}" for item in session], k=30):
-        item = int(found.item[1:])
-        chance = math.exp(own.explore[0].item() + z[item - 1] + raised.get(item, 0)) / total
-        if item in inside:
-            chance += math.exp(own.repeat[0, inside[item]].item())
-        assert found.score == pytest.approx(math.log(chance), abs=1e-2)
 
 
 def test_an_own_item_with_a_low_product_is_found() -> None:

@@ -3,18 +3,19 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError, RunFailed
 from posrec.models.base import SessionModel
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from posrec.recommend.recommender import Recommender
-from posrec.runs.run import Run, load_run
+from posrec.runs.run import load_run
+from tests.fixtures import run_of
 from tests.helpers import command, listed
 
 pytest.importorskip("onnxruntime")
@@ -48,13 +49,6 @@ def test_the_same_scores_for_any_batch_and_length(run_and_file: tuple[Path, Path
     assert torch.equal(numbers, columns + 1)
 
 
-def test_padding_changes_nothing(exported: Path) -> None:
-    runtime = onnx_model.OnnxModel(exported)
-    short = SessionBatch(torch.tensor([[4, 9, 4]]), torch.tensor([3]))
-    padded = SessionBatch(torch.tensor([[4, 9, 4, 0, 0, 0]]), torch.tensor([3]))
-    assert torch.allclose(runtime.scores(short), runtime.scores(padded), atol=1e-5)
-
-
 def test_unneeded_outputs_are_not_computed(exported: Path) -> None:
     batch = SessionBatch.of([[1, 2, 1], [7]])
     whole = onnx_model.OnnxModel(exported)
@@ -76,8 +70,8 @@ def test_the_file_has_metadata_and_k_is_optional(exported: Path) -> None:
     assert [one.name for one in session.get_overridable_initializers()] == ["k"]
     about = session.get_modelmeta().custom_metadata_map
     assert (about["model"], about["items"], about["max_length"]) == ("posrec", "30", "10")
-    best, items = session.run(["top_scores", "top_items"], {
-        "items": torch.tensor([[1, 2]]).numpy(), "lengths": torch.tensor([2]).numpy()})  # fmt: skip
+    inputs = {"items": np.array([[1, 2]]), "lengths": np.array([2])}
+    best, items = session.run(["top_scores", "top_items"], inputs)
     assert best.shape == items.shape == (1, 20)
 
 
@@ -94,15 +88,18 @@ def test_a_recommender_can_score_by_onnx(run_and_file: tuple[Path, Path]) -> Non
 
 @pytest.mark.parametrize(
     "changes",
-    [{"encoding": "rpe", "anchors": False, "normalize": True, "layers": 2}, {"encoding": "dpe", "max_length": 1},
-     {"encoding": "dpe"}],
+    [
+        {"encoding": "rpe", "anchors": False, "normalize": True, "layers": 2},
+        {"encoding": "dpe", "max_length": 1},
+        {"encoding": "dpe"},
+    ],
     ids=["rpe", "one click", "dpe"],
-)  # fmt: skip
+)
 @pytest.mark.slow
 def test_other_settings_are_exported_too(tmp_path: Path, changes: dict) -> None:
     torch.manual_seed(0)
     model = PosRec(12, replace(PosRecConfig(d=8, max_length=6), **changes))
-    run = Run(tmp_path, model, Vocabulary([]), {"model": "posrec", "items": 12})
+    run = run_of(model, [], "posrec", tmp_path)
     assert onnx_model.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
 
 
@@ -117,6 +114,27 @@ def test_a_file_with_other_scores_is_not_kept(
     monkeypatch.setattr(onnx_model, "as_onnx", lambda model, run: proto.SerializeToString())
     with pytest.raises(RunFailed, match=r"was not written: its scores differ from torch's by up to"):
         onnx_model.export_onnx(load_run(trained), tmp_path / "out.onnx")
+    assert listed(tmp_path) == []
+
+
+def test_a_spoiled_term_is_not_kept(
+    trained_plus: Path, exported_plus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The output `own_raised` becomes that of `own_products`; scores are as before."""
+    proto = onnx.load(exported_plus)
+    outputs = [one for one in proto.graph.output if one.name != "own_raised"]
+    del proto.graph.output[:]
+    proto.graph.output.extend(outputs)
+    for node in proto.graph.node:
+        for kind in (node.input, node.output):
+            kind[:] = ["raised" if name == "own_raised" else name for name in kind]
+    proto.graph.node.append(onnx.helper.make_node("Identity", ["own_products"], ["own_raised"]))
+    proto.graph.output.append(
+        onnx.helper.make_tensor_value_info("own_raised", onnx.TensorProto.FLOAT, ["batch", "length"])
+    )
+    monkeypatch.setattr(onnx_model, "as_onnx", lambda model, run: proto.SerializeToString())
+    with pytest.raises(RunFailed, match="its scores differ from torch's"):
+        onnx_model.export_onnx(load_run(trained_plus), tmp_path / "out.onnx")
     assert listed(tmp_path) == []
 
 
@@ -136,7 +154,7 @@ class Recurrent(SessionModel):
 
 
 def test_recurrent_layers_are_exported_for_every_length(tmp_path: Path) -> None:
-    run = Run(tmp_path, Recurrent(), Vocabulary([]), {"model": "recurrent", "items": 12})
+    run = run_of(Recurrent(), [], "recurrent", tmp_path)
     assert onnx_model.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
 
 
@@ -155,7 +173,7 @@ class FixedBatch(SessionModel):
 
 
 def test_a_model_that_fixes_the_batch_size_is_not_exported(tmp_path: Path) -> None:
-    run = Run(tmp_path, FixedBatch(), Vocabulary([]), {"model": "fixed", "items": 12})
+    run = run_of(FixedBatch(), [], "fixed", tmp_path)
     with pytest.raises(RunFailed, match=r"out.onnx was not written: fixed can't be exported"):
         onnx_model.export_onnx(run, tmp_path / "out.onnx")
     assert listed(tmp_path) == []
@@ -166,7 +184,7 @@ def test_a_model_that_fixes_the_batch_size_is_not_exported(tmp_path: Path) -> No
 def test_every_trained_model_is_exported(tmp_path: Path, name: str) -> None:
     torch.manual_seed(0)
     model = MODELS[name].build(40, MODELS[name].config())
-    run = Run(tmp_path, model, Vocabulary([]), {"model": name, "items": 40})
+    run = run_of(model, [], name, tmp_path)
     assert onnx_model.export_onnx(run, tmp_path / "model.onnx") <= 1e-4
 
 

@@ -1,20 +1,22 @@
-"""A run that is complete and gives useless answers is refused, with the reason, by every command that would use it."""
+"""Opening a run: every way of serving it recommends the same, and one that gives useless answers is refused."""
 
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from posrec.errors import RunFailed
 from posrec.io import WEIGHTS, load_tensors, save_tensors
 from posrec.models.registry import MODELS
-from posrec.recommend.export.trial import try_out
+from posrec.recommend.export.onnx_model import OnnxModel
+from posrec.recommend.export.opening import open_recommender, try_out
+from posrec.recommend.rank.encoder import OWN_OUTPUTS
 from posrec.recommend.recommender import Recommender
-from posrec.runs.run import Run, load_run
+from posrec.runs.run import load_run
+from tests.fixtures import TWO_LISTS, run_of, with_export
 from tests.helpers import command, update_checksums, write_lines
 
 
@@ -32,10 +34,6 @@ def no_numbers(run: Path) -> None:
     save_tensors(run / WEIGHTS, {name: torch.full_like(one, torch.nan) for name, one in tensors.items()}, about)
 
 
-def no_clicks(run: Path) -> None:
-    np.save(run / "popularity.npy", np.full(30, np.nan))
-
-
 USELESS = {
     "all weights NaN": (no_numbers, "a score that is not finite"),
     "an infinite setting": (
@@ -45,7 +43,6 @@ USELESS = {
     "an id that is null": (change_json("vocabulary.json", lambda v: v["ids"].__setitem__(4, None)), "item 5 is None"),
     "an id that is a number": (change_json("vocabulary.json", lambda v: v["ids"].__setitem__(4, 7)), "item 5 is 7"),
     "an id twice": (change_json("vocabulary.json", lambda v: v["ids"].__setitem__(4, "i0")), "'i0' occurs twice"),
-    "popularity NaN": (no_clicks, "does not hold the numbers of clicks"),
 }
 
 
@@ -74,7 +71,7 @@ def test_every_model_passes(name: str, small) -> None:  # type: ignore[no-untype
     model = spec.build(30, spec.config()).eval()
     if not spec.is_trained:
         model.count(small.train.items, small.train.offsets)  # type: ignore[operator]
-    try_out(Recommender(Run(Path("run"), model, small.vocabulary, {"model": name, "items": 30}), "cpu"))
+    try_out(Recommender(run_of(model, small.vocabulary.ids, name), "cpu"))
 
 
 def test_items_that_occur_twice_are_refused(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,3 +79,27 @@ def test_items_that_occur_twice_are_refused(trained: Path, monkeypatch: pytest.M
     monkeypatch.setattr(recommender.ranker, "rank", lambda queries: [([3, 3], [2.0, 1.0])] * len(queries))
     with pytest.raises(RunFailed, match="items that are not distinct, or do not exist"):
         try_out(recommender)
+
+
+def test_every_way_of_serving_recommends_the_same(
+    trained_plus: Path, exported_plus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("faiss")
+    pytest.importorskip("onnxruntime")
+    with_export(trained_plus, exported_plus, tmp_path / "onnx, exact")
+    both = with_export(trained_plus, exported_plus, tmp_path / "onnx, faiss", TWO_LISTS)
+    outputs = {output.name for output in OnnxModel(both / "network.onnx").session.get_outputs()}
+    assert outputs == {"session_vectors", *OWN_OUTPUTS}  # the search takes the products with the items
+    monkeypatch.setattr("posrec.recommend.export.onnx_model.LARGEST_ONNX_FILE", 0)  # the model is too large for a file
+    index = with_export(trained_plus, exported_plus, tmp_path / "torch, faiss", TWO_LISTS)
+    assert [path.name for path in index.iterdir() if path.stem in ("network", "items")] == ["items.faiss"]
+    shutil.copytree(trained_plus, tmp_path / "torch, exact")
+    sessions = [["i1", "i2"], ["i7", "i9", "i7"], [f"i{n}" for n in range(15)]]
+    expected = Recommender(load_run(trained_plus), "cpu").recommend(sessions, k=6)
+    for by in ("torch", "onnx"):
+        for search in ("exact", "faiss"):
+            rec = open_recommender(tmp_path / f"{by}, {search}")
+            assert (rec.uses_onnx, rec.ranker.search_kind) == (by == "onnx", search)
+            for ours, theirs in zip(expected, rec.recommend(sessions, k=6), strict=True):
+                assert [one.item for one in ours] == [one.item for one in theirs], (by, search)
+                assert [one.score for one in ours] == pytest.approx([one.score for one in theirs], abs=2e-3)

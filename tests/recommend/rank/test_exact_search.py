@@ -1,4 +1,4 @@
-"""`top` and the search in 8 bits give exactly what sorting all scores gives."""
+"""The search in 8 bits gives exactly what sorting all scores gives."""
 
 import numpy as np
 import pytest
@@ -6,16 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.evaluation.metrics import TOP_BLOCK, top
-from posrec.recommend.rank.rounded import (
+from posrec.recommend.rank.exact_search import (
     CACHED,
-    MOST_THREADS,
+    ExactSearch,
     RoundedItems,
     has_mixed_products,
     rounded_items,
-    useful_threads,
 )
-from posrec.recommend.rank.search import ExactSearch
 
 pytest.importorskip("onnxruntime")
 
@@ -96,13 +93,6 @@ def test_a_large_catalogue_is_searched_by_several_threads() -> None:
     assert search.in_full == 0
 
 
-def test_the_number_of_threads() -> None:
-    assert useful_threads(CACHED, cores=8) == 1
-    assert useful_threads(CACHED + 1, cores=2) == 2
-    assert useful_threads(CACHED + 1, cores=1) == 1
-    assert useful_threads(100 * CACHED, cores=64) == MOST_THREADS
-
-
 def test_a_session_whose_scores_are_all_equal_is_scored_in_full() -> None:
     search = ExactSearch(torch.randn(9000, 16).numpy())
     (one, other) = search.best(np.stack([np.zeros(16), np.ones(16)]).astype(np.float32), [20, 20])
@@ -119,30 +109,3 @@ def test_few_items_zeros_and_nan(items: int) -> None:
     agrees(ExactSearch(vectors.numpy()), vectors, torch.cat([torch.randn(2, 8), torch.zeros(1, 8)]), min(3, items))
     vectors[items - 1] = np.nan
     assert ExactSearch(vectors.numpy()).rounded is None
-
-
-# The k best of scores.
-
-
-@given(st.integers(1, 4), st.integers(1, 12), st.integers(0, 3 * TOP_BLOCK), st.integers(0, 99), st.booleans())
-def test_top_is_the_same_as_topk(rows: int, k: int, more: int, seed: int, ties: bool) -> None:
-    columns = 2 * k * TOP_BLOCK + more  # enough for blocks
-    scores = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
-    scores = scores.round() if ties else scores
-    values, found = top(scores, k)
-    assert torch.equal(values, scores.topk(k).values)
-    assert torch.equal(scores.gather(1, found), values)
-    assert all(len(set(row)) == k for row in found.tolist())
-
-
-@pytest.mark.parametrize("place", [0, TOP_BLOCK - 1, 5 * TOP_BLOCK, 9 * TOP_BLOCK + 6])
-def test_top_finds_the_best_in_any_block(place: int) -> None:
-    scores = torch.full((1, 9 * TOP_BLOCK + 7), -torch.inf)
-    scores[0, place] = 1
-    values, found = top(scores, 2)
-    assert (values[0, 0], found[0, 0], values[0, 1]) == (1, place, -torch.inf)
-
-
-def test_top_of_an_expanded_row() -> None:
-    scores = torch.randn(40 * TOP_BLOCK).expand(3, -1)  # one row in memory
-    assert torch.equal(top(scores, 5)[1], scores.topk(5).indices)

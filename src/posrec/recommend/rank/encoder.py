@@ -1,7 +1,7 @@
 """What turns sessions into vectors for a search: arrays in, arrays out, so that a run with an export needs no torch.
 
 `OnnxNetwork` runs an ONNX file: that of `posrec export RUN --onnx FILE`, or the network.onnx of a run. onnx_model.py
-describes its inputs and outputs. torch_encoder.py has the same of a model of torch.
+describes its inputs and outputs. torch_model.py has the same of a model of torch.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ import numpy as np
 
 from posrec.errors import InputError, imported
 from posrec.nn.first_read import first_read
-from posrec.recommend.rank.best_items import Columns, Floats
-from posrec.recommend.rank.own_terms import OwnItemArrays
+from posrec.recommend.rank.best_items import Columns, Floats, OwnItemArrays
 
+LARGEST_ONNX_FILE = (1 << 31) - (1 << 20)  # bytes
 INPUTS = ("items", "lengths", "k")
 # The fields of OwnItems (nn/items/own_items.py), of models that have such a term.
 OWN_OUTPUTS = ("own_items", "own_products", "own_raised", "own_repeat", "own_explore")
@@ -114,12 +114,3 @@ def with_outputs(content: bytes, outputs: Sequence[str]) -> bytes:
 
 def import_runtime() -> Any:
     return imported("onnxruntime", "ONNX", "serve")
-
-
-def encoder_of(scorer: Any) -> SessionEncoder:
-    """An OnnxNetwork as it is, or a model of torch as an encoder."""
-    if isinstance(scorer, OnnxNetwork):
-        return scorer
-    from posrec.recommend.export.torch_encoder import TorchEncoder
-
-    return TorchEncoder(scorer)

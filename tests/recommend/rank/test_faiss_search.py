@@ -9,7 +9,6 @@ import torch
 
 from posrec.errors import InputError
 from posrec.nn.batch import SessionBatch
-from posrec.recommend.export.torch_encoder import TorchEncoder, item_table
 from posrec.recommend.rank.faiss_search import (
     FaissSearch,
     IndexSettings,
@@ -19,6 +18,7 @@ from posrec.recommend.rank.faiss_search import (
     parse_index,
     recall,
 )
+from posrec.recommend.rank.torch_model import TorchEncoder, item_table
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import Run, load_run
 from tests.helpers import command, listed, small_shop, write_log
@@ -85,10 +85,15 @@ def test_scores_are_exact_and_sorted_for_each_k(clusters: tuple[np.ndarray, np.n
     assert columns.tolist() == np.argsort(-(table @ session))[:5000].tolist()  # so every item was scored
 
 
-@pytest.mark.parametrize(("settings", "items", "answer"), [
-    (IndexSettings(), 1_000_000, False), (IndexSettings(), 1_000_001, True),
-    (IndexSettings("exact"), 10**8, False), (IndexSettings("faiss"), 10, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "items", "answer"),
+    [
+        (IndexSettings(), 1_000_000, False),
+        (IndexSettings(), 1_000_001, True),
+        (IndexSettings("exact"), 10**8, False),
+        (IndexSettings("faiss"), 10, True),
+    ],
+)
 def test_faiss_for_more_than_a_million_items_or_if_asked(settings: IndexSettings, items: int, answer: bool) -> None:
     assert settings.wants_faiss(items) == answer
 
@@ -141,22 +146,22 @@ def test_likely_sessions_follow_the_clicks(trained: Path) -> None:
     assert item_table(run).shape == (30, 16)
 
 
-@pytest.mark.parametrize(("options", "said"), [
-    (["--set", "index=fast"], "choose auto, exact or faiss"),
-    (["--set", "recall=2"], "recall=2.0 must be above 0"),
-    (["--set", "probes=-1"], "both must be 0 or more"),
-    (["--set", "lists=31"], "must be at most 30, the number of items"),
-    (["--set", "nlist=3"], "there is no setting 'nlist' (did you mean 'lists'?); choose one of index, lists"),
-])  # fmt: skip
-def test_wrong_settings_are_input_errors(trained: Path, tmp_path: Path, options: list[str], said: str) -> None:
-    done = command("export", trained, "--index", tmp_path / "x.faiss", *options)
-    assert (done.code, said in done.err) == (2, True), done.err
-    assert listed(tmp_path) == []
-
-
-def test_a_counting_model_has_nothing_to_index(counted: Path, tmp_path: Path) -> None:
-    done = command("export", counted, "--index", tmp_path / "x.faiss")
-    assert (done.code, "pop has no item vectors" in done.err) == (2, True)
+@pytest.mark.parametrize(
+    ("run", "options", "message"),
+    [
+        ("trained", ["--set", "index=fast"], "choose auto, exact or faiss"),
+        ("trained", ["--set", "recall=2"], "recall=2.0 must be above 0"),
+        ("trained", ["--set", "probes=-1"], "both must be 0 or more"),
+        ("trained", ["--set", "lists=31"], "must be at most 30, the number of items"),
+        ("trained", ["--set", "nlist=3"], "no setting 'nlist' (did you mean 'lists'?); choose one of index, lists"),
+        ("counted", [], "pop has no item vectors"),
+    ],
+)
+def test_what_can_t_be_indexed_is_an_input_error(
+    request: pytest.FixtureRequest, tmp_path: Path, run: str, options: list[str], message: str
+) -> None:
+    done = command("export", request.getfixturevalue(run), "--index", tmp_path / "x.faiss", *options)
+    assert (done.code, message in done.err) == (2, True), done.err
     assert listed(tmp_path) == []
 
 

@@ -1,0 +1,298 @@
+"""An exact search for session vectors that is quicker than scoring every item in full, and the file of its vectors.
+
+`ExactSearch` takes the products of vectors that are rounded to 8 bits, which are a quarter of the bytes to read, and
+scores only the best of them again in full. How far rounding can move a score is bounded: Cauchy-Schwarz gives, for
+v = v' + f and x = x' + e, where v' and x' are the rounded vectors,
+
+    |v·x - v'·x'|  <=  |v| |e| + |f| |x'|
+
+So the search knows whether an item that it skipped could be among the best. Where one could, it scores that session in
+full. The best items are always exact.
+
+A model with a term for the session's own items (`nn/items/own_items.py`) also needs log Z, the log-sum-exp of the
+products of all items. It is summed up from the same rounded products, with those of the items that were scored again
+replaced by the exact ones. With `slack` the bound on a product's error, and R the share of Z that comes from the
+rounded products, its error is at most log(1 + R (exp(slack) - 1)). Errors of many items cancel out, so it is much
+smaller in practice: at most 0.0012 and 0.0002 on average, over 200 random sessions and 100,000 random item vectors of
+width 200, scored by cosine with a scale of 13, where R is 99 % and the bound 0.27. docs/performance.md has the error
+for items in clusters.
+
+ONNX Runtime multiplies the rounded vectors in a graph of one node. Sessions are unsigned bytes with a zero point of
+128: on x86-64 it multiplies signed sessions 10 to 20 times slower. Items are signed where the processor multiplies
+unsigned with signed bytes (VNNI, AMX), which takes down to half the time for a batch of 16; on other processors that
+product overflows, and items are unsigned too. So they are in large catalogues: for one session, reading the items from
+memory takes the time, and signed ones take up more of it. One core does not read as fast as memory can be read, so
+large catalogues are multiplied by several threads where cores are free.
+
+items.safetensors, of a run's export, has `item_vectors [n, d]`, `rounded` (their ONNX file in 8 bits; empty where there
+is none) and, where a model has others than its item vectors, `similarity_vectors [n, d]`.
+"""
+
+import json
+import platform
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from posrec.errors import InputError, imported
+from posrec.recommend.rank.best_items import (
+    Best,
+    Columns,
+    Floats,
+    Mask,
+    Masks,
+    VectorSearch,
+    best_of_all,
+    log_sum_of,
+    ordered,
+)
+from posrec.recommend.rank.encoder import LARGEST_ONNX_FILE, import_runtime, open_session
+
+BLOCK = 32  # items; their number is filled up to a multiple of it
+LEVELS = 127
+ZERO_POINT = 128  # the unsigned byte that stands for 0
+ROUNDING = 1e-5  # of |v| |x|: the rounding error of 32-bit sums themselves
+CACHED = 1 << 23  # bytes of all items; more do not stay in a processor's cache
+MOST_THREADS = 4  # of one search; more than two were not measured
+MORE_BLOCKS = 44  # blocks that the search looks into beyond the number of items asked for
+MOST_EQUAL = 4  # times as many blocks as that may hold candidates, because their scores are equal
+LOWEST = np.iinfo(np.int32).min  # below every rounded score
+
+Rounded = npt.NDArray[np.int32]
+
+
+class ExactSearch(VectorSearch):
+    """Over item vectors [n, d] on the CPU; column i is item i + 1. `rounded` is the file of the same vectors in 8 bits;
+    they are rounded here where it is not given. `cores` may be used for one search."""
+
+    kind, recall = "exact", 1.0
+
+    def __init__(self, table: Floats, rounded: bytes | None = None, cores: int = 1) -> None:
+        self.table = table
+        self.in_full = 0  # sessions that had to be scored in full
+        content = rounded_items(table) if rounded is None else rounded
+        self.rounded = None if content is None else RoundedItems(content, useful_threads(table.size, cores))
+
+    def search(
+        self, sessions: Floats, wanted: Sequence[int], masks: Masks, with_log_sums: bool
+    ) -> list[tuple[Best, float]]:
+        most = max(wanted) + MORE_BLOCKS
+        if self.rounded is None or len(self.table) < 2 * most * BLOCK:
+            return [self.search_in_full(*one, with_log_sums) for one in zip(sessions, wanted, masks, strict=True)]
+        scores, unit, slack = self.rounded.scores(sessions)
+        bars, rows, columns = best_rounded(allowed(scores, masks), most)
+        inside = columns < len(self.table)
+        rows, columns = rows[inside], columns[inside]
+        exact = np.einsum("cd,cd->c", self.table.take(columns, 0), sessions.take(rows, 0))
+        ends = np.searchsorted(rows, np.arange(len(sessions) + 1))
+        bounds = bars * unit + slack  # no item that was skipped has a higher score
+        results: list[tuple[Best, float]] = []
+        for row, (session, k, mask) in enumerate(zip(sessions, wanted, masks, strict=True)):
+            own = slice(ends[row], ends[row + 1])
+            best = ordered(exact[own], columns[own], k)
+            if not (len(best[0]) == k and bounds[row] < best[0][-1]):  # so that NaN means "not certain"
+                self.in_full += 1
+                results.append(self.search_in_full(session, k, mask, with_log_sums))
+                continue
+            log_sum = 0.0
+            if with_log_sums:
+                every = scores[row, : len(self.table)].astype(np.float32)
+                every *= unit[row]
+                every[columns[own]] = exact[own]
+                log_sum = log_sum_of(every)
+            results.append((best, log_sum))
+        return results
+
+    def search_in_full(self, session: Floats, k: int, mask: Mask | None, with_log_sums: bool) -> tuple[Best, float]:
+        """As `search`, for one session vector [d], from the products of all items."""
+        scores = self.table @ session
+        columns = None if mask is None else np.flatnonzero(mask)
+        best = best_of_all(scores, k) if columns is None else ordered(scores[columns], columns, k)
+        return best, log_sum_of(scores) if with_log_sums else 0.0
+
+
+def best_rounded(scores: Rounded, most: int) -> tuple[Rounded, Columns, Columns]:
+    """Of rounded scores [B, n'] the items that may be among the best: their rows, in order, and their columns; and the
+    bars [B] that no other item's rounded score exceeds.
+
+    A row has no items where too many would be needed: so many scores are equal, or so few items are allowed.
+    """
+    blocks = scores.reshape(len(scores), BLOCK, -1)  # a block is a column: quicker than neighbouring items
+    highest = blocks.max(1)  # [B, n' / BLOCK]
+    bars = np.partition(highest, -most, axis=1)[:, -most]
+    above = highest >= bars[:, None]
+    above[(bars == LOWEST) | (np.count_nonzero(above, axis=1) > MOST_EQUAL * most)] = False
+    # `flatnonzero` and `divmod` take a third of the time of a `nonzero` with two axes.
+    rows, block = np.divmod(np.flatnonzero(above), above.shape[1])
+    chosen, place = np.divmod(np.flatnonzero(blocks[rows, :, block] >= bars[rows, None]), BLOCK)
+    return bars, rows[chosen], place * above.shape[1] + block[chosen]
+
+
+def allowed(scores: Rounded, masks: Masks) -> Rounded:
+    """Rounded scores [B, n'] with LOWEST for all items that the masks leave out."""
+    if all(mask is None for mask in masks):
+        return scores
+    return np.stack([row if mask is None else masked(row, mask) for row, mask in zip(scores, masks, strict=True)])
+
+
+def masked(rounded: Rounded, mask: Mask) -> Rounded:
+    """Rounded scores [n'] with LOWEST for all items that the mask [n] leaves out.
+
+    LOWEST is the sign bit alone. Setting it by bits is three times quicker than `np.where`, which branches.
+    """
+    sign = np.full(len(rounded), LOWEST, np.int32)  # LOWEST where an item is left out, otherwise 0
+    np.left_shift(~mask, 31, out=sign[: len(mask)], dtype=np.int32)
+    kept = sign >> 31
+    np.invert(kept, out=kept)
+    kept &= rounded
+    kept |= sign
+    return kept
+
+
+class RoundedItems:
+    """`content` is that of an ONNX file from `rounded_items`."""
+
+    def __init__(self, content: bytes, threads: int = 1) -> None:
+        self.session = open_session(content, threads)
+        about = self.session.get_modelmeta().custom_metadata_map
+        self.items = int(about["items"])
+        self.step, error, self.longest = (np.float32(about[name]) for name in ("step", "error", "longest"))
+        self.error = error + np.float32(ROUNDING) * self.longest
+
+    def scores(self, sessions: Floats) -> tuple[Rounded, Floats, Floats]:
+        """The scores of the rounded vectors [B, n'], the size of their unit [B], and the bound on their error [B].
+
+        n' is n, filled up with items of score 0 to a multiple of BLOCK.
+        """
+        steps = step_of(sessions, axis=1)
+        rounded = np.rint(sessions / steps[:, None])
+        slack = lengths(sessions) * self.error + lengths(sessions - rounded * steps[:, None]) * self.longest
+        rounded += ZERO_POINT
+        (scores,) = self.session.run(None, {"sessions": rounded.astype(np.uint8)})
+        return scores, steps * self.step, slack
+
+
+def rounded_items(table: Floats, signed: bool | None = None) -> bytes | None:
+    """An ONNX file: 8-bit sessions [B, d] -> scores [B, n'] of the rounded item vectors. All items share one step, so
+    that scores compare.
+
+    `signed` is chosen by the processor and the number of items where it is None. The result is None where vectors can't
+    be rounded (there are none, they are not finite, or too many for a file), or where ONNX Runtime is not installed.
+    """
+    if not table.size or table.size > LARGEST_ONNX_FILE or not np.isfinite(table).all():
+        return None
+    step = step_of(table)
+    rounded = np.rint(table / step)
+    restored = rounded * step
+    about = {
+        "items": len(table),
+        "step": float(step),
+        "error": float(lengths(table - restored).max()),
+        "longest": float(lengths(restored).max()),
+    }
+    filled = np.pad(rounded, ((0, -len(rounded) % BLOCK), (0, 0)))
+    try:
+        return product_graph(filled, prefers_signed(table.size) if signed is None else signed, about)
+    except InputError:
+        return None
+
+
+def product_graph(rounded: Floats, signed: bool, about: dict[str, Any]) -> bytes:
+    """The file for levels [n', d]; `about` becomes its metadata."""
+    import_runtime()
+    onnx = imported("onnx", "ONNX", "serve")
+    helper, numpy_helper, kinds = onnx.helper, onnx.numpy_helper, onnx.TensorProto
+    n, d = rounded.shape
+    zero = np.array(0, np.int8) if signed else np.array(ZERO_POINT, np.uint8)
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["sessions", "items", "zero of sessions", "zero of items"], ["scores"])],
+        "rounded",
+        [helper.make_tensor_value_info("sessions", kinds.UINT8, ["B", d])],
+        [helper.make_tensor_value_info("scores", kinds.INT32, ["B", n])],
+        [
+            numpy_helper.from_array(np.ascontiguousarray((rounded.T + zero).astype(zero.dtype)), "items"),
+            numpy_helper.from_array(np.array(ZERO_POINT, np.uint8), "zero of sessions"),
+            numpy_helper.from_array(zero, "zero of items"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    helper.set_model_props(model, {name: str(value) for name, value in about.items()})
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def prefers_signed(size: int) -> bool:
+    """Whether items of so many bytes are best signed."""
+    return size <= CACHED and has_mixed_products()
+
+
+def useful_threads(size: int, cores: int) -> int:
+    """With how many threads to multiply items of so many bytes, where so many cores are free. A small catalogue takes
+    a fraction of a millisecond, so that it leaves them to others."""
+    return min(cores, MOST_THREADS) if size > CACHED else 1
+
+
+def has_mixed_products() -> bool:
+    """Whether the processor multiplies unsigned with signed bytes and adds up in 32 bits (VNNI of x86-64)."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return False
+    with suppress(OSError):  # not Linux
+        return "_vnni" in Path("/proc/cpuinfo").read_text()
+    return False
+
+
+def lengths(vectors: Floats) -> Floats:
+    """[N, d] -> [N]; quicker than `np.linalg.norm`."""
+    norms: Floats = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
+    return norms
+
+
+def step_of(values: Floats, axis: int | None = None) -> Floats:
+    """The size of one of the 8-bit levels."""
+    largest = np.abs(values).max(axis)
+    return np.maximum(largest, np.finfo(np.float32).tiny * LEVELS) / np.float32(LEVELS)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class ItemVectors:
+    table: Floats  # [n, d]
+    similar: Floats  # [n, d] the vectors by whose cosine items are similar
+    rounded: bytes | None  # the ONNX file of the vectors in 8 bits; None: it is computed
+
+
+def item_vectors_content(table: Floats, similar: Floats) -> bytes:
+    """The content of the file; `similar` are the vectors by whose cosine items are similar."""
+    from safetensors.numpy import save
+
+    signed = prefers_signed(table.size)
+    arrays: dict[str, Any] = {
+        "item_vectors": table,
+        "rounded": np.frombuffer(rounded_items(table, signed) or b"", np.uint8),
+    }
+    if not np.array_equal(table, similar):
+        arrays["similarity_vectors"] = similar
+    return save(arrays, {"signed": str(signed)})
+
+
+def parse_item_vectors(content: bytes, path: Path, items: int) -> ItemVectors:
+    """`content` is that of the file `path`, which an error names, of a run with so many items."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        arrays = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        table = arrays["item_vectors"]
+        if len(table) != items:
+            raise ValueError(f"it has {len(table)} items, and the run has {items}")
+        # They are rounded again where the file was made on another kind of processor.
+        suits = arrays["rounded"].size and header["__metadata__"]["signed"] == str(prefers_signed(table.size))
+        rounded = arrays["rounded"].tobytes() if suits else None
+        return ItemVectors(table, arrays.get("similarity_vectors", table), rounded)
+    except (SafetensorError, LookupError, TypeError, ValueError) as error:
+        raise InputError(f"{path} can't be read ({error}); write it again with posrec export --overwrite") from None

@@ -1,0 +1,99 @@
+"""What ranks items by torch: a model as a SessionEncoder on the CPU, its vectors as arrays, and a ranker by the scores
+of all items, on a CPU or a GPU."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posrec.errors import InputError
+from posrec.evaluation.metrics import top
+from posrec.models.base import SessionModel
+from posrec.nn.batch import SessionBatch
+from posrec.nn.items.own_items import OwnItems
+from posrec.recommend.rank.best_items import Columns, Floats, OwnItemArrays
+from posrec.recommend.rank.ranker import Query, Ranker, Ranking
+from posrec.runs.folder import AnyRun
+
+
+class TorchEncoder:
+    """`model` is a SessionModel."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.config, self.has_own_items = model, model.config, model.has_own_items
+        self.stride = model.stride
+
+    @torch.inference_mode()
+    def encode(self, items: Columns, lengths: Columns) -> tuple[Floats, OwnItemArrays | None]:
+        vectors, own = self.model.sessions_and_own_items(
+            SessionBatch(torch.from_numpy(items), torch.from_numpy(lengths))
+        )
+        return as_floats(vectors), None if own is None else as_arrays(own)
+
+
+def as_arrays(own: OwnItems) -> OwnItemArrays:
+    assert own.products is not None
+    floats = (as_floats(values) for values in (own.products, own.raised, own.repeat, own.explore))
+    return OwnItemArrays(own.items.cpu().numpy(), *floats)
+
+
+def as_floats(tensor: Tensor) -> Floats:
+    array: Floats = tensor.detach().float().cpu().contiguous().numpy()
+    return array
+
+
+def network(run: AnyRun) -> SessionModel:
+    """The run's model on the CPU; an InputError for a counting model."""
+    if not isinstance(run.model, SessionModel):
+        raise InputError(f"{run.config['model']} has no item vectors, so there is nothing to index")
+    return run.model.cpu().eval()
+
+
+@torch.inference_mode()
+def item_table(run: AnyRun) -> Floats:
+    """[n, d] the item vectors of a run's model."""
+    return as_floats(network(run).item_vectors())
+
+
+@torch.inference_mode()
+def similarity_vectors(run: AnyRun) -> Floats:
+    """[n, d] the vectors by whose cosine two items are similar."""
+    model: Any = run.model
+    return as_floats(model.similarity_vectors())
+
+
+class ScoresRanker(Ranker):
+    """Ranks by the scores of all items. `scorer` has `scores(batch)`: a model, or an OnnxModel."""
+
+    def __init__(self, scorer: Any, popularity: Floats, device: torch.device) -> None:
+        super().__init__(popularity, "all scores", 1.0, scorer)
+        self.scorer, self.device = scorer, device
+
+    @torch.inference_mode()
+    def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
+        batch = SessionBatch.of([query.session.numbers for query in queries], self.max_length, self.stride)
+        scores = self.scorer.scores(batch.to(self.device)).to(self.device, torch.float32)  # [B, n]
+        if any(query.candidates is not None for query in queries):
+            scores = scores.masked_fill(self.excluded(queries), -torch.inf)
+        left_out = [(row, item) for row, query in enumerate(queries) for item in query.left_out]
+        if left_out:
+            rows, items = torch.tensor(left_out, device=self.device).T
+            scores = scores.index_put((rows, items - 1), scores.new_tensor(-torch.inf))
+        best, columns = (part.cpu() for part in top(scores, min(max(query.k for query in queries), self.items)))
+        rankings = []
+        for query, values, numbers in zip(queries, best.tolist(), (columns + 1).tolist(), strict=True):
+            finite = [value for value in values[: query.k] if value != -torch.inf]
+            rankings.append((numbers[: len(finite)], finite))
+        return rankings
+
+    def excluded(self, queries: Sequence[Query]) -> Tensor:
+        """[n] where all queries have the same candidates, as those of a file have, else [B, n]."""
+        first = queries[0].candidates
+        if first is not None and all(query.candidates is first for query in queries):
+            return torch.from_numpy(first.excluded).to(self.device)
+        nothing = torch.zeros(self.items, dtype=torch.bool)
+        masks = [
+            nothing if query.candidates is None else torch.from_numpy(query.candidates.excluded) for query in queries
+        ]
+        return torch.stack(masks).to(self.device)

@@ -1,0 +1,68 @@
+"""Opening a run folder: the clicks of its items are always there, and it is never read while files are replaced."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+from posrec.errors import InputError
+from posrec.io import changing
+from posrec.io.unfinished import locked
+from posrec.recommend.export.opening import open_recommender
+from posrec.runs.folder import EXPORT, POPULARITY
+from posrec.runs.run import load_run
+from posrec.server.live.reload import stamp
+from tests.helpers import update_checksums
+
+
+@pytest.fixture
+def run(trained_with_export: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained_with_export, tmp_path / "run"))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "absent": (Path.unlink, r"popularity\.npy is not listed in checksums\.json"),
+    "empty": (lambda path: path.write_bytes(b""), r"popularity\.npy can't be read"),
+    "not numpy": (lambda path: path.write_bytes(b"\x93NUMPY rubbish"), r"popularity\.npy can't be read"),
+    "of other items": (lambda path: np.save(path, np.zeros(3)), r"popularity\.npy does not fit the run's 30 items"),
+    "not numbers": (lambda path: np.save(path, np.full(30, np.nan)), r"popularity\.npy does not hold the numbers of"),
+}
+
+
+@pytest.mark.parametrize("open_run", [load_run, open_recommender])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_run_without_the_clicks_of_its_items_is_refused(
+    run: Path, damage: str, open_run: Callable[[Path], Any]
+) -> None:
+    apply, message = DAMAGES[damage]
+    apply(run / POPULARITY)
+    update_checksums(run)  # its files belong together: only what they hold is wrong
+    with pytest.raises(InputError, match=message):
+        open_run(run)
+
+
+def test_a_run_is_opened_before_or_after_files_are_replaced_but_not_in_between(run: Path) -> None:
+    opened = []
+    reader = Thread(target=lambda: opened.append(open_recommender(run)))
+    with changing(run, *EXPORT):  # meanwhile checksums.json does not list the export
+        reader.start()
+        reader.join(1)
+        assert opened == []
+    reader.join()
+    assert opened[0].uses_onnx
+
+
+def test_a_server_that_watches_the_run_waits_until_files_are_replaced(run: Path) -> None:
+    before = stamp(run)
+    assert before is not None
+    with changing(run, *EXPORT):
+        assert stamp(run) is None
+    after = stamp(run)
+    assert after is not None
+    assert after != before
+    with locked(run, shared=True):  # another server reads it
+        assert stamp(run) == after

@@ -195,19 +195,18 @@ def serve(
     Example: posrec serve runs/first --port 8000 --workers 2
     """
     try:
-        from posrec.server.http.credentials import chosen_key
         from posrec.server.serve import serve as run_server
-        from posrec.server.settings import ServerSettings, parse_shares
+        from posrec.server.settings import ServerSettings, chosen_key, parse_shares
     except ImportError:
         raise not_installed("serving", "serve") from None
     from posrec.models.own_code import OwnCode
 
     settings = ServerSettings(
-        str(run[0]), device, chosen_key(api_key, api_key_file), session_store, max_length, max_body,
+        tuple(map(str, run)), device, chosen_key(api_key, api_key_file), session_store, max_length, max_body,
         request_timeout, queue, log_requests=log_requests, onnx=onnx,
         allow_origin=tuple(allow_origin or ()), allow_host=tuple(allow_host or ()),
         code=OwnCode(model, encoding),
-        more_runs=tuple(map(str, run[1:])), split=parse_shares(split, len(run)), feedback=text_of(feedback),
+        split=parse_shares(split, len(run)), feedback=text_of(feedback),
         allow_file=text_of(allow_file), deny_file=text_of(deny_file),
     )  # fmt: skip
     run_server(settings, host, port, workers)

@@ -20,7 +20,7 @@ def test_requests_that_arrive_while_computing_form_the_next_batches() -> None:
         return [2 * number for number in numbers]
 
     async def play() -> list[int]:
-        batcher = Batcher(double, max_batch=4, observe=sizes.append)
+        batcher = Batcher(double, max_batch=4, observe=lambda size, _: sizes.append(size))
         batcher.start()
         first = batcher.submit(1)
         await asyncio.sleep(0.05)

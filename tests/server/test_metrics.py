@@ -19,18 +19,18 @@ metrics = Metrics(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
 metrics.request("/v1/recommend", 200, 0.004)
 metrics.request("/v1/sessions/anna/click", 404, 9)
 metrics.request("/favicon.ico", 404, 9)
-metrics.batch(8)
+metrics.batch(8, waiting=5)
 metrics.count("unknown_items", 3)
-metrics.waiting(5)
 print(os.getpid(), flush=True)
 sys.stdin.read()
 """
 ALIVE = """
 import os
 from pathlib import Path
-from posrec.server.metrics import Metrics, forget_queue
+from prometheus_client.multiprocess import mark_process_dead
+from posrec.server.metrics import Metrics
 folder = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
-forget_queue(DEAD, folder)
+mark_process_dead(DEAD, str(folder))
 print(Metrics(folder).text())
 """
 

@@ -39,7 +39,8 @@ class Overloaded(Refused):
 
 
 class Batcher:
-    """`compute` turns a list of queries into a list of answers; `observe` is called with the size of each batch."""
+    """`compute` turns a list of queries into a list of answers; `observe` is called with the size of each batch
+    and the number of queries that still wait."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class Batcher:
         queue: int = 128,
         max_batch: int = 16,
         gather: float = 0.001,
-        observe: Callable[[int], None] = lambda size: None,
+        observe: Callable[[int, int], None] = lambda size, waiting: None,
         inline: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -116,7 +117,7 @@ class Batcher:
             if not batch:
                 continue
             self.last_size = len(batch)
-            self.observe(len(batch))
+            self.observe(len(batch), len(self.waiting))
             began, self.computing = self.clock(), True
             try:
                 queries = [query for query, _, _ in batch]

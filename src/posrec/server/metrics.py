@@ -2,8 +2,8 @@
 
 prometheus-client's multiprocess mode: every worker keeps its numbers in files of its own, and the worker that answers
 /metrics adds up all of them. The files of a dead worker stay, so that no counter ever falls; only its queue length is
-removed (`forget_queue`). The mode is chosen when prometheus_client is imported: the environment variable
-PROMETHEUS_MULTIPROC_DIR must be set before this module is imported (workers.py does so). A single worker needs no
+removed (serve.py). The mode is chosen when prometheus_client is imported: the environment variable
+PROMETHEUS_MULTIPROC_DIR must be set before this module is imported (serve.py does so). A single worker needs no
 files and answers with its own numbers.
 """
 
@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.multiprocess import MultiProcessCollector
 
 SECONDS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5)
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -49,11 +49,10 @@ class Metrics:
     def count(self, event: str, number: int = 1) -> None:
         self.events[event].inc(number)
 
-    def waiting(self, number: int) -> None:
-        self.queue.set(number)
-
-    def batch(self, size: int) -> None:
+    def batch(self, size: int, waiting: int) -> None:
+        """A batch of this size is computed, and so many requests still wait."""
         self.sizes.observe(size)
+        self.queue.set(waiting)
 
     def request(self, path: str, status: int, seconds: float) -> None:
         known = path if path in PATHS else next((start for start in WITH_IDS if path.startswith(f"{start}/")), "other")
@@ -72,8 +71,3 @@ class Metrics:
             registry = CollectorRegistry()
             MultiProcessCollector(registry, str(self.folder))  # type: ignore[no-untyped-call]
         return generate_latest(registry).decode()
-
-
-def forget_queue(process: int, folder: Path) -> None:
-    """A worker has died, so nothing waits in it any more. Its counters stay."""
-    mark_process_dead(process, str(folder))  # type: ignore[no-untyped-call]

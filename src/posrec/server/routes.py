@@ -56,15 +56,17 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
     service = Service(settings, listen)
     app = Application(settings, service.metrics, service.running)
 
-    @app.post("/v1/recommend", "The best next items for a session", errors=WITH_404, admit=service.batcher.refuse_more)
+    @app.route(
+        "POST", "/v1/recommend", "The best next items for a session", errors=WITH_404, admit=service.batcher.refuse_more
+    )
     async def recommend(data: RecommendRequest) -> RecommendAnswer:
         return await service.recommend(data)
 
-    @app.post("/v1/recommend/batch", "The same for many sessions", errors=ERRORS)
+    @app.route("POST", "/v1/recommend/batch", "The same for many sessions", errors=ERRORS)
     async def recommend_batch(data: BatchRequest) -> BatchAnswer:
         return BatchAnswer(await service.recommend_batch(data))
 
-    @app.get("/v1/similar/{item}", "The items most similar to an item", errors=WITH_404)
+    @app.route("GET", "/v1/similar/{item}", "The items most similar to an item", errors=WITH_404)
     async def similar(item: str, query: SimilarQuery) -> SimilarAnswer:
         loaded = service.loaded()
         recommender = loaded.recommender
@@ -77,13 +79,13 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
         items = [RecommendedItem(item.item, item.score, item.title, item.fields) for item in similar_items]
         return SimilarAnswer(items, loaded.fingerprint)
 
-    @app.post("/v1/feedback", "What became of an answer: shown, clicked, bought", status=202, errors=WITH_404)
+    @app.route("POST", "/v1/feedback", "What became of an answer: shown, clicked, bought", status=202, errors=WITH_404)
     async def feedback(data: FeedbackRequest) -> FeedbackAnswer:
         if service.feedback is None:
             raise Refused(404, "feedback is not written here; start the server with --feedback DIR")
         return FeedbackAnswer(service.feedback.write(data.answer, data.event, as_ids(data.items), data.session))
 
-    @app.post("/v1/explain", "Why an item has its score", errors=WITH_404)
+    @app.route("POST", "/v1/explain", "Why an item has its score", errors=WITH_404)
     async def explain_item(data: ExplainRequest) -> ExplainAnswer:
         recommender = service.loaded().recommender
         require_item(recommender, str(data.item))
@@ -91,14 +93,14 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
         answer: ExplainAnswer = await service.background.run(functools.partial(explain, recommender, data))
         return answer
 
-    @app.get("/v1/items", "Items by a part of their id or title, the most clicked first", errors=ERRORS)
+    @app.route("GET", "/v1/items", "Items by a part of their id or title, the most clicked first", errors=ERRORS)
     async def items(query: ItemsQuery) -> ItemsAnswer:
         search = service.loaded().item_search
         if not query.query.strip():
             return ItemsAnswer(search.most_clicked(query.limit))
         return ItemsAnswer(await service.background.run(functools.partial(search.find, query.query, query.limit)))
 
-    @app.get("/v1/run", "What is being served", errors=ERRORS)
+    @app.route("GET", "/v1/run", "What is being served", errors=ERRORS)
     async def run() -> RunAnswer:
         loaded = service.loaded()
         opened, ranker = loaded.recommender.run, loaded.recommender.ranker
@@ -120,7 +122,8 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
             split=split,
         )
 
-    @app.post(
+    @app.route(
+        "POST",
         "/v1/sessions/{session_id}/click",
         "Add a click to a stored session, and get the best next items",
         errors=WITH_404,
@@ -128,29 +131,29 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
     async def click(session_id: str, data: ClickRequest) -> RecommendAnswer:
         return await service.click(session_id, data)
 
-    @app.get("/healthz", "The process is alive", media_type=TEXT, errors=PROBE_ERRORS)
+    @app.route("GET", "/healthz", "The process is alive", media_type=TEXT, errors=PROBE_ERRORS)
     async def healthz() -> str:
         return "ok"
 
-    @app.get("/readyz", "A run is loaded", media_type=TEXT, errors=ERRORS)
+    @app.route("GET", "/readyz", "A run is loaded", media_type=TEXT, errors=ERRORS)
     async def readyz() -> str:
         service.loaded()
         return "ready"
 
-    @app.get("/metrics", "Metrics for Prometheus", media_type=TEXT, errors=ERRORS)
+    @app.route("GET", "/metrics", "Metrics for Prometheus", media_type=TEXT, errors=ERRORS)
     async def metrics() -> str:
-        service.metrics.waiting(len(service.batcher.waiting))
+        service.metrics.queue.set(len(service.batcher.waiting))
         return service.metrics.text()
 
-    @app.get("/", media_type=HTML)
+    @app.route("GET", "/", media_type=HTML)
     async def playground() -> bytes:
         return PAGE.read_bytes()
 
-    @app.get("/openapi/openapi.json")
+    @app.route("GET", "/openapi/openapi.json")
     async def openapi() -> dict[str, Any]:
         return document(app.routes)
 
-    @app.get("/docs", media_type=HTML)
+    @app.route("GET", "/docs", media_type=HTML)
     async def docs() -> str:
         current = service.reloaders[0].current
         items = [] if current is None else [listed.item for listed in current.item_search.most_clicked(2)]

@@ -221,7 +221,7 @@ class Place:
 
 def run_workers(host: str, port: int, settings: ServerSettings) -> None:
     """Keep the workers alive until SIGTERM or Ctrl-C, then let them finish their requests."""
-    from posrec.server.metrics import forget_queue
+    from prometheus_client.multiprocess import mark_process_dead
 
     shared = Path(settings.shared)
     stopping = threading.Event()
@@ -234,7 +234,7 @@ def run_workers(host: str, port: int, settings: ServerSettings) -> None:
             if place.due is None and worker.poll() is not None:
                 # A cleaner of temporary folders may have removed it. The counts of the living workers then are lost.
                 shared.mkdir(parents=True, exist_ok=True)
-                forget_queue(worker.pid, shared)
+                mark_process_dead(worker.pid, settings.shared)  # type: ignore[no-untyped-call]  # nothing waits in it
                 place.died(now)
                 about = {"worker": worker.pid, "code": worker.returncode, "pause": place.pause}
                 log_event("a worker died and is replaced", logging.ERROR, **about)

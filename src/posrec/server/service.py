@@ -58,7 +58,7 @@ class Service:
         self.background = BackgroundQueue(settings.queue)  # an explanation scores its session once for every click
         # With several workers on the cores, waiting to fill a batch costs more than it saves.
         gather, inline = (0.0, INLINE_OF_SEVERAL) if settings.workers > 1 else (GATHER, INLINE)
-        self.batcher = Batcher(rank, settings.queue, gather=gather, observe=self.observe, inline=inline)
+        self.batcher = Batcher(rank, settings.queue, gather=gather, observe=self.metrics.batch, inline=inline)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -101,10 +101,6 @@ class Service:
         if now - self.store_failure_logged > STORE_LOG_PAUSE:
             self.store_failure_logged = now
             log_event("the session store failed", logging.ERROR, reason=reason)
-
-    def observe(self, size: int) -> None:
-        self.metrics.batch(size)
-        self.metrics.waiting(len(self.batcher.waiting))
 
     def apply_rules(self) -> None:
         for reloader in self.reloaders:

@@ -64,7 +64,7 @@ def test_an_answer_is_counted_once_and_before_it_is_sent(
     """Otherwise the counters of a worker that is killed, or slow, lack an answer that a client has received."""
     metrics = Metrics(tmp_path)
     application = Application(ServerSettings(("run",)), metrics)
-    application.post("/v1/run")(handler)
+    application.route("POST", "/v1/run")(handler)
     seen = []
 
     async def send(message: Any) -> None:

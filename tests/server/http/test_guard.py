@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -185,15 +184,6 @@ def test_a_client_that_closes_its_sending_side_gets_its_answers(server: Server) 
             assert {answer.status for answer in answers} == {200}
             assert recommended(answers[-1].json()) == expected
             assert client.rest() == b""
-
-
-def test_many_explanations_wait_for_their_turn(server: Server) -> None:
-    """They are computed one after the other, and recommendations go on meanwhile."""
-    body = {"session": ["i3", "i4", "i9"], "item": "i5"}
-    with ThreadPoolExecutor(64) as clients:
-        asked = [clients.submit(server.ask, "POST", "/v1/explain", body) for _ in range(128)]
-        assert [server.recommend("i3").status for _ in range(20)] == [200] * 20
-        assert {one.result().status for one in asked} == {200}
 
 
 @pytest.mark.parametrize("last", [recommend()[:-1], recommend()[:30], b"nonsense\r\n\r\n"])

@@ -126,17 +126,6 @@ def trickled(client: socket.socket, server: Server) -> bytes:
     raise AssertionError("the connection was never closed")
 
 
-def test_a_body_that_comes_in_pieces(trained: Path) -> None:
-    """The answer to another client shows that the server has read each piece by itself."""
-    with serving(trained, "--request-timeout", 600) as server, ExitStack() as stack:
-        client = connected(server, stack)
-        client.sendall(head("/v1/recommend", len(BODY)))
-        for place in range(0, len(BODY), 5):
-            client.sendall(BODY[place : place + 5])
-            assert answers(server)
-        assert read_answer(client)[0] == 200
-
-
 @countable
 def test_answers_that_are_never_read(server: Server) -> None:
     """The answers are far larger than the buffers of the sockets."""
@@ -213,7 +202,7 @@ def test_neither_computing_nor_an_unfinished_request_behind_it_costs_a_request_i
     async def play() -> bytes:
         application, release = Application(ServerSettings(("run",)), Metrics(None)), asyncio.Event()
 
-        @application.get("/slow")
+        @application.route("GET", "/slow")
         async def slow() -> str:
             await release.wait()
             return "done"

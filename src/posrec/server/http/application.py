@@ -97,13 +97,7 @@ class Application:
         self.by_path: dict[str, dict[str, Route]] = {}
         self.patterns: list[tuple[re.Pattern[str], dict[str, Route]]] = []
 
-    def get(self, path: str, summary: str = "", **options: Any) -> Callable[[Handler], Handler]:
-        return self.add("GET", path, summary, **options)
-
-    def post(self, path: str, summary: str = "", **options: Any) -> Callable[[Handler], Handler]:
-        return self.add("POST", path, summary, **options)
-
-    def add(self, method: str, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
+    def route(self, method: str, path: str, summary: str = "", **options: Any) -> Callable[[Handler], Handler]:
         """A decorator for the function that answers; the options are those of Route."""
 
         def add_handler(handler: Handler) -> Handler:

@@ -63,6 +63,8 @@ class Connection(HttpToolsProtocol):
             self.has_room = self.close_an_idle_connection()
 
     def data_received(self, data: bytes) -> None:
+        if not self.has_room:  # others may have been closed meanwhile
+            self.has_room = len(self.connections) <= self.app.settings.connections
         for start in range(0, len(data), HEAD_BYTES):  # small pieces, so that no head gets far beyond its limit
             if self.refused_since is not None or self.transport.is_closing():
                 return

@@ -139,7 +139,7 @@ PLANTED = {
     "models/posrec.py": ["from posrec.data.dataset import load", "import numpy as np", "from posrec import training"],
     "training/loop.py": ["from posrec.models.registry import MODELS", "from posrec.runs.run import load_run"],
     "evaluation/evaluate.py": ["from ..models import registry"],
-    "recommend/recommender.py": ["from posrec.training.checkpoint import load", "from posrec.server import app"],
+    "recommend/recommender.py": ["from posrec.training.checkpoint import load", "from posrec.server import routes"],
     "server/serve.py": ["from posrec.training.checkpoint import load", "from posrec.fitting.fit import fit"],
     "experiments/compare.py": ["from rich.table import Table"],
     "runs/run.py": ["from posrec.cli import app", "from posrec.fitting.fit import fit"],
@@ -160,7 +160,7 @@ def test_what_is_allowed_passes(tmp_path: Path) -> None:
         "models/posrec.py": "from torch import nn\nfrom posrec.nn import batch\nfrom posrec import encodings",
         "encodings/awareness.py": "from . import schemes\nfrom posrec.encodings.schemes import DPE\nimport torch.nn",
         "training/loop.py": "from posrec.data import dataset\nfrom posrec.models.base import Model\nimport numpy",
-        "server/app.py": "from posrec.recommend.recommender import Recommender",
+        "server/service.py": "from posrec.recommend.recommender import Recommender",
         "__main__.py": "from posrec.cli import main",
         "cli/data.py": "from posrec.cli.printing import console\nfrom rich.table import Table",
     }

@@ -143,11 +143,11 @@ def limits(about: dict[str, Any]) -> str:
 
 
 def server_schemas() -> dict[str, Any]:
-    from posrec.server.app import application
     from posrec.server.http.openapi import document
+    from posrec.server.routes import application
     from posrec.server.settings import ServerSettings
 
-    routes = application(ServerSettings("run")).router.routes
+    routes = application(ServerSettings(("run",))).routes
     schemas: dict[str, Any] = document(routes)["components"]["schemas"]
     return schemas
 

@@ -15,7 +15,7 @@ from posrec.io.unfinished import locked
 from posrec.recommend.export.opening import open_recommender
 from posrec.runs.folder import EXPORT, POPULARITY
 from posrec.runs.run import load_run
-from posrec.server.live.reload import stamp
+from posrec.server.reload import run_stamp
 from tests.helpers import update_checksums
 
 
@@ -57,12 +57,12 @@ def test_a_run_is_opened_before_or_after_files_are_replaced_but_not_in_between(r
 
 
 def test_a_server_that_watches_the_run_waits_until_files_are_replaced(run: Path) -> None:
-    before = stamp(run)
+    before = run_stamp(run)
     assert before is not None
     with changing(run, *EXPORT):
-        assert stamp(run) is None
-    after = stamp(run)
+        assert run_stamp(run) is None
+    after = run_stamp(run)
     assert after is not None
     assert after != before
     with locked(run, shared=True):  # another server reads it
-        assert stamp(run) == after
+        assert run_stamp(run) == after

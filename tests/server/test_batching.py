@@ -1,13 +1,14 @@
-"""Batching: requests that arrive together, the bound on the queue, errors."""
+"""The two queues: batches of requests that arrive together, and slow work in the background."""
 
 import asyncio
+import os
+import sys
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
-from posrec.server.batching import Batcher, Overloaded
+from posrec.server.batching import NICENESS, BackgroundQueue, Batcher, Overloaded, lower_priority
 
 
 def test_requests_that_arrive_while_computing_form_the_next_batches() -> None:
@@ -19,11 +20,11 @@ def test_requests_that_arrive_while_computing_form_the_next_batches() -> None:
         return [2 * number for number in numbers]
 
     async def play() -> list[int]:
-        batcher = Batcher(double, max_batch=4, observe=sizes.append)
+        batcher = Batcher(double, max_batch=4, observe=lambda size, _: sizes.append(size))
         batcher.start()
-        first = asyncio.create_task(batcher.ask(1))
+        first = batcher.submit(1)
         await asyncio.sleep(0.05)
-        rest = [asyncio.create_task(batcher.ask(number)) for number in range(2, 11)]
+        rest = [batcher.submit(number) for number in range(2, 11)]
         await asyncio.sleep(0.05)
         going.set()
         answers = await asyncio.gather(first, *rest)
@@ -44,7 +45,7 @@ def test_stopping_waits_for_the_batch_that_is_computed() -> None:
 
         batcher = Batcher(double)
         batcher.start()
-        answer = asyncio.create_task(batcher.ask(4))
+        answer = batcher.submit(4)
         await asyncio.sleep(0.05)
         stopping = asyncio.create_task(batcher.stop())
         await asyncio.sleep(0.05)
@@ -66,7 +67,7 @@ def test_a_place_is_kept_for_a_query_that_is_not_known_yet() -> None:
             answer = batcher.submit(3, has_place=True)
         batcher.start()
         assert await asyncio.wait_for(answer, 60) == 3
-        assert await batcher.ask(4) == 4
+        assert await batcher.submit(4) == 4
         await batcher.stop()
 
     asyncio.run(play())
@@ -82,12 +83,12 @@ def test_a_full_queue_refuses_more_and_answers_the_rest() -> None:
     async def play() -> None:
         batcher = Batcher(slow, queue=3, max_batch=2)
         batcher.start()
-        accepted = [asyncio.create_task(batcher.ask(0))]
+        accepted = [batcher.submit(0)]
         await asyncio.sleep(0.05)
-        accepted += [asyncio.create_task(batcher.ask(number)) for number in (1, 2, 3)]
+        accepted += [batcher.submit(number) for number in (1, 2, 3)]
         await asyncio.sleep(0.05)
         with pytest.raises(Overloaded):
-            await batcher.ask(4)
+            await batcher.submit(4)
         accepted[2].cancel()  # a cancelled request is not computed
         going.set()
         answers = await asyncio.gather(*accepted, return_exceptions=True)
@@ -106,8 +107,8 @@ def test_an_error_is_raised_and_the_next_batch_is_computed() -> None:
         batcher = Batcher(picky)
         batcher.start()
         with pytest.raises(ZeroDivisionError):
-            await batcher.ask(0)
-        answer: float = await batcher.ask(4)
+            await batcher.submit(0)
+        answer: float = await batcher.submit(4)
         await batcher.stop()
         return answer
 
@@ -134,18 +135,17 @@ def test_the_queue_is_shorter_where_requests_take_long() -> None:
     """At 5.5 ms a request only five fit into MAX_WAIT, although the queue has room for a thousand."""
     clock = Clock()
 
-    async def play() -> list[Any]:
+    async def play() -> None:
         batcher = Batcher(clock.compute, queue=1000, max_batch=1, clock=clock)
         batcher.start()
-        await batcher.ask(0.0055)
-        asked = [asyncio.create_task(batcher.ask(0.0055)) for _ in range(20)]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+        await batcher.submit(0.0055)
+        accepted = [batcher.submit(0.0055) for _ in range(5)]
+        with pytest.raises(Overloaded):
+            batcher.submit(0.0055)
+        assert await asyncio.gather(*accepted) == [0.0055] * 5
         await batcher.stop()
-        return answers
 
-    answers = asyncio.run(play())
-    assert answers[:5] == [0.0055] * 5
-    assert [type(answer) for answer in answers[5:]] == [Overloaded] * 15
+    asyncio.run(play())
 
 
 def test_short_batches_are_computed_inline_and_long_ones_in_the_thread() -> None:
@@ -155,10 +155,90 @@ def test_short_batches_are_computed_inline_and_long_ones_in_the_thread() -> None
         batcher = Batcher(clock.compute, inline=0.004, clock=clock)
         batcher.start()
         for pause in (0.001, 0.001, 0.5, 0.001):
-            assert await batcher.ask(pause) == pause
+            assert await batcher.submit(pause) == pause
         await batcher.stop()
         return threading.get_ident()
 
     here = asyncio.run(play())
     # The first is not known to be short yet, and the long one raises the average for a while.
     assert [thread == here for thread in clock.threads] == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("seconds_each", "most"),
+    [
+        (0.0, 128),  # nothing is known yet: the whole queue
+        (0.0001, 128),  # 18 batches of 1.6 ms fit into 30 ms; the queue is the limit
+        (0.0004, 64),  # four batches of 6.4 ms: 75 requests would fit, but eleven of them would wait for a fifth batch
+        (0.0006, 48),  # three batches of 9.6 ms
+        (0.02, 48),  # three full batches may always wait
+    ],
+)
+def test_whole_batches_wait(seconds_each: float, most: int) -> None:
+    batcher = Batcher(lambda queries: queries, queue=128, max_batch=16)
+    batcher.seconds_each_busy = seconds_each
+    batcher.waiting.extend([None] * (most - 1))  # type: ignore[list-item]
+    batcher.refuse_more()
+    batcher.waiting.append(None)  # type: ignore[arg-type]
+    with pytest.raises(Overloaded):
+        batcher.refuse_more()
+    batcher.thread.shutdown()
+
+
+def test_recommendations_are_answered_while_explanations_wait() -> None:
+    release, running, together = threading.Event(), [], []
+
+    def explanation() -> str:
+        running.append(1)
+        together.append(len(running))
+        assert release.wait(60)
+        running.pop()
+        return "explained"
+
+    async def play() -> None:
+        queue, batcher = BackgroundQueue(3), Batcher(lambda queries: queries)
+        batcher.start()
+        explaining = [asyncio.create_task(queue.run(explanation)) for _ in range(3)]
+        await asyncio.sleep(0)  # all three are waiting or being computed
+        with pytest.raises(Overloaded):
+            await queue.run(explanation)
+        assert [await batcher.submit(number) for number in range(5)] == [0, 1, 2, 3, 4]
+        assert not any(task.done() for task in explaining)
+        release.set()
+        assert await asyncio.gather(*explaining) == ["explained"] * 3
+        assert await queue.run(explanation) == "explained"  # there is room again
+        queue.stop()
+        await batcher.stop()
+
+    asyncio.run(play())
+    assert together == [1, 1, 1, 1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a priority for each thread")
+def test_the_thread_has_a_low_priority_and_the_others_keep_theirs() -> None:
+    async def play() -> int:
+        queue = BackgroundQueue(1)
+        found: int = await queue.run(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        queue.stop()
+        return found
+
+    before = os.getpriority(os.PRIO_PROCESS, os.getpid())
+    assert asyncio.run(play()) == max(before, NICENESS)
+    assert os.getpriority(os.PRIO_PROCESS, os.getpid()) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a priority for each thread")
+def test_a_priority_that_is_lower_already_stays() -> None:
+    """Only root may raise it: a server under `nice -n 15` could not compute explanations otherwise."""
+    found = []
+
+    def in_a_thread() -> None:
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, 15)
+        lower_priority()
+        found.append(os.getpriority(os.PRIO_PROCESS, thread))
+
+    thread = threading.Thread(target=in_a_thread)
+    thread.start()
+    thread.join()
+    assert found == [15]

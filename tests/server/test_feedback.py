@@ -1,7 +1,6 @@
 """Feedback: over a socket into Parquet files, which `posrec prepare` and `posrec report` read."""
 
 import json
-import os
 import resource
 import shutil
 from collections.abc import Iterator
@@ -49,8 +48,9 @@ def test_from_an_answer_to_a_report(trained: Path, tmp_path: Path) -> None:
     found = json.loads(command("report", folder, "--json").out)
     assert found == while_serving
     assert [(one["group"], one["shown"], one["clicked"], one["bought"]) for one in found["by_rank"]] == [
-        ("1", 5, 5, 1), ("2", 5, 0, 0), ("3", 5, 0, 0), ("4", 5, 0, 0)
-    ]  # fmt: skip
+        ("1", 5, 5, 1),
+        *((rank, 5, 0, 0) for rank in "234"),
+    ]
     assert [(one["group"], one["shown"], one["rate"]) for one in found["by_run"]] == [(run, 20, 0.25)]
     assert (found["total"]["clicked"], found["unmatched"]) == (5, 1)
     table = command("report", folder)
@@ -66,10 +66,8 @@ def test_prepare_reads_feedback(tmp_path: Path) -> None:
         for item in items:
             files.write(f"run-{visit}", "clicked", [item], f"v{visit}")
     files.rotate()
-    done = command(
-        "prepare", f"{tmp_path}/feedback/*.parquet", "--format", "parquet", "--events", "clicked",
-        "--out", tmp_path / "shop", "--no-test",
-    )  # fmt: skip
+    options = ("--format", "parquet", "--events", "clicked", "--out", tmp_path / "shop", "--no-test")
+    done = command("prepare", f"{tmp_path}/feedback/*.parquet", *options)
     assert done.code == 0, done.err
     counted = json.loads(command("stats", tmp_path / "shop", "--json").out)
     assert (counted["train_sessions"], counted["items"]) == (40, 4)
@@ -96,8 +94,7 @@ def test_files_rotate_by_rows_and_by_time(tmp_path: Path, monkeypatch: pytest.Mo
     files.wait()
     assert [len(pl.read_parquet(one)) for one in sorted(tmp_path.glob("*.parquet"))] == [4, 4, 2]
     first = pl.read_parquet(min(tmp_path.glob("*.parquet"))).to_dicts()[1]
-    assert first == {"time": 1_700_000_000_000, "session": "run-1", "item": "b", "event": "shown", "rank": 2,
-                     "answer": "run-1", "run": "run"}  # fmt: skip
+    assert tuple(first.values()) == (1_700_000_000_000, "run-1", "b", "shown", 2, "run-1", "run")
 
 
 def test_rows_that_can_t_be_converted_stay_and_the_next_start_converts_them(
@@ -127,6 +124,7 @@ def test_what_a_killed_worker_left_behind_is_converted_and_what_is_in_use_is_not
     left = tmp_path / "dead" / open_file.name
     shutil.copy(open_file, left)
     with left.open("ab") as file:
+        file.write("{é\n".encode("latin-1"))  # not UTF-8
         file.write(b'{"time": 1, "sess')  # cut off in the middle of a row
     FeedbackFiles(tmp_path / "dead")
     FeedbackFiles(tmp_path / "alive")
@@ -157,13 +155,6 @@ def test_a_full_disk_takes_all_rows_of_a_request_or_none(tmp_path: Path) -> None
     assert pl.read_parquet(found)["item"].to_list() == ["a", "c"]
 
 
-def test_a_line_that_is_no_text_does_not_stop_the_next_start(tmp_path: Path) -> None:
-    good = b'{"time":1,"session":"v","item":"a","event":"clicked","rank":null,"answer":"r-1","run":"r"}\n'
-    (tmp_path / ".open-killed.jsonl").write_bytes(good + '{"time":1,"session":"é'.encode()[:-1] + b"\n" + good)
-    FeedbackFiles(tmp_path)
-    assert [len(pl.read_parquet(one)) for one in tmp_path.iterdir()] == [2]
-
-
 def test_a_file_that_another_worker_removes_before_it_is_locked_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,13 +170,6 @@ def test_a_file_that_another_worker_removes_before_it_is_locked_is_opened_again(
     files.write("run-1", "clicked", ["a"], "v")
     files.rotate()
     assert [len(pl.read_parquet(one)) for one in tmp_path.glob("*.parquet")] == [1]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_can_t_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(InputError, match="feedback can't be written into"):
-        FeedbackFiles(tmp_path)
 
 
 def test_a_file_in_place_of_the_folder_is_refused_at_the_start(tmp_path: Path) -> None:

@@ -19,18 +19,18 @@ metrics = Metrics(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
 metrics.request("/v1/recommend", 200, 0.004)
 metrics.request("/v1/sessions/anna/click", 404, 9)
 metrics.request("/favicon.ico", 404, 9)
-metrics.batch(8)
+metrics.batch(8, waiting=5)
 metrics.count("unknown_items", 3)
-metrics.waiting(5)
 print(os.getpid(), flush=True)
 sys.stdin.read()
 """
 ALIVE = """
 import os
 from pathlib import Path
-from posrec.server.metrics import Metrics, forget_queue
+from prometheus_client.multiprocess import mark_process_dead
+from posrec.server.metrics import Metrics
 folder = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
-forget_queue(DEAD, folder)
+mark_process_dead(DEAD, str(folder))
 print(Metrics(folder).text())
 """
 
@@ -61,8 +61,8 @@ def test_workers_are_summed_and_a_dead_one_leaves_the_queue_alone(tmp_path: Path
         'posrec_recommend_seconds_bucket{le="0.005"} 2.0',
         'posrec_recommend_seconds_bucket{le="+Inf"} 2.0',
         "posrec_recommend_seconds_count 2.0",
-        'posrec_batch_size_bucket{le="4"} 0.0',
-        'posrec_batch_size_bucket{le="8"} 2.0',
+        'posrec_batch_size_bucket{le="4.0"} 0.0',
+        'posrec_batch_size_bucket{le="8.0"} 2.0',
         "posrec_batch_size_sum 16.0",
         "posrec_unknown_items_total 6.0",
         "posrec_store_errors_total 0.0",

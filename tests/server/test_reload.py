@@ -1,25 +1,32 @@
-"""Loading a run to serve it, and replacing it."""
+"""Runs and rule files that are replaced, overwritten, damaged or fixed while they are served."""
 
 import gc
+import os
 import shutil
 import weakref
 from pathlib import Path
 
 import pytest
 
-from posrec.runs.folder import EXPORT
-from posrec.server.live.reload import RunReloader
+from posrec.io import changing
+from posrec.recommend.recommender import Recommender
+from posrec.runs.folder import EXPORT, ITEMS, NETWORK
+from posrec.runs.run import load_run
 from posrec.server.metrics import Metrics
+from posrec.server.reload import RuleFiles, RunReloader, file_stamp
 from posrec.server.service import Service
 from posrec.server.settings import ServerSettings
 from tests.helpers import update_checksums
+from tests.recommend.test_trial import USELESS
+from tests.server.server_process import Answer, Server, serving, until
 
 pytest.importorskip("onnxruntime")
+pytest.importorskip("uvicorn")
 
 
 def started(run: Path, folder: Path) -> RunReloader:
-    reloader = RunReloader(run, "cpu", use_export=True, metrics=Metrics(folder))
-    reloader.start()
+    reloader = RunReloader(run, ServerSettings((str(run),)), Metrics(folder), RuleFiles(None, None))
+    reloader.replace_current()
     return reloader
 
 
@@ -33,16 +40,16 @@ def test_a_run_with_a_damaged_export_is_refused_and_the_one_before_stays(
     before = reloader.current
     content = (run / name).read_bytes()
     (run / name).write_bytes(content[:-100] if damage is None else damage)
-    reloader.take_over("replaced on disk")
+    reloader.replace_current()
     assert f"{run / name} does not match checksums.json" in str(reloader.problem)
     assert reloader.current is before is not None
     assert len(before.recommender.recommend(["i3"], 5)) == 5
     update_checksums(run)  # as if it had been written like this
-    reloader.take_over("replaced on disk")
+    reloader.replace_current()
     assert reloader.problem is not None
     (run / name).write_bytes(content)
     update_checksums(run)
-    reloader.take_over("replaced on disk")
+    reloader.replace_current()
     assert reloader.problem is None
     assert reloader.current is not before
 
@@ -61,7 +68,7 @@ def test_a_replaced_run_is_freed_without_the_garbage_collector(
     gc.collect()
     gc.disable()
     try:
-        reloader.take_over("replaced")
+        reloader.replace_current()
         assert [one() for one in first] == [None] * 3
     finally:
         gc.enable()
@@ -71,11 +78,169 @@ def test_a_replaced_run_is_freed_without_the_garbage_collector(
 def test_a_worker_searches_a_large_catalogue_with_its_share_of_the_cores(
     trained: Path, monkeypatch: pytest.MonkeyPatch, workers: int, threads: int
 ) -> None:
-    monkeypatch.setattr("posrec.server.service.usable_cores", lambda: 5)
+    monkeypatch.setattr("posrec.server.reload.usable_cores", lambda: 5)
     monkeypatch.setattr("posrec.recommend.rank.exact_search.CACHED", 0)
-    service = Service(ServerSettings(str(trained), onnx=False, workers=workers))
+    service = Service(ServerSettings((str(trained),), onnx=False, workers=workers))
     (reloader,) = service.reloaders
-    reloader.start()
+    reloader.replace_current()
     assert reloader.current is not None
     search = reloader.current.recommender.ranker.search  # type: ignore[attr-defined]
     assert search.rounded.session.get_session_options().intra_op_num_threads == threads
+
+
+def items(answer: Answer) -> list[str]:
+    return [recommended["item"] for recommended in answer.json()["items"]]
+
+
+def refusals(server: Server) -> list[str]:
+    return [line["reason"] for line in list(server.log) if "can't be served" in line.get("message", "")]
+
+
+def best(server: Server) -> list[str]:
+    return items(server.recommend("i3", "i4", k=5))
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+@pytest.fixture
+def renumbered(run: Path, tmp_path: Path) -> Path:
+    """The same run with its items in another order: its weights with the vocabulary of `run` name wrong items."""
+    import torch
+
+    from posrec.data.vocabulary import Vocabulary
+    from posrec.runs.run import save_run
+
+    opened = load_run(run)
+    order = torch.arange(30).flip(0)
+    opened.vocabulary.__init__([opened.vocabulary.ids[i] for i in order.tolist()], {})  # type: ignore[misc]
+    assert isinstance(opened.vocabulary, Vocabulary)
+    with torch.no_grad():
+        table = opened.model.embedding.vectors()
+        table.copy_(table[order])
+    save_run(opened, tmp_path / "renumbered")
+    return tmp_path / "renumbered"
+
+
+def test_a_run_overwritten_in_place_never_gives_an_answer_of_two_runs(run: Path, renumbered: Path) -> None:
+    """Every state that a copy of single files goes through is refused, until all files are there."""
+    right = [one.item for one in Recommender(load_run(run), "cpu").recommend(["i3", "i4"], 5)]
+    assert right == [one.item for one in Recommender(load_run(renumbered), "cpu").recommend(["i3", "i4"], 5)]
+    with serving(run) as server:
+        for place, path in enumerate(sorted(renumbered.iterdir()), start=1):
+            (run / path.name).write_bytes(path.read_bytes())
+            if place == 3:  # the same answers as long as the copy is not complete
+                until(lambda: any("does not match checksums.json" in reason for reason in refusals(server)))
+            assert best(server) == right
+        for name in {path.name for path in run.iterdir()} - {path.name for path in renumbered.iterdir()}:
+            (run / name).unlink()
+        until(lambda: server.metric("posrec_reloads_total") >= 1)
+        assert best(server) == right
+
+
+def test_weights_that_are_cut_short_while_they_are_served_do_not_end_the_server(run: Path) -> None:
+    with serving(run) as server:
+        before = best(server)
+        os.truncate(run / "model.safetensors", 0)
+        until(lambda: refusals(server))
+        assert best(server) == before
+        assert server.metric("posrec_failed_reloads_total") >= 1
+        assert server.process.poll() is None
+
+
+def test_a_link_to_another_run_is_followed(run: Path, counted: Path, tmp_path: Path) -> None:
+    """The documented way to replace a run: a new folder, then one rename."""
+    current = tmp_path / "current"
+    current.symlink_to(run)
+    with serving(current) as server:
+        assert server.ask("GET", "/v1/run").json()["model"] == "posrec"
+        (tmp_path / "next").symlink_to(counted)
+        (tmp_path / "next").rename(current)
+        until(lambda: server.ask("GET", "/v1/run").json()["model"] == "pop")
+        assert refusals(server) == []
+
+
+def test_a_useless_run_is_refused_and_the_old_one_stays(run: Path, trained: Path) -> None:
+    """One kind of damage after the other, each on top of whole files."""
+    with serving(run) as server:
+        before = best(server)
+        for damage, reason in USELESS.values():
+            refused = len(refusals(server))
+            shutil.copytree(trained, run, dirs_exist_ok=True)
+            damage(run)
+            update_checksums(run)
+            until(lambda reason=reason, refused=refused: any(reason in one for one in refusals(server)[refused:]))
+            assert best(server) == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.json",
+        pytest.param("model.safetensors", marks=pytest.mark.slow),
+        pytest.param("vocabulary.json", marks=pytest.mark.slow),
+        "popularity.npy",
+        pytest.param("metrics.json", marks=pytest.mark.slow),
+    ],
+)
+def test_a_server_started_on_a_damaged_run_serves_it_once_it_is_fixed(run: Path, name: str) -> None:
+    good = (run / name).read_bytes()
+    (run / name).write_bytes(b"damaged")
+    with serving(run) as server:
+        answer = server.ask("GET", "/readyz")
+        assert answer.status == 503
+        assert str(run) not in answer.body.decode()
+        (run / name).write_bytes(good)
+        until(lambda: server.ask("GET", "/readyz").status == 200)
+
+
+def test_rule_files_are_read_again_when_they_change(run: Path, tmp_path: Path) -> None:
+    deny, allow = tmp_path / "deny.txt", tmp_path / "allow.txt"
+    deny.write_text("i5\n\nnonsense\n")
+    allow.write_text("".join(f"i{n}\n" for n in range(20)))
+    with serving(run, "--deny-file", deny, "--allow-file", allow) as server:
+        allowed = {f"i{n}" for n in range(20)}
+        assert {*items(server.recommend("i3", k=100))} == allowed - {"i5"}
+        assert {*items(server.recommend(k=100, pin=["i5", "i25"]))} == allowed - {"i5"}
+        assert "i5" not in items(server.ask("GET", "/v1/similar/i3?k=100"))
+        deny.write_text("".join(f"i{n}\n" for n in range(10)))
+        until(lambda: len(items(server.recommend("i3", k=100))) == 10)
+        allow.unlink()  # it can't be read: what was read before stays
+        until(lambda: any("could not be read again" in line["message"] for line in server.log))
+        assert len(items(server.recommend("i3", k=100))) == 10
+        allow.write_text("i15\n")
+        until(lambda: items(server.recommend("i3", k=100)) == ["i15"])
+
+
+def test_permissions_are_a_change_of_a_rule_file(tmp_path: Path) -> None:
+    """A file that was copied, and could not be read before its permissions were set, is read again."""
+    deny = tmp_path / "deny.txt"
+    deny.write_text("i5\n")
+    before = file_stamp(deny)
+    assert file_stamp(deny) == before
+    deny.chmod(0o600 if deny.stat().st_mode & 0o077 else 0o644)
+    assert file_stamp(deny) != before
+
+
+def test_rules_stay_when_the_run_is_replaced(run: Path, counted: Path, tmp_path: Path) -> None:
+    (tmp_path / "deny.txt").write_text("i5\n")
+    with serving(run, "--deny-file", tmp_path / "deny.txt") as server:
+        run.rename(tmp_path / "aside")
+        shutil.copytree(counted, run)
+        until(lambda: server.ask("GET", "/v1/run").json()["model"] == "pop")
+        assert {*items(server.recommend("i3", k=100))} == {f"i{n}" for n in range(30)} - {"i5"}
+
+
+def test_an_export_that_is_added_takes_over(run: Path, trained_with_export: Path) -> None:
+    expected = [one.item for one in Recommender(load_run(run), "cpu").recommend(["i3", "i4"], 5)]
+    with serving(run, onnx=True) as server:
+        assert [line["by"] for line in server.said("serving")] == ["torch"]
+        until(lambda: server.said(f"{run} has no export, so torch computes, more slowly; posrec export {run} adds it"))
+        with changing(run, *EXPORT):
+            for name in (NETWORK, ITEMS):
+                shutil.copy(trained_with_export / name, run / name)
+        until(lambda: server.said("serving")[-1]["by"] == "onnx")
+        assert best(server) == expected
+        assert len([line for line in server.log if "has no export" in line.get("message", "")]) == 1

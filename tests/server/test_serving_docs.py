@@ -6,13 +6,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.helpers import ROOT, command
 
 pytest.importorskip("uvicorn")
+
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 OPTIONS = PAGE.partition("\n## Options\n")[2].partition("\n## ")[0]
 
@@ -22,16 +22,6 @@ def test_every_option_is_described() -> None:
     assert len(options) > 10
     described = set(re.findall(r"`(--[a-z-]+)", OPTIONS))
     assert options - described - {"--no-onnx"} == set()
-
-
-@pytest.mark.parametrize(("options", "seconds"), [((), 10), (("--request-timeout", 3), 3)])
-def test_the_request_timeout_has_an_older_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[object, ...], seconds: float
-) -> None:
-    started: list[Any] = []
-    monkeypatch.setattr("posrec.server.serve.serve", lambda settings, *_: started.append(settings))
-    assert command("serve", tmp_path, *options).code == 0
-    assert [settings.request_timeout for settings in started] == [seconds]
 
 
 def test_the_dockerfile_copies_existing_files_and_starts_the_server(tmp_path: Path) -> None:

@@ -120,16 +120,14 @@ def serve(
     Example: posrec serve runs/first --port 8000 --workers 2
     """
     try:
-        from posrec.server.http.credentials import chosen_key
         from posrec.server.serve import serve as run_server
-        from posrec.server.settings import ServerSettings, parse_shares
+        from posrec.server.settings import ServerSettings, chosen_key, parse_shares
     except ImportError:
         raise not_installed("serving", "serve") from None
     from posrec.models.own_code import OwnCode
 
-    first, *more = map(str, run)
     settings = ServerSettings(
-        first,
+        tuple(map(str, run)),
         device,
         chosen_key(api_key, api_key_file),
         session_store,
@@ -142,7 +140,6 @@ def serve(
         log_requests=log_requests,
         onnx=onnx,
         code=OwnCode(model, encoding),
-        more_runs=tuple(more),
         split=parse_shares(split, len(run)),
         allow_file=str(allow_file) if allow_file else None,
         deny_file=str(deny_file) if deny_file else None,

@@ -1,9 +1,9 @@
-"""Requests that arrive together are computed together, as one batch.
+"""The two queues of a worker: recommendations, which are computed in batches, and slow work in the background.
 
-One batch is computed at a time. A request that arrives alone is computed at once. If the last batch held several
-requests, more are expected, and the next batch waits for them, at most `gather` seconds. When the queue is full a
-request is refused at once rather than answered late: at most `queue` requests may wait, or as many full batches as are
-computed within MAX_WAIT. Three full batches may always wait.
+Requests that arrive together are computed together, as one batch, and one batch at a time. A request that arrives alone
+is computed at once. If the last batch held several requests, more are expected, and the next batch waits for them, at
+most `gather` seconds. When the queue is full a request is refused at once rather than answered late: at most `queue`
+requests may wait, or as many full batches as are computed within MAX_WAIT. Three full batches may always wait.
 
 Batches are computed in a thread of their own, so that requests are read meanwhile. Handing a batch to the thread and
 back costs two switches between threads, so the event loop itself computes batches that are expected to take at most
@@ -12,6 +12,9 @@ and the limit is higher.
 """
 
 import asyncio
+import os
+import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -19,18 +22,25 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+from posrec.server.http.messages import Refused
+
 MAX_WAIT = 0.03  # seconds
 LEAST_BATCHES = 3
 INLINE, INLINE_OF_SEVERAL = 0.0015, 0.004  # seconds: `inline` of a single worker, and of several workers
 SMOOTHING = 0.9  # the weight of the earlier average when a batch is added to it
+NICENESS = 10  # of the thread for slow work; 0 is the default, 19 the lowest priority
 
 
-class Overloaded(RuntimeError):
+class Overloaded(Refused):
     """The queue is full."""
+
+    def __init__(self) -> None:
+        super().__init__(503, "too many requests are waiting; try again shortly")
 
 
 class Batcher:
-    """`compute` turns a list of queries into a list of answers; `observe` is called with the size of each batch."""
+    """`compute` turns a list of queries into a list of answers; `observe` is called with the size of each batch
+    and the number of queries that still wait."""
 
     def __init__(
         self,
@@ -38,7 +48,7 @@ class Batcher:
         queue: int = 128,
         max_batch: int = 16,
         gather: float = 0.001,
-        observe: Callable[[int], None] = lambda size: None,
+        observe: Callable[[int, int], None] = lambda size, waiting: None,
         inline: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -57,9 +67,6 @@ class Batcher:
         self.last_size = 0  # of the last batch
         self.computing = False
         self.last_end = 0.0  # when it was finished
-
-    async def ask(self, query: Any) -> Any:
-        return await self.submit(query)
 
     @contextmanager
     def place(self) -> Iterator[None]:
@@ -85,11 +92,8 @@ class Batcher:
 
     def refuse_more(self) -> None:
         """Raise Overloaded where the queue is full; called before any other work is done for a request."""
-        if self.is_full():
+        if len(self.waiting) + self.kept_places >= min(self.queue, self.most_in_time()):
             raise Overloaded
-
-    def is_full(self) -> bool:
-        return len(self.waiting) + self.kept_places >= min(self.queue, self.most_in_time())
 
     def most_in_time(self) -> int:
         """How many may wait: whole batches, since the first request of one more batch would wait for all of them."""
@@ -109,11 +113,11 @@ class Batcher:
             batch = [self.waiting.popleft() for _ in range(min(self.max_batch, len(self.waiting)))]
             if not self.waiting:
                 self.arrived.clear()
-            batch = [one for one in batch if not one[1].done()]  # without cancelled requests
+            batch = [(query, answer, since) for query, answer, since in batch if not answer.done()]  # not cancelled
             if not batch:
                 continue
             self.last_size = len(batch)
-            self.observe(len(batch))
+            self.observe(len(batch), len(self.waiting))
             began, self.computing = self.clock(), True
             try:
                 queries = [query for query, _, _ in batch]
@@ -158,3 +162,34 @@ class Batcher:
 
 def smoothed(before: float, now: float) -> float:
     return SMOOTHING * before + (1 - SMOOTHING) * now if before else now
+
+
+class BackgroundQueue:
+    """Slow work, such as explanations, which must not delay recommendations: one piece at a time, at low priority.
+
+    At most `most` pieces of work are waiting or being done; more are refused at once.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most, self.pending = most, 0
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-background", initializer=lower_priority)
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        if self.pending >= self.most:
+            raise Overloaded
+        self.pending += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.thread, work)
+        finally:
+            self.pending -= 1
+
+    def stop(self) -> None:
+        self.thread.shutdown(wait=False, cancel_futures=True)
+
+
+def lower_priority() -> None:
+    """Lower the priority of the thread that calls. Only Linux has one for each thread."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        # A server started with a lower priority keeps it: only root may raise one.
+        os.setpriority(os.PRIO_PROCESS, thread, max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))

@@ -61,11 +61,16 @@ class FeedbackFiles:
         now = self.clock()
         rows = [
             FeedbackRow(
-                int(now * 1000), session or answer, item, event, place if event == "shown" else None, answer,
-                answer.partition("-")[0],
+                time=int(now * 1000),
+                session=session or answer,
+                item=item,
+                event=event,
+                rank=rank if event == "shown" else None,
+                answer=answer,
+                run=answer.partition("-")[0],
             )
-            for place, item in enumerate(items, start=1)
-        ]  # fmt: skip
+            for rank, item in enumerate(items, start=1)
+        ]
         self.rotate_if_due(now)
         if self.file is None:
             self.file, self.rows, self.began = open_locked(self.folder, now), 0, now

@@ -21,7 +21,6 @@ class ItemSearch:
     def __init__(self, recommender: Recommender) -> None:
         self.recommender = recommender
         self.clicks = recommender.popularity.astype(np.int64)
-        self.table: tuple[str, list[int]] | None = None  # the text, and where the line of each item begins
 
     @cached_property
     def order(self) -> list[int]:
@@ -29,36 +28,31 @@ class ItemSearch:
         numbers: list[int] = (np.argsort(-self.clicks, kind="stable") + 1).tolist()
         return numbers
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether the text was made already."""
-        return self.table is not None
+    @cached_property
+    def lines(self) -> tuple[str, list[int]]:
+        """The text with a line for each item, in their order, and where each line starts."""
+        ids, title = self.recommender.vocabulary.ids, self.recommender.title
+        lines = [f"{ids[n - 1]}\t{title(n) or ''}".lower().replace(SEPARATOR, " ") for n in self.order]
+        starts = list(accumulate((len(line) + 1 for line in lines[:-1]), initial=0))
+        return SEPARATOR.join(lines), starts
 
-    def prepare(self) -> tuple[str, list[int]]:
-        """The text and the starts of its lines, made now unless they were made before."""
-        if self.table is None:
-            ids, title = self.recommender.vocabulary.ids, self.recommender.title
-            lines = [f"{ids[n - 1]}\t{title(n) or ''}".lower().replace(SEPARATOR, " ") for n in self.order]
-            starts = list(accumulate((len(line) + 1 for line in lines[:-1]), initial=0))
-            self.table = SEPARATOR.join(lines), starts
-        return self.table
+    def most_clicked(self, limit: int) -> list[ListedItem]:
+        return [self.listed(number) for number in self.order[:limit]]
 
     def find(self, query: str, limit: int) -> list[ListedItem]:
-        """Up to `limit` items whose id or title contains the query; without a query, the most clicked."""
+        """Up to `limit` items whose id or title contains the query."""
         wanted = query.strip().lower()
-        if not wanted:
-            return [self.listed(number) for number in self.order[:limit]]
         if SEPARATOR in wanted or "\t" in wanted:
             return []
-        text, starts = self.prepare()
-        found: list[ListedItem] = []
+        text, starts = self.lines
+        matches: list[ListedItem] = []
         place = text.find(wanted)
-        while place >= 0 and len(found) < limit:
+        while place >= 0 and len(matches) < limit:
             line = bisect_right(starts, place) - 1
-            found.append(self.listed(self.order[line]))
+            matches.append(self.listed(self.order[line]))
             end = starts[line + 1] if line + 1 < len(starts) else len(text)
             place = text.find(wanted, end)
-        return found
+        return matches
 
     def listed(self, number: int) -> ListedItem:
         title, clicks = self.recommender.title(number), int(self.clicks[number - 1])

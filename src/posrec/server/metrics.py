@@ -2,24 +2,21 @@
 
 prometheus-client's multiprocess mode: every worker keeps its numbers in files of its own, and the worker that answers
 /metrics adds up all of them. The files of a dead worker stay, so that no counter ever falls; only its queue length is
-removed (`forget_queue`). The mode is chosen when prometheus_client is imported: the environment variable
-PROMETHEUS_MULTIPROC_DIR must be set before this module is imported (workers.py does so). A single worker needs no
+removed (serve.py). The mode is chosen when prometheus_client is imported: the environment variable
+PROMETHEUS_MULTIPROC_DIR must be set before this module is imported (serve.py does so). A single worker needs no
 files and answers with its own numbers.
 """
 
-import re
+from itertools import product
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.multiprocess import MultiProcessCollector
 
 SECONDS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5)
 SIZES = (1, 2, 4, 8, 16, 32, 64)
-PATHS = (
-    "/v1/recommend", "/v1/recommend/batch", "/v1/similar", "/v1/feedback", "/v1/explain", "/v1/items", "/v1/run",
-    "/v1/sessions", "other",
-)  # fmt: skip
-WITH_IDS = ("/v1/sessions", "/v1/similar")  # whose addresses go on with an id
+WITH_IDS = ("/v1/sessions", "/v1/similar")  # paths that go on with an id
+PATHS = ("/v1/recommend", "/v1/recommend/batch", "/v1/feedback", "/v1/explain", "/v1/items", "/v1/run", "other")
 CLASSES = ("2xx", "3xx", "4xx", "5xx")
 EVENTS = {
     "unknown_items": "Clicks on items that the model does not know.",
@@ -40,7 +37,8 @@ class Metrics:
         registry = self.registry = CollectorRegistry()
         # `labels` costs more than counting does, so each series is looked up once. This also shows all series from 0.
         requests = Counter("posrec_requests", "Requests by path and status.", ("path", "status"), registry=registry)
-        self.requests = {(path, int(status[0])): requests.labels(path, status) for path in PATHS for status in CLASSES}
+        series = product((*PATHS, *WITH_IDS), CLASSES)
+        self.requests = {(path, int(status[0])): requests.labels(path, status) for path, status in series}
         self.events = {name: Counter(f"posrec_{name}", about, registry=registry) for name, about in EVENTS.items()}
         self.seconds = Histogram(
             "posrec_recommend_seconds", "Time to answer /v1/recommend.", buckets=SECONDS, registry=registry
@@ -51,14 +49,13 @@ class Metrics:
     def count(self, event: str, number: int = 1) -> None:
         self.events[event].inc(number)
 
-    def waiting(self, number: int) -> None:
-        self.queue.set(number)
-
-    def batch(self, size: int) -> None:
+    def batch(self, size: int, waiting: int) -> None:
+        """A batch of this size is computed, and so many requests still wait."""
         self.sizes.observe(size)
+        self.queue.set(waiting)
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        known = path if path in PATHS else next((one for one in WITH_IDS if path.startswith(f"{one}/")), "other")
+        known = path if path in PATHS else next((start for start in WITH_IDS if path.startswith(f"{start}/")), "other")
         self.requests[known, status // 100].inc()
         if known == "/v1/recommend":
             self.seconds.observe(seconds)
@@ -73,10 +70,4 @@ class Metrics:
             self.folder.mkdir(parents=True, exist_ok=True)  # a cleaner of temporary folders may have removed it
             registry = CollectorRegistry()
             MultiProcessCollector(registry, str(self.folder))  # type: ignore[no-untyped-call]
-        # The library writes bounds as le="8.0"; these have always been le="8", which dashboards may ask for.
-        return re.sub(r'(posrec_batch_size_bucket{le="\d+)\.0"', r'\1"', generate_latest(registry).decode())
-
-
-def forget_queue(process: int, folder: Path) -> None:
-    """A worker has died, so nothing waits in it any more. Its counters stay."""
-    mark_process_dead(process, str(folder))  # type: ignore[no-untyped-call]
+        return generate_latest(registry).decode()

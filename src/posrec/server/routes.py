@@ -1,6 +1,7 @@
 """The routes of the HTTP interface. What they need is in the service (service.py)."""
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,10 +11,10 @@ from msgspec import Meta, Struct
 from posrec.errors import InputError
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import as_ids
-from posrec.server.http.messages import HTML, TEXT, NotFound
+from posrec.server.http.application import Application
+from posrec.server.http.messages import HTML, TEXT, Refused
 from posrec.server.http.openapi import docs_page, document
-from posrec.server.http.router import Router
-from posrec.server.schemas import (  # fmt: skip
+from posrec.server.schemas import (
     MOST_ITEMS,
     BatchAnswer,
     BatchRequest,
@@ -31,6 +32,7 @@ from posrec.server.schemas import (  # fmt: skip
     SplitRun,
 )
 from posrec.server.service import Service
+from posrec.server.settings import ServerSettings
 
 PAGE = Path(__file__).parent / "page" / "index.html"
 ERRORS = (400, 401, 408, 413, 415, 422, 431, 503)
@@ -49,18 +51,22 @@ class ItemsQuery(Struct):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 20
 
 
-def add_routes(router: Router, service: Service) -> None:
-    @router.post(
-        "/v1/recommend", "The best next items for a session", errors=WITH_404, admit=service.refuse_if_overloaded
+def application(settings: ServerSettings, listen: Callable[[], None] = lambda: None) -> Application:
+    """The application of one worker process. `listen` is called once the runs are loaded."""
+    service = Service(settings, listen)
+    app = Application(settings, service.metrics, service.running)
+
+    @app.route(
+        "POST", "/v1/recommend", "The best next items for a session", errors=WITH_404, admit=service.batcher.refuse_more
     )
     async def recommend(data: RecommendRequest) -> RecommendAnswer:
-        return await service.recommend_request(data)
+        return await service.recommend(data)
 
-    @router.post("/v1/recommend/batch", "The same for many sessions", errors=ERRORS)
+    @app.route("POST", "/v1/recommend/batch", "The same for many sessions", errors=ERRORS)
     async def recommend_batch(data: BatchRequest) -> BatchAnswer:
-        return BatchAnswer(await service.recommend_batch(data.sessions, data))
+        return BatchAnswer(await service.recommend_batch(data))
 
-    @router.get("/v1/similar/{item}", "The items most similar to an item", errors=WITH_404)
+    @app.route("GET", "/v1/similar/{item}", "The items most similar to an item", errors=WITH_404)
     async def similar(item: str, query: SimilarQuery) -> SimilarAnswer:
         loaded = service.loaded()
         recommender = loaded.recommender
@@ -73,13 +79,13 @@ def add_routes(router: Router, service: Service) -> None:
         items = [RecommendedItem(item.item, item.score, item.title, item.fields) for item in similar_items]
         return SimilarAnswer(items, loaded.fingerprint)
 
-    @router.post("/v1/feedback", "What became of an answer: shown, clicked, bought", status=202, errors=WITH_404)
+    @app.route("POST", "/v1/feedback", "What became of an answer: shown, clicked, bought", status=202, errors=WITH_404)
     async def feedback(data: FeedbackRequest) -> FeedbackAnswer:
         if service.feedback is None:
-            raise NotFound("feedback is not written here; start the server with --feedback DIR")
+            raise Refused(404, "feedback is not written here; start the server with --feedback DIR")
         return FeedbackAnswer(service.feedback.write(data.answer, data.event, as_ids(data.items), data.session))
 
-    @router.post("/v1/explain", "Why an item has its score", errors=WITH_404)
+    @app.route("POST", "/v1/explain", "Why an item has its score", errors=WITH_404)
     async def explain_item(data: ExplainRequest) -> ExplainAnswer:
         recommender = service.loaded().recommender
         require_item(recommender, str(data.item))
@@ -87,14 +93,14 @@ def add_routes(router: Router, service: Service) -> None:
         answer: ExplainAnswer = await service.background.run(functools.partial(explain, recommender, data))
         return answer
 
-    @router.get("/v1/items", "Items by a part of their id or title, the most clicked first", errors=ERRORS)
+    @app.route("GET", "/v1/items", "Items by a part of their id or title, the most clicked first", errors=ERRORS)
     async def items(query: ItemsQuery) -> ItemsAnswer:
         search = service.loaded().item_search
-        if query.query.strip() and not search.is_ready:
-            await service.background.run(search.prepare)
-        return ItemsAnswer(search.find(query.query, query.limit))
+        if not query.query.strip():
+            return ItemsAnswer(search.most_clicked(query.limit))
+        return ItemsAnswer(await service.background.run(functools.partial(search.find, query.query, query.limit)))
 
-    @router.get("/v1/run", "What is being served", errors=ERRORS)
+    @app.route("GET", "/v1/run", "What is being served", errors=ERRORS)
     async def run() -> RunAnswer:
         loaded = service.loaded()
         opened, ranker = loaded.recommender.run, loaded.recommender.ranker
@@ -103,12 +109,21 @@ def add_routes(router: Router, service: Service) -> None:
             for reloader, share in zip(service.reloaders, service.split.shares, strict=True)
         ]
         return RunAnswer(
-            opened.config["model"].rpartition(":")[2], ranker.items, ranker.max_length, opened.metrics,
-            opened.config.get("training", {}), ranker.search_kind, ranker.recall, ranker.has_own_items,
-            loaded.fingerprint, list(opened.vocabulary.columns), split,
-        )  # fmt: skip
+            model=opened.config["model"].rpartition(":")[2],
+            items=ranker.items,
+            max_length=ranker.max_length,
+            metrics=opened.metrics,
+            trained=opened.config.get("training", {}),
+            search=ranker.search_kind,
+            recall=ranker.recall,
+            log_probabilities=ranker.has_own_items,
+            fingerprint=loaded.fingerprint,
+            columns=list(opened.vocabulary.columns),
+            split=split,
+        )
 
-    @router.post(
+    @app.route(
+        "POST",
         "/v1/sessions/{session_id}/click",
         "Add a click to a stored session, and get the best next items",
         errors=WITH_404,
@@ -116,41 +131,42 @@ def add_routes(router: Router, service: Service) -> None:
     async def click(session_id: str, data: ClickRequest) -> RecommendAnswer:
         return await service.click(session_id, data)
 
-    @router.get("/healthz", "The process is alive", media_type=TEXT, errors=PROBE_ERRORS)
+    @app.route("GET", "/healthz", "The process is alive", media_type=TEXT, errors=PROBE_ERRORS)
     async def healthz() -> str:
         return "ok"
 
-    @router.get("/readyz", "A run is loaded", media_type=TEXT, errors=ERRORS)
+    @app.route("GET", "/readyz", "A run is loaded", media_type=TEXT, errors=ERRORS)
     async def readyz() -> str:
         service.loaded()
         return "ready"
 
-    @router.get("/metrics", "Metrics for Prometheus", media_type=TEXT, errors=ERRORS)
+    @app.route("GET", "/metrics", "Metrics for Prometheus", media_type=TEXT, errors=ERRORS)
     async def metrics() -> str:
-        if service.batcher is not None:
-            service.metrics.waiting(len(service.batcher.waiting))
+        service.metrics.queue.set(len(service.batcher.waiting))
         return service.metrics.text()
 
-    @router.get("/", media_type=HTML)
+    @app.route("GET", "/", media_type=HTML)
     async def playground() -> bytes:
         return PAGE.read_bytes()
 
-    @router.get("/openapi/openapi.json")
+    @app.route("GET", "/openapi/openapi.json")
     async def openapi() -> dict[str, Any]:
-        return document(router.routes)
+        return document(app.routes)
 
-    @router.get("/docs", media_type=HTML)
+    @app.route("GET", "/docs", media_type=HTML)
     async def docs() -> str:
         current = service.reloaders[0].current
-        items = [] if current is None else [listed.item for listed in current.item_search.find("", 2)]
+        items = [] if current is None else [listed.item for listed in current.item_search.most_clicked(2)]
         if len(items) < 2:  # the page must work while no run is loaded
             items = ["sku-1", "sku-7"]
-        return docs_page(document(router.routes), *items)
+        return docs_page(document(app.routes), *items)
+
+    return app
 
 
 def require_item(recommender: Recommender, item: str) -> None:
     if recommender.number(item) is None:
-        raise NotFound(f"item {item[:100]!r} is not known to the model")
+        raise Refused(404, f"item {item[:100]!r} is not known to the model")
 
 
 def explain(recommender: Recommender, request: ExplainRequest) -> ExplainAnswer:

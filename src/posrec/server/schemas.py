@@ -67,9 +67,15 @@ class AnswerRequest(Struct, kw_only=True):
 
     def rules(self) -> "AnswerRules":
         return {
-            "exclude_seen": self.exclude_seen, "allow": self.allow, "deny": self.deny, "filter": self.filter,
-            "pin": self.pin, "boost": self.boost, "diversify": self.diversify, "fields": self.fields,
-        }  # fmt: skip
+            "exclude_seen": self.exclude_seen,
+            "allow": self.allow,
+            "deny": self.deny,
+            "filter": self.filter,
+            "pin": self.pin,
+            "boost": self.boost,
+            "diversify": self.diversify,
+            "fields": self.fields,
+        }
 
 
 class RecommendRequest(AnswerRequest, kw_only=True, forbid_unknown_fields=True):
@@ -178,17 +184,27 @@ class ExplainAnswer(Struct):
         read = known[len(known) - len(why.clicks) :]
         clicks = [
             ExplainedClick(
-                click.item, click.title, position,
-                sum(click.attention.values()) / len(click.attention) if click.attention else None,
-                dict(click.attention), click.effect, click.rank_without,
+                item=click.item,
+                title=click.title,
+                position=position,
+                mean_attention=sum(click.attention.values()) / len(click.attention) if click.attention else None,
+                attention=dict(click.attention),
+                effect=click.effect,
+                rank_without=click.rank_without,
             )
             for position, click in zip(read, why.clicks, strict=True)
-        ]  # fmt: skip
-        parts = [Part(name, value) for name, value in why.parts.items()]
+        ]
         return cls(
-            why.item, why.title, why.score, why.rank, parts, clicks, list(why.unknown), why.probability,
-            why.repeat_chance,
-        )  # fmt: skip
+            item=why.item,
+            title=why.title,
+            score=why.score,
+            rank=why.rank,
+            parts=[Part(name, value) for name, value in why.parts.items()],
+            clicks=clicks,
+            unknown=list(why.unknown),
+            probability=why.probability,
+            repeat_chance=why.repeat_chance,
+        )
 
 
 class ListedItem(Struct):

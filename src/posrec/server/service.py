@@ -9,31 +9,36 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from posrec.device import usable_cores, use_threads
+from posrec.device import use_threads
 from posrec.errors import InputError
 from posrec.recommend.catalogue import values_of
 from posrec.recommend.plan import Ordered, Plan
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
-from posrec.server.batching import INLINE, INLINE_OF_SEVERAL, Batcher
+from posrec.server.batching import INLINE, INLINE_OF_SEVERAL, BackgroundQueue, Batcher
 from posrec.server.feedback import FeedbackFiles
-from posrec.server.http.messages import NotFound, NotReady
+from posrec.server.http.messages import Refused
 from posrec.server.json_log import log_event
-from posrec.server.live.background import BackgroundQueue
-from posrec.server.live.reload import LoadedRun, RunReloader
-from posrec.server.live.rule_files import RuleFiles
 from posrec.server.metrics import Metrics
-from posrec.server.schemas import AnswerRequest, ClickRequest, RecommendAnswer, RecommendedItem, RecommendRequest
+from posrec.server.reload import LoadedRun, RuleFiles, RunReloader
+from posrec.server.schemas import BatchRequest, ClickRequest, RecommendAnswer, RecommendedItem, RecommendRequest
 from posrec.server.session_store import SessionStore, StoreUnavailable
 from posrec.server.settings import ServerSettings, Split
 
+GATHER = 0.001  # seconds that a single worker waits for more requests before it computes a batch
 SESSIONS_AT_ONCE = 16  # of a batch request; other requests are computed between them
 ROTATION_CHECK = 60.0  # seconds
 STORE_LOG_PAUSE = 10.0  # seconds between two log lines about a session store that fails
 
-Asked = tuple[Recommender, Sequence[tuple[Plan, EncodedSession]]]
+
+class Query(NamedTuple):
+    """A session, the run that answers it, and what is asked for."""
+
+    loaded: LoadedRun
+    plan: Plan
+    session: EncodedSession
 
 
 class Service:
@@ -43,11 +48,7 @@ class Service:
         self.settings, self.listen = settings, listen
         self.metrics = Metrics(Path(settings.shared) if settings.shared else None)
         self.rules = RuleFiles(settings.allow_file, settings.deny_file)
-        cores = max(1, usable_cores() // settings.workers)
-        self.reloaders = [
-            RunReloader(Path(run), settings.device, settings.onnx, self.metrics, settings.code, self.rules, cores)
-            for run in (settings.run, *settings.more_runs)
-        ]
+        self.reloaders = [RunReloader(Path(run), settings, self.metrics, self.rules) for run in settings.runs]
         self.split = Split(settings.split or [1] * len(self.reloaders))
         self.store: SessionStore | None = None
         self.store_failure_logged = -math.inf
@@ -55,19 +56,17 @@ class Service:
             self.store = SessionStore(settings.session_store, self.store_failed)
         self.feedback = FeedbackFiles(Path(settings.feedback)) if settings.feedback else None
         self.background = BackgroundQueue(settings.queue)  # an explanation scores its session once for every click
-        self.batcher: Batcher | None = None
+        # With several workers on the cores, waiting to fill a batch costs more than it saves.
+        gather, inline = (0.0, INLINE_OF_SEVERAL) if settings.workers > 1 else (GATHER, INLINE)
+        self.batcher = Batcher(rank, settings.queue, gather=gather, observe=self.metrics.batch, inline=inline)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         use_threads(1)  # sessions are small; more workers use more cores
-        several = self.settings.workers > 1
-        # With several workers on the cores, waiting to fill a batch costs more than it saves.
-        limits = (self.settings.queue, self.settings.batch, 0.0 if several else self.settings.gather_ms / 1000)
-        self.batcher = Batcher(rank, *limits, self.observe, INLINE_OF_SEVERAL if several else INLINE)
         self.batcher.start()
         self.rules.read()
-        for reloader in self.reloaders:
-            reloader.start()
+        for reloader in self.reloaders:  # one that can't be loaded now is served once it can be
+            reloader.replace_current()
         # What was imported and loaded until now stays. Without this the garbage collector goes through all of it again
         # and again, a tenth of a second at a time, in which nobody is answered.
         gc.collect()
@@ -103,11 +102,6 @@ class Service:
             self.store_failure_logged = now
             log_event("the session store failed", logging.ERROR, reason=reason)
 
-    def observe(self, size: int) -> None:
-        self.metrics.batch(size)
-        assert self.batcher is not None
-        self.metrics.waiting(len(self.batcher.waiting))
-
     def apply_rules(self) -> None:
         for reloader in self.reloaders:
             if reloader.current is not None:
@@ -120,119 +114,100 @@ class Service:
             self.feedback.rotate_if_due()
 
     def loaded(self, key: str | None = None) -> LoadedRun:
-        """The run that answers sessions with this key; the first run without one."""
-        chosen = 0 if key is None else self.split.choose(key)
-        others = [one for place, one in enumerate(self.reloaders) if place != chosen]
-        for reloader in (self.reloaders[chosen], *others):
-            if reloader.current is not None:
-                return reloader.current
-        raise NotReady("no run can be served yet; the server's log has the reason")
+        """The run that answers sessions with this key; the first without one. Another while it can't be loaded."""
+        runs = [reloader.current for reloader in self.reloaders]
+        loaded = runs[0 if key is None else self.split.choose(key)] or next(filter(None, runs), None)
+        if loaded is None:
+            raise Refused(503, "no run can be served yet; the server's log has the reason")
+        return loaded
 
-    async def recommend(self, session: list[Any], request: AnswerRequest, key: str | None = None) -> RecommendAnswer:
-        loaded, plan = self.planned(session, request, key)
-        return (await self.answers(loaded, plan, [session]))[0]
+    async def recommend(self, request: RecommendRequest) -> RecommendAnswer:
+        session, key = request.session, request.split_by or request.session_id
+        if request.session_id is not None:
+            self.check_length(session)
+            stored = await self.stored_sessions().clicks(request.session_id)
+            session = [*stored, *session][-self.settings.max_length :]
+        loaded = self.loaded(first_click(session) if key is None else key)
+        plan = loaded.recommender.plan(request.k, **request.rules())
+        return (await self.answers([self.query(loaded, plan, session)]))[0]
+
+    async def recommend_batch(self, request: BatchRequest) -> list[RecommendAnswer]:
+        """Some sessions at a time, so that other requests are not kept waiting."""
+        plans: dict[LoadedRun, Plan] = {}
+        answers: list[RecommendAnswer] = []
+        for start in range(0, len(request.sessions), SESSIONS_AT_ONCE):
+            queries = []
+            for session in request.sessions[start : start + SESSIONS_AT_ONCE]:
+                loaded = self.loaded(first_click(session))
+                if loaded not in plans:
+                    plans[loaded] = loaded.recommender.plan(request.k, **request.rules())
+                queries.append(self.query(loaded, plans[loaded], session))
+            answers += await self.answers(queries)
+        return answers
 
     async def click(self, session_id: str, request: ClickRequest) -> RecommendAnswer:
         """Store a click and recommend for the whole session. A request that is refused is refused before its click is
         stored: a client that asks again would store it twice."""
         store = self.stored_sessions()
-        assert self.batcher is not None
         with self.batcher.place():
-            loaded, plan = self.planned([], request, session_id)
+            loaded = self.loaded(session_id)
+            plan = loaded.recommender.plan(request.k, **request.rules())
             clicks = await store.add(session_id, str(request.item))
-            asked = (plan, self.encode(loaded.recommender, clicks[-self.settings.max_length :]))
-            ordered = self.batcher.submit((loaded.recommender, [asked]), has_place=True)
-        return answer(loaded, *asked, (await ordered)[0])
+            query = self.query(loaded, plan, clicks[-self.settings.max_length :])
+            ranked = self.batcher.submit([query], has_place=True)
+        return answer(query, (await ranked)[0])
 
-    def planned(self, session: list[Any], request: AnswerRequest, key: str | None) -> tuple[LoadedRun, Plan]:
-        """The run that answers, and what is asked of it.
+    async def answers(self, queries: Sequence[Query]) -> list[RecommendAnswer]:
+        return list(map(answer, queries, await self.batcher.submit(queries)))
 
-        `key` decides, with several runs, which of them answers; by default it is the session's first click.
-        """
-        loaded = self.loaded(str(session[0]) if key is None and session else key)
-        return loaded, loaded.recommender.plan(request.k, **request.rules())
-
-    async def answers(self, loaded: LoadedRun, plan: Plan, sessions: Sequence[list[Any]]) -> list[RecommendAnswer]:
-        asked = [(plan, self.encode(loaded.recommender, session)) for session in sessions]
-        assert self.batcher is not None
-        found: Sequence[Ordered] = await self.batcher.ask((loaded.recommender, asked))
-        return [answer(loaded, *one, ordered) for one, ordered in zip(asked, found, strict=True)]
-
-    def encode(self, recommender: Recommender, session: list[Any]) -> EncodedSession:
+    def query(self, loaded: LoadedRun, plan: Plan, session: list[Any]) -> Query:
         self.check_length(session)
-        encoded = recommender.encode(session)
+        encoded = loaded.recommender.encode(session)
         if encoded.unknown:
             self.metrics.count("unknown_items", len(encoded.unknown))
-        return encoded
+        return Query(loaded, plan, encoded)
 
     def check_length(self, session: list[Any]) -> None:
         most = self.settings.max_length
         if len(session) > most:
             raise InputError(f"the session has {len(session):,} clicks; at most {most:,} are accepted")
 
-    async def recommend_batch(self, sessions: Sequence[list[Any]], request: AnswerRequest) -> list[RecommendAnswer]:
-        """Some sessions at a time, so that other requests are not kept waiting; in the order of the sessions."""
-        rows: dict[int, list[int]] = {}
-        for row, session in enumerate(sessions):
-            rows.setdefault(self.split.choose(str(session[0])) if session else 0, []).append(row)
-        answers: dict[int, RecommendAnswer] = {}
-        for own in rows.values():
-            loaded = self.loaded(str(sessions[own[0]][0]) if sessions[own[0]] else None)
-            plan = loaded.recommender.plan(request.k, **request.rules())
-            for start in range(0, len(own), SESSIONS_AT_ONCE):
-                some = own[start : start + SESSIONS_AT_ONCE]
-                found = await self.answers(loaded, plan, [sessions[row] for row in some])
-                answers.update(zip(some, found, strict=True))
-        return [answers[row] for row in range(len(sessions))]
-
-    async def recommend_request(self, request: RecommendRequest) -> RecommendAnswer:
-        session = request.session
-        if request.session_id is not None:
-            self.check_length(session)
-            stored = await self.stored_sessions().clicks(request.session_id)
-            session = [*stored, *session][-self.settings.max_length :]
-        return await self.recommend(session, request, request.split_by or request.session_id)
-
-    def refuse_if_overloaded(self) -> None:
-        """Raise Overloaded before any work is done for a request, where it would be refused in the end."""
-        assert self.batcher is not None
-        self.batcher.refuse_more()
-
     def stored_sessions(self) -> SessionStore:
         if self.store is None:
-            raise NotFound("no sessions are stored here; start the server with --session-store redis://...")
+            raise Refused(404, "no sessions are stored here; start the server with --session-store redis://...")
         return self.store
 
 
-def rank(jobs: Sequence[Asked]) -> list[list[Ordered]]:
-    """Rank a batch of requests. Sessions of the same recommender are ranked together."""
-    answers: list[list[Ordered]] = [[] for _ in jobs]
+def first_click(session: list[Any]) -> str | None:
+    """By default it decides which of several runs answers a session."""
+    return str(session[0]) if session else None
+
+
+def rank(requests: Sequence[Sequence[Query]]) -> list[list[Ordered]]:
+    """Rank the queries of a batch of requests. Those to the same recommender are ranked together."""
+    queries = [query for request in requests for query in request]
     rows: dict[Recommender, list[int]] = {}
-    for row, (recommender, _) in enumerate(jobs):
-        rows.setdefault(recommender, []).append(row)
+    for row, query in enumerate(queries):
+        rows.setdefault(query.loaded.recommender, []).append(row)
+    ranked: dict[int, Ordered] = {}
     for recommender, own in rows.items():
-        found = iter(recommender.rank([one for row in own for one in jobs[row][1]]))
-        for row in own:
-            answers[row] = [next(found) for _ in jobs[row][1]]
-    return answers
+        asked = [(queries[row].plan, queries[row].session) for row in own]
+        ranked.update(zip(own, recommender.rank(asked), strict=True))
+    in_order = (ranked[row] for row in range(len(queries)))
+    return [[next(in_order) for _ in request] for request in requests]
 
 
-def answer(loaded: LoadedRun, plan: Plan, session: EncodedSession, found: Ordered) -> RecommendAnswer:
-    return RecommendAnswer(
-        answered(loaded.recommender, plan, found), session.unknown, not session.numbers,
-        f"{loaded.fingerprint}-{secrets.token_hex(8)}", loaded.fingerprint,
-    )  # fmt: skip
-
-
-def answered(recommender: Recommender, plan: Plan, found: Ordered) -> list[RecommendedItem]:
-    ids, titled, fields = recommender.vocabulary.ids, recommender.titles is not None, plan.fields
+def answer(query: Query, ordered: Ordered) -> RecommendAnswer:
+    recommender, fingerprint = query.loaded.recommender, query.loaded.fingerprint
+    ids, titled, fields = recommender.vocabulary.ids, recommender.titles is not None, query.plan.fields
     items = [
         RecommendedItem(ids[number - 1], score, recommender.title(number) if titled else None)
-        for number, score in zip(found.numbers, found.scores, strict=True)
+        for number, score in zip(ordered.numbers, ordered.scores, strict=True)
     ]
     if fields:
-        for item, number in zip(items, found.numbers, strict=True):
+        for item, number in zip(items, ordered.numbers, strict=True):
             item.fields = values_of(number, fields)
-    for item in items[: found.pinned]:
+    for item in items[: ordered.pinned]:
         item.pinned = True
-    return items
+    answer_id = f"{fingerprint}-{secrets.token_hex(8)}"
+    return RecommendAnswer(items, query.session.unknown, not query.session.numbers, answer_id, fingerprint)

@@ -1,11 +1,14 @@
 """Sessions stored in Redis or Valkey: the latest clicks of each session, deleted after 30 minutes without a click."""
 
 import hashlib
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 from posrec.errors import InputError, not_installed
-from posrec.server.http.credentials import without_password
+from posrec.server.http.messages import Refused
 
 EXPIRY = 30 * 60  # seconds
 MAX_CLICKS = 200  # of a session, the latest
@@ -13,8 +16,11 @@ TIMEOUT = 0.5  # seconds for the store to answer
 CONNECTIONS = 64  # of a worker to the store
 
 
-class StoreUnavailable(RuntimeError):
+class StoreUnavailable(Refused):
     """The store did not answer."""
+
+    def __init__(self) -> None:
+        super().__init__(503, "the session store can't be used now; send the whole session instead")
 
 
 class SessionStore:
@@ -31,9 +37,13 @@ class SessionStore:
         try:
             # When all connections are in use, a request waits for one: the store itself is well.
             pool = redis.asyncio.BlockingConnectionPool.from_url(
-                url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, timeout=TIMEOUT, decode_responses=True,
+                url,
+                socket_timeout=TIMEOUT,
+                socket_connect_timeout=TIMEOUT,
+                timeout=TIMEOUT,
+                decode_responses=True,
                 max_connections=CONNECTIONS,
-            )  # fmt: skip
+            )
             self.client: Any = redis.asyncio.Redis.from_pool(pool)
         except ValueError as error:
             # The reason may quote a part of the password.
@@ -59,9 +69,8 @@ class SessionStore:
             raise self.failed(error) from None
 
     def failed(self, error: Exception) -> StoreUnavailable:
-        reason = str(error) or type(error).__name__
-        self.on_error(reason)
-        return StoreUnavailable(reason)
+        self.on_error(str(error) or type(error).__name__)
+        return StoreUnavailable()
 
     async def close(self) -> None:
         await self.client.aclose()
@@ -70,3 +79,19 @@ class SessionStore:
 def key(session: str) -> str:
     """A session id may have any characters and any length, so the key is a hash of it."""
     return "posrec:session:" + hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def password_in(url: str) -> str | None:
+    """The password in an address such as redis://user:password@host:6379/0."""
+    with suppress(ValueError):
+        return urlsplit(url).password
+    return None
+
+
+def without_password(url: str) -> str:
+    """For messages.
+
+    >>> without_password("redis://shop:secret@127.0.0.1:6379/0")
+    'redis://***@127.0.0.1:6379/0'
+    """
+    return re.sub(r"//.*@", "//***@", url)

@@ -4,7 +4,9 @@ They hold the API key and the address of the session store with its password, so
 """
 
 import hashlib
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -12,9 +14,11 @@ from posrec.errors import InputError
 from posrec.models.own_code import OwnCode
 from posrec.server.schemas import MOST_CLICKS
 
+KEY_VARIABLE, STORE_VARIABLE = "POSREC_API_KEY", "POSREC_SESSION_STORE"
+
 
 class ServerSettings(msgspec.Struct, frozen=True):
-    run: str
+    runs: tuple[str, ...]  # each answers its share of the sessions
     device: str = "cpu"
     api_key: str | None = None
     session_store: str | None = None
@@ -22,16 +26,13 @@ class ServerSettings(msgspec.Struct, frozen=True):
     max_body: int = 2 << 20  # bytes
     request_timeout: float = 10.0  # seconds that a client may take to send its request
     queue: int = 128  # requests that may wait in a worker; more are answered 503
-    batch: int = 16
-    gather_ms: float = 1.0  # how long a single worker waits for more requests before it computes a batch
     allow_origin: tuple[str, ...] = ()  # CORS is off unless origins are given
     allow_host: tuple[str, ...] = ()  # the names that the server answers for; none means any
     connections: int = 1000  # that may be open in a worker
     log_requests: bool = False
     onnx: bool = True  # compute with the run's export
     code: OwnCode = OwnCode()  # for a run of the user's own model or encoding
-    more_runs: tuple[str, ...] = ()  # served beside `run`, each to its share of the sessions
-    split: tuple[float, ...] = ()  # the shares of all runs; none means equal ones
+    split: tuple[float, ...] = ()  # the shares of the runs; none means equal ones
     allow_file: str | None = None  # a file of item ids: only these are recommended
     deny_file: str | None = None  # a file of item ids: these are never recommended
     feedback: str | None = None  # the folder for what POST /v1/feedback receives
@@ -67,9 +68,9 @@ class Split:
 
 
 def parse_shares(text: str | None, runs: int) -> tuple[float, ...]:
-    """The shares of `--split 90,10`; equal ones without it."""
+    """The shares of `--split 90,10`; none without it."""
     if text is None:
-        return (1.0,) * runs
+        return ()
     try:
         shares = tuple(float(part) for part in text.split(","))
     except ValueError:
@@ -79,3 +80,26 @@ def parse_shares(text: str | None, runs: int) -> tuple[float, ...]:
     if len(shares) != runs or not all(0 <= share < float("inf") for share in shares) or not sum(shares):
         raise InputError(f"--split {text}: it must have a share for each of the {runs} runs, such as 90,10 for two")
     return shares
+
+
+def chosen_key(key: str | None, file: Path | None) -> str | None:
+    """The API key of `--api-key` or POSREC_API_KEY, or the one in `--api-key-file`; None where there is none."""
+    if key is not None and file is not None:
+        raise InputError(f"give the API key once: either --api-key (or {KEY_VARIABLE}) or --api-key-file")
+    source = "--api-key" if file is None else f"--api-key-file {file}"
+    if file is not None:
+        try:
+            key = file.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+        except OSError as error:
+            raise InputError(f"{source} can't be read ({error.strerror})") from None
+        except UnicodeDecodeError:
+            raise InputError(f"{source} is not a text file") from None
+    if key is None:
+        if KEY_VARIABLE in os.environ:  # an empty variable does not reach the option
+            raise InputError(f"{KEY_VARIABLE} is empty; unset it to serve without a key")
+        return None
+    if not key:
+        raise InputError(f"{source}: the key is empty; leave the option out to serve without a key")
+    if key != key.strip() or not key.isprintable():
+        raise InputError(f"{source}: the key must be one line without spaces around it or control characters")
+    return key

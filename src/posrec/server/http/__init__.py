@@ -1,1 +1,1 @@
-"""HTTP: what the server checks and limits, its routes' types, and its processes."""
+"""One request over HTTP: its connection and limits, who may ask, the way to its route, and the OpenAPI document."""

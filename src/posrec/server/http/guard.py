@@ -3,7 +3,8 @@
 - A head larger than HEAD_BYTES is refused (431), and so is one that is not sent in time (408), by `check`. The time for
   a body is the application's (messages.py).
 - An answer that the client does not read, and a connection without a request, are given up by `check`.
-- Where too many connections are open, an idle one is closed for the new one.
+- Where too many connections are open, an idle one is closed for the new one. Where none is idle, the new one is
+  refused (503) with the first piece of its request.
 - A request for an upgrade, such as h2c, is answered in HTTP/1.1 with its body; uvicorn loses the body.
 - A client that closes its sending side still gets its answers, and so do the complete requests before a broken one.
 - When the server stops, a client that has just connected may still send one request.
@@ -14,29 +15,27 @@ documented interface, therefore pyproject.toml bounds uvicorn's version.
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from posrec.server.http.messages import CLOSE, Answer, refusal, try_again
+from posrec.server.http.messages import CLOSE, Answer, Header, Refused, error_answer
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-    from posrec.server.app import Application
+    from posrec.server.http.application import Application
 
 HEAD_BYTES = 32 << 10  # of a request's line and headers
 MOST_HEADERS = 100
 TOO_LARGE = f"the head of the request is larger than {HEAD_BYTES:,} bytes or has more than {MOST_HEADERS} headers"
+NO_ROOM = "too many connections are open; try again shortly"
 KEEP_ALIVE = 75  # seconds that a connection without a request may stay open
 CLOSING_GRACE = 1.0  # seconds for the first request of a connection that was open when the server was stopped
 BODY_HEADERS = (b"content-length", b"transfer-encoding")  # the headers that say where a body ends
-
-
-class HeadTooLarge(ValueError):
-    """A request's head is longer than HEAD_BYTES or has more than MOST_HEADERS headers."""
 
 
 class Connection(HttpToolsProtocol):
@@ -45,6 +44,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.unanswered: deque[RequestResponseCycle] = deque()  # the requests whose head is complete, the oldest first
+        self.has_room = True  # whether this connection is one of those that may be open
         self.in_head = False
         self.head_since: float | None = None  # when the first byte of an unfinished head arrived
         self.idle_since = time.monotonic()
@@ -60,9 +60,11 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         if len(self.connections) > self.app.settings.connections:
-            self.make_room()
+            self.has_room = self.close_an_idle_connection()
 
     def data_received(self, data: bytes) -> None:
+        if not self.has_room:  # others may have been closed meanwhile
+            self.has_room = len(self.connections) <= self.app.settings.connections
         for start in range(0, len(data), HEAD_BYTES):  # small pieces, so that no head gets far beyond its limit
             if self.refused_since is not None or self.transport.is_closing():
                 return
@@ -82,12 +84,15 @@ class Connection(HttpToolsProtocol):
             self.ignore_upgrade(piece[stopped.args[0] :])
             return
         except httptools.HttpParserError as error:
-            too_large = isinstance(error.__context__, HeadTooLarge)
-            self.refuse(refusal(431, TOO_LARGE) if too_large else refusal(400, "the request is not valid HTTP"))
+            reason = error.__context__  # what a method of this class has raised, if one has
+            self.refuse(reason if isinstance(reason, Refused) else Refused(400, "the request is not valid HTTP"))
+            return
+        if not self.has_room:
+            self.refuse(Refused(503, NO_ROOM))
             return
         self.bytes_since_advance = 0 if self.advanced else self.bytes_since_advance + len(piece)
         if self.bytes_since_advance > HEAD_BYTES or (self.in_head and len(self.headers) > MOST_HEADERS):
-            self.refuse(refusal(431 if self.in_head else 400, TOO_LARGE))
+            self.refuse(Refused(431 if self.in_head else 400, TOO_LARGE))
 
     def ignore_upgrade(self, rest: bytes) -> None:
         """Go on in HTTP/1.1, as nginx does.
@@ -121,7 +126,9 @@ class Connection(HttpToolsProtocol):
         self.in_head, self.head_since = False, None
         size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in self.headers])
         if size > HEAD_BYTES or len(self.headers) > MOST_HEADERS:
-            raise HeadTooLarge
+            raise Refused(431, TOO_LARGE)
+        if not self.has_room:
+            raise Refused(503, NO_ROOM)
         super().on_headers_complete()
         self.unanswered.append(self.cycle)
         if self.stopping:
@@ -144,7 +151,7 @@ class Connection(HttpToolsProtocol):
 
     # Refusals
 
-    def refuse(self, answer: Answer) -> None:
+    def refuse(self, reason: Refused) -> None:
         """Answer a request that does not reach the application, and close.
 
         What the client still sends is read and discarded until it closes or the timeout ends: a connection that is
@@ -161,8 +168,9 @@ class Connection(HttpToolsProtocol):
             cycle.disconnected, cycle.waiting_for_100_continue = True, False
             cycle.message_event.set()
         else:
-            self.app.metrics.request("", answer.status, 0.0)
-        self.transport.write(as_http(answer))
+            self.app.metrics.request("", reason.status, 0.0)
+        origin = dict(self.headers or ()).get(b"origin")
+        self.transport.write(as_http(error_answer(reason), self.app.access.origin_headers(origin)))
         if self.transport.can_write_eof():
             self.transport.write_eof()
 
@@ -191,7 +199,7 @@ class Connection(HttpToolsProtocol):
             if self.flow.read_paused:  # the server does not read, so the client can't send
                 self.head_since = now
             elif now - self.head_since > seconds:
-                self.refuse(refusal(408, f"the request was not received within {seconds:g} seconds"))
+                self.refuse(Refused(408, f"the request was not received within {seconds:g} seconds"))
                 if not self.unanswered:
                     self.transport.close()
         elif self.is_idle() and now - self.idle_since > KEEP_ALIVE:
@@ -207,14 +215,13 @@ class Connection(HttpToolsProtocol):
         busy = self.unanswered or self.head_since is not None or self.refused_since is not None
         return not busy and not self.transport.is_closing() and not self.transport.get_write_buffer_size()
 
-    def make_room(self) -> None:
-        """Too many connections are open: close the one that has been idle longest, those without any request first."""
+    def close_an_idle_connection(self) -> bool:
+        """Close the one that has been idle longest, those without any request first; whether there is one."""
         others: set[Connection] = self.connections - {self}  # type: ignore[assignment]
         idle = [connection for connection in others if connection.is_idle()]
         if idle:
             min(idle, key=lambda connection: (connection.cycle is not None, connection.idle_since)).transport.close()
-        else:
-            self.refuse(try_again("too many connections are open; try again shortly"))
+        return bool(idle)
 
     def shutdown(self) -> None:
         """The server stops. A client that has just connected may still send one request."""
@@ -229,11 +236,9 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
 
-def as_http(answer: Answer) -> bytes:
+def as_http(answer: Answer, more_headers: Iterable[Header]) -> bytes:
     """The bytes of an answer that is not sent by uvicorn; the connection is closed afterwards."""
-    headers = (
-        *answer.headers, CLOSE, (b"content-type", answer.media_type),
-        (b"content-length", b"%d" % len(answer.content)),
-    )  # fmt: skip
+    length = b"%d" % len(answer.content)
+    headers = (*answer.headers, *more_headers, CLOSE, (b"content-type", answer.media_type), (b"content-length", length))
     line = f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}\r\n".encode()
     return line + b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n" + answer.content

@@ -4,16 +4,15 @@ ASGI's messages are received and sent here alone.
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import msgspec
 
 from posrec.errors import InputError, RunFailed
-from posrec.server.batching import Overloaded
 from posrec.server.json_log import LOG
 from posrec.server.schemas import ErrorAnswer
-from posrec.server.session_store import StoreUnavailable
 from posrec.server.settings import ServerSettings
 
 Header = tuple[bytes, bytes]
@@ -22,30 +21,8 @@ Send = Callable[[Any], Awaitable[None]]
 
 JSON, TEXT, HTML = b"application/json", b"text/plain; charset=utf-8", b"text/html; charset=utf-8"
 CLOSE = (b"connection", b"close")
-
-
-class NotReady(RuntimeError):
-    """No run is loaded."""
-
-
-class NotFound(LookupError):
-    """The requested item, page or session store does not exist."""
-
-
-class MethodNotAllowed(LookupError):
-    """The path exists, but not for this method. `args` are the methods that are allowed."""
-
-
-class TooLarge(ValueError):
-    """The body is longer than `--max-body` allows."""
-
-
-class BodyTimeout(RuntimeError):
-    """The body was not received within `--request-timeout`."""
-
-
-class Disconnected(ConnectionError):
-    """The client has left before its request was complete."""
+RETRY_AFTER = (b"retry-after", b"1")  # seconds; sent with every 503
+REPEATED_SLASHES = re.compile("//+")
 
 
 class Answer(NamedTuple):
@@ -55,19 +32,33 @@ class Answer(NamedTuple):
     headers: tuple[Header, ...] = ()
 
 
+class Refused(Exception):
+    """The request is refused with this status, sentence and headers."""
+
+    def __init__(self, status: int, sentence: str, *headers: Header) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence, self.headers = status, sentence, headers
+
+
+class Disconnected(ConnectionError):
+    """The client has left before its request was complete."""
+
+
 class Request:
-    """One request over ASGI."""
+    """One request over ASGI. Several slashes in its path count as one, and one at its end does not count."""
 
     def __init__(self, scope: dict[str, Any], receive: Receive, settings: ServerSettings) -> None:
         self.scope, self.receive, self.settings = scope, receive, settings
         self.method: str = scope["method"]
         self.path: str = scope["path"]
+        if "//" in self.path or self.path.endswith("/"):
+            self.path = REPEATED_SLASHES.sub("/", self.path).rstrip("/") or "/"
         self.headers: dict[bytes, bytes] = dict(scope["headers"])  # of a repeated header, the last
         # Whether the whole body was received, as far as the headers announce one.
         self.complete = b"transfer-encoding" not in self.headers and self.headers.get(b"content-length", b"0") == b"0"
 
     async def body(self) -> bytes:
-        """The whole body. Raises TooLarge or BodyTimeout as soon as a limit is reached."""
+        """The whole body; a request is refused as soon as the limit on its size or time is reached."""
         if "complete" in self.scope:  # set by guard.py; a timer would take as long as all other handling here
             return await self.read_body()
         seconds = self.settings.request_timeout
@@ -76,7 +67,7 @@ class Request:
                 return await self.read_body()
         except TimeoutError:
             self.complete = True  # nothing more is read
-            raise BodyTimeout(f"the body was not received within {seconds:g} seconds") from None
+            raise Refused(408, f"the body was not received within {seconds:g} seconds") from None
 
     async def read_body(self) -> bytes:
         body = b""
@@ -87,7 +78,7 @@ class Request:
             body += bytes(message.get("body", b""))
             self.complete = not message.get("more_body", False)
             if len(body) > self.settings.max_body:
-                raise TooLarge
+                raise Refused(413, "the body is too large")
             if self.complete:
                 return body
 
@@ -119,33 +110,20 @@ async def send_answer(send: Send, request: Request, answer: Answer) -> None:
 
 
 def refusal(status: int, sentence: str, *headers: Header) -> Answer:
+    if status == 503:
+        headers = (*headers, RETRY_AFTER)
     return Answer(status, msgspec.json.encode(ErrorAnswer(sentence)), headers=headers)
-
-
-def try_again(sentence: str) -> Answer:
-    return refusal(503, sentence, (b"retry-after", b"1"))
 
 
 def error_answer(error: Exception) -> Answer:
     """The answer to a request that raised this error."""
     match error:
-        case TooLarge():
-            return refusal(413, "the body is too large")
-        case BodyTimeout():
-            return refusal(408, str(error))
+        case Refused():
+            return refusal(error.status, error.sentence, *error.headers)
         case InputError():
             return refusal(400, str(error))
-        case NotFound():
-            return refusal(404, str(error.args[0]))
-        case MethodNotAllowed():
-            allowed = ", ".join(error.args).encode()
-            return refusal(405, "this method is not allowed here; /docs shows which one is", (b"allow", allowed))
-        case Overloaded():
-            return try_again("too many requests are waiting; try again shortly")
-        case NotReady() | RunFailed():  # RunFailed: the model of a run that was replaced meanwhile
-            return try_again(str(error))
-        case StoreUnavailable():
-            return try_again("the session store can't be used now; send the whole session instead")
+        case RunFailed():  # such as the model of a run that was replaced meanwhile
+            return refusal(503, str(error))
         case msgspec.ValidationError():
             return refusal(422, f"the request is not valid: {error}")
         case msgspec.DecodeError() | UnicodeDecodeError():

@@ -9,8 +9,8 @@ from urllib.parse import quote
 import msgspec
 
 import posrec
+from posrec.server.http.application import Route
 from posrec.server.http.messages import JSON
-from posrec.server.http.router import Route
 from posrec.server.schemas import ErrorAnswer
 
 TEMPLATE = Path(__file__).parent.parent / "page" / "docs.html"
@@ -50,9 +50,11 @@ def operation(route: Route) -> dict[str, Any]:
     for status in sorted(route.errors):
         answers[str(status)] = {"description": ERRORS[status], "content": content(ErrorAnswer)}
     result: dict[str, Any] = {
-        "summary": route.summary, "operationId": route.handler.__name__, "responses": answers,
+        "summary": route.summary,
+        "operationId": route.handler.__name__,
+        "responses": answers,
         "parameters": parameters(route),
-    }  # fmt: skip
+    }
     if "data" in route.types:
         result["requestBody"] = {"required": True, "content": content(route.types["data"])}
     return result

@@ -1,4 +1,4 @@
-"""Requests that are not valid, too large or too many."""
+"""Requests that are not valid, too large, too many or random: each is answered, with a documented error."""
 
 import http.client
 import json
@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.server.server_process import Answer, Server, serving
 
@@ -21,6 +24,16 @@ REST: dict[str, dict[str, Any]] = {RECOMMEND: {}, EXPLAIN: {"item": "i5"}}
 both_paths = pytest.mark.parametrize("path", [RECOMMEND, EXPLAIN])
 MOST = 10_000  # clicks
 BODY = 2 << 20  # bytes
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+FIELDS = st.dictionaries(
+    st.sampled_from(["session", "k", "exclude_seen", "allow", "deny", "session_id", "item", "other"]), ANY
+)
+LONGEST: list[Any] = ["x" * 1024, "é" * 512, "\U0001f3d4" * 256, 10**1022, -(10**1022)]
+TOO_LONG: list[Any] = ["x" * 1025, "é" * 513, "\U0001f3d4" * 257, 10**1024, -(10**1023), "x" * 10**6]
 
 
 @pytest.fixture(scope="module")
@@ -54,57 +67,70 @@ def answers(server: Server) -> bool:
 
 
 @both_paths
-@pytest.mark.parametrize("body", [
-    b"", b"{", b"nonsense", b'{"session": ["i3"', b"\0\0\0", b'{"session": [NaN]}',
-    b"{'session': ['i3']}", b'{"session": ["\\ud800"]}', json.dumps({"session": ["i3"]}).encode("utf-16"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"nonsense",
+        b'{"session": ["i3"',
+        b'{"session": [NaN]}',
+        b"{'session': ['i3']}",
+        b'{"session": ["\\ud800"]}',
+        b'{"session": ["i3\xc3"]}',
+        json.dumps({"session": ["i3"]}).encode("utf-16"),
+    ],
+)
 def test_a_body_that_is_not_json(server: Server, path: str, body: bytes) -> None:
     refused(server.ask("POST", path, body), 400, "the body is not valid JSON")
     assert answers(server)
 
 
 @both_paths
-def test_more_than_one_json_value(server: Server, path: str) -> None:
-    body = json.dumps({"session": ["i3"], **REST[path]}).encode()
-    assert server.ask("POST", path, body).status == 200
-    refused(server.ask("POST", path, body + b" {}"), 400, "the body is not valid JSON")
-
-
-@both_paths
-@pytest.mark.parametrize("body", [b'{"session": ["\xff\xfe"]}', b'{"session": ["i3\xc3"]}', b"\xff\xfe\x00"])
-def test_a_body_that_is_not_utf_8(server: Server, path: str, body: bytes) -> None:
-    refused(server.ask("POST", path, body), 400, "the body is not valid JSON")
-    assert answers(server)
-
-
-@both_paths
-@pytest.mark.parametrize("wrong", [
-    [], "text", 7, b"null", b"1e999", b'{"session": [1' + b"0" * 5000 + b"]}",
-    {}, {"session": None}, {"session": "i3"}, {"session": {"0": "i3"}},
-    {"session": [1.5]}, {"session": [None]}, {"session": [["i3"]]}, {"session": [True]}, {"session": [{}]},
-    {"session": ["i3"], "sesion": []}, {"session": ["i3"], "session_id": 7, "exclude_seen": "yes"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [],
+        "text",
+        b"null",
+        b"1e999",
+        b'{"session": [1' + b"0" * 5000 + b"]}",
+        {},
+        {"session": None},
+        {"session": {"0": "i3"}},
+        *({"session": [click]} for click in (1.5, None, ["i3"], True, {})),
+        {"session": ["i3"], "sesion": []},
+    ],
+)
 def test_wrong_types_and_unknown_fields(server: Server, path: str, wrong: Any) -> None:
     body = {**wrong, **REST[path]} if isinstance(wrong, dict) else wrong
     refused(server.ask("POST", path, body), 422, "the request is not valid")
     assert answers(server)
 
 
-@pytest.mark.parametrize("wrong", [{"k": "5"}, {"k": 1.5}, {"k": True}, {"k": None}, {"exclude_seen": 1},
-                                   {"allow": "i3"}, {"deny": [None]}, {"session_id": ["anna"]}])  # fmt: skip
-def test_wrong_types_of_optional_fields(server: Server, wrong: dict[str, Any]) -> None:
-    refused(server.recommend("i3", **wrong), 422, f"$.{next(iter(wrong))}")
-
-
-@pytest.mark.parametrize("k", [0, -1, 1001, 10**9, 10**30, -(10**30)])
-def test_k_out_of_bounds(server: Server, k: int) -> None:
-    refused(server.recommend("i3", k=k), 422, "$.k")
-    assert len(server.recommend("i3", k=1000).json()["items"]) == 30
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("k", k) for k in ("5", 1.5, True, None, 0, -1, 1001, 10**30, -(10**30))),
+        ("exclude_seen", 1),
+        ("allow", "i3"),
+        ("deny", [None]),
+        ("session_id", ["anna"]),
+    ],
+)
+def test_wrong_values_of_optional_fields(server: Server, name: str, value: Any) -> None:
+    refused(server.recommend("i3", **{name: value}), 422, f"$.{name}")
 
 
 @both_paths
-@pytest.mark.parametrize("body", [b"[" * 1_000_000, b'{"session": ' + b"[" * 1_000_000, b'{"a":' * 300_000,
-                                  b'{"session": ["i3"], "x": ' + b"[" * 10**5 + b"]" * 10**5 + b"}"])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 1_000_000,
+        b'{"session": ' + b"[" * 1_000_000,
+        b'{"a":' * 300_000,
+        b'{"session": ["i3"], "x": ' + b"[" * 10**5 + b"]" * 10**5 + b"}",
+    ],
+)
 def test_deep_nesting(server: Server, path: str, body: bytes) -> None:
     refused(server.ask("POST", path, body), 422, "the request is not valid")
     assert answers(server)
@@ -177,13 +203,6 @@ def test_a_shorter_limit(limited: Server, path: str) -> None:
     refused(limited.ask("POST", path, b" " * 1025), 413)
 
 
-def test_a_405_lists_the_allowed_methods(server: Server) -> None:
-    for method in ("GET", "PUT", "DELETE", "TRACE"):
-        answer = server.ask(method, RECOMMEND)
-        refused(answer, 405)
-        assert "POST" in answer.headers["allow"]
-
-
 def test_overload(limited: Server) -> None:
     """Two requests may wait and sixty clients ask at a time: every answer is complete or a 503."""
     expected = limited.recommend("i3", "i4", k=20).json()
@@ -209,3 +228,42 @@ def test_overload(limited: Server) -> None:
     assert limited.metric("posrec_refused_total") == refused_before + statuses[503]
     assert limited.metric("posrec_queue_length") == 0
     assert limited.recommend("i3", "i4", k=20).json()["items"] == expected["items"]
+
+
+def is_refusal(answer: Answer, *statuses: int) -> bool:
+    return answer.status in statuses and set(answer.json()) == {"error"} and len(answer.json()["error"]) > 5
+
+
+@given(FIELDS, st.sampled_from(["/v1/recommend", "/v1/explain", "/v1/sessions/a/click", "/v1/sessions/%00/click"]))
+@settings(max_examples=150)
+def test_no_request_crashes_the_server(plain_server: Server, body: dict[str, Any], path: str) -> None:
+    answer = plain_server.ask("POST", path, body)
+    assert answer.status == 200 or is_refusal(answer, 400, 404, 422), (answer.status, answer.body)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=12), st.text("0123456789-+.eE x", max_size=6))
+def test_any_search_is_answered(plain_server: Server, query: str, limit: str) -> None:
+    answer = plain_server.ask("GET", "/v1/items?" + urlencode({"query": query, "limit": limit}))
+    assert answer.status == 200 or is_refusal(answer, 400, 422), (answer.status, answer.body)
+
+
+@pytest.mark.parametrize("item", TOO_LONG, ids=range(len(TOO_LONG)))
+def test_a_longer_id_is_refused(store_server: Server, item: Any) -> None:
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        (RECOMMEND, {"session": ["i3", item]}),
+        (RECOMMEND, {"session": [], "allow": [item]}),
+        (RECOMMEND, {"session": [], "deny": ["i3", item]}),
+        (EXPLAIN, {"session": [item], "item": "i3"}),
+        (EXPLAIN, {"session": ["i3"], "item": item}),
+        ("/v1/sessions/long/click", {"item": item}),
+    ]
+    for path, body in wrong:
+        refused(store_server.ask("POST", path, body), 422, "an item id has more than 1,024 bytes")
+    assert store_server.recommend(session_id="long").json()["unknown"] == []  # nothing was stored
+
+
+@pytest.mark.parametrize("item", LONGEST, ids=range(len(LONGEST)))
+def test_the_longest_id_is_accepted(store_server: Server, item: Any) -> None:
+    assert store_server.recommend("i3", item, allow=[item, "i3"], deny=[item]).json()["unknown"] == [str(item)]
+    assert store_server.ask("POST", "/v1/explain", {"session": ["i3"], "item": item}).status == 404
+    assert store_server.ask("POST", "/v1/sessions/longest/click", {"item": item}).status == 200

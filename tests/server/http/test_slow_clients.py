@@ -1,5 +1,6 @@
 """Clients that are slow, idle, gone or many: the server closes them in time and answers the others meanwhile."""
 
+import asyncio
 import http.client
 import json
 import resource
@@ -7,12 +8,18 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+import uvicorn
 
+from posrec.server.http.application import Application
+from posrec.server.http.guard import KEEP_ALIVE, Connection
+from posrec.server.metrics import Metrics
+from posrec.server.settings import ServerSettings
+from tests.server.raw import head as request_head
 from tests.server.server_process import Server, serving, until
 
 pytest.importorskip("uvicorn")
@@ -37,9 +44,8 @@ def baseline(server: Server) -> int:
     return server.open_files() if COUNTABLE else 0
 
 
-def head(path: str, length: int, *more: str) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {length}", *more, "", ""]
-    return "\r\n".join(lines).encode()
+def head(path: str, length: int) -> bytes:
+    return request_head("POST", path, f"Content-Length: {length}")
 
 
 def connected(server: Server, stack: ExitStack) -> socket.socket:
@@ -120,17 +126,6 @@ def trickled(client: socket.socket, server: Server) -> bytes:
     raise AssertionError("the connection was never closed")
 
 
-def test_a_body_that_comes_in_pieces(trained: Path) -> None:
-    """The answer to another client shows that the server has read each piece by itself."""
-    with serving(trained, "--request-timeout", 600) as server, ExitStack() as stack:
-        client = connected(server, stack)
-        client.sendall(head("/v1/recommend", len(BODY)))
-        for place in range(0, len(BODY), 5):
-            client.sendall(BODY[place : place + 5])
-            assert answers(server)
-        assert read_answer(client)[0] == 200
-
-
 @countable
 def test_answers_that_are_never_read(server: Server) -> None:
     """The answers are far larger than the buffers of the sockets."""
@@ -186,3 +181,54 @@ def test_2000_idle_connections(server: Server, baseline: int) -> None:
         assert answers(server)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@asynccontextmanager
+async def one_connection(
+    application: Application,
+) -> AsyncIterator[tuple[Connection, asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection in this process, whose `check` can be called with any time; and the client's side of it."""
+    config = uvicorn.Config(application, log_config=None, proxy_headers=False)  # type: ignore[arg-type]
+    config.load()
+    ours, theirs = socket.socketpair()
+    connection = Connection(config, uvicorn.Server(config).server_state, {})
+    await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, theirs)
+    reader, writer = await asyncio.open_connection(sock=ours)
+    yield connection, reader, writer
+    writer.close()
+
+
+def test_neither_computing_nor_an_unfinished_request_behind_it_costs_a_request_its_answer() -> None:
+    async def play() -> bytes:
+        application, release = Application(ServerSettings(("run",)), Metrics(None)), asyncio.Event()
+
+        @application.route("GET", "/slow")
+        async def slow() -> str:
+            await release.wait()
+            return "done"
+
+        async with one_connection(application) as (connection, reader, writer):
+            for sent, unfinished in ((request_head("GET", "/slow"), False), (b"GET /slow HT", True)):
+                writer.write(sent)
+                while not connection.unanswered or (connection.head_since is not None) != unfinished:
+                    await asyncio.sleep(0.001)
+                connection.check(time.monotonic() + 1000)
+                assert not connection.transport.is_closing()
+            release.set()
+            return await reader.read()
+
+    answer = asyncio.run(play())
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert answer.endswith(b'"done"')
+    assert b"connection: close" in answer
+
+
+def test_a_silent_connection_is_closed_later() -> None:
+    async def play() -> bytes:
+        async with one_connection(Application(ServerSettings(("run",)), Metrics(None))) as (connection, reader, _):
+            connection.check(time.monotonic() + KEEP_ALIVE - 5)
+            assert not connection.transport.is_closing()
+            connection.check(time.monotonic() + KEEP_ALIVE + 5)
+            return await reader.read()
+
+    assert asyncio.run(play()) == b""

@@ -1,7 +1,6 @@
-"""What a shop asks for beside a session, over a real socket: the same as in Python."""
+"""Every route over a real socket: the same results as the Recommender gives in Python."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ import pytest
 
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import load_run
-from posrec.server.live.rule_files import stamp_of
-from tests.helpers import command
 from tests.server.server_process import Server, serving, until
 
 pytest.importorskip("uvicorn")
@@ -30,7 +27,7 @@ def run(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(run: Path) -> Iterator[Server]:
-    with serving(run) as server:
+    with serving(run, "--log-requests") as server:
         yield server
 
 
@@ -43,7 +40,7 @@ def items(answer: Any) -> list[str]:
     return [one["item"] for one in answer["items"]]
 
 
-@pytest.mark.parametrize("session", [["i3", "i4"], [], ["zz"]])
+@pytest.mark.parametrize("session", [["i3", "i4"], [], ["zz"], [f"i{n % 30}" for n in range(50)]])
 @pytest.mark.parametrize(
     "more",
     [
@@ -53,8 +50,9 @@ def items(answer: Any) -> list[str]:
         {"boost": {"brand": {"b1": 4.0}}},
         {"diversify": 0.6},
         {"diversify": "brand", "k": 3},
-        {"k": 1000},
+        {"k": 1000, "exclude_seen": True},
         {"allow": ["zz"]},
+        {"allow": ["i6", "i4", "zz"], "exclude_seen": True},
     ],
     ids=lambda more: ", ".join(more) if isinstance(more, dict) else None,
 )
@@ -125,55 +123,9 @@ def test_answers_name_the_run(server: Server) -> None:
     assert {one["run"] for one in answers} == {about["fingerprint"]}
     assert answers[0]["id"] != answers[1]["id"]
     assert answers[0]["id"].startswith(about["fingerprint"])
-    assert (about["columns"], about["split"]) == (
-        ["brand", "price"],
-        [{"fingerprint": about["fingerprint"], "share": 1}],
-    )
-
-
-def test_rule_files_are_read_again_when_they_change(run: Path, tmp_path: Path) -> None:
-    deny, allow = tmp_path / "deny.txt", tmp_path / "allow.txt"
-    deny.write_text("i5\n\nnonsense\n")
-    allow.write_text("".join(f"i{n}\n" for n in range(20)))
-    with serving(run, "--deny-file", deny, "--allow-file", allow) as server:
-        allowed = {f"i{n}" for n in range(20)}
-        assert {*items(server.recommend("i3", k=100).json())} == allowed - {"i5"}
-        assert {*items(server.recommend(k=100, pin=["i5", "i25"]).json())} == allowed - {"i5"}
-        assert "i5" not in items(server.ask("GET", "/v1/similar/i3?k=100").json())
-        deny.write_text("".join(f"i{n}\n" for n in range(10)))
-        until(lambda: len(items(server.recommend("i3", k=100).json())) == 10)
-        allow.unlink()  # it can't be read: what was read before stays
-        until(lambda: any("could not be read again" in line["message"] for line in server.log))
-        assert len(items(server.recommend("i3", k=100).json())) == 10
-        allow.write_text("i15\n")
-        until(lambda: items(server.recommend("i3", k=100).json()) == ["i15"])
-        assert items(server.recommend("i3", filter={"brand": ["b0", "b1"]}).json()) == ["i15"]
-
-
-def test_permissions_are_a_change_of_a_rule_file(tmp_path: Path) -> None:
-    """A file that was copied, and could not be read before its permissions were set, is read again."""
-    deny = tmp_path / "deny.txt"
-    deny.write_text("i5\n")
-    before = stamp_of(deny)
-    assert stamp_of(deny) == before
-    deny.chmod(0o600 if deny.stat().st_mode & 0o077 else 0o644)
-    assert stamp_of(deny) != before
-
-
-def test_rules_stay_when_the_run_is_replaced(run: Path, counted: Path, tmp_path: Path) -> None:
-    served = tmp_path / "run"
-    shutil.copytree(run, served)
-    (tmp_path / "deny.txt").write_text("i5\n")
-    with serving(served, "--deny-file", tmp_path / "deny.txt") as server:
-        served.rename(tmp_path / "aside")
-        shutil.copytree(counted, served)
-        until(lambda: server.ask("GET", "/v1/run").json()["model"] == "pop")
-        assert {*items(server.recommend("i3", k=100).json())} == {f"i{n}" for n in range(30)} - {"i5"}
-
-
-def test_a_missing_rule_file_is_refused_at_the_start(run: Path, tmp_path: Path) -> None:
-    done = command("serve", run, "--port", 0, "--deny-file", tmp_path / "nowhere.txt")
-    assert (done.code, "nowhere.txt can't be read" in done.err.replace("\n", "")) == (2, True), done.err
+    assert (about["model"], about["items"], about["max_length"]) == ("posrec", 30, 10)
+    assert (about["trained"]["epochs"], about["columns"]) == (8, ["brand", "price"])
+    assert about["split"] == [{"fingerprint": about["fingerprint"], "share": 1}]
 
 
 def test_two_runs_share_the_sessions(run: Path, counted: Path) -> None:
@@ -194,7 +146,89 @@ def test_two_runs_share_the_sessions(run: Path, counted: Path) -> None:
         assert [one["run"] for one in batch["answers"]] == [server.recommend(f"i{n}").json()["run"] for n in range(30)]
 
 
-@pytest.mark.parametrize("split", ["90", "a,b", "-1,2", "0,0", "1,2,3"])
-def test_a_wrong_split_is_refused(run: Path, counted: Path, split: str) -> None:
-    done = command("serve", run, counted, "--port", 0, "--split", split)
-    assert (done.code, "a share for each of the 2 runs" in " ".join(done.err.split())) == (2, True)
+def test_unknown_items_are_named_and_counted(server: Server) -> None:
+    before = server.metric("posrec_unknown_items_total")
+    known = server.recommend("i3", "nothing like it", 7).json()
+    assert (known["unknown"], known["popular"]) == (["nothing like it", "7"], False)
+    assert server.metric("posrec_unknown_items_total") == before + 2
+
+
+def test_explanations_add_up(server: Server, recommender: Recommender) -> None:
+    answer = server.ask("POST", "/v1/explain", {"session": ["i3", "zz", "i4"], "item": "i5"}).json()
+    expected = recommender.explain(["i3", "zz", "i4"], "i5")
+    assert answer["score"] == pytest.approx(expected.score, abs=1e-4)
+    assert sum(part["value"] for part in answer["parts"]) == pytest.approx(answer["score"], abs=1e-4)
+    assert [(one["item"], one["position"]) for one in answer["clicks"]] == [("i3", 0), ("i4", 2)]
+    assert [one["left_out"] for one in answer["clicks"]] == pytest.approx([c.effect for c in expected.clicks], abs=1e-4)
+    assert sum(one["attention"] for one in answer["clicks"]) == pytest.approx(1, abs=1e-3)
+    assert answer["unknown"] == ["zz"]
+    assert server.ask("POST", "/v1/explain", {"session": ["i3"], "item": "zz"}).status == 404
+    assert server.ask("POST", "/v1/explain", {"session": ["zz"], "item": "i3"}).status == 400
+
+
+def test_items_are_found_by_id(server: Server, recommender: Recommender) -> None:
+    found = server.ask("GET", "/v1/items?query=I1&limit=50").json()["items"]
+    assert {one["item"] for one in found} == {"i1", *(f"i{n}" for n in range(10, 20))}
+    assert [one["clicks"] for one in found] == sorted((one["clicks"] for one in found), reverse=True)
+    assert recommender.popularity is not None
+    everything = server.ask("GET", "/v1/items?limit=1000").json()["items"]
+    assert sum(one["clicks"] for one in everything) == int(recommender.popularity.sum())
+    assert len(server.ask("GET", "/v1/items").json()["items"]) == 20
+    assert server.ask("GET", "/v1/items?query=%0A").json()["items"] != []  # only white space: the most clicked
+    assert server.ask("GET", "/v1/items?query=nope").json()["items"] == []
+
+
+def test_pages_and_probes(server: Server) -> None:
+    assert server.ask("GET", "/healthz").body == b"ok"
+    assert server.ask("GET", "/readyz").status == 200
+    page = server.ask("GET", "/docs").body.decode()
+    assert "/v1/recommend" in page
+    assert "http://" not in page
+    assert "https://" not in page  # nothing from other hosts
+    schema = server.ask("GET", "/openapi/openapi.json").json()
+    assert {"/v1/recommend", "/v1/explain", "/v1/items", "/v1/run", "/v1/sessions/{session_id}/click"} <= set(
+        schema["paths"]
+    )
+
+
+def test_counts_and_log(server: Server) -> None:
+    before = server.metric('posrec_requests_total{path="/v1/recommend",status="2xx"}')
+    seen = server.metric("posrec_recommend_seconds_count")
+    assert server.recommend("i3").status == 200
+    assert server.metric('posrec_requests_total{path="/v1/recommend",status="2xx"}') == before + 1
+    assert server.metric("posrec_recommend_seconds_count") == seen + 1
+    assert server.metric("posrec_batch_size_count") >= 1
+    line = until(lambda: server.said("request"))[-1]
+    assert {"time", "level", "process", "method", "path", "status", "ms"} <= set(line)
+
+
+def test_a_counting_model_is_served(counted: Path) -> None:
+    with serving(counted) as server:
+        answer = server.recommend("i3", k=3)
+        assert answer.status == 200
+        expected = Recommender(load_run(counted), "cpu").recommend(["i3"], 3)
+        assert [one["score"] for one in answer.json()["items"]] == [one.score for one in expected]
+        assert server.ask("POST", "/v1/explain", {"session": ["i3"], "item": "i4"}).json()["parts"] == []
+
+
+def test_a_model_with_probabilities(trained_plus: Path) -> None:
+    rec = Recommender.load(trained_plus, "cpu")
+    with serving(trained_plus) as server:
+        assert server.ask("GET", "/v1/run").json()["log_probabilities"] is True
+        found = server.recommend("i3", "i4", "i3", k=5).json()["items"]
+        expected = rec.recommend(["i3", "i4", "i3"], 5)
+        assert [one["item"] for one in found] == [one.item for one in expected]
+        assert [one["score"] for one in found] == pytest.approx([one.score for one in expected], abs=1e-3)
+        answer = server.ask("POST", "/v1/explain", {"session": ["i3", "i4"], "item": "i3"}).json()
+        why = rec.explain(["i3", "i4"], "i3")
+        assert (answer["probability"], answer["repeat_chance"]) == pytest.approx((why.probability, why.repeat_chance))
+        assert [part["name"] for part in answer["parts"]][3:] == ["trend", "clicked before", "normalisation"]
+        assert sum(part["value"] for part in answer["parts"]) == pytest.approx(answer["score"], abs=1e-4)
+        shares = [click["reads"]["clicked before"] for click in answer["clicks"]]
+        assert shares == pytest.approx([click.attention["clicked before"] for click in why.clicks])
+
+
+def test_other_models_have_no_probabilities(plain_server: Server) -> None:
+    assert plain_server.ask("GET", "/v1/run").json()["log_probabilities"] is False
+    answer = plain_server.ask("POST", "/v1/explain", {"session": ["i3", "i4"], "item": "i3"}).json()
+    assert (answer["probability"], answer["repeat_chance"]) == (None, None)

@@ -1,21 +1,38 @@
-"""From a request to the function that answers it, and from what it returns to the answer.
+"""The ASGI application: every request passes the same way, from `Application.__call__` to the function of its route.
 
 A route's function says in its annotations what it needs: `data` is the body, `query` the parameters of the query, both
 msgspec's types, and the part of the path in braces has its own name. OpenAPI's document is made from the same
 annotations (openapi.py).
 """
 
+import logging
 import re
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
 
-from posrec.server.http.messages import JSON, Answer, MethodNotAllowed, NotFound, Request
+from posrec.server.http.access import Access
+from posrec.server.http.messages import (
+    JSON,
+    Answer,
+    Disconnected,
+    Receive,
+    Refused,
+    Request,
+    Send,
+    error_answer,
+    send_answer,
+)
+from posrec.server.json_log import log_event
+from posrec.server.metrics import Metrics
+from posrec.server.settings import ServerSettings
 
+CLIENT_CLOSED = 499  # counted and logged where a client disconnected before its answer
 ENCODER = msgspec.json.Encoder()
-REPEATED_SLASHES = re.compile("//+")
 
 Handler = Callable[..., Awaitable[Any]]
 
@@ -23,8 +40,8 @@ Handler = Callable[..., Awaitable[Any]]
 class Route:
     """`path` such as /v1/similar/{item}; without a `summary` the route is not part of the OpenAPI document.
 
-    `errors` are the statuses of its errors, for the document. `admit` is called before a body is decoded, and raises
-    Overloaded where the request would be refused in the end.
+    `errors` are the statuses of its errors, for the document. `admit` is called before a body is decoded, and refuses
+    a request that would be refused in the end.
     """
 
     def __init__(
@@ -62,21 +79,25 @@ class Route:
         return Answer(self.status, result.encode() if isinstance(result, str) else result, self.media_type)
 
 
-class Router:
-    """All routes. A path has at most one part in braces, which matches anything without a slash."""
+class Application:
+    """All routes, and the way to them. A path has at most one part in braces, which matches anything without a slash.
 
-    def __init__(self) -> None:
+    `running` is a context in which requests are answered; it lasts as long as the server.
+    """
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        metrics: Metrics,
+        running: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    ) -> None:
+        self.settings, self.metrics, self.running = settings, metrics, running
+        self.access = Access(settings)
         self.routes: list[Route] = []
         self.by_path: dict[str, dict[str, Route]] = {}
         self.patterns: list[tuple[re.Pattern[str], dict[str, Route]]] = []
 
-    def get(self, path: str, summary: str = "", **options: Any) -> Callable[[Handler], Handler]:
-        return self.add("GET", path, summary, **options)
-
-    def post(self, path: str, summary: str = "", **options: Any) -> Callable[[Handler], Handler]:
-        return self.add("POST", path, summary, **options)
-
-    def add(self, method: str, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
+    def route(self, method: str, path: str, summary: str = "", **options: Any) -> Callable[[Handler], Handler]:
         """A decorator for the function that answers; the options are those of Route."""
 
         def add_handler(handler: Handler) -> Handler:
@@ -90,23 +111,57 @@ class Router:
 
         return add_handler
 
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.live(receive, send)
+            return
+        began, request = time.perf_counter(), Request(scope, receive, self.settings)
+        try:
+            answer = await self.answer(request)
+        except Disconnected:
+            self.count(request, CLIENT_CLOSED, began)
+            return
+        except Exception as error:  # every error is answered
+            answer = error_answer(error)
+        if allowed := self.access.origin_headers(request.headers.get(b"origin")):
+            answer = answer._replace(headers=(*answer.headers, *allowed))
+        self.count(request, answer.status, began)  # before it is sent, so that a crash never loses a count
+        await send_answer(send, request, answer)
+
     async def answer(self, request: Request) -> Answer:
+        if (preflight := self.access.check(request)) is not None:
+            return preflight
         methods, value = self.find(request.path)
         route = methods.get("GET" if request.method == "HEAD" else request.method)  # uvicorn leaves out HEAD's body
         if route is not None:
             return await route.answer(request, value)
-        allowed = (*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS")
+        names = (*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS")
+        allow = (b"allow", ", ".join(names).encode())
         if request.method == "OPTIONS":
-            return Answer(204, headers=((b"allow", ", ".join(allowed).encode()),))
-        raise MethodNotAllowed(*allowed)
+            return Answer(204, headers=(allow,))
+        raise Refused(405, "this method is not allowed here; /docs shows which one is", allow)
 
     def find(self, path: str) -> tuple[dict[str, Route], str | None]:
-        """The routes of a path by method, and the value of its parameter. Several slashes count as one."""
-        if path not in self.by_path:
-            path = REPEATED_SLASHES.sub("/", path).rstrip("/") or "/"
+        """The routes of a path by method, and the value of its parameter."""
         if path in self.by_path:
             return self.by_path[path], None
         for pattern, methods in self.patterns:
             if match := pattern.fullmatch(path):
                 return methods, match[1]
-        raise NotFound("there is no such page; /docs lists the available ones")
+        raise Refused(404, "there is no such page; /docs lists the available ones")
+
+    def count(self, request: Request, status: int, began: float) -> None:
+        seconds = time.perf_counter() - began
+        self.metrics.request(request.path, status, seconds)
+        if self.settings.log_requests:
+            level = logging.WARNING if status >= 500 else logging.INFO
+            milliseconds = round(1000 * seconds, 2)
+            log_event("request", level, method=request.method, path=request.path, status=status, ms=milliseconds)
+
+    async def live(self, receive: Receive, send: Send) -> None:
+        """ASGI's lifespan: from the start of the server to its end."""
+        await receive()
+        async with self.running():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})

@@ -1,1 +1,0 @@
-"""What changes while the server runs: its runs, its rule files, and work in the background."""

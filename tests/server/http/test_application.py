@@ -1,0 +1,109 @@
+"""From a request to its route: paths and methods, and what is counted when."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posrec.server.batching import Overloaded
+from posrec.server.http.application import Application
+from posrec.server.metrics import Metrics
+from posrec.server.schemas import RecommendRequest
+from posrec.server.settings import ServerSettings
+from tests.server.raw import SESSION, Client, ask, head, recommend
+from tests.server.server_process import Server
+
+pytest.importorskip("uvicorn")
+
+SCOPE = {"type": "http", "method": "POST", "path": "/v1/run", "headers": [], "query_string": b""}
+
+
+@pytest.fixture
+def server(plain_server: Server) -> Server:
+    return plain_server
+
+
+async def answers() -> dict[str, str]:
+    return {}
+
+
+async def overloaded() -> None:
+    raise Overloaded
+
+
+async def reads_its_body(data: RecommendRequest) -> None:
+    raise AssertionError("the client disconnects before")
+
+
+async def disconnect() -> Any:
+    return {"type": "http.disconnect"}
+
+
+def counted(metrics: Metrics) -> dict[str, float]:
+    """The counters that are not 0, by path and status class or by event."""
+    samples = [sample for metric in metrics.registry.collect() for sample in metric.samples]
+    return {
+        " ".join(sample.labels.values()) or sample.name: sample.value
+        for sample in samples
+        if sample.name.endswith("_total") and sample.value
+    }
+
+
+@pytest.mark.parametrize(
+    ("handler", "expected", "messages"),
+    [
+        (answers, {"/v1/run 2xx": 1}, 2),
+        (overloaded, {"/v1/run 5xx": 1, "posrec_refused_total": 1}, 2),
+        (reads_its_body, {"/v1/run 4xx": 1}, 0),
+    ],
+)
+def test_an_answer_is_counted_once_and_before_it_is_sent(
+    tmp_path: Path, handler: Any, expected: dict[str, float], messages: int
+) -> None:
+    """Otherwise the counters of a worker that is killed, or slow, lack an answer that a client has received."""
+    metrics = Metrics(tmp_path)
+    application = Application(ServerSettings(("run",)), metrics)
+    application.route("POST", "/v1/run")(handler)
+    seen = []
+
+    async def send(message: Any) -> None:
+        seen.append(counted(metrics))
+
+    asyncio.run(application(SCOPE, disconnect, send))
+    assert seen == [expected] * messages
+    assert counted(metrics) == expected
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/recommend/", "/v1/recommend?x=1", "/v1%2Frecommend", "/v1//recommend//", "//v1/recommend"]
+)
+def test_other_ways_to_write_the_path(server: Server, path: str) -> None:
+    request = head("POST", path, f"Content-Length: {len(SESSION)}") + SESSION
+    assert ask(server, request).json()["items"] == ask(server, recommend()).json()["items"]
+
+
+@pytest.mark.parametrize("path", ["/V1/recommend", "/v1/./recommend", "/x/../v1/recommend"])
+def test_paths_that_are_not_there(server: Server, path: str) -> None:
+    assert ask(server, head("POST", path, f"Content-Length: {len(SESSION)}") + SESSION).status == 404
+
+
+def test_head_is_answered_as_get_without_the_body(server: Server) -> None:
+    for path in ("/healthz", "/readyz", "/", "/docs", "/v1/run", "/v1/items?limit=3"):
+        expected = ask(server, head("GET", path))
+        with Client(server) as client:
+            client.sendall(head("HEAD", path) + head("GET", "/healthz"))
+            answer = client.read("HEAD")
+            assert answer.status == 200
+            assert {name: answer.headers[name] for name in ("content-type", "content-length")} == {
+                name: expected.headers[name] for name in ("content-type", "content-length")
+            }
+            assert client.read().body == b"ok"
+    assert ask(server, head("HEAD", "/nothing")).status == 404
+    assert ask(server, head("HEAD", "/v1/recommend")).status == 405
+
+
+def test_a_405_lists_the_allowed_methods(server: Server) -> None:
+    for method in ("GET", "PUT", "DELETE", "TRACE"):
+        answer = server.ask(method, "/v1/recommend")
+        assert (answer.status, answer.headers["allow"]) == (405, "POST, OPTIONS")

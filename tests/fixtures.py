@@ -121,7 +121,7 @@ def exported_plus(trained_plus: Path, tmp_path_factory: pytest.TempPathFactory) 
 def shared_export(run: Path, folders: pytest.TempPathFactory) -> Path:
     """An export takes ten seconds, so all workers of pytest share one: a seed gives each of them the same run."""
     pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnx")
     shared = folders.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else folders.getbasetemp()
     out = shared / f"onnx-{sha256((run / WEIGHTS).read_bytes()).hexdigest()}" / "model.onnx"
     with FileLock(f"{out.parent}.lock"):

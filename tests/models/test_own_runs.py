@@ -73,7 +73,7 @@ def test_a_spec_opens_a_run(here: Path) -> None:
 
 def test_an_export_and_an_index_of_ones_own_model(here: Path) -> None:
     pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnx")
     pytest.importorskip("faiss")
     done = command("export", "run", "--onnx", "own.onnx", "--index", "own.faiss", *MINE)
     assert done.code == 0, done.err

@@ -244,7 +244,7 @@ class PosRecPlus(SessionModel):
     def clicks_of(self, batch: SessionBatch) -> Clicks:
         packing = batch.packing
         if packing is None:
-            packing = unpacked(batch.mask) if torch.compiler.is_exporting() else pack(batch.mask, batch.capacity)
+            packing = unpacked(batch.mask) if batch.longest is not None else pack(batch.mask, batch.capacity)
         every = every_click(packing)
         numbers = packing.to_rows(batch.items)
         numbers = torch.where((numbers >= 1) & (numbers <= self.items), numbers, 0)

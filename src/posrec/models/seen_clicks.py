@@ -86,5 +86,5 @@ def returns(items: Tensor, clicks: SeenClicks) -> Returns:
     # Each click is the next one of the click it returns to; the last element takes those that return to none.
     rows = items.shape[0]
     earlier = torch.where(has_before, clicks.row - back, rows)
-    ahead = torch.full((rows + 1,), width, device=items.device).scatter(0, earlier, back)[:-1]
+    ahead = torch.full((rows + 1,), width, dtype=torch.long, device=items.device).scatter(0, earlier, back)[:-1]
     return Returns(torch.where(has_before, back, 0), ahead, same.sum(1), torch.where(same, distance, 0).amax(1))

@@ -137,7 +137,7 @@ class CausalLayer(TransformerLayer):
         """Queries [Q, A, heads, d_head], and what the distance adds to the logits, [Q, A, heads, W]."""
         d = x.shape[2]
         to_query, of_query = (part[:d] for part in self.projections)
-        queries = torch.unflatten(functional.linear(x, to_query, of_query), 2, (self.heads, -1))
+        queries = functional.linear(x, to_query, of_query).view(*x.shape[:2], self.heads, d // self.heads)
         near_keys, _ = keys_and_values(read.of_distances, self.heads)
         near = by_head(queries, near_keys.permute(1, 2, 0) / math.sqrt(d // self.heads))
         near = near + same[:, :, None] * self.same_item[:, None]
@@ -158,7 +158,8 @@ def by_head(x: Tensor, factors: Tensor) -> Tensor:
 
 def keys_and_values(keys_values: Tensor, heads: int) -> tuple[Tensor, Tensor]:
     """[..., 2d] -> two of [..., heads, d_head]."""
-    keys, values = torch.unflatten(keys_values, -1, (2, heads, -1)).unbind(-3)
+    *rows, width = keys_values.shape
+    keys, values = keys_values.view(*rows, 2, heads, width // (2 * heads)).unbind(-3)
     return keys, values
 
 
@@ -177,7 +178,7 @@ def attention_weights(queries: Tensor, keys: Tensor, near: Tensor, clicks: SeenC
     distance = distances(clicks, packing)[:, None, :, None]
     asking, near = (packing.to_slots(part) if clicks.is_every else part[:, None] for part in (queries, near))
     asking, near = (part.permute(0, 3, 1, 2, 4) for part in (asking, near))  # [B, heads, I, A, ...]
-    logits = batched_product(asking.flatten(2, 3), keys.mT).view(near.shape) / math.sqrt(keys.shape[3])
+    logits = batched_product(asking.flatten(2, 3), keys.transpose(2, 3)).view(near.shape) / math.sqrt(keys.shape[3])
     logits = logits + near.gather(4, distance.clamp(min=0).expand_as(near))
     return logits.masked_fill(distance < 0, -math.inf).softmax(-1)
 
@@ -204,7 +205,7 @@ def from_slots(slots: Tensor, clicks: SeenClicks, packing: Packing) -> Tensor:
     if askers > 1:
         slots = slots.reshape(sessions, asking, -1)
     rows = packing.to_rows(slots) if clicks.is_every else slots[:, 0]
-    return torch.unflatten(rows, 1, (askers, -1))
+    return rows.view(rows.shape[0], askers, rows.shape[1] // askers)
 
 
 @dataclass(frozen=True)

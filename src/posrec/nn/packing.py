@@ -53,7 +53,7 @@ def pack(filled: Tensor, capacity: int | None = None) -> Packing:
     """`filled [B, L]` -> Packing with as many rows as there are filled slots, or with `capacity` rows."""
     if capacity is not None:
         return pack_many(filled, capacity, len(filled))[0]
-    through = filled.flatten().cumsum(0)  # [B L] the number of filled slots up to and including each slot
+    through = filled.flatten().long().cumsum(0)  # [B L] the number of filled slots up to and including each slot
     begins = functional.pad(through.view_as(filled)[:, -1], (1, 0))
     row_of_slot = torch.where(filled, through.view_as(filled) - 1, 0)
     return Packing(row_of_slot, filled.flatten().nonzero()[:, 0], filled, None, begins)
@@ -66,7 +66,7 @@ class Unpacked(Packing):
         return slots.flatten(0, 1)
 
     def to_slots(self, rows: Tensor) -> Tensor:
-        return torch.unflatten(rows, 0, self.filled.shape)
+        return rows.view(*self.filled.shape, *rows.shape[1:])
 
 
 def unpacked(filled: Tensor) -> Packing:
@@ -89,6 +89,12 @@ def pack_many(filled: Tensor, capacity: int, sessions: int) -> list[Packing]:
     used = row < through[:, -1:]
     parts = zip(row_of_slot, slot_of_row, batches, used, begins, strict=True)
     return [Packing(*of_batch) for of_batch in parts]
+
+
+def is_traced() -> bool:
+    """Whether torch records the operations, to compile or to export them. Then they have to be its own, and are chosen
+    for the code that is made of them."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
 
 
 def masked(values: Tensor, mask: Tensor | None) -> Tensor:
@@ -125,7 +131,7 @@ class ToSlots(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, row_of_slot: Tensor, slot_of_row: Tensor, used: Tensor | None) -> Tensor:
         ctx.save_for_backward(slot_of_row, used)
-        if used is not None or torch.compiler.is_compiling():  # also exporting: runtimes are quicker to gather
+        if used is not None or is_traced():  # runtimes are quicker to gather
             return rows[row_of_slot]
         return spread(rows, slot_of_row, row_of_slot.shape)
 

@@ -19,7 +19,7 @@ from tests.fixtures import run_of
 from tests.helpers import command, listed
 
 pytest.importorskip("onnxruntime")
-pytest.importorskip("onnxscript")
+pytest.importorskip("onnx")
 onnx_model = pytest.importorskip("posrec.recommend.export.onnx_model")
 onnx = pytest.importorskip("onnx")
 

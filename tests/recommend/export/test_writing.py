@@ -18,7 +18,7 @@ from posrec.runs.run import load_run
 from tests.helpers import command
 
 pytest.importorskip("onnxruntime")
-pytest.importorskip("onnxscript")
+pytest.importorskip("onnx")
 
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}
 SESSIONS = [["i3", "i4"], ["i1", "i2", "i1"], ["i9"]]
@@ -104,7 +104,7 @@ def test_a_damaged_export_is_refused_by_every_command(
         assert f"{run / name} does not match checksums.json" in done.err
 
 
-@pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime"])
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
 def test_training_without_the_packages_says_how_to_add_the_export(
     small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:

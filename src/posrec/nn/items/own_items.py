@@ -82,5 +82,6 @@ class OwnItems:
         log_normaliser = raised.logsumexp(1) if log_sum is None else log_sum(raised)
         explored = raised + (self.explore - log_normaliser)[:, None]
         of_own = explored.gather(1, self.columns)
-        change = torch.where(self.known, torch.logaddexp(of_own, self.repeat.to(of_own.dtype)) - of_own, 0)
+        both = torch.stack([of_own, self.repeat.to(of_own.dtype)]).logsumexp(0)  # ONNX has no logaddexp
+        change = torch.where(self.known, both - of_own, 0)
         return explored.scatter_add(1, self.columns, change)  # empty slots add 0 to some item

@@ -40,7 +40,8 @@ class GatedGraph(nn.Module):
         self.d = d
 
     def forward(self, x: Tensor, weights: Tensor, packing: Packing) -> Tensor:
-        sent, gates = self.from_node(x).tensor_split([2 * self.d], dim=-1)
+        projected = self.from_node(x)
+        sent, gates = projected[:, : 2 * self.d], projected[:, 2 * self.d :]
         from_message = self.from_message(messages(sent, weights, packing))
         return gru_update(x, gates, from_message)
 

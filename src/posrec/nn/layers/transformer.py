@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from posrec import kernels
 from posrec.nn.layers.matmul import batched_product
-from posrec.nn.packing import Packing
+from posrec.nn.packing import Packing, is_traced
 
 
 class Dropout(nn.Dropout):
@@ -22,7 +22,7 @@ class Dropout(nn.Dropout):
     of 64 random bits decides for four numbers, by 16 bits each, so that `p` is rounded to 1/65536."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.device.type != "cpu" or torch.compiler.is_compiling() or not self.training or self.p in (0, 1):
+        if x.device.type != "cpu" or is_traced() or not self.training or self.p in (0, 1):
             return super().forward(x)
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None).view(torch.int16)
         kept = bits[: x.numel()].view(x.shape) >= round(self.p * 65536) - 32768
@@ -55,11 +55,11 @@ class TransformerLayer(nn.Module):
             if rows is not None:
                 x, attended = x[rows], attended[rows]
         else:
-            to_query, to_key_value = self.queries_keys_values.weight.tensor_split([x.shape[1]])
-            of_query, of_key_value = self.queries_keys_values.bias.tensor_split([x.shape[1]])
-            keys_values = functional.linear(x, to_key_value, of_key_value)
+            d = self.queries_keys_values.in_features
+            weight, bias = self.queries_keys_values.weight, self.queries_keys_values.bias
+            keys_values = functional.linear(x, weight[d:], bias[d:])
             x = x.index_select(0, rows)
-            queries = functional.linear(x, to_query, of_query)
+            queries = functional.linear(x, weight[:d], bias[:d])
             attended = attention_of(queries, keys_values, self.heads, packing, self.dropout)
         return self.fed_forward(self.with_attended(x, attended))
 
@@ -147,9 +147,10 @@ def attention_of(queries: Tensor, keys_values: Tensor, heads: int, packing: Pack
     in_head = (head == torch.arange(heads, device=queries.device)[:, None]).to(queries.dtype)  # [heads, d]
     keys, values = (packing.to_slots(rows) for rows in keys_values.chunk(2, dim=-1))  # [B, L, d]
     separate = queries.view(-1, sessions, 1, d).transpose(0, 1) * (in_head / math.sqrt(d // heads))  # [B, k, heads, d]
-    logits = batched_product(keys, separate.flatten(1, 2).mT)  # [B, L, k heads], so that the keys' gradient is in order
+    # [B, L, k heads], so that the gradient of the keys is in order
+    logits = batched_product(keys, separate.flatten(1, 2).transpose(1, 2))
     weights = dropout(logits.masked_fill(~packing.filled[:, :, None], -math.inf).softmax(1))
-    attended = batched_product(weights.mT, values).view(separate.shape)
+    attended = batched_product(weights.transpose(1, 2), values).view(separate.shape)
     return (attended * in_head).sum(2).transpose(0, 1).flatten(0, 1)
 
 
@@ -165,7 +166,7 @@ def attention_weights(
     queries: Tensor, keys: Tensor, packing: Packing, bias: Tensor | None = None, causal: bool = False
 ) -> Tensor:
     """softmax(Q K^T / sqrt(d_head) + bias) over the filled slots, [B, heads, L, L]."""
-    logits = batched_product(queries, keys.mT) / math.sqrt(queries.shape[-1])
+    logits = batched_product(queries, keys.transpose(2, 3)) / math.sqrt(queries.shape[-1])
     if bias is not None:
         logits = logits + bias
     unseen = ~packing.filled[:, None, None, :]

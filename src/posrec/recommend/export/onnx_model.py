@@ -122,14 +122,12 @@ def is_too_large(model: nn.Module) -> bool:
 
 def as_onnx(model: Any, run: AnyRun) -> bytes:
     """The file's content: torch's export, then the top k, and metadata about the model."""
-    onnx = import_onnx()
+    onnx = imported("onnx", "ONNX", "serve")
     longest = model.config.max_length
     # At least two sessions and two clicks: torch takes a dimension of size 1 as fixed.
     example = next(random_batches(model.items, longest, [(3, min(longest, 3))]))
-    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
-    with warnings_hidden("torch.onnx"), torch.no_grad():  # those of the exporter are for developers of torch
-        export, whole = traced if recurrent else captured, Exported(model)
-        proto = onnx.load_from_string(export(whole.eval(), (example.items, example.lengths), longest))
+    with warnings_hidden("torch"), torch.no_grad():  # those of the exporter are for developers of torch
+        proto = onnx.load_from_string(traced(Exported(model).eval(), example))
     add_top(proto, min(K, model.items))
     about = {"posrec": posrec.__version__, "model": run.config["model"], "items": model.items}
     about |= {"max_length": longest, "stride": model.stride}
@@ -139,23 +137,23 @@ def as_onnx(model: Any, run: AnyRun) -> bytes:
     return content
 
 
-def captured(model: Exported, example: tuple[Tensor, Tensor], longest: int) -> bytes:
-    """The export by torch's current exporter."""
-    batch, length = torch.export.Dim("batch", min=1), torch.export.Dim("length", min=1, max=max(2, longest))
-    names: dict[str, Any] = {"input_names": list(INPUTS[:2]), "output_names": model.outputs}
-    shapes = ({0: batch, 1: length}, {0: batch})
-    program = torch.onnx.export(model, example, dynamo=True, verbose=False, dynamic_shapes=shapes, **names)
-    assert program is not None
-    content: bytes = program.model_proto.SerializeToString()
-    return content
-
-
-def traced(model: Exported, example: tuple[Tensor, Tensor], longest: int) -> bytes:
-    """The export by torch's older exporter, for recurrent layers: the current one unrolls them for a fixed length."""
+def traced(model: Exported, example: SessionBatch) -> bytes:
+    """torch's export of the operations of one call, which takes a second. Its newer exporter, `dynamo=True`, takes
+    fifteen, and unrolls recurrent layers for a fixed length."""
     file = BytesIO()
     axes = {"items": {0: "batch", 1: "length"}, **{name: {0: "batch"} for name in ("lengths", *model.outputs)}}
-    names: dict[str, Any] = {"input_names": list(INPUTS[:2]), "output_names": model.outputs}
-    torch.onnx.export(model, example, cast(Any, file), dynamo=False, dynamic_axes=axes, opset_version=18, **names)
+    # Folded constants would hold the item table a second time, transposed.
+    torch.onnx.export(
+        model,
+        (example.items, example.lengths),
+        cast(Any, file),
+        dynamo=False,
+        dynamic_axes=axes,
+        opset_version=18,
+        do_constant_folding=False,
+        input_names=list(INPUTS[:2]),
+        output_names=model.outputs,
+    )
     return file.getvalue()
 
 
@@ -206,8 +204,3 @@ def random_batches(items: int, longest: int, sizes: list[tuple[int, int]]) -> It
         among = torch.where(torch.arange(sessions) % 2 == 0, items, min(3, items))[:, None]
         drawn = torch.randint(0, items, (sessions, width), generator=random) % among + 1
         yield SessionBatch(torch.where(torch.arange(width) < lengths[:, None], drawn, 0), lengths)
-
-
-def import_onnx() -> Any:
-    imported("onnxscript", "ONNX", "serve")  # torch's exporter needs it
-    return imported("onnx", "ONNX", "serve")

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posrec.data.dataset import PreparedDataset, SessionDataset
-from posrec.data.prepare.pipeline import prepare
 from posrec.errors import InputError
 from posrec.fitting.evaluate_run import evaluate_run
 from posrec.fitting.fit import fit_run
@@ -82,6 +81,7 @@ def test_a_part_of_a_dataset_counts_as_its_own_sessions(name: str) -> None:
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     folder = tmp_path_factory.mktemp("shop")
+    prepare = pytest.importorskip("posrec.data.prepare.pipeline", reason="needs polars").prepare
     return prepare(write_log(folder / "clicks.csv", small_shop()), "csv", folder / "data", progress=SilentProgress())
 
 

@@ -17,10 +17,11 @@ from posrec.data.items import read_items
 from posrec.data.prepare import recipes, steps
 from posrec.data.prepare.memory import choose_workplace
 from posrec.data.prepare.notices import lasting_sessions, notices
+from posrec.data.prepare.numbering import write_clicks
 from posrec.data.prepare.options import RecipeOptions, resolve_recipe, split_options
 from posrec.data.prepare.parts import ClickParts, Step, Workplace
 from posrec.data.prepare.recipes import RECIPES, StepLog
-from posrec.data.prepare.writer import dataset_writer, write_clicks
+from posrec.data.prepare.writer import dataset_writer
 from posrec.data.source.log import TABLE, Log, open_log
 from posrec.data.source.readers.bad_lines import write_bad_lines
 from posrec.data.source.readers.times import parse_duration

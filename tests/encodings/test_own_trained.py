@@ -180,6 +180,7 @@ def test_an_attention_bias_of_ones_own_is_used() -> None:
 
 
 def test_a_search_with_ones_own_encoding(small: PreparedDataset, here: Path) -> None:
+    pytest.importorskip("optuna")
     options = ("--trials", 1, "--epochs", 1, "--set", "d=16", "--set", "encoding=mine.py:Nearness")
     done = command("tune", small.path, "--model", "stamp", "--out", "tuning", *options)
     assert done.code == 0, done.err

@@ -82,6 +82,7 @@ def test_an_export_and_an_index_of_ones_own_model(here: Path) -> None:
 
 
 def test_tune_searches_the_training_of_a_spec_without_a_search_space(here: Path) -> None:
+    pytest.importorskip("optuna")
     done = command("tune", "shop", "--trials", 1, "--epochs", 1, "--set", "d=8", "--out", "tuning", *MINE)
     assert done.code == 0, done.err
     command_line = done.out.strip().splitlines()[-1]
@@ -94,6 +95,7 @@ def test_tune_searches_the_training_of_a_spec_without_a_search_space(here: Path)
 
 
 def test_tune_searches_what_the_spec_names(here: Path) -> None:
+    pytest.importorskip("optuna")
     spec = own_spec()
     searched = ModelSpec(spec.model, spec.config, spec.about, search={"d": (4, 8)})
     found = posrec.tune(posrec.load("shop"), searched, trials=3, epochs=1, device="cpu", progress=SilentProgress())
@@ -102,6 +104,7 @@ def test_tune_searches_what_the_spec_names(here: Path) -> None:
 
 
 def test_a_counting_model_without_a_search_space_has_nothing_to_tune(here: Path) -> None:
+    pytest.importorskip("optuna")
     pop = posrec.models.registry.MODELS["pop"]
     with pytest.raises(InputError, match=r"Pop has nothing to tune; .* ModelSpec\(search=\)"):
         posrec.tune(posrec.load("shop"), ModelSpec(pop.model, pop.config, ""), progress=SilentProgress())

@@ -17,7 +17,7 @@ from posrec.server.reload import RuleFiles, RunReloader, file_stamp
 from posrec.server.service import Service
 from posrec.server.settings import ServerSettings
 from tests.helpers import update_checksums
-from tests.recommend.test_trial import USELESS
+from tests.recommend.export.test_opening import USELESS
 from tests.server.server_process import Answer, Server, serving, until
 
 pytest.importorskip("onnxruntime")

@@ -107,7 +107,9 @@ def look_up_gradients(
         return grad_rows.new_zeros(shape).index_add_(0, index, grad_rows), None
     if grad_rows.device.type != "cpu" or torch.compiler.is_compiling():
         return None, grad_table.index_add(0, index, grad_rows)  # compiled code decides what it computes in place
-    return torch.sparse_coo_tensor(index[None], grad_rows, shape, check_invariants=False), grad_table
+    # torch warns unless it is told not to check them.
+    with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
+        return torch.sparse_coo_tensor(index[None], grad_rows, shape), grad_table
 
 
 class ItemTable(nn.Module):

@@ -97,6 +97,11 @@ def is_traced() -> bool:
     return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
 
 
+def is_eager_on_cpu(x: Tensor) -> bool:
+    """Whether to compute with the functions that are for CPUs alone, and that neither compile nor export."""
+    return x.device.type == "cpu" and not is_traced()
+
+
 def masked(values: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return values

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from posrec.nn.packing import is_eager_on_cpu
+
 ROW_MULTIPLE = 8
 
 
@@ -105,7 +107,7 @@ def look_up_gradients(
     """
     if grad_table is None:
         return grad_rows.new_zeros(shape).index_add_(0, index, grad_rows), None
-    if grad_rows.device.type != "cpu" or torch.compiler.is_compiling():
+    if not is_eager_on_cpu(grad_rows):
         return None, grad_table.index_add(0, index, grad_rows)  # compiled code decides what it computes in place
     # torch warns unless it is told not to check them.
     with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]

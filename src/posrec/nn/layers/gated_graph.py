@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph, add_anchors
 from posrec.nn.layers.matmul import batched_product
-from posrec.nn.packing import Packing, is_traced
+from posrec.nn.packing import Packing, is_eager_on_cpu
 
 
 def message_graph(batch: SessionBatch, anchors: bool, normalize: bool) -> SessionGraph:
@@ -50,7 +50,7 @@ class GatedGraph(nn.Module):
 
 def gru_update(x: Tensor, gates: Tensor, from_message: Tensor) -> Tensor:
     """Eq. (8): x [T, d], and the parts of the three gates that x and the message give, [T, 3d] each -> x' [T, d]."""
-    if x.device.type == "cpu" and not is_traced():
+    if is_eager_on_cpu(x):
         updated: Tensor = Update.apply(x, gates, from_message)  # type: ignore[no-untyped-call]
         return updated
     reset_m, update_m, new_m = from_message.chunk(3, dim=-1)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from posrec.nn.packing import is_traced
+from posrec.nn.packing import is_eager_on_cpu
 
 rounding: ContextVar[bool] = ContextVar("rounding", default=False)
 
@@ -53,7 +53,7 @@ HAS_MKL = bool(torch.backends.mkl.is_available())  # type: ignore[no-untyped-cal
 
 def batched_product(a: Tensor, b: Tensor) -> Tensor:
     """a [..., n, k] @ b [..., k, m]."""
-    if a.device.type != "cpu" or HAS_MKL or is_traced():
+    if HAS_MKL or not is_eager_on_cpu(a):
         return a @ b
     result: Tensor = Product.apply(a, b)  # type: ignore[no-untyped-call]
     return result

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from posrec import kernels
 from posrec.nn.layers.matmul import batched_product
-from posrec.nn.packing import Packing, is_traced
+from posrec.nn.packing import Packing, is_eager_on_cpu
 
 
 class Dropout(nn.Dropout):
@@ -22,7 +22,7 @@ class Dropout(nn.Dropout):
     of 64 random bits decides for four numbers, by 16 bits each, so that `p` is rounded to 1/65536."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.device.type != "cpu" or is_traced() or not self.training or self.p in (0, 1):
+        if not is_eager_on_cpu(x) or not self.training or self.p in (0, 1):
             return super().forward(x)
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None).view(torch.int16)
         kept = bits[: x.numel()].view(x.shape) >= round(self.p * 65536) - 32768

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 
 from posrec.errors import InputError
-from posrec.recommend.catalogue import Candidates, Catalogue, only
+from posrec.recommend.catalogue import ByFactor, Candidates, Catalogue, only
 from posrec.recommend.filters import shown
 from posrec.recommend.rank.ranker import Query, Ranking
 from posrec.recommend.rank.similarity import Similarity, marginal_relevance, one_of_each_group
@@ -98,9 +98,9 @@ class Plan:
     def boost_groups(self, boost: Mapping[str, Any]) -> list[tuple[float, Candidates | None]]:
         """The items of each factor."""
         groups = self.catalogue.state.result("boost", boost, self.items_by_factor)
-        return [(factor, items.and_also(self.candidates)) for factor, items in groups]
+        return [(factor, items.and_also(self.candidates)) for factor, items in groups.items()]
 
-    def items_by_factor(self, boost: Mapping[str, Any]) -> list[tuple[float, Candidates]]:
+    def items_by_factor(self, boost: Mapping[str, Any]) -> ByFactor:
         if not isinstance(boost, Mapping) or not all(isinstance(values, Mapping) for values in boost.values()):
             raise InputError(f'boost must be like {{"brand": {{"own": 1.2}}}}, not {shown(boost)}')
         factors = np.ones(self.catalogue.items)
@@ -108,11 +108,11 @@ class Plan:
             for value, factor in values.items():
                 if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0.001 <= factor <= 1000:
                     raise InputError(f"a factor of boost must be between 0.001 and 1000, not {shown(factor)}")
-                factors[self.catalogue.attributes[column].having([value])] *= factor
+                factors[self.catalogue.attributes[column].index.having(value)] *= factor
         different = np.unique(factors)
         if len(different) > MOST_FACTORS:
             raise InputError(f"boost has {len(different)} different factors of items; at most {MOST_FACTORS} work")
-        return [(float(factor), Candidates(self.catalogue.items, factors == factor)) for factor in different]
+        return {float(factor): Candidates(self.catalogue.items, factors == factor) for factor in different}
 
     def checked_diversify(self, diversify: Any) -> float | str:
         if isinstance(diversify, str):

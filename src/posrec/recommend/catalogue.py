@@ -16,7 +16,7 @@ import numpy as np
 
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
-from posrec.recommend.filters import Attributes, shown
+from posrec.recommend.filters import Attribute, Attributes, shown
 from posrec.recommend.rank.best_items import Columns, Mask
 from posrec.recommend.session import Click, as_ids
 
@@ -24,6 +24,7 @@ RESULTS_BYTES = 1 << 26  # of results that are kept, with their keys; for large 
 BYTES_PER_ITEM = 50  # so that a boost with as many factors as are allowed is kept
 LONGEST_KEY = 10_000  # characters; the result of a longer filter or boost is not kept
 OBJECT_BYTES = 1000  # of a key or a result beside its text and its arrays, at most
+PUNCTUATION_BYTES = 50  # of an item in an answer: names of fields, and its score
 FEW = 16  # at most one item in so many is few: scoring them one by one is quicker than a search through all
 FEW_DENIED = 100  # a search finds so many items more, and leaves them out afterwards; more become a mask
 
@@ -182,6 +183,17 @@ class Catalogue:
         if isinstance(names, str):
             raise InputError(f"fields must be a list of column names, not {names!r}")
         return {name: self.attributes[name].values for name in names}
+
+    def item_bytes(self, names: Sequence[str] | None = None) -> float:
+        """The estimated size of an item in an answer with these columns; of a column that does not exist, nothing."""
+        columns = self.attributes.columns
+        more = [columns[name] for name in {*names} if name in columns] if names else []
+        return self.plain_item_bytes + sum(len(column.name) + 4 + column.mean_bytes for column in more)
+
+    @cached_property
+    def plain_item_bytes(self) -> float:
+        ids, title = Attribute("item", self.vocabulary.ids[: self.items]), self.attributes.columns.get("title")
+        return PUNCTUATION_BYTES + ids.mean_bytes + (0 if title is None else title.mean_bytes)
 
 
 def values_of(number: int, fields: Fields) -> dict[str, Any]:

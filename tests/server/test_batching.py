@@ -234,12 +234,10 @@ def test_what_a_client_has_asked_for_is_not_computed_once_it_has_left() -> None:
 
 def test_slow_work_is_bounded_by_its_sum() -> None:
     queue = BackgroundQueue(10)
-    with queue.place(100):  # alone it is accepted
-        with pytest.raises(Overloaded), queue.place(1):
-            pass
-    with queue.place(4), queue.place(6):
-        with pytest.raises(Overloaded), queue.place(1):
-            pass
+    with queue.place(100), pytest.raises(Overloaded), queue.place(1):  # alone the first is accepted
+        pass
+    with queue.place(4), queue.place(6), pytest.raises(Overloaded), queue.place(1):
+        pass
     assert queue.work == 0
     queue.stop()
 

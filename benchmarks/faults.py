@@ -5,8 +5,8 @@
     python benchmarks/faults.py --parts overload --again             a part that is complete, once more
 
 Each step of a part draws from a seed of its own, and the counts are written to the result file as they grow. A run that
-was interrupted goes on where it stopped; `overload` and `soak` begin again. A part that is complete is not repeated
-unless `--again` is given. The exit code is 1 if any step failed.
+was interrupted goes on where it stopped; `overload`, `beside` and `soak` begin again. A part that is complete is not
+repeated unless `--again` is given. The exit code is 1 if any step failed.
 """
 
 import random
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fault_commands import CommandKills, FullDisk
-from fault_load import draw_soak, overload, soak
+from fault_load import beside, draw_soak, overload, soak
 from fault_requests import MalformedRequests
 from fault_server import DamagedRuns, StoreFaults, WorkerKills
 from harness import command, conditions, parser_for
@@ -36,6 +36,7 @@ PARTS: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 LOADS: dict[str, tuple[Callable[[Path, float], dict[str, Any]], str]] = {
     "overload": (overload, "three times as many requests as can be answered, 43,097 items, two workers"),
+    "beside": (beside, "plain requests beside clients that ask for as much as they may, 27,051 items, one worker"),
     "soak": (soak, "a steady rate, two workers"),
 }
 SAVE_EVERY = 20.0  # seconds
@@ -82,7 +83,7 @@ def run_part(name: str, total: int, seed: int, folder: Path, out: Path) -> bool:
 
 
 def run_load(name: str, seconds: float, folder: Path, out: Path) -> bool:
-    """Measure a load, unless that was done; whether all requests were answered, in overload perhaps with 503."""
+    """Measure a load, unless that was done; whether all requests were answered, but for `soak` perhaps with 503."""
     report = read_json(out) if out.exists() else {"parts": {}}
     part = report["parts"].get(name)
     if part is None or part["seconds"] < seconds:
@@ -93,7 +94,7 @@ def run_load(name: str, seconds: float, folder: Path, out: Path) -> bool:
         if name == "soak":
             draw_soak(part, FIGURE)
     print(f"{name}: { ({key: value for key, value in part.items() if key != 'series'}) }", flush=True)
-    unexpected = part["dropped"] + part["tracebacks"] if name == "overload" else part["errors"] + part["tracebacks"]
+    unexpected = part["errors" if name == "soak" else "dropped"] + part["tracebacks"]
     return not unexpected
 
 
@@ -107,6 +108,7 @@ def main() -> None:
     parser.add_argument("--disk", type=int, default=24)
     parser.add_argument("--runs", type=int, default=48)
     parser.add_argument("--overload", type=float, default=20, help="seconds at three times the capacity")
+    parser.add_argument("--beside", type=float, default=20, help="seconds beside each kind of expensive request")
     parser.add_argument("--soak", type=float, default=3600, help="seconds at 500 requests a second")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--again", action="store_true", help="forget the results of the named parts")

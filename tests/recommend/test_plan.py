@@ -13,6 +13,7 @@ from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
+from posrec.recommend import plan
 from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import IndexSettings, build
 from posrec.recommend.rank.similarity import marginal_relevance
@@ -218,6 +219,37 @@ def test_diversified_lists_are_less_alike() -> None:
         return float((units @ units.T).mean())
 
     assert alike(0.9) < alike(0.3) < alike(0)
+
+
+def test_variety_is_chosen_among_a_bounded_number_of_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items of a longer list that come after those keep their order."""
+    rec, asked = Recommender(run_of("posrec"), "cpu"), []
+    rank = rec.ranker.rank
+    monkeypatch.setattr(rec.ranker, "rank", lambda queries: asked.extend(queries) or rank(queries))
+    plain = [one.item for one in rec.recommend(["i1", "i2"], k=1200)]
+    for k, found in ((20, 100), (100, 500), (1000, 1000), (1200, 1200)):
+        asked.clear()
+        diverse = [one.item for one in rec.recommend(["i1", "i2"], k=k, diversify=0.5)]
+        assert [query.k for query in asked] == [found]
+        assert len(set(diverse)) == len(diverse) == k
+        assert diverse[:1000] != plain[:k]
+        assert diverse[1000:] == plain[1000:k]
+
+
+def test_groups_that_are_far_down_the_list_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All good items are of one group, then all of the next: the rest is searched for without the groups found."""
+    monkeypatch.setattr(plan, "LARGEST_GROUP_POOL", 40)
+    rec = Recommender(run_of("posrec"), "cpu")
+    order = [one.item for one in rec.recommend(["i1", "i2"], k=ITEMS)]
+    step = ITEMS // 6
+    groups = {item: min(place // step, 5) for place, item in enumerate(order)}
+    rec = Recommender(
+        replace(rec.run, vocabulary=Vocabulary(CATALOGUE.ids, {"group": [groups[one] for one in CATALOGUE.ids]})), "cpu"
+    )
+    answer = rec.recommend(["i1", "i2"], k=5, diversify="group", pin=[order[7]])
+    assert [one.item for one in answer] == [order[7], *(order[step * group] for group in range(4))]
+    answer = rec.recommend(["i1", "i2"], k=50, diversify="group")
+    assert [one.item for one in answer] == [order[step * group] for group in range(6)]
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,10 @@ pytest.importorskip("uvicorn")
 
 @pytest.fixture(scope="module")
 def run(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The trained run, with a brand and a price for every item."""
+    """The trained run, with a brand, a price and a long text for every item."""
     rec = Recommender.load(trained, "cpu")
-    rec.vocabulary.columns.update(brand=[f"b{n % 3}" for n in range(30)], price=[n + 0.5 for n in range(30)])
+    brands, prices = [f"b{n % 3}" for n in range(30)], [n + 0.5 for n in range(30)]
+    rec.vocabulary.columns.update(brand=brands, price=prices, story=["x" * 1000] * 30)
     folder = tmp_path_factory.mktemp("answers") / "run"
     rec.save(folder, export=False)
     return folder
@@ -53,6 +54,9 @@ def items(answer: Any) -> list[str]:
         {"k": 1000, "exclude_seen": True},
         {"allow": ["zz"]},
         {"allow": ["i6", "i4", "zz"], "exclude_seen": True},
+        # Expensive by estimate, so they are computed in the background:
+        {"diversify": 0.6, "boost": {"brand": {"b1": 4.0, "b2": 2.0}}, "pin": ["i9"], "fields": ["brand"]},
+        {"allow": [f"i{n % 25}" for n in range(5000)]},
     ],
     ids=lambda more: ", ".join(more) if isinstance(more, dict) else None,
 )
@@ -103,6 +107,22 @@ def test_a_batch_has_the_answers_of_its_sessions(server: Server) -> None:
     assert server.ask("POST", "/v1/recommend/batch", {"sessions": [["i3"]], "filter": {"x": 1}}).status == 400
 
 
+@pytest.mark.parametrize(
+    ("sessions", "k", "fields", "status"),
+    [(1000, 30, ["story"], 400), (1000, 30, ["brand"], 200), (1000, 5, ["story"], 200), (100, 30, ["story"], 200)],
+)
+def test_the_size_of_an_answer_is_limited(
+    server: Server, sessions: int, k: int, fields: list[str], status: int
+) -> None:
+    """Each item has a story of 1,000 characters."""
+    body = {"sessions": [["i3"]] * sessions, "k": k, "fields": fields}
+    answer = server.ask("POST", "/v1/recommend/batch", body)
+    assert answer.status == status
+    if status == 400:
+        limit = "the answer would have about 30 MB; at most 16 MB are sent"
+        assert answer.json()["error"] == f"{limit}: ask for fewer sessions, a smaller k or fewer fields"
+
+
 def test_similar_items(server: Server, recommender: Recommender) -> None:
     plain = server.ask("GET", "/v1/similar/i3?k=5").json()
     assert items(plain) == [one.item for one in recommender.similar_items("i3", 5)]
@@ -124,7 +144,7 @@ def test_answers_name_the_run(server: Server) -> None:
     assert answers[0]["id"] != answers[1]["id"]
     assert answers[0]["id"].startswith(about["fingerprint"])
     assert (about["model"], about["items"], about["max_length"]) == ("posrec", 30, 10)
-    assert (about["trained"]["epochs"], about["columns"]) == (8, ["brand", "price"])
+    assert (about["trained"]["epochs"], about["columns"]) == (8, ["brand", "price", "story"])
     assert about["split"] == [{"fingerprint": about["fingerprint"], "share": 1}]
 
 

@@ -1,13 +1,14 @@
 """The items of a run as requests name them, by raw ids, by their columns, and by rules that hold for every request; and
 `Candidates`, the items among them that may be recommended.
 
-A filter is worked out once and kept, so a request with a filter that was used before costs a lookup.
+A filter is worked out once and kept, so a request with a filter that was used before costs a lookup. What is kept is
+bounded in bytes, and a filter that is itself long is worked out every time: clients choose the filters.
 """
 
 import json
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -15,17 +16,21 @@ import numpy as np
 
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
-from posrec.recommend.filters import Attributes, shown
+from posrec.recommend.filters import Attribute, Attributes, shown
 from posrec.recommend.rank.best_items import Columns, Mask
 from posrec.recommend.session import Click, as_ids
 
-RESULTS_BYTES = 1 << 26  # of masks that are kept
-FEWEST_RESULTS = 8
+RESULTS_BYTES = 1 << 26  # of results that are kept, with their keys; for large catalogues BYTES_PER_ITEM
+BYTES_PER_ITEM = 50  # so that a boost with as many factors as are allowed is kept
+LONGEST_KEY = 10_000  # characters; the result of a longer filter or boost is not kept
+OBJECT_BYTES = 1000  # of a key or a result beside its text and its arrays, at most
+PUNCTUATION_BYTES = 50  # of an item in an answer: names of fields, and its score
 FEW = 16  # at most one item in so many is few: scoring them one by one is quicker than a search through all
 FEW_DENIED = 100  # a search finds so many items more, and leaves them out afterwards; more become a mask
 
 
 Fields = dict[str, Sequence[Any]]  # columns of the items, by name
+ByFactor = dict[float, "Candidates"]  # the items of each factor of a boost; those of a filter have the factor 1
 
 
 class Candidates:
@@ -33,6 +38,12 @@ class Candidates:
 
     def __init__(self, items: int, mask: Mask | None = None, columns: Columns | None = None) -> None:
         self.items, self.given_mask, self.given_columns = items, mask, columns
+
+    @property
+    def most_bytes(self) -> int:
+        """Of memory, with everything that may be derived."""
+        given = self.given_columns if self.given_mask is None else self.given_mask
+        return (0 if given is None else given.nbytes) + 2 * self.items + OBJECT_BYTES
 
     @cached_property
     def mask(self) -> Mask:
@@ -91,24 +102,33 @@ class RuleState:
 
     def __init__(self, items: int, rules: Candidates | None = None) -> None:
         self.rules = rules
-        self.results: OrderedDict[str, Any] = OrderedDict()
-        self.most_results = max(FEWEST_RESULTS, RESULTS_BYTES // items)
+        self.results: OrderedDict[str, ByFactor] = OrderedDict()
+        self.bytes, self.most_bytes = 0, max(RESULTS_BYTES, BYTES_PER_ITEM * items)
+        self.lock = threading.Lock()  # a server asks from two threads
 
-    def result(self, kind: str, asked: Mapping[str, Any], compute: Callable[[Any], Any]) -> Any:
+    def result(self, kind: str, asked: Mapping[str, Any], compute: Callable[[Any], ByFactor]) -> ByFactor:
         """The result of `compute(asked)`, kept for the next time that the same is asked for."""
         try:
             key = kind + json.dumps(asked, sort_keys=True, default=sorted)  # sets are listed in order
         except (TypeError, ValueError):
             raise InputError(f"the {kind} {shown(asked)} must hold only texts, numbers and lists") from None
-        # A server asks from two threads: each line is safe alone, and what another thread has dropped is put back.
-        result = self.results.pop(key, None)
-        if result is None:
-            result = compute(asked)
-        self.results[key] = result
-        while len(self.results) > self.most_results:
-            with suppress(KeyError):  # another thread has emptied it
-                self.results.popitem(last=False)
+        with self.lock:
+            if key in self.results:
+                self.results.move_to_end(key)
+                return self.results[key]
+        result = compute(asked)
+        if len(key) <= LONGEST_KEY:
+            with self.lock:
+                if key not in self.results:  # another thread may have computed it too
+                    self.results[key] = result
+                    self.bytes += bytes_of(key, result)
+                while self.bytes > self.most_bytes:
+                    self.bytes -= bytes_of(*self.results.popitem(last=False))
         return result
+
+
+def bytes_of(key: str, result: ByFactor) -> int:
+    return OBJECT_BYTES + len(key) + sum(items.most_bytes for items in result.values())
 
 
 class Catalogue:
@@ -143,10 +163,10 @@ class Catalogue:
         candidates = state.rules
         if filter:
 
-            def matching(wanted: Mapping[str, Any]) -> Candidates:
-                return Candidates(self.items, self.attributes.matching(wanted)).and_also(state.rules)
+            def matching(wanted: Mapping[str, Any]) -> ByFactor:
+                return {1.0: Candidates(self.items, self.attributes.matching(wanted)).and_also(state.rules)}
 
-            candidates = state.result("filter", filter, matching)
+            candidates = state.result("filter", filter, matching)[1.0]
         if allow is not None:
             candidates = only(self.items, self.numbers(allow)).and_also(candidates)
         if not deny:
@@ -163,6 +183,17 @@ class Catalogue:
         if isinstance(names, str):
             raise InputError(f"fields must be a list of column names, not {names!r}")
         return {name: self.attributes[name].values for name in names}
+
+    def item_bytes(self, names: Sequence[str] | None = None) -> float:
+        """The estimated size of an item in an answer with these columns; of a column that does not exist, nothing."""
+        columns = self.attributes.columns
+        more = [columns[name] for name in {*names} if name in columns] if names else []
+        return self.plain_item_bytes + sum(len(column.name) + 4 + column.mean_bytes for column in more)
+
+    @cached_property
+    def plain_item_bytes(self) -> float:
+        ids, title = Attribute("item", self.vocabulary.ids[: self.items]), self.attributes.columns.get("title")
+        return PUNCTUATION_BYTES + ids.mean_bytes + (0 if title is None else title.mean_bytes)
 
 
 def values_of(number: int, fields: Fields) -> dict[str, Any]:

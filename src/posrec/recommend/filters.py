@@ -15,6 +15,7 @@ null stands for items without a value.
 [False, True, False]
 """
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -27,6 +28,7 @@ from posrec.errors import InputError
 from posrec.recommend.rank.best_items import Columns, Mask
 
 BOUNDS = frozenset({"min", "max"})
+SAMPLE = 100  # values from which the size of a column is estimated
 SHAPES = 'a value, a list of values, {"min": ..., "max": ...} or {"not": ...}'
 
 
@@ -79,12 +81,11 @@ class Attribute:
         groups[without] = -1 - without
         return groups
 
-    def count_groups(self, columns: Columns | None) -> int:
-        """How many groups the items with these columns are in; None means all items."""
-        groups = self.groups if columns is None else self.groups[columns]
-        has_value = np.zeros(len(self.index.codes), dtype=np.bool_)
-        has_value[groups[groups >= 0]] = True
-        return int(has_value.sum() + (groups < 0).sum())
+    @cached_property
+    def mean_bytes(self) -> float:
+        """Of a value as JSON, from a sample of them."""
+        sample = self.values[:: max(1, len(self.values) // SAMPLE)]
+        return sum(len(json.dumps(value, default=str)) for value in sample) / max(1, len(sample))
 
     def having(self, values: Iterable[Any]) -> Mask:
         """[n] whether an item has any of these values."""

@@ -8,18 +8,18 @@ the rankings of these queries into one list:
    logits or log probabilities, so log f is added; the scores of counting models, and the clicks of popular items, are
    multiplied by f. Items with the same factor keep their order among each other, so the best of each factor are found
    by a query of its own.
-3. `diversify` chooses from more items than are asked for (rank/similarity.py).
+3. `diversify` chooses from more items than are asked for, but from a bounded number of them (rank/similarity.py).
 4. `pin` puts items first, in the order given, where they are known and may be recommended.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
 from posrec.errors import InputError
-from posrec.recommend.catalogue import Candidates, Catalogue, only
+from posrec.recommend.catalogue import ByFactor, Candidates, Catalogue, only
 from posrec.recommend.filters import shown
 from posrec.recommend.rank.ranker import Query, Ranking
 from posrec.recommend.rank.similarity import Similarity, marginal_relevance, one_of_each_group
@@ -29,8 +29,11 @@ DEFAULT_K = 20
 MOST_FACTORS = 16  # different factors of items; each needs a search of its own
 POOL_PER_ITEM = 5  # items from which each item of a diversified list is chosen
 SMALLEST_POOL = 100
-POOL_PER_GROUP = 8  # the same, where one item of each group is taken
-LARGER_POOL = 8  # how many times more items are found where they have too few groups
+LARGEST_POOL = 1000  # items of a longer list that come after them keep their order
+POOL_PER_GROUP = 8  # items found for each group, where one item of each group is taken
+LARGEST_GROUP_POOL = 10_000
+GROUP_SEARCHES = 8  # more searches where too few groups were found; each has POOL_GROWTH times as many items
+POOL_GROWTH = 8
 
 
 class SimilarRules(TypedDict, total=False):
@@ -98,9 +101,9 @@ class Plan:
     def boost_groups(self, boost: Mapping[str, Any]) -> list[tuple[float, Candidates | None]]:
         """The items of each factor."""
         groups = self.catalogue.state.result("boost", boost, self.items_by_factor)
-        return [(factor, items.and_also(self.candidates)) for factor, items in groups]
+        return [(factor, items.and_also(self.candidates)) for factor, items in groups.items()]
 
-    def items_by_factor(self, boost: Mapping[str, Any]) -> list[tuple[float, Candidates]]:
+    def items_by_factor(self, boost: Mapping[str, Any]) -> ByFactor:
         if not isinstance(boost, Mapping) or not all(isinstance(values, Mapping) for values in boost.values()):
             raise InputError(f'boost must be like {{"brand": {{"own": 1.2}}}}, not {shown(boost)}')
         factors = np.ones(self.catalogue.items)
@@ -108,11 +111,11 @@ class Plan:
             for value, factor in values.items():
                 if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0.001 <= factor <= 1000:
                     raise InputError(f"a factor of boost must be between 0.001 and 1000, not {shown(factor)}")
-                factors[self.catalogue.attributes[column].having([value])] *= factor
+                factors[self.catalogue.attributes[column].index.having(value)] *= factor
         different = np.unique(factors)
         if len(different) > MOST_FACTORS:
             raise InputError(f"boost has {len(different)} different factors of items; at most {MOST_FACTORS} work")
-        return [(float(factor), Candidates(self.catalogue.items, factors == factor)) for factor in different]
+        return {float(factor): Candidates(self.catalogue.items, factors == factor) for factor in different}
 
     def checked_diversify(self, diversify: Any) -> float | str:
         if isinstance(diversify, str):
@@ -130,15 +133,16 @@ class Plan:
     def pool(self) -> int:
         """How many items are found for the list."""
         if self.diversify is None:
-            return self.k + len(self.pinned)
-        most = (
-            POOL_PER_GROUP * self.k if isinstance(self.diversify, str) else max(POOL_PER_ITEM * self.k, SMALLEST_POOL)
-        )
-        return most + len(self.pinned)
+            found = self.k
+        elif isinstance(self.diversify, str):
+            found = POOL_PER_GROUP * self.k
+        else:
+            found = max(self.k, min(max(POOL_PER_ITEM * self.k, SMALLEST_POOL), LARGEST_POOL))
+        return found + len(self.pinned)
 
-    def queries(self, session: EncodedSession, pool: int | None = None) -> list[Query]:
+    def queries(self, session: EncodedSession) -> list[Query]:
         """A query for each factor, and one for the scores of pinned items."""
-        most = min(pool or self.pool, self.catalogue.items)
+        most = min(self.pool, self.catalogue.items)
         queries = [Query(session, most, self.exclude_seen, items, self.denied) for _, items in self.groups]
         if self.pinned:
             items = only(self.catalogue.items, self.pinned).and_also(self.candidates)
@@ -179,19 +183,42 @@ class Plan:
             return one_of_each_group(numbers, groups, k)
         assert self.diversify is not None
         assert self.similarity is not None  # checked_diversify has checked it
-        vectors = self.similarity.vectors_of(numbers)
-        return marginal_relevance(np.array(scores, np.float32), vectors, self.diversify, k)
+        pool = numbers[:LARGEST_POOL]
+        vectors = self.similarity.vectors_of(pool)
+        chosen = marginal_relevance(np.array(scores[: len(pool)], np.float32), vectors, self.diversify, k)
+        return chosen + list(range(len(pool), min(k, len(numbers))))
 
-    def larger_pool(self, found: Ordered, queries: Sequence[Query], rankings: Sequence[Ranking]) -> int | None:
-        """How many items to find instead, where the ones found have too few groups and there are more; else None."""
-        if not isinstance(self.diversify, str) or len(found.numbers) >= self.k:
-            return None
-        columns = None if self.candidates is None else self.candidates.columns
-        if len(found.numbers) - found.pinned >= self.catalogue.attributes[self.diversify].count_groups(columns):
-            return None
-        asked = queries[0].k
-        more = any(len(numbers) == asked for numbers, _ in rankings[: len(self.groups)])
-        return asked * LARGER_POOL if more and asked < self.catalogue.items else None
+    def complete(
+        self, session: EncodedSession, found: Ordered, rank: Callable[[list[Query]], list[Ranking]]
+    ) -> Ordered:
+        """The list with the items of more groups, where it has too few and there are more: they are searched for among
+        the items of all other groups."""
+        if not isinstance(self.diversify, str):
+            return found
+        groups, items, pool = self.catalogue.attributes[self.diversify].groups, self.catalogue.items, self.pool
+        pinned, rest = found.numbers[: found.pinned], dict(zip(*found[:2], strict=True))
+        for number in pinned:
+            del rest[number]
+        wanted = self.k - len(pinned)
+        for _ in range(GROUP_SEARCHES):
+            other = ~np.isin(groups, groups[np.array([*rest], np.int64) - 1])
+            other[np.array(pinned, np.int64) - 1] = False
+            others = Candidates(items, other).and_also(self.candidates)
+            if len(rest) >= wanted or not others.count:
+                break
+            pool = min(POOL_GROWTH * pool, LARGEST_GROUP_POOL, items)
+            queries = [
+                Query(session, pool, self.exclude_seen, others.and_also(own), self.denied) for _, own in self.groups
+            ]
+            numbers, scores = self.merged(session, rank(queries))
+            places = one_of_each_group(numbers, groups, wanted - len(rest))
+            if not places:
+                break
+            rest |= {numbers[place]: scores[place] for place in places}
+        in_order = sorted(rest, key=lambda number: -rest[number])
+        return Ordered(
+            pinned + in_order, found.scores[: len(pinned)] + [rest[number] for number in in_order], len(pinned)
+        )
 
 
 def checked_k(k: int | None) -> int:

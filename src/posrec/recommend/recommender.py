@@ -194,13 +194,8 @@ class Recommender:
         rankings = iter(self.ranker.rank([query for part in queries for query in part]))
         lists = []
         for (plan, session), part in zip(asked, queries, strict=True):
-            own = [next(rankings) for _ in part]
-            found = plan.ordered(session, own)
-            while (pool := plan.larger_pool(found, part, own)) is not None:
-                part = plan.queries(session, pool)
-                own = self.ranker.rank(part)
-                found = plan.ordered(session, own)
-            lists.append(found)
+            found = plan.ordered(session, [next(rankings) for _ in part])
+            lists.append(plan.complete(session, found, self.ranker.rank))
         return lists
 
     def encode(self, session: AnySession) -> EncodedSession:

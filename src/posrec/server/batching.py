@@ -1,9 +1,13 @@
-"""The two queues of a worker: recommendations, which are computed in batches, and slow work in the background.
+"""The two queues of a worker: quick recommendations, which are computed in batches, and slow work in the background.
 
-Requests that arrive together are computed together, as one batch, and one batch at a time. A request that arrives alone
-is computed at once. If the last batch held several requests, more are expected, and the next batch waits for them, at
-most `gather` seconds. When the queue is full a request is refused at once rather than answered late: at most `queue`
-requests may wait, or as many full batches as are computed within MAX_WAIT. Three full batches may always wait.
+Both are bounded by the estimated work of what they hold, in units of a plain request (`estimated_work` in service.py).
+A request that finds its queue full is refused at once rather than answered late; one that finds it empty is accepted.
+What a client has asked for is not computed once the client has left.
+
+Quick requests that arrive together are computed together, as one batch, and one batch at a time. A request that arrives
+alone is computed at once. If the last batch held several requests, more are expected, and the next batch waits for
+them, at most `gather` seconds. Work of at most `queue` units may wait, or of as many full batches as are computed
+within MAX_WAIT. Three full batches may always wait.
 
 Batches are computed in a thread of their own, so that requests are read meanwhile. Handing a batch to the thread and
 back costs two switches between threads, so the event loop itself computes batches that are expected to take at most
@@ -20,9 +24,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
-from posrec.server.http.messages import Refused
+from posrec.server.http.messages import Disconnected, Refused
 
 MAX_WAIT = 0.03  # seconds
 LEAST_BATCHES = 3
@@ -38,9 +42,23 @@ class Overloaded(Refused):
         super().__init__(503, "too many requests are waiting; try again shortly")
 
 
+def never() -> bool:
+    return False
+
+
+class Waiting(NamedTuple):
+    """A query in the queue: its answer to come, when it came, its work, and whether its client has left."""
+
+    query: Any
+    answer: asyncio.Future[Any]
+    since: float
+    work: int
+    has_left: Callable[[], bool]
+
+
 class Batcher:
-    """`compute` turns a list of queries into a list of answers; `observe` is called with the size of each batch
-    and the number of queries that still wait."""
+    """`compute` turns a list of queries into a list of answers; `observe` is called with the number of queries of each
+    batch and of those that still wait. `max_batch` is the work of a full batch."""
 
     def __init__(
         self,
@@ -53,14 +71,14 @@ class Batcher:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.compute, self.queue, self.max_batch, self.gather, self.observe = compute, queue, max_batch, gather, observe
-        self.waiting: deque[tuple[Any, asyncio.Future[Any], float]] = deque()
-        self.kept_places = 0
+        self.waiting: deque[Waiting] = deque()
+        self.work_waiting = 0  # of those that wait, and of the places that are kept
         self.arrived = asyncio.Event()
         self.full = asyncio.Event()
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-compute")
         self.task: asyncio.Task[None] | None = None
         self.inline, self.clock = inline, clock
-        self.seconds_each = 0.0  # a moving average of the seconds per request
+        self.seconds_each = 0.0  # a moving average of the seconds per unit of work
         # The same for full batches, from the end of the batch before where there was no pause: a request costs more
         # than its computing. It must be read and answered, and so must those that are refused meanwhile.
         self.seconds_each_busy = 0.0
@@ -69,38 +87,61 @@ class Batcher:
         self.last_end = 0.0  # when it was finished
 
     @contextmanager
-    def place(self) -> Iterator[None]:
+    def place(self, work: int = 1) -> Iterator[None]:
         """Keep a place in the queue for a query that is submitted in the block, once it is known; raises Overloaded
         where the queue is full."""
-        self.refuse_more()
-        self.kept_places += 1
+        self.refuse_more(work)
+        self.work_waiting += work
         try:
             yield
         finally:
-            self.kept_places -= 1
+            self.work_waiting -= work
 
-    def submit(self, query: Any, has_place: bool = False) -> asyncio.Future[Any]:
-        """The answer to come; raises Overloaded where the queue is full."""
+    def submit(
+        self, query: Any, work: int = 1, has_left: Callable[[], bool] = never, has_place: bool = False
+    ) -> asyncio.Future[Any]:
+        """The answer to come; raises Overloaded where the queue is full. The answer is Disconnected for a client that
+        has left before its query is computed."""
         if not has_place:
-            self.refuse_more()
+            self.refuse_more(work)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.waiting.append((query, answer, self.clock()))
+        self.waiting.append(Waiting(query, answer, self.clock(), work, has_left))
+        self.work_waiting += work
         self.arrived.set()
-        if len(self.waiting) >= self.max_batch:
+        if self.work_waiting >= self.max_batch:
             self.full.set()
         return answer
 
-    def refuse_more(self) -> None:
-        """Raise Overloaded where the queue is full; called before any other work is done for a request."""
-        if len(self.waiting) + self.kept_places >= min(self.queue, self.most_in_time()):
+    def refuse_more(self, work: int = 1) -> None:
+        """Raise Overloaded where the queue has no room for so much work; called before any other work is done for a
+        request."""
+        if self.work_waiting and self.work_waiting + work > min(self.queue, self.most_in_time()):
             raise Overloaded
 
     def most_in_time(self) -> int:
-        """How many may wait: whole batches, since the first request of one more batch would wait for all of them."""
+        """How much work may wait: whole batches, since the first request of one more batch would wait for all."""
         if not self.seconds_each_busy:
             return self.queue
         batches = int(MAX_WAIT / (self.seconds_each_busy * self.max_batch))
         return max(LEAST_BATCHES, batches) * self.max_batch
+
+    def next_batch(self) -> list[Waiting]:
+        """The oldest queries, together at most the work of a full batch, without those that nobody waits for."""
+        batch: list[Waiting] = []
+        work = 0
+        while self.waiting and (not work or work + self.waiting[0].work <= self.max_batch):
+            oldest = self.waiting.popleft()
+            self.work_waiting -= oldest.work
+            if oldest.answer.done():  # cancelled
+                continue
+            if oldest.has_left():
+                oldest.answer.set_exception(Disconnected())
+                continue
+            batch.append(oldest)
+            work += oldest.work
+        if not self.waiting:
+            self.arrived.clear()
+        return batch
 
     def start(self) -> None:
         self.task = asyncio.create_task(self.work())
@@ -110,39 +151,37 @@ class Batcher:
         while True:
             await self.arrived.wait()
             await self.wait_for_more()
-            batch = [self.waiting.popleft() for _ in range(min(self.max_batch, len(self.waiting)))]
-            if not self.waiting:
-                self.arrived.clear()
-            batch = [(query, answer, since) for query, answer, since in batch if not answer.done()]  # not cancelled
+            batch = self.next_batch()
             if not batch:
                 continue
+            work, is_full = sum([one.work for one in batch]), bool(self.waiting)
             self.last_size = len(batch)
             self.observe(len(batch), len(self.waiting))
             began, self.computing = self.clock(), True
             try:
-                queries = [query for query, _, _ in batch]
-                if 0 < self.seconds_each * len(batch) < self.inline:
+                queries = [one.query for one in batch]
+                if 0 < self.seconds_each * work < self.inline:
                     answers = self.compute(queries)
                 else:
                     answers = await loop.run_in_executor(self.thread, self.compute, queries)
-                for (_, future, _), answer in zip(batch, answers, strict=True):
-                    if not future.done():
-                        future.set_result(answer)
+                for one, answer in zip(batch, answers, strict=True):
+                    if not one.answer.done():
+                        one.answer.set_result(answer)
             except Exception as error:  # every request of the batch gets the error
-                for _, future, _ in batch:
-                    if not future.done():
-                        future.set_exception(error)
+                for one in batch:
+                    if not one.answer.done():
+                        one.answer.set_exception(error)
             before, self.last_end, self.computing = self.last_end, self.clock(), False
-            self.seconds_each = smoothed(self.seconds_each, (self.last_end - began) / len(batch))
-            if len(batch) == self.max_batch:
-                start = before if batch[0][2] < before else began  # without a pause since the batch before, or not
-                self.seconds_each_busy = smoothed(self.seconds_each_busy, (self.last_end - start) / len(batch))
+            self.seconds_each = smoothed(self.seconds_each, (self.last_end - began) / work)
+            if is_full or work >= self.max_batch:
+                start = before if batch[0].since < before else began  # without a pause since the batch before, or not
+                self.seconds_each_busy = smoothed(self.seconds_each_busy, (self.last_end - start) / work)
             await asyncio.sleep(0)  # let inline answers be sent before the next batch
 
     async def wait_for_more(self) -> None:
         """Wait for more requests where the last batch suggests that they will come."""
-        first = self.waiting[0][2]
-        if self.last_size < 2 or first - self.last_end > self.gather or len(self.waiting) >= self.max_batch:
+        first = self.waiting[0].since
+        if self.last_size < 2 or first - self.last_end > self.gather or self.work_waiting >= self.max_batch:
             return
         left = first + self.gather - self.clock()
         if left > 0.0002:  # a shorter sleep costs more than it saves
@@ -165,23 +204,36 @@ def smoothed(before: float, now: float) -> float:
 
 
 class BackgroundQueue:
-    """Slow work, such as explanations, which must not delay recommendations: one piece at a time, at low priority.
+    """Slow work, which must not delay quick recommendations: one piece at a time, at low priority.
 
-    At most `most` pieces of work are waiting or being done; more are refused at once.
+    Explanations, batches of sessions and expensive recommendations are computed here, the latter in pieces, so that
+    those of several requests take turns. A request takes a place for its whole work, at most `most` for all requests.
     """
 
     def __init__(self, most: int) -> None:
-        self.most, self.pending = most, 0
+        self.most, self.work = most, 0
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-background", initializer=lower_priority)
 
-    async def run(self, work: Callable[[], Any]) -> Any:
-        if self.pending >= self.most:
+    @contextmanager
+    def place(self, work: int) -> Iterator[None]:
+        """Take the place of a request, whose pieces are run in the block; raises Overloaded where there is no room."""
+        if self.work and self.work + work > self.most:
             raise Overloaded
-        self.pending += 1
+        self.work += work
         try:
-            return await asyncio.get_running_loop().run_in_executor(self.thread, work)
+            yield
         finally:
-            self.pending -= 1
+            self.work -= work
+
+    async def run(self, piece: Callable[[], Any], has_left: Callable[[], bool] = never) -> Any:
+        """The result of a piece; raises Disconnected where the client has left before its turn."""
+
+        def run_for_client() -> Any:
+            if has_left():
+                raise Disconnected
+            return piece()
+
+        return await asyncio.get_running_loop().run_in_executor(self.thread, run_for_client)
 
     def stop(self) -> None:
         self.thread.shutdown(wait=False, cancel_futures=True)

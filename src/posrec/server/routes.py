@@ -12,7 +12,7 @@ from posrec.errors import InputError
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import as_ids
 from posrec.server.http.application import Application
-from posrec.server.http.messages import HTML, TEXT, Refused
+from posrec.server.http.messages import HTML, TEXT, Refused, Request
 from posrec.server.http.openapi import docs_page, document
 from posrec.server.schemas import (
     MOST_ITEMS,
@@ -31,13 +31,14 @@ from posrec.server.schemas import (
     SimilarAnswer,
     SplitRun,
 )
-from posrec.server.service import Service
+from posrec.server.service import Service, checked_answer_bytes
 from posrec.server.settings import ServerSettings
 
 PAGE = Path(__file__).parent / "page" / "index.html"
 ERRORS = (400, 401, 408, 413, 415, 422, 431, 503)
 WITH_404 = (*ERRORS, 404)
 PROBE_ERRORS = (400, 408, 431, 503)
+SIMILAR_WORK, FIND_WORK, EXPLAIN_WORK = 10, 20, 10  # in plain requests, see service.py
 
 
 class SimilarQuery(Struct):
@@ -54,28 +55,30 @@ class ItemsQuery(Struct):
 def application(settings: ServerSettings, listen: Callable[[], None] = lambda: None) -> Application:
     """The application of one worker process. `listen` is called once the runs are loaded."""
     service = Service(settings, listen)
-    app = Application(settings, service.metrics, service.running)
+    app = Application(settings, service.metrics, service.running, service.decode_large)
 
     @app.route(
         "POST", "/v1/recommend", "The best next items for a session", errors=WITH_404, admit=service.batcher.refuse_more
     )
-    async def recommend(data: RecommendRequest) -> RecommendAnswer:
-        return await service.recommend(data)
+    async def recommend(data: RecommendRequest, request: Request) -> RecommendAnswer:
+        return await service.recommend(data, request)
 
     @app.route("POST", "/v1/recommend/batch", "The same for many sessions", errors=ERRORS)
-    async def recommend_batch(data: BatchRequest) -> BatchAnswer:
-        return BatchAnswer(await service.recommend_batch(data))
+    async def recommend_batch(data: BatchRequest, request: Request) -> BatchAnswer:
+        return BatchAnswer(await service.recommend_batch(data, request))
 
     @app.route("GET", "/v1/similar/{item}", "The items most similar to an item", errors=WITH_404)
-    async def similar(item: str, query: SimilarQuery) -> SimilarAnswer:
+    async def similar(item: str, query: SimilarQuery, request: Request) -> SimilarAnswer:
         loaded = service.loaded()
         recommender = loaded.recommender
         require_item(recommender, item)
         fields = query.fields.split(",") if query.fields else None
+        checked_answer_bytes(min(query.k, recommender.items), fields, recommender.catalogue)
         find = functools.partial(
             recommender.similar_items, item, query.k, filter=parse_filter(query.filter), fields=fields
         )
-        similar_items = await service.background.run(find)
+        with service.background.place(SIMILAR_WORK):
+            similar_items = await service.background.run(find, request.has_left)
         items = [RecommendedItem(item.item, item.score, item.title, item.fields) for item in similar_items]
         return SimilarAnswer(items, loaded.fingerprint)
 
@@ -86,19 +89,25 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
         return FeedbackAnswer(service.feedback.write(data.answer, data.event, as_ids(data.items), data.session))
 
     @app.route("POST", "/v1/explain", "Why an item has its score", errors=WITH_404)
-    async def explain_item(data: ExplainRequest) -> ExplainAnswer:
+    async def explain_item(data: ExplainRequest, request: Request) -> ExplainAnswer:
         recommender = service.loaded().recommender
         require_item(recommender, str(data.item))
         service.check_length(data.session)
-        answer: ExplainAnswer = await service.background.run(functools.partial(explain, recommender, data))
+        # It scores the session once more for every click that is read.
+        with service.background.place(EXPLAIN_WORK * (1 + min(len(data.session), recommender.ranker.max_length))):
+            answer: ExplainAnswer = await service.background.run(
+                functools.partial(explain, recommender, data), request.has_left
+            )
         return answer
 
     @app.route("GET", "/v1/items", "Items by a part of their id or title, the most clicked first", errors=ERRORS)
-    async def items(query: ItemsQuery) -> ItemsAnswer:
+    async def items(query: ItemsQuery, request: Request) -> ItemsAnswer:
         search = service.loaded().item_search
         if not query.query.strip():
             return ItemsAnswer(search.most_clicked(query.limit))
-        return ItemsAnswer(await service.background.run(functools.partial(search.find, query.query, query.limit)))
+        find = functools.partial(search.find, query.query, query.limit)
+        with service.background.place(FIND_WORK):
+            return ItemsAnswer(await service.background.run(find, request.has_left))
 
     @app.route("GET", "/v1/run", "What is being served", errors=ERRORS)
     async def run() -> RunAnswer:
@@ -128,8 +137,8 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
         "Add a click to a stored session, and get the best next items",
         errors=WITH_404,
     )
-    async def click(session_id: str, data: ClickRequest) -> RecommendAnswer:
-        return await service.click(session_id, data)
+    async def click(session_id: str, data: ClickRequest, request: Request) -> RecommendAnswer:
+        return await service.click(session_id, data, request)
 
     @app.route("GET", "/healthz", "The process is alive", media_type=TEXT, errors=PROBE_ERRORS)
     async def healthz() -> str:

@@ -6,29 +6,48 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from posrec.device import use_threads
 from posrec.errors import InputError
-from posrec.recommend.catalogue import values_of
-from posrec.recommend.plan import Ordered, Plan
+from posrec.recommend.catalogue import Catalogue, values_of
+from posrec.recommend.plan import LARGEST_POOL, MOST_FACTORS, POOL_PER_ITEM, SMALLEST_POOL, Ordered, Plan
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
 from posrec.server.batching import INLINE, INLINE_OF_SEVERAL, BackgroundQueue, Batcher
 from posrec.server.feedback import FeedbackFiles
-from posrec.server.http.messages import Refused
+from posrec.server.http.messages import Refused, Request
 from posrec.server.json_log import log_event
 from posrec.server.metrics import Metrics
 from posrec.server.reload import LoadedRun, RuleFiles, RunReloader
-from posrec.server.schemas import BatchRequest, ClickRequest, RecommendAnswer, RecommendedItem, RecommendRequest
+from posrec.server.schemas import (
+    AnswerRequest,
+    BatchRequest,
+    ClickRequest,
+    RecommendAnswer,
+    RecommendedItem,
+    RecommendRequest,
+)
 from posrec.server.session_store import SessionStore, StoreUnavailable
 from posrec.server.settings import ServerSettings, Split
 
 GATHER = 0.001  # seconds that a single worker waits for more requests before it computes a batch
-SESSIONS_AT_ONCE = 16  # of a batch request; other requests are computed between them
+# Work is counted in plain requests: k = 20, no rules, computed in a batch of 16 (about 0.3 ms of a processor for 27,000
+# items). The figures below were measured there.
+QUICK_WORK = 6  # the most work of a request that is computed together with others; more is slow
+PIECE_WORK = 16  # of a slow request; pieces of other requests are computed between them
+SLOW_QUEUE = 32  # times the queue for quick requests is the work that slow requests may have together
+ITEMS_PER_UNIT = 50  # items of an answer, where they are many
+BODY_BYTES_PER_UNIT = 5000  # of a request; most of them are ids, which are looked up
+ANSWER_BYTES_PER_UNIT = 20_000
+DIVERSIFIED_PER_UNIT = 25  # items among which `diversify` chooses
+MOST_ANSWER_BYTES = 16 << 20
 ROTATION_CHECK = 60.0  # seconds
 STORE_LOG_PAUSE = 10.0  # seconds between two log lines about a session store that fails
 
@@ -55,7 +74,7 @@ class Service:
         if settings.session_store:
             self.store = SessionStore(settings.session_store, self.store_failed)
         self.feedback = FeedbackFiles(Path(settings.feedback)) if settings.feedback else None
-        self.background = BackgroundQueue(settings.queue)  # an explanation scores its session once for every click
+        self.background = BackgroundQueue(SLOW_QUEUE * settings.queue)
         # With several workers on the cores, waiting to fill a batch costs more than it saves.
         gather, inline = (0.0, INLINE_OF_SEVERAL) if settings.workers > 1 else (GATHER, INLINE)
         self.batcher = Batcher(rank, settings.queue, gather=gather, observe=self.metrics.batch, inline=inline)
@@ -121,44 +140,78 @@ class Service:
             raise Refused(503, "no run can be served yet; the server's log has the reason")
         return loaded
 
-    async def recommend(self, request: RecommendRequest) -> RecommendAnswer:
-        session, key = request.session, request.split_by or request.session_id
-        if request.session_id is not None:
+    async def recommend(self, data: RecommendRequest, request: Request) -> RecommendAnswer:
+        session, key = data.session, data.split_by or data.session_id
+        if data.session_id is not None:
             self.check_length(session)
-            stored = await self.stored_sessions().clicks(request.session_id)
+            stored = await self.stored_sessions().clicks(data.session_id)
             session = [*stored, *session][-self.settings.max_length :]
         loaded = self.loaded(first_click(session) if key is None else key)
-        plan = loaded.recommender.plan(request.k, **request.rules())
-        return (await self.answers([self.query(loaded, plan, session)]))[0]
+        work = estimated_work(data, 1, request.size, loaded.recommender.catalogue)
+        if work <= QUICK_WORK:
+            query = self.query(loaded, plan_of(loaded, data), session)
+            (ordered,) = await self.batcher.submit([query], work, request.has_left)
+            return answer(query, ordered)
+        with self.background.place(work):
+            return (await self.slow_answers(data, [(loaded, session)], {}, request))[0]
 
-    async def recommend_batch(self, request: BatchRequest) -> list[RecommendAnswer]:
+    async def recommend_batch(self, data: BatchRequest, request: Request) -> list[RecommendAnswer]:
         """Some sessions at a time, so that other requests are not kept waiting."""
+        if not data.sessions:
+            return []
+        asked = [(self.loaded(first_click(session)), session) for session in data.sessions]
+        work = estimated_work(data, len(asked), request.size, asked[0][0].recommender.catalogue)
+        together = max(1, PIECE_WORK * len(asked) // work)
         plans: dict[LoadedRun, Plan] = {}
         answers: list[RecommendAnswer] = []
-        for start in range(0, len(request.sessions), SESSIONS_AT_ONCE):
-            queries = []
-            for session in request.sessions[start : start + SESSIONS_AT_ONCE]:
-                loaded = self.loaded(first_click(session))
-                if loaded not in plans:
-                    plans[loaded] = loaded.recommender.plan(request.k, **request.rules())
-                queries.append(self.query(loaded, plans[loaded], session))
-            answers += await self.answers(queries)
+        with self.background.place(work):
+            for start in range(0, len(asked), together):
+                answers += await self.slow_answers(data, asked[start : start + together], plans, request)
         return answers
 
-    async def click(self, session_id: str, request: ClickRequest) -> RecommendAnswer:
+    async def click(self, session_id: str, data: ClickRequest, request: Request) -> RecommendAnswer:
         """Store a click and recommend for the whole session. A request that is refused is refused before its click is
         stored: a client that asks again would store it twice."""
         store = self.stored_sessions()
-        with self.batcher.place():
-            loaded = self.loaded(session_id)
-            plan = loaded.recommender.plan(request.k, **request.rules())
-            clicks = await store.add(session_id, str(request.item))
-            query = self.query(loaded, plan, clicks[-self.settings.max_length :])
-            ranked = self.batcher.submit([query], has_place=True)
-        return answer(query, (await ranked)[0])
+        loaded = self.loaded(session_id)
+        work = estimated_work(data, 1, request.size, loaded.recommender.catalogue)
+        if work <= QUICK_WORK:
+            with self.batcher.place(work):
+                plan = plan_of(loaded, data)
+                clicks = await store.add(session_id, str(data.item))
+                query = self.query(loaded, plan, clicks[-self.settings.max_length :])
+                ranked = self.batcher.submit([query], work, request.has_left, has_place=True)
+            return answer(query, (await ranked)[0])
+        with self.background.place(work):
+            plan = await self.background.run(partial(plan_of, loaded, data), request.has_left)
+            clicks = await store.add(session_id, str(data.item))
+            asked = [(loaded, clicks[-self.settings.max_length :])]
+            return (await self.slow_answers(data, asked, {loaded: plan}, request))[0]
 
-    async def answers(self, queries: Sequence[Query]) -> list[RecommendAnswer]:
-        return list(map(answer, queries, await self.batcher.submit(queries)))
+    async def slow_answers(
+        self,
+        data: AnswerRequest,
+        asked: Iterable[tuple[LoadedRun, list[Any]]],
+        plans: dict[LoadedRun, Plan],
+        request: Request,
+    ) -> list[RecommendAnswer]:
+        """The answers for these sessions, computed in the background; `plans` gets those that are made."""
+
+        def compute() -> list[msgspec.Raw]:
+            queries = []
+            for loaded, session in asked:
+                if loaded not in plans:
+                    plans[loaded] = plan_of(loaded, data)
+                queries.append(self.query(loaded, plans[loaded], session))
+            return [msgspec.Raw(msgspec.json.encode(one)) for one in map(answer, queries, rank([queries])[0])]
+
+        answers: list[RecommendAnswer] = await self.background.run(compute, request.has_left)
+        return answers
+
+    async def decode_large(self, decode: Callable[[], Any], request: Request) -> Any:
+        """Decode a large body in the background."""
+        with self.background.place(1 + request.size // BODY_BYTES_PER_UNIT):
+            return await self.background.run(decode, request.has_left)
 
     def query(self, loaded: LoadedRun, plan: Plan, session: list[Any]) -> Query:
         self.check_length(session)
@@ -181,6 +234,37 @@ class Service:
 def first_click(session: list[Any]) -> str | None:
     """By default it decides which of several runs answers a session."""
     return str(session[0]) if session else None
+
+
+def plan_of(loaded: LoadedRun, data: AnswerRequest) -> Plan:
+    return loaded.recommender.plan(data.k, **data.rules())
+
+
+def estimated_work(data: AnswerRequest, sessions: int, size: int, catalogue: Catalogue) -> int:
+    """The work of a request with a body of `size` bytes, 1 for a plain one; an InputError where the answer would be too
+    large."""
+    k = min(data.k, catalogue.items)
+    answer_bytes = checked_answer_bytes(sessions * k, data.fields, catalogue)
+    searches = 1 + bool(data.pin)
+    if data.boost:  # one for each factor, also that of the items that have none
+        searches += min(sum(len(values) for values in data.boost.values()), MOST_FACTORS - 1)
+    each = searches * max(1.0, k / ITEMS_PER_UNIT)
+    if isinstance(data.diversify, str):
+        each *= 2  # it may take more searches to find enough values of the column
+    elif data.diversify:
+        each += min(max(POOL_PER_ITEM * k, SMALLEST_POOL), LARGEST_POOL) / DIVERSIFIED_PER_UNIT
+    return max(1, round(sessions * each + size / BODY_BYTES_PER_UNIT + answer_bytes / ANSWER_BYTES_PER_UNIT))
+
+
+def checked_answer_bytes(items: int, fields: Sequence[str] | None, catalogue: Catalogue) -> float:
+    """The estimated size of an answer with so many items; an InputError where it is too large."""
+    answer_bytes = items * catalogue.item_bytes(fields)
+    if answer_bytes > MOST_ANSWER_BYTES:
+        raise InputError(
+            f"the answer would have about {answer_bytes / (1 << 20):,.0f} MB; at most {MOST_ANSWER_BYTES >> 20} MB are "
+            "sent: ask for fewer sessions, a smaller k or fewer fields"
+        )
+    return answer_bytes
 
 
 def rank(requests: Sequence[Sequence[Query]]) -> list[list[Ordered]]:

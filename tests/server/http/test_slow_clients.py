@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 import uvicorn
 
+from posrec.server.http import guard
 from posrec.server.http.application import Application
 from posrec.server.http.guard import KEEP_ALIVE, Connection
+from posrec.server.http.messages import Disconnected, Request
 from posrec.server.metrics import Metrics
 from posrec.server.settings import ServerSettings
 from tests.server.raw import head as request_head
@@ -25,6 +27,7 @@ from tests.server.server_process import Server, serving, until
 pytest.importorskip("uvicorn")
 
 TIMEOUT = 2.0  # seconds
+BATCH = "/v1/recommend/batch"
 PATHS = ("/v1/recommend", "/v1/explain")
 both_paths = pytest.mark.parametrize("path", PATHS)
 BODY = json.dumps({"session": ["i3"]}).encode()
@@ -159,6 +162,23 @@ def test_clients_that_disconnect_early(server: Server, path: str) -> None:
     assert not [line for line in server.log[logged:] if line["level"] == "error"]
 
 
+def test_a_batch_is_not_computed_further_once_its_client_has_left(server: Server) -> None:
+    body = json.dumps({"sessions": [["unknown", *(f"i{n % 30}" for n in range(50))]] * 1000, "diversify": 0.5}).encode()
+
+    def computed() -> float:
+        """Sessions: each of them counts a click on an unknown item when it is computed."""
+        return server.metric("posrec_unknown_items_total")
+
+    before = computed()
+    with socket.create_connection(server.address) as client:
+        client.sendall(head(BATCH, len(body)) + body)
+        until(lambda: computed() > before)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+    until(lambda: [line for line in server.said("request") if (line["path"], line["status"]) == (BATCH, 499)])
+    assert computed() < before + 1000
+    assert answers(server)
+
+
 @countable
 def test_2000_idle_connections(server: Server, baseline: int) -> None:
     many = 2000
@@ -221,6 +241,29 @@ def test_neither_computing_nor_an_unfinished_request_behind_it_costs_a_request_i
     assert answer.startswith(b"HTTP/1.1 200 OK")
     assert answer.endswith(b'"done"')
     assert b"connection: close" in answer
+
+
+def test_a_client_that_closes_its_sending_side_has_left_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks the same as one that has closed its connection, for which no more is computed."""
+    monkeypatch.setattr(guard, "LEAVING_GRACE", 0.05)
+
+    async def play() -> bytes:
+        application, has_left = Application(ServerSettings(("run",)), Metrics(None)), asyncio.Event()
+
+        @application.route("GET", "/slow")
+        async def slow(request: Request) -> str:
+            while not request.has_left():
+                await asyncio.sleep(0.001)
+            has_left.set()
+            raise Disconnected
+
+        async with one_connection(application) as (_, reader, writer):
+            writer.write(request_head("GET", "/slow"))
+            writer.write_eof()
+            await asyncio.wait_for(has_left.wait(), 60)
+            return await reader.read()
+
+    assert asyncio.run(play()) == b""
 
 
 def test_a_silent_connection_is_closed_later() -> None:

@@ -1,10 +1,11 @@
 """The ASGI application: every request passes the same way, from `Application.__call__` to the function of its route.
 
 A route's function says in its annotations what it needs: `data` is the body, `query` the parameters of the query, both
-msgspec's types, and the part of the path in braces has its own name. OpenAPI's document is made from the same
-annotations (openapi.py).
+msgspec's types, `request` the request itself, and the part of the path in braces has its own name. OpenAPI's document
+is made from the same annotations (openapi.py).
 """
 
+import functools
 import logging
 import re
 import time
@@ -32,9 +33,15 @@ from posrec.server.metrics import Metrics
 from posrec.server.settings import ServerSettings
 
 CLIENT_CLOSED = 499  # counted and logged where a client disconnected before its answer
+LARGE_BODY = 32 << 10  # bytes; decoding more would delay other requests
 ENCODER = msgspec.json.Encoder()
 
 Handler = Callable[..., Awaitable[Any]]
+DecodeLarge = Callable[[Callable[[], Any], Request], Awaitable[Any]]
+
+
+async def decode_here(decode: Callable[[], Any], request: Request) -> Any:
+    return decode()
 
 
 class Route:
@@ -60,16 +67,22 @@ class Route:
         self.types: dict[str, Any] = get_type_hints(handler, include_extras=True)
         self.decoder = msgspec.json.Decoder(self.types["data"]) if "data" in self.types else None
         self.query_type = self.types.get("query")
+        self.takes_request = "request" in self.types
         in_braces = re.search(r"{(\w+)}", path)
         self.parameter = None if in_braces is None else in_braces[1]
 
-    async def answer(self, request: Request, value: str | None) -> Answer:
+    async def answer(self, request: Request, value: str | None, decode_large: DecodeLarge) -> Answer:
         """`value` is that of the parameter in the path."""
         arguments: dict[str, Any] = {} if self.parameter is None else {self.parameter: value}
         if self.decoder is not None:
             body = await request.body()
             self.admit()
-            arguments["data"] = self.decoder.decode(body)
+            if len(body) <= LARGE_BODY:
+                arguments["data"] = self.decoder.decode(body)
+            else:
+                arguments["data"] = await decode_large(functools.partial(self.decoder.decode, body), request)
+        if self.takes_request:
+            arguments["request"] = request
         if self.query_type is not None:
             given = dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
             arguments["query"] = msgspec.convert(given, self.query_type, strict=False)
@@ -82,7 +95,8 @@ class Route:
 class Application:
     """All routes, and the way to them. A path has at most one part in braces, which matches anything without a slash.
 
-    `running` is a context in which requests are answered; it lasts as long as the server.
+    `running` is a context in which requests are answered; it lasts as long as the server. `decode_large` calls what it
+    is given, which decodes a body of more than LARGE_BODY bytes.
     """
 
     def __init__(
@@ -90,8 +104,9 @@ class Application:
         settings: ServerSettings,
         metrics: Metrics,
         running: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+        decode_large: DecodeLarge = decode_here,
     ) -> None:
-        self.settings, self.metrics, self.running = settings, metrics, running
+        self.settings, self.metrics, self.running, self.decode_large = settings, metrics, running, decode_large
         self.access = Access(settings)
         self.routes: list[Route] = []
         self.by_path: dict[str, dict[str, Route]] = {}
@@ -134,7 +149,7 @@ class Application:
         methods, value = self.find(request.path)
         route = methods.get("GET" if request.method == "HEAD" else request.method)  # uvicorn leaves out HEAD's body
         if route is not None:
-            return await route.answer(request, value)
+            return await route.answer(request, value, self.decode_large)
         names = (*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS")
         allow = (b"allow", ", ".join(names).encode())
         if request.method == "OPTIONS":

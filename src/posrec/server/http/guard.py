@@ -6,7 +6,8 @@
 - Where too many connections are open, an idle one is closed for the new one. Where none is idle, the new one is
   refused (503) with the first piece of its request.
 - A request for an upgrade, such as h2c, is answered in HTTP/1.1 with its body; uvicorn loses the body.
-- A client that closes its sending side still gets its answers, and so do the complete requests before a broken one.
+- A client that closes its sending side still gets the answers that are begun within LEAVING_GRACE. The complete
+  requests before a broken one are answered too.
 - When the server stops, a client that has just connected may still send one request.
 
 Parsing, pipelining, keep-alive and ASGI are uvicorn's. This file alone relies on attributes of uvicorn that are not a
@@ -35,6 +36,7 @@ TOO_LARGE = f"the head of the request is larger than {HEAD_BYTES:,} bytes or has
 NO_ROOM = "too many connections are open; try again shortly"
 KEEP_ALIVE = 75  # seconds that a connection without a request may stay open
 CLOSING_GRACE = 1.0  # seconds for the first request of a connection that was open when the server was stopped
+LEAVING_GRACE = 2.0  # seconds for the answers to a client that has closed its sending side
 BODY_HEADERS = (b"content-length", b"transfer-encoding")  # the headers that say where a body ends
 
 
@@ -71,8 +73,12 @@ class Connection(HttpToolsProtocol):
             self.feed(data[start : start + HEAD_BYTES])
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """The client has closed its sending side."""
-        return True if self.close_after_complete_requests() else None  # None closes the connection
+        """The client has closed its sending side. One that has left altogether looks the same, so it gets only the
+        answers that are begun soon."""
+        if not self.close_after_complete_requests():
+            return None  # it closes the connection
+        self.loop.call_later(LEAVING_GRACE, self.close_if_unanswered)
+        return True
 
     # Parsing
 
@@ -131,6 +137,7 @@ class Connection(HttpToolsProtocol):
             raise Refused(503, NO_ROOM)
         super().on_headers_complete()
         self.unanswered.append(self.cycle)
+        self.cycle.scope["has_left"] = self.transport.is_closing  # type: ignore[typeddict-unknown-key]  # see Request
         if self.stopping:
             self.cycle.keep_alive = False
 
@@ -143,6 +150,8 @@ class Connection(HttpToolsProtocol):
             self.advanced = True
             self.cycle.scope["complete"] = True  # type: ignore[typeddict-unknown-key]  # read by Request.body
             super().on_message_complete()
+            if len(self.unanswered) == 1:  # uvicorn has paused it for a large body; a client that leaves must be noticed
+                self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         self.unanswered.popleft()
@@ -230,6 +239,10 @@ class Connection(HttpToolsProtocol):
             self.loop.call_later(CLOSING_GRACE, self.close_if_idle)
         else:
             super().shutdown()
+
+    def close_if_unanswered(self) -> None:
+        if self.unanswered and not self.unanswered[0].response_started:
+            self.transport.abort()
 
     def close_if_idle(self) -> None:
         if self.is_idle():

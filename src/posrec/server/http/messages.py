@@ -41,7 +41,7 @@ class Refused(Exception):
 
 
 class Disconnected(ConnectionError):
-    """The client has left before its request was complete."""
+    """The client has left before its request was complete or answered."""
 
 
 class Request:
@@ -54,6 +54,9 @@ class Request:
         if "//" in self.path or self.path.endswith("/"):
             self.path = REPEATED_SLASHES.sub("/", self.path).rstrip("/") or "/"
         self.headers: dict[bytes, bytes] = dict(scope["headers"])  # of a repeated header, the last
+        self.size = 0  # bytes of the body
+        # Whether the client has gone, so that nothing needs to be computed for it; set by guard.py.
+        self.has_left: Callable[[], bool] = scope.get("has_left", lambda: False)
         # Whether the whole body was received, as far as the headers announce one.
         self.complete = b"transfer-encoding" not in self.headers and self.headers.get(b"content-length", b"0") == b"0"
 
@@ -80,6 +83,7 @@ class Request:
             if len(body) > self.settings.max_body:
                 raise Refused(413, "the body is too large")
             if self.complete:
+                self.size = len(body)
                 return body
 
     async def discard_body(self) -> None:

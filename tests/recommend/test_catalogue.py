@@ -1,0 +1,56 @@
+"""What is kept of filters and boosts: it is bounded in bytes, whatever clients ask for."""
+
+import gc
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from posrec.data.vocabulary import Vocabulary
+from posrec.recommend import catalogue as module
+from posrec.recommend.catalogue import Candidates, Catalogue
+from posrec.recommend.plan import Plan
+
+ITEMS = 50
+
+
+@pytest.fixture
+def catalogue(monkeypatch: pytest.MonkeyPatch) -> Catalogue:
+    """It may keep 100 kB."""
+    monkeypatch.setattr(module, "RESULTS_BYTES", 100_000)
+    prices = {"price": list(range(ITEMS))}
+    return Catalogue(Vocabulary([f"i{number}" for number in range(ITEMS)], prices), ITEMS)
+
+
+def ask(catalogue: Catalogue, kind: str, values: dict[str, float]) -> Candidates | None:
+    """Ask for a filter or a boost by these prices; one of the groups of items that the plan uses."""
+    rules: dict[str, Any] = {"filter": {"price": [*values]}} if kind == "filter" else {"boost": {"price": values}}
+    return Plan(catalogue, None, **rules).groups[0][1]
+
+
+@pytest.mark.parametrize("kind", ["filter", "boost"])
+def test_many_filters_with_long_texts_stay_within_the_bytes(catalogue: Catalogue, kind: str) -> None:
+    ask(catalogue, kind, {"3": 2.0})  # what is imported and built at the first use does not count
+    gc.collect()
+    tracemalloc.start()
+    for number in range(300):
+        items = ask(catalogue, kind, {f"{number} {'x' * 5000}": 2.0, str(number % ITEMS): 2.0})
+        assert items is not None
+        items.few, items.excluded  # noqa: B018  # what a search derives is kept with the items
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 110_000
+
+
+@pytest.mark.parametrize("kind", ["filter", "boost"])
+def test_the_latest_are_kept_and_long_ones_are_computed_every_time(catalogue: Catalogue, kind: str) -> None:
+    short, long = {"3": 2.0}, {"3": 2.0, "x" * 20_000: 2.0}
+    first = ask(catalogue, kind, short)
+    for number in range(300):
+        ask(catalogue, kind, {str(number): 3.0})
+        assert ask(catalogue, kind, short) is first  # it was used, so others are dropped before it
+    computed = ask(catalogue, kind, long)
+    assert first is not None
+    assert computed is not None
+    assert computed.columns.tolist() == first.columns.tolist()
+    assert ask(catalogue, kind, long) is not computed

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from posrec.device import use_threads
-from posrec.progress import CONTROLS
+from posrec.progress import CONTROLS, printable
 
 # Of commands whose work can be spread over many processes and machines by Ray.
 LOCAL = "local"
@@ -55,6 +55,11 @@ Threads = Annotated[
 def say(sentence: str) -> None:
     """Print a sentence as it is: names of files may have brackets, and a terminal wraps lines itself."""
     console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def warn(sentence: str) -> None:
+    """Print a sentence to standard error, so that JSON on standard output stays JSON."""
+    error_console.print(printable(sentence), markup=False, highlight=False, soft_wrap=True)
 
 
 def show(figures: Any, table: Any, as_json: bool) -> None:

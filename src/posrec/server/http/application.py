@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, get_type_hints
-from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -71,8 +70,7 @@ class Route:
             self.admit()
             arguments["data"] = self.decoder.decode(body)
         if self.query_type is not None:
-            given = dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
-            arguments["query"] = msgspec.convert(given, self.query_type, strict=False)
+            arguments["query"] = msgspec.convert(request.query(), self.query_type, strict=False)
         result = await self.handler(**arguments)
         if self.media_type == JSON:
             return Answer(self.status, ENCODER.encode(result))
@@ -131,6 +129,7 @@ class Application:
     async def answer(self, request: Request) -> Answer:
         if (preflight := self.access.check(request)) is not None:
             return preflight
+        request.check_path()
         methods, value = self.find(request.path)
         route = methods.get("GET" if request.method == "HEAD" else request.method)  # uvicorn leaves out HEAD's body
         if route is not None:

@@ -5,8 +5,10 @@ ASGI's messages are received and sent here alone.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 
@@ -40,6 +42,15 @@ class Refused(Exception):
         self.status, self.sentence, self.headers = status, sentence, headers
 
 
+@contextmanager
+def refusing_other_encodings() -> Iterator[None]:
+    """In the block an address is decoded."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise Refused(400, "the address must be percent-encoded UTF-8") from None
+
+
 class Disconnected(ConnectionError):
     """The client has left before its request was complete."""
 
@@ -56,6 +67,18 @@ class Request:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])  # of a repeated header, the last
         # Whether the whole body was received, as far as the headers announce one.
         self.complete = b"transfer-encoding" not in self.headers and self.headers.get(b"content-length", b"0") == b"0"
+
+    def check_path(self) -> None:
+        """Refuse a path that is not UTF-8: all its wrong bytes are the same replacement character in `path`, so the id of
+        one session would stand for another."""
+        if "\ufffd" in self.path:
+            with refusing_other_encodings():
+                unquote_to_bytes(self.scope["raw_path"]).decode("utf-8")
+
+    def query(self) -> dict[str, str]:
+        with refusing_other_encodings():
+            text = self.scope["query_string"].decode("utf-8")
+            return dict(parse_qsl(text, keep_blank_values=True, errors="strict"))
 
     async def body(self) -> bytes:
         """The whole body; a request is refused as soon as the limit on its size or time is reached."""

@@ -69,7 +69,7 @@ class Request:
         self.complete = b"transfer-encoding" not in self.headers and self.headers.get(b"content-length", b"0") == b"0"
 
     def check_path(self) -> None:
-        """Refuse a path that is not UTF-8: all its wrong bytes are the same replacement character in `path`, so the id of
+        """Refuse a path that is not UTF-8: all its wrong bytes become the same character in `path`, so that the id of
         one session would stand for another."""
         if "\ufffd" in self.path:
             with refusing_other_encodings():

@@ -40,7 +40,7 @@ class Route:
     """`path` such as /v1/similar/{item}; without a `summary` the route is not part of the OpenAPI document.
 
     `errors` are the statuses of its errors, for the document. `admit` is called before a body is decoded, and refuses
-    a request that would be refused in the end.
+    a request that would be refused in the end. One that `writes` is closed to web pages of other sites.
     """
 
     def __init__(
@@ -53,9 +53,10 @@ class Route:
         media_type: bytes = JSON,
         errors: tuple[int, ...] = (),
         admit: Callable[[], None] = lambda: None,
+        writes: bool = False,
     ) -> None:
         self.method, self.path, self.handler, self.summary, self.status = method, path, handler, summary, status
-        self.media_type, self.errors, self.admit = media_type, errors, admit
+        self.media_type, self.errors, self.admit, self.writes = media_type, errors, admit, writes
         self.types: dict[str, Any] = get_type_hints(handler, include_extras=True)
         self.decoder = msgspec.json.Decoder(self.types["data"]) if "data" in self.types else None
         self.query_type = self.types.get("query")
@@ -133,6 +134,8 @@ class Application:
         methods, value = self.find(request.path)
         route = methods.get("GET" if request.method == "HEAD" else request.method)  # uvicorn leaves out HEAD's body
         if route is not None:
+            if route.writes:
+                self.access.check_writing(request)
             return await route.answer(request, value)
         names = (*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS")
         allow = (b"allow", ", ".join(names).encode())

@@ -24,6 +24,7 @@ Send = Callable[[Any], Awaitable[None]]
 JSON, TEXT, HTML = b"application/json", b"text/plain; charset=utf-8", b"text/html; charset=utf-8"
 CLOSE = (b"connection", b"close")
 RETRY_AFTER = (b"retry-after", b"1")  # seconds; sent with every 503
+TOO_LARGE = "the body is too large"
 REPEATED_SLASHES = re.compile("//+")
 
 
@@ -81,7 +82,10 @@ class Request:
             return dict(parse_qsl(text, keep_blank_values=True, errors="strict"))
 
     async def body(self) -> bytes:
-        """The whole body; a request is refused as soon as the limit on its size or time is reached."""
+        """The whole body; a request is refused as soon as the limit on its size or time is reached, or announced: then
+        no `100 Continue` is sent."""
+        if int(self.headers.get(b"content-length", 0)) > self.settings.max_body:
+            raise Refused(413, TOO_LARGE)
         if "complete" in self.scope:  # set by guard.py; a timer would take as long as all other handling here
             return await self.read_body()
         seconds = self.settings.request_timeout
@@ -101,7 +105,7 @@ class Request:
             body += bytes(message.get("body", b""))
             self.complete = not message.get("more_body", False)
             if len(body) > self.settings.max_body:
-                raise Refused(413, "the body is too large")
+                raise Refused(413, TOO_LARGE)
             if self.complete:
                 return body
 

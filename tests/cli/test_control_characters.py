@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from posrec.progress import TerminalConsole
-from posrec.server.feedback import FeedbackFiles
+from posrec.server.feedback import FeedbackFiles, new_answer_id
 from posrec.server.json_log import JsonFormatter
 from tests.helpers import command, small_shop, write_lines
 
@@ -57,7 +57,7 @@ def test_errors(run: Path, tmp_path: Path) -> None:
 def test_a_report_of_what_clients_sent(tmp_path: Path) -> None:
     """The part of an answer's id before the dash is the run."""
     feedback = FeedbackFiles(tmp_path)
-    feedback.write(f"{EVIL}[/bold]-1", "shown", [f"i1{EVIL}"], None)
+    feedback.write(new_answer_id(f"{EVIL}[/bold]", feedback.key), "shown", [f"i1{EVIL}"], None)
     for more in ((), ("--json",)):
         done = command("report", tmp_path, *more)
         assert done.code == 0, done.err

@@ -20,6 +20,7 @@ from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.export.opening import missing_export, open_recommender, try_out
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import read_ids, unknown_ids_note
+from posrec.server.feedback import answer_key, new_answer_id
 from posrec.server.item_search import ItemSearch
 from posrec.server.json_log import log_event
 from posrec.server.metrics import Metrics
@@ -35,6 +36,10 @@ class LoadedRun:
     recommender: Recommender
     item_search: ItemSearch
     fingerprint: str
+    answer_key: bytes | None = None  # signs the ids of answers, where feedback on them is written
+
+    def new_answer_id(self) -> str:
+        return new_answer_id(self.fingerprint, self.answer_key)
 
 
 class RuleFiles:
@@ -96,7 +101,8 @@ class RunReloader:
         try_out(recommender)
         recommender.catalogue.attributes.prepare()
         self.rules.apply(recommender.catalogue)
-        return LoadedRun(recommender, ItemSearch(recommender), recommender.run.fingerprint)
+        key = answer_key(Path(settings.feedback)) if settings.feedback else None
+        return LoadedRun(recommender, ItemSearch(recommender), recommender.run.fingerprint, key)
 
     def replace_current(self) -> None:
         """Load the run and serve it from now on; if it can't be loaded, keep serving the one before."""

@@ -76,11 +76,7 @@ def read_file(file: Path) -> "pl.DataFrame":
     import polars as pl
 
     rows = pl.read_parquet(file)
-    return (
-        (rows if "signed" in rows.columns else rows.with_columns(signed=True))
-        .select(COLUMNS)
-        .cast(column_types(COLUMNS))
-    )
+    return (rows if "signed" in rows.columns else rows.with_columns(signed=True)).select(COLUMNS)
 
 
 def column_types(names: Iterable[str]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import msgspec
 
 from posrec.server.http.access import Access
 from posrec.server.http.messages import (
+    HTML,
     JSON,
     Answer,
     Disconnected,
@@ -24,6 +25,7 @@ from posrec.server.http.messages import (
     Request,
     Send,
     error_answer,
+    page,
     send_answer,
 )
 from posrec.server.json_log import log_event
@@ -75,7 +77,8 @@ class Route:
         result = await self.handler(**arguments)
         if self.media_type == JSON:
             return Answer(self.status, ENCODER.encode(result))
-        return Answer(self.status, result.encode() if isinstance(result, str) else result, self.media_type)
+        content = result.encode() if isinstance(result, str) else result
+        return page(content) if self.media_type == HTML else Answer(self.status, content, self.media_type)
 
 
 class Application:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fault_server import Server, make_run
 
-DOCUMENTED = {200, 204, 400, 401, 404, 405, 408, 413, 415, 422, 431, 503}
+DOCUMENTED = {200, 204, 400, 401, 403, 404, 405, 408, 413, 415, 422, 431, 503}
 MOST_GROWTH = 64 << 20  # bytes of memory, over all requests
 CLICK = "/v1/sessions/a/click"
 PATHS = ("/v1/recommend", "/v1/explain", "/v1/items", "/v1/run", CLICK, "/healthz", "/", "/nothing", "*")

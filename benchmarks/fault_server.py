@@ -83,7 +83,7 @@ class Server:
         """The status and the recommended items; 0 where the connection was lost."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
-            connection.request("POST", path, json.dumps(body))
+            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
             answer = connection.getresponse()
             content = json.loads(answer.read())
             return answer.status, [one["item"] for one in content.get("items", [])]

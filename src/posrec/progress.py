@@ -4,16 +4,20 @@ Library code reports to a `Progress`. The command line passes one that draws a b
 prints messages to standard error, an epoch a line, and in a notebook it draws a bar under the cell as well.
 """
 
+import json
 import re
 import sys
 import time
+from collections.abc import Iterator
 from html import escape
 from types import TracebackType
 from typing import Any, Self
 
 from rich import progress as bars
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
+from rich.text import Text
 
 # Control characters (C0 but for tab and line feed, DEL and C1), and those that change the direction of text.
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -26,6 +30,33 @@ def printable(text: str) -> str:
     'Tent\\\\x1b[2J'
     """
     return CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def printable_json(value: Any, indent: int | None = None) -> str:
+    """JSON as a terminal may show it: JSON allows control characters from U+007F on in its texts.
+
+    >>> print(printable_json({"title": "Zelt\\x9b2J"}))
+    {"title": "Zelt\\u009b2J"}
+    """
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    return CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+class TerminalConsole(Console):
+    """Every text is printed as it is: brackets are no markup of Rich's, and control characters, which could command the
+    terminal, are written out. Titles, ids and names of files come from outside."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(emoji=False, markup=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """A table measures the text that this returns."""
+        return super().render_str(printable(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Everything that is printed passes here, as parts of lines; styles become control characters later."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
 class Progress:
@@ -50,9 +81,9 @@ class TerminalProgress(Progress):
     """Draws a bar on standard error inside `with`. If that is not a terminal, only messages are printed."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False, emoji=False)
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-        after = (TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
+        self.console = TerminalConsole(stderr=True, highlight=False)
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+        after = (TimeRemainingColumn(), TextColumn("{task.fields[note]}", markup=False))
         disable = not self.console.is_terminal
         self.bars = bars.Progress(*columns, *after, console=self.console, transient=True, disable=disable)
         self.tasks: dict[str, TaskID] = {}
@@ -65,7 +96,7 @@ class TerminalProgress(Progress):
         self.bars.stop()
 
     def message(self, text: str) -> None:
-        self.console.print(printable(text), markup=False, soft_wrap=True)
+        self.console.print(text, soft_wrap=True)
 
     def update(self, work: str, done: float, total: float, note: str = "") -> None:
         if work not in self.tasks:

@@ -84,6 +84,19 @@ def test_the_docs_have_requests_to_try_and_open_what_a_link_names(visit: PageVis
     assert visit.page.locator("#RecommendRequest pre").is_visible()
 
 
+def test_the_pages_work_under_their_content_security_policy(chromium: Any, address: str) -> None:
+    with visiting(chromium, address, bypass_csp=False) as visit:
+        visit.page.goto(address)
+        visit.page.locator(".goods").first.click()
+        visit.page.locator("#recommended .row").first.wait_for()
+        visit.page.get_by_role("link", name="API docs").click()
+        form = visit.page.locator("form").filter(has_text="POST /v1/recommend").first
+        form.get_by_role("button", name="Send").click()
+        form.locator("pre").filter(has_text='"popular": false').wait_for()
+    # Playwright itself tries to evaluate texts in the page.
+    assert [error for error in visit.errors if "Evaluating a string" not in error] == []
+
+
 def test_other_models_have_no_parts_but_a_strip(chromium: Any, counting_run: Path, goods: list[str]) -> None:
     with serving(counting_run) as url, visiting(chromium, url) as visit:
         visit.open(*goods)

@@ -1,10 +1,18 @@
-"""What comes from a file never commands the terminal: escape sequences in titles, ids and names are written out."""
+"""What comes from outside never commands the terminal: escape sequences in titles, ids and names are written out."""
 
+import io
+import json
+import logging
 import re
 from pathlib import Path
 
 import pytest
+from rich.table import Table
+from rich.text import Text
 
+from posrec.progress import TerminalConsole
+from posrec.server.feedback import FeedbackFiles, new_answer_id
+from posrec.server.json_log import JsonFormatter
 from tests.helpers import command, small_shop, write_lines
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
@@ -44,3 +52,33 @@ def test_errors(run: Path, tmp_path: Path) -> None:
         assert done.code == 2
         assert "owned" in done.err
         assert not COMMANDS.search(done.err)
+
+
+def test_a_report_of_what_clients_sent(tmp_path: Path) -> None:
+    """The part of an answer's id before the dash is the run."""
+    feedback = FeedbackFiles(tmp_path)
+    feedback.write(new_answer_id(f"{EVIL}[/bold]", feedback.key), "shown", [f"i1{EVIL}"], None)
+    for more in ((), ("--json",)):
+        done = command("report", tmp_path, *more)
+        assert done.code == 0, done.err
+        assert "owned" in done.out
+        assert not COMMANDS.search(done.out + done.err)
+
+
+def test_everything_that_rich_prints() -> None:
+    """Also texts with a style, in a table, and the description of a bar."""
+    table = Table(f"a{EVIL}", caption=EVIL)
+    table.add_row(Text(EVIL, "bold"))
+    printed = io.StringIO()
+    console = TerminalConsole(file=printed)
+    console.print(EVIL, Text(EVIL), table, "[red]x[/nothing]")
+    assert not COMMANDS.search(printed.getvalue())
+    assert printed.getvalue().count("owned") == 5
+    assert "[red]x[/nothing]" in printed.getvalue()
+
+
+def test_the_log_of_a_server() -> None:
+    record = logging.LogRecord("posrec.server", logging.INFO, "", 0, EVIL, None, None)
+    line = JsonFormatter().format(record)
+    assert json.loads(line)["message"] == EVIL
+    assert not COMMANDS.search(line)

@@ -50,6 +50,32 @@ def test_items(tmp_path: Path) -> None:
     assert set(codes) == {0, 2}
 
 
+def varint(number: int) -> bytes:
+    """As Thrift writes a number, twice as large because it has a sign."""
+    number, written = 2 * number, b""
+    while number > 127:
+        written, number = written + bytes([number & 127 | 128]), number >> 7
+    return written + bytes([number])
+
+
+@pytest.mark.parametrize("rows", [91, 10**6, 2**60])
+@pytest.mark.parametrize("place", ["the file's", "the last row group's"])
+def test_a_log_that_declares_more_rows_than_it_holds(tmp_path: Path, rows: int, place: str) -> None:
+    """The number of rows is in the metadata at the end of the file, before eight bytes: their length and a mark."""
+    log = tmp_path / "c.parquet"
+    pl.DataFrame(small_shop(), schema=["session_id", "item_id", "timestamp"], orient="row").write_parquet(log)
+    content = log.read_bytes()
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    about, old = content[start:-8], varint(len(small_shop()))
+    at = about.find(old) if place == "the file's" else about.rfind(old)
+    about = about[:at] + varint(rows) + about[at + len(old) :]
+    log.write_bytes(content[:start] + about + len(about).to_bytes(4, "little") + b"PAR1")
+    done = command("prepare", log, "--out", tmp_path / "shop")
+    assert done.code == 2, done.err
+    assert done.err.splitlines()[-1].startswith(f"error: {log}"), done.err
+    assert listed(tmp_path) == ["c.parquet"]
+
+
 LIMITS = [500, 4096]  # bytes that a file may have: a limit stands for a full disk
 
 

@@ -1,4 +1,4 @@
-"""A run is not evaluated on sessions that it was trained on."""
+"""A run is not evaluated on sessions that it was trained on; one whose evaluation was interrupted is complete."""
 
 from pathlib import Path
 
@@ -9,8 +9,9 @@ from posrec.fitting.evaluate_run import evaluate, evaluate_run
 from posrec.fitting.fit import fit_run
 from posrec.progress import SilentProgress
 from posrec.recommend.recommender import Recommender
-from posrec.runs.run import Run
+from posrec.runs.run import Run, load_run
 from posrec.testing import write_dataset
+from tests.helpers import command
 
 SESSIONS = [[f"i{(number + step) % 7}" for step in range(4)] for number in range(20)]
 SEEN = r"may have been trained on 5 of the 10 test sessions of .*larger"
@@ -43,3 +44,25 @@ def test_times_that_are_places_in_a_file_tell_nothing(run: Run, tmp_path: Path) 
     larger = write_dataset(tmp_path / "larger", SESSIONS[:10], SESSIONS[10:])
     larger.manifest["format"] = "sessions"
     assert len(evaluate_run(run, larger, "cpu", SilentProgress()).ranks) == 30
+
+
+class StopInEvaluation(SilentProgress):
+    def update(self, work: str, done: float, total: float, note: str = "") -> None:
+        if work == "Evaluating":
+            raise KeyboardInterrupt
+
+
+def test_a_run_that_was_interrupted_in_its_evaluation(tmp_path: Path) -> None:
+    """It recommends, and `--resume` evaluates it."""
+    data = write_dataset(tmp_path / "data", SESSIONS[:15], SESSIONS[15:])
+    with pytest.raises(KeyboardInterrupt):
+        fit_run(data, "coclick", tmp_path / "run", {}, "cpu", progress=StopInEvaluation(), export=False)
+    assert not (tmp_path / "run" / "ranks.npy").exists()
+    done = command("recommend", tmp_path / "run", "i3")
+    assert done.code == 0, done.err
+    whole, _ = fit_run(data, "coclick", tmp_path / "whole", {}, "cpu", progress=SilentProgress(), export=False)
+    done = command("train", data.path, "--model", "coclick", "--out", tmp_path / "run", "--resume", "--no-export")
+    assert done.code == 0, done.err
+    for name in ("ranks.npy", "metrics.json", "model.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (whole.path / name).read_bytes()
+    assert load_run(tmp_path / "run").metrics is not None

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +47,30 @@ def test_files_are_read_as_they_were_recorded_or_not_at_all(folder: Path) -> Non
     (folder / "b").unlink()
     with pytest.raises(InputError, match=r"b is missing, and checksums\.json lists it"):
         FolderReader(folder).check_rest()
+
+
+def make_endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [make_endless, os.mkfifo, Path.mkdir])
+@pytest.mark.parametrize("name", ["a", "checksums.json"])
+def test_only_regular_files_are_read(folder: Path, name: str, make: Callable[[Path], None]) -> None:
+    """Of a hostile folder: a file without an end, and one that would be waited for."""
+    listed = json.loads((folder / "checksums.json").read_text())
+    (folder / name).unlink()
+    make(folder / name)
+    if name == "a":
+        listed["files"]["a"]["size"] = (folder / "a").stat().st_size
+        write_text(folder / "checksums.json", json.dumps(listed))
+    with pytest.raises(InputError, match=f"{name} is not a regular file|{name} can't be read"):
+        FolderReader(folder).read("a")
+
+
+def test_a_link_to_a_regular_file_is_read(folder: Path) -> None:
+    (folder / "a").rename(folder / "elsewhere")
+    (folder / "a").symlink_to(folder / "elsewhere")
+    assert FolderReader(folder).read("a") == b"a" * 100
 
 
 def test_files_that_change_are_not_listed_meanwhile(folder: Path) -> None:

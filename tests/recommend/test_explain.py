@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from posrec.cli.explanations import Scale, clicks_table, drawn, parts_table, recommendations_table
 from posrec.data.vocabulary import Vocabulary
@@ -18,6 +17,7 @@ from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
 from posrec.nn.batch import SessionBatch
 from posrec.nn.first_read import first_read
+from posrec.progress import TerminalConsole
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.results import Recommendations
 from posrec.runs.run import load_run
@@ -233,7 +233,7 @@ def test_bars_of_one_sign_use_the_whole_width() -> None:
 
 
 def table_text(table) -> str:
-    console = Console(width=80, force_terminal=False)
+    console = TerminalConsole(width=80, force_terminal=False)
     with console.capture() as capture:
         console.print(table)
     return capture.get()

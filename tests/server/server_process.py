@@ -90,10 +90,10 @@ class Server:
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
-            content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-            connection.request(
-                method, path, content, {name.replace("_", "-"): value for name, value in headers.items()}
-            )
+            content, sent = body, {name.replace("_", "-"): value for name, value in headers.items()}
+            if not isinstance(body, bytes | None):
+                content, sent = json.dumps(body).encode(), {"Content-Type": "application/json", **sent}
+            connection.request(method, path, content, sent)
             answer = connection.getresponse()
             return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
         finally:

@@ -13,7 +13,7 @@ import pytest
 
 from posrec.errors import InputError, RunFailed
 from posrec.server import feedback as module
-from posrec.server.feedback import FeedbackFiles
+from posrec.server.feedback import KEY_FILE, FeedbackFiles, is_signed, new_answer_id
 from tests.helpers import command, listed
 from tests.server.server_process import Server, serving
 
@@ -35,16 +35,18 @@ def test_from_an_answer_to_a_report(trained: Path, tmp_path: Path) -> None:
             assert give(server, answer["id"], "clicked", shown[:1], session=f"v{visit}") == 202
         assert give(server, answers[0]["id"], "bought", [answers[0]["items"][0]["item"]], session="v0") == 202
         assert give(server, answers[0]["id"], "clicked", ["zz"]) == 202
+        forged = answers[0]["id"].replace(answers[0]["id"][-1], "0" if answers[0]["id"][-1] != "0" else "1")
+        assert give(server, forged, "shown", ["i1"]) == 202
         for wrong in ({"event": "seen"}, {"items": []}, {"answer": ""}, {"rank": 1}):
             body = {"answer": "a", "event": "shown", "items": ["i1"], **wrong}
             assert server.ask("POST", "/v1/feedback", body).status == 422
         run = server.ask("GET", "/v1/run").json()["fingerprint"]
         while_serving = json.loads(command("report", folder, "--json").out)
     (file,) = folder.glob("*.parquet")  # written when the server stopped
-    assert listed(folder) == [file.name]
+    assert listed(folder) == [KEY_FILE, file.name]
     rows = pl.read_parquet(file)
-    assert rows.columns == ["time", "session", "item", "event", "rank", "answer", "run"]
-    assert len(rows) == 5 * 5 + 2
+    assert rows.columns == ["time", "session", "item", "event", "rank", "answer", "run", "signed"]
+    assert len(rows) == 5 * 5 + 3
     found = json.loads(command("report", folder, "--json").out)
     assert found == while_serving
     assert [(one["group"], one["shown"], one["clicked"], one["bought"]) for one in found["by_rank"]] == [
@@ -52,9 +54,32 @@ def test_from_an_answer_to_a_report(trained: Path, tmp_path: Path) -> None:
         *((rank, 5, 0, 0) for rank in "234"),
     ]
     assert [(one["group"], one["shown"], one["rate"]) for one in found["by_run"]] == [(run, 20, 0.25)]
-    assert (found["total"]["clicked"], found["unmatched"]) == (5, 1)
+    assert (found["total"]["clicked"], found["unmatched"], found["unsigned"]) == (5, 1, 1)
     table = command("report", folder)
     assert (table.code, "25.00%" in table.out, "1 clicks or purchases" in table.out) == (0, True, True)
+    assert "Not counted: 1 rows of answers that the server did not give." in table.out
+    rows.drop("signed").write_parquet(file.with_name("feedback-0.parquet"))  # of a server that did not sign answers
+    file.unlink()
+    assert json.loads(command("report", folder, "--json").out)["total"]["shown"] == 21
+
+
+def test_the_key_stays_with_the_folder(tmp_path: Path) -> None:
+    """Workers and replicas have the same, also after a restart."""
+    key = FeedbackFiles(tmp_path).key
+    assert FeedbackFiles(tmp_path).key == key != FeedbackFiles(tmp_path / "other").key
+    assert (tmp_path / KEY_FILE).stat().st_mode & 0o077 == 0
+    (tmp_path / KEY_FILE).write_text("")
+    with pytest.raises(InputError, match="is no key; remove it"):
+        FeedbackFiles(tmp_path)
+
+
+def test_only_whole_ids_of_the_server_are_signed() -> None:
+    key, other = bytes(32), bytes(31) + b"1"
+    answer = new_answer_id("5f0c9e1b7a42", key)
+    assert is_signed(answer, key)
+    assert not any(is_signed(one, key) for one in (answer[:-1], answer[1:], "a" + answer, "", "é", "5f0c9e1b7a42-1"))
+    assert not is_signed(answer, other)
+    assert not is_signed(new_answer_id("5f0c9e1b7a42", None), key)
 
 
 def test_prepare_reads_feedback(tmp_path: Path) -> None:
@@ -94,7 +119,7 @@ def test_files_rotate_by_rows_and_by_time(tmp_path: Path, monkeypatch: pytest.Mo
     files.wait()
     assert [len(pl.read_parquet(one)) for one in sorted(tmp_path.glob("*.parquet"))] == [4, 4, 2]
     first = pl.read_parquet(min(tmp_path.glob("*.parquet"))).to_dicts()[1]
-    assert tuple(first.values()) == (1_700_000_000_000, "run-1", "b", "shown", 2, "run-1", "run")
+    assert tuple(first.values()) == (1_700_000_000_000, "run-1", "b", "shown", 2, "run-1", "run", False)
 
 
 def test_rows_that_can_t_be_converted_stay_and_the_next_start_converts_them(
@@ -119,7 +144,7 @@ def test_rows_that_can_t_be_converted_stay_and_the_next_start_converts_them(
 def test_what_a_killed_worker_left_behind_is_converted_and_what_is_in_use_is_not(tmp_path: Path) -> None:
     alive = FeedbackFiles(tmp_path / "alive")
     alive.write("run-1", "clicked", ["a"], "v")
-    (open_file,) = (tmp_path / "alive").iterdir()
+    (open_file,) = (tmp_path / "alive").glob(".open-*")
     (tmp_path / "dead").mkdir()
     left = tmp_path / "dead" / open_file.name
     shutil.copy(open_file, left)
@@ -128,8 +153,8 @@ def test_what_a_killed_worker_left_behind_is_converted_and_what_is_in_use_is_not
         file.write(b'{"time": 1, "sess')  # cut off in the middle of a row
     FeedbackFiles(tmp_path / "dead")
     FeedbackFiles(tmp_path / "alive")
-    assert [len(pl.read_parquet(one)) for one in (tmp_path / "dead").iterdir()] == [1]
-    assert listed(tmp_path / "alive") == [open_file.name]
+    assert [len(pl.read_parquet(one)) for one in (tmp_path / "dead").glob("*.parquet")] == [1]
+    assert listed(tmp_path / "alive") == [KEY_FILE, open_file.name]
 
 
 @contextmanager
@@ -146,8 +171,10 @@ def largest_file(size: int) -> Iterator[None]:
 def test_a_full_disk_takes_all_rows_of_a_request_or_none(tmp_path: Path) -> None:
     files = FeedbackFiles(tmp_path)
     files.write("run-1", "clicked", ["a"], "v")
+    (open_file,) = tmp_path.glob(".open-*")
+    room = open_file.stat().st_size + 1
     for items in (["b"], ["é" * 1000] * 40):  # less than a buffer, and cut off in the middle of a character
-        with largest_file(101), pytest.raises(RunFailed, match="feedback can't be written"):
+        with largest_file(room), pytest.raises(RunFailed, match="feedback can't be written"):
             files.write("run-1", "clicked", items, "v")
     files.write("run-1", "clicked", ["c"], "v")
     files.rotate()
@@ -180,7 +207,7 @@ def test_a_file_in_place_of_the_folder_is_refused_at_the_start(tmp_path: Path) -
 
 def test_a_line_that_is_being_written_is_not_reported(tmp_path: Path) -> None:
     files = FeedbackFiles(tmp_path)
-    files.write("run-1", "shown", ["a", "b"], "v")
+    files.write(new_answer_id("run", files.key), "shown", ["a", "b"], "v")
     assert files.file is not None
     files.file.write(b'{"time":17')
     assert json.loads(command("report", tmp_path, "--json").out)["total"]["shown"] == 2

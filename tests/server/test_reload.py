@@ -214,6 +214,18 @@ def test_rule_files_are_read_again_when_they_change(run: Path, tmp_path: Path) -
         until(lambda: items(server.recommend("i3", k=100)) == ["i15"])
 
 
+def test_ids_of_a_rule_file_that_the_run_does_not_know_are_logged(run: Path, tmp_path: Path) -> None:
+    deny = tmp_path / "deny.txt"
+    deny.write_bytes(b'\xef\xbb\xbfi5\r\n"i6"\r\n')
+    with serving(run, "--deny-file", deny) as server:
+        assert {"i5", "i6"} & {*items(server.recommend("i3", k=100))} == {"i6"}
+        note = f'{deny}: the run does not know 1 of 2 ids: "i6"; write ids as in the log, without quotes'
+        assert [line["level"] for line in server.said(note)] == ["warning"]
+        deny.write_bytes("i7\n".encode("utf-16-le"))  # the rules before stay
+        until(lambda: any("zero bytes" in line.get("reason", "") for line in server.log))
+        assert "i5" not in items(server.recommend("i3", k=100))
+
+
 def test_permissions_are_a_change_of_a_rule_file(tmp_path: Path) -> None:
     """A file that was copied, and could not be read before its permissions were set, is read again."""
     deny = tmp_path / "deny.txt"

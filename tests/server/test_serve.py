@@ -212,8 +212,13 @@ def test_clients_are_answered_or_refused(trained: Path, workers: int) -> None:
         assert server.process.wait(60) == 0
 
 
-def test_a_client_that_has_just_connected_is_answered(trained: Path) -> None:
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_a_request_on_its_way_is_answered(trained: Path, asked_before: bool) -> None:
+    """Of a client that has just connected, and of one that keeps its connection."""
     with serving(trained) as server, Client(server) as client, ExitStack() as stack:
+        if asked_before:
+            client.sendall(recommend())
+            assert "connection" not in client.read().headers
         held = hold(server, stack)
         server.process.send_signal(signal.SIGTERM)
         until(lambda: any(line["message"] == "Shutting down" for line in server.log))

@@ -140,3 +140,13 @@ def test_the_log_has_the_reason_of_a_store_that_refuses(trained: Path, store: St
 def test_a_key_of_another_redis_type_is_no_crash(server: Server, store: Store) -> None:
     store.client.set(key("odd"), "text")
     assert server.ask("POST", "/v1/sessions/odd/click", {"item": "i3"}).status == 503
+
+
+def test_clicks_that_are_not_utf8_are_an_error_of_the_store(server: Server, store: Store) -> None:
+    store.client.rpush(key("bytes"), b"\xff\xfe", "i3")
+    for _ in range(3):
+        assert server.ask("POST", "/v1/sessions/bytes/click", {"item": "i3"}).status == 503
+        assert server.recommend("i4", session_id="bytes").status == 503
+        assert click(server, "after", "i5") == best(server, "i5", session_id="none")
+        store.client.delete(key("after"))
+    assert store.client.llen(key("bytes")) == 2  # the click is not stored

@@ -118,3 +118,31 @@ def test_a_killed_process_ends_the_others_and_the_run_is_resumed_by_one(tmp_path
     assert "resuming after epoch" in done.err
     assert [entry["epoch"] for entry in read_log(run)] == list(range(1, 41))
     assert load_run(run).metrics is not None
+
+
+HANGS = """
+import sys, time
+from datetime import timedelta
+import torch
+from posrec.cli import fail
+from posrec.errors import RunFailed
+from posrec.training.distributed import world as module
+
+module.TIMEOUT, module.REPORT_PERIOD = timedelta(seconds=4), timedelta(seconds=6)
+try:
+    with module.joined("cpu") as world:
+        world.summed(torch.ones(1))
+        if world.rank == 1:
+            time.sleep(30)
+            sys.exit(0)
+        world.summed(torch.ones(1))
+except RunFailed as error:
+    fail(str(error), 1, of_one_process=True)
+"""
+
+
+def test_a_process_that_hangs_is_named() -> None:
+    (first, _, said), _, (third, _, also) = finish(start(3, "-c", HANGS))
+    assert (first, third) == (1, 1)
+    for text in (said, also):
+        assert "process 1 of the training did not answer within 0:00:04; it hangs, or its machine does" in text

@@ -12,13 +12,13 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 import posrec
 from posrec.cli import data, experiments, recommend, runs, serve
 from posrec.cli.printing import error_console
 from posrec.errors import DoesNotFit, InputError, RunFailed, RunStopped
-from posrec.progress import printable
 
 
 def flags_without_type(parameters: list[Any]) -> list[Any]:
@@ -131,7 +131,5 @@ def fail(message: str, code: int, of_one_process: bool = False) -> None:
     machine reports it, unless the error is `of_one_process`."""
     if of_one_process or os.environ.get("LOCAL_RANK", "0") == "0":
         where = f"process {os.environ['RANK']}: " if of_one_process and "RANK" in os.environ else ""
-        error_console.print(
-            f"[bold red]error:[/] {escape(printable(where + message))}", highlight=False, soft_wrap=True
-        )
+        error_console.print(Text("error:", "bold red"), where + message, highlight=False, soft_wrap=True)
     sys.exit(code)

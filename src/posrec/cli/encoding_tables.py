@@ -25,7 +25,7 @@ def encodings_table(rows: list[EncodingRow]) -> Group:
     table.add_column("B", no_wrap=True)
     for row in rows:
         dimensions = (spans(row.analysis.forward.dimensions), spans(row.analysis.backward.dimensions))
-        table.add_row(Text(row.label), *(cell(row, column) for column in COLUMNS), *dimensions)
+        table.add_row(row.label, *(cell(row, column) for column in COLUMNS), *dimensions)
     return Group(table, "", *notes(rows))
 
 
@@ -47,7 +47,7 @@ def yes_or_no(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def notes(rows: list[EncodingRow]) -> list[Text]:
+def notes(rows: list[EncodingRow]) -> list[str]:
     first = rows[0].analysis
     lines = [
         "yes = yes: what was found, and what the paper says; ≠ where they differ; one word where the paper says "
@@ -59,7 +59,7 @@ def notes(rows: list[EncodingRow]) -> list[Text]:
     for row in rows:
         for column in differences(row.analysis, PAPER[row.encoding]):
             lines.append(f"{row.label}: {reason(row, column)} The paper ({PAPER[row.encoding].source}) says otherwise.")
-    return [Text(line) for line in lines]
+    return lines
 
 
 def statements_table(worked: list[Statement]) -> Table:
@@ -67,7 +67,6 @@ def statements_table(worked: list[Statement]) -> Table:
     for heading in ("statement", "holds", "says", "because"):
         table.add_column(heading)
     for one in worked:
-        # Text, not str: "P[pos]" must not be read as markup.
         mark = Text(yes_or_no(one.holds), "" if one.holds else "bold red")
-        table.add_row(Text(one.name), mark, Text(one.says), Text(one.evidence))
+        table.add_row(one.name, mark, one.says, one.evidence)
     return table

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from posrec.cli.printing import LOCAL, Address, Device, Engine, Json, Threads, Workers, console, say, show
+from posrec.cli.printing import LOCAL, Address, Device, Engine, Json, Threads, Workers, console, say, show, warn
 from posrec.config import DEFAULT_MODEL
 from posrec.errors import InputError, RunFailed
 
@@ -68,7 +68,7 @@ def encodings(
         with TerminalProgress() as progress:
             written = draw(plot, dimensions, trained, progress)
         for line in filter(None, [*(f"wrote {path}" for path in written), missing_figures(trained)]):
-            typer.echo(line, err=True)  # stdout is the table's or the JSON's
+            warn(line)  # stdout is the table's or the JSON's
 
 
 def compare(
@@ -181,4 +181,4 @@ def tune(
         f"{plural(tuned.trials, 'trial')}, {tuned.pruned} stopped early, {tuned.failed} failed. Best {tuned.metric} on "
         f"validation: {100 * tuned.value:.2f} ({by_default}). Train with it:"
     )
-    typer.echo(train_command(dataset, model, tuned, fixed, epochs))
+    say(train_command(dataset, model, tuned, fixed, epochs))

@@ -57,19 +57,19 @@ def recommendations_table(answer: Recommendations) -> Table:
     table.add_column("clicks" if answer.popular else "score", justify="right")
     fields = list((answer[0].fields or {}) if len(answer) else {})
     for name in fields:
-        table.add_column(Text(name))
+        table.add_column(name)
     for place, one in enumerate(answer, start=1):
         score = f"{one.score:,.0f}" if answer.popular else f"{one.score:.3f}"
-        values = [shown("" if value is None else str(value)) for value in (one.fields or {}).values()]
-        titles = [shown(one.title or "")] if titled else []
-        table.add_row(f"{place} pinned" if one.pinned else str(place), shown(one.item), *titles, score, *values)
+        values = ["" if value is None else str(value) for value in (one.fields or {}).values()]
+        titles = [one.title or ""] if titled else []
+        table.add_row(f"{place} pinned" if one.pinned else str(place), one.item, *titles, score, *values)
     return table
 
 
 def notes(answer: Recommendations) -> Iterator[str]:
     """Sentences about unknown clicks and popular items."""
     if answer.unknown:
-        yield printable(f"Skipped, since the model does not know them: {', '.join(answer.unknown)}.")
+        yield f"Skipped, since the model does not know them: {', '.join(answer.unknown)}."
     if not len(answer):
         yield "No item is left to recommend. Check --filter, --allow and --deny; upper and lower case differ."
     elif answer.unknown and answer.popular:
@@ -148,13 +148,8 @@ def short(part: str) -> str:
     return "norm." if part == NORMALISATION else part.removesuffix(INTENTION)
 
 
-def shown(words: str) -> Text:
-    """A shop's own words: neither Rich nor the terminal takes them for commands."""
-    return Text(printable(words))
-
-
 def name_of(one: Recommendation | Explanation | ClickEffect, width: int | None = None) -> Text:
-    name = shown(one.title or one.item)
+    name = Text(printable(one.title or one.item))  # so that it is cut to the width of what is printed
     if width is not None:
         name.truncate(width, overflow="ellipsis")
     return name

@@ -1,13 +1,11 @@
 """How commands print, and the options that several of them share."""
 
-import json
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from posrec.device import use_threads
-from posrec.progress import CONTROLS
+from posrec.progress import TerminalConsole, printable_json
 
 # Of commands whose work can be spread over many processes and machines by Ray.
 LOCAL = "local"
@@ -27,8 +25,7 @@ Workers = Annotated[
     typer.Option(min=1, help="Ray tasks at a time on this machine; one per core if not given.", show_default=False),
 ]
 
-console = Console(emoji=False)
-error_console = Console(stderr=True, emoji=False)
+console, error_console = TerminalConsole(), TerminalConsole(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 # A run of a model or with an encoding of the user's own is opened only with the code that these options name.
@@ -53,15 +50,18 @@ Threads = Annotated[
 
 
 def say(sentence: str) -> None:
-    """Print a sentence as it is: names of files may have brackets, and a terminal wraps lines itself."""
-    console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    """Print a sentence; a terminal wraps lines itself."""
+    console.print(sentence, highlight=False, soft_wrap=True)
+
+
+def warn(sentence: str) -> None:
+    """Print a sentence to standard error, so that JSON on standard output stays JSON."""
+    error_console.print(sentence, highlight=False, soft_wrap=True)
 
 
 def show(figures: Any, table: Any, as_json: bool) -> None:
     """Print `figures` as JSON, or `table`, which shows the same to people."""
     if as_json:
-        text = json.dumps(figures, ensure_ascii=False, indent=2)
-        # JSON allows control characters from U+007F on in texts; a terminal may obey them.
-        typer.echo(CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+        typer.echo(printable_json(figures, indent=2))
     else:
         console.print(table)

@@ -19,12 +19,11 @@ from posrec.cli.printing import (
     Threads,
     Workers,
     console,
-    error_console,
     say,
     show,
+    warn,
 )
 from posrec.errors import InputError
-from posrec.progress import printable
 
 if TYPE_CHECKING:
     from posrec.recommend.plan import AnswerRules
@@ -86,8 +85,8 @@ def recommend(
 
     recommender = open_recommender(run, device, OwnCode(model, encoding))
     if missing := missing_export(recommender):
-        error_console.print(printable(missing), markup=False, highlight=False, soft_wrap=True)
-    session, rules = item or [], answer_rules(exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
+        warn(missing)
+    session, rules = item or [], answer_rules(run, exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
     answer = recommender.recommend(session, k, **rules)
     to_explain = [about] if about else [one.item for one in answer] if explain and not answer.popular else []
     explanations = recommender.explain(session, to_explain) if to_explain else []
@@ -137,7 +136,7 @@ def score(
     from posrec.progress import TerminalProgress
     from posrec.recommend.files.score import OpenRun, score_file
 
-    rules = answer_rules(exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
+    rules = answer_rules(run, exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
         opened = OpenRun(run, device, model, encoding)
         totals = score_file(
@@ -167,6 +166,7 @@ def score(
 
 
 def answer_rules(
+    run: Path,
     exclude_seen: bool,
     allow: Path | None,
     deny: Path | None,
@@ -177,18 +177,29 @@ def answer_rules(
     fields: str | None,
 ) -> "AnswerRules":
     """The options as `Recommender.recommend` takes them."""
-    from posrec.recommend.session import read_ids
-
     return {
         "exclude_seen": exclude_seen,
-        "allow": None if allow is None else read_ids(allow),
-        "deny": None if deny is None else read_ids(deny),
+        "allow": None if allow is None else listed_ids(allow, run),
+        "deny": None if deny is None else listed_ids(deny, run),
         "filter": parse_filters(filters or []),
         "pin": pin,
         "boost": parse_boosts(boosts or []),
         "diversify": parse_diversify(diversify),
         "fields": None if fields is None else fields.split(","),
     }
+
+
+def listed_ids(path: Path, run: Path) -> list[str]:
+    """The ids of a file. Those that the run does not know are reported."""
+    from posrec.data.vocabulary import FILE, Vocabulary
+    from posrec.recommend.session import read_ids, unknown_ids_note
+    from posrec.runs.folder import open_finished
+
+    ids = read_ids(path)
+    reader, _ = open_finished(run)
+    if note := unknown_ids_note(path, ids, Vocabulary.from_json(reader.json(FILE), run / FILE).find):
+        warn(note)
+    return ids
 
 
 def parse_filters(texts: list[str]) -> dict[str, Any] | None:

@@ -162,6 +162,8 @@ def report(
     show(rates.as_json(), rates_table(rates), as_json)
     if rates.unmatched and not as_json:
         say(f"Not counted: {rates.unmatched:,} clicks or purchases of items that were not shown.")
+    if rates.unsigned and not as_json:
+        say(f"Not counted: {rates.unsigned:,} rows of answers that the server did not give.")
 
 
 def rates_table(rates: "ClickThrough") -> Table:

@@ -53,7 +53,7 @@ def sessions_table(data: "PreparedDataset", sessions: Sequence[int]) -> Table:
         table.add_column(f"session {number}", no_wrap=True)
     columns = [[data.vocabulary.title(item) for item in data.test.session(number).tolist()] for number in sessions]
     for row in zip_longest(*columns, fillvalue=""):
-        table.add_row(*(Text(printable(title)) for title in row))  # a shop's own words, not our markup
+        table.add_row(*row)
     return table
 
 
@@ -108,22 +108,21 @@ def stats_table(figures: dict[str, Any]) -> Table:
 def models_table(catalog: Mapping[str, "ModelSpec"]) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, spec in catalog.items():
-        table.add_row(f"[bold]{name}[/]", spec.about)
+        table.add_row(Text(name, "bold"), spec.about)
     return table
 
 
 def settings_table(title: str, own: "Sequence[DescribedSetting]", training: "Sequence[DescribedSetting]") -> Group:
     """The settings of a model and of its training, each with its default."""
-    parts: list[Text | Table] = [Text(printable(title))]
+    parts: list[str | Table] = [title]
     for name, settings in (("setting", own), ("of training", training)):
         table = Table(box=None, pad_edge=False)
         for column in (name, "default", "meaning"):
             table.add_column(column, overflow="fold")
         for key, default, description in settings:
-            meaning = Text(printable(without_markdown(description)))
-            table.add_row(Text(key, "bold"), Text(printable(str(default))), meaning)
+            table.add_row(Text(key, "bold"), str(default), without_markdown(description))
         if settings:
-            parts += [Text(""), table]
+            parts += ["", table]
     return Group(*parts)
 
 
@@ -172,7 +171,7 @@ def best_table(pairs: "Sequence[PairedTest]") -> Table:
     for pair in pairs:
         if pair.metric != metric:
             metric = pair.metric
-            table.add_row(f"[bold]{metric}: {pair.first}[/]")
+            table.add_row(Text(printable(f"{metric}: {pair.first}"), "bold"))
         tested = pair.comparison
         interval = f"{100 * tested.low:+.2f} to {100 * tested.high:+.2f}"
         verdict = pair.verdict.removeprefix(f"{pair.first} is ")
@@ -198,7 +197,7 @@ def doctor_table(diagnosis: "Diagnosis") -> Table:
         table.add_row(package.name, f"{package.version or 'not installed'} (posrec needs {package.wanted or 'any'})")
     table.add_section()
     for extra in diagnosis.extras:
-        state = "installed" if not extra.missing else f"pip install 'posrec\\[{extra.name}]' for {extra.gives}"
+        state = "installed" if not extra.missing else f"pip install 'posrec[{extra.name}]' for {extra.gives}"
         table.add_row(f"extra {extra.name}", state)
     table.add_section()
     for problem in diagnosis.problems or ["none found"]:

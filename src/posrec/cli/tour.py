@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+from rich.text import Text
+
 from posrec.cli.printing import console, say
 from posrec.cli.tables import account_table, best_table, ceiling_table, metrics_table, sessions_table, stats_table
 from posrec.data.dataset import PreparedDataset
@@ -77,4 +79,4 @@ def show_next(out: Path, trained: bool) -> None:
 
 
 def heading(text: str) -> None:
-    console.rule(f"[bold]{text}", align="left")
+    console.rule(Text(text, "bold"), align="left")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Z = 1.959964
 FILES = "feedback-*.parquet"
 OPEN_FILES = ".open-*.jsonl"  # that a running server is writing
-COLUMNS = ("time", "item", "event", "rank", "answer", "run")
+COLUMNS = ("time", "item", "event", "rank", "answer", "run", "signed")
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class ClickThrough:
     by_day: list[Rate]
     by_run: list[Rate]
     unmatched: int  # clicks and purchases of items that were not reported as shown
+    unsigned: int  # rows of answers that the server did not give; they are not counted elsewhere
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,7 +63,7 @@ def read_feedback(folder: Path) -> "pl.DataFrame":
     types = column_types(COLUMNS)
     try:
         rows = [pl.read_ndjson(lines, schema=types) for lines in map(whole_lines, folder.glob(OPEN_FILES)) if lines]
-        rows += [pl.read_parquet(file, columns=list(COLUMNS)) for file in sorted(folder.glob(FILES))]
+        rows += [read_file(file) for file in sorted(folder.glob(FILES))]
         if not rows:
             raise InputError(f"{folder} holds no feedback ({FILES}); posrec serve --feedback {folder} writes it")
         return pl.concat(rows)
@@ -70,12 +71,20 @@ def read_feedback(folder: Path) -> "pl.DataFrame":
         raise InputError(f"{folder} holds a file that is not feedback: {str(error).splitlines()[0]}") from None
 
 
+def read_file(file: Path) -> "pl.DataFrame":
+    """A file of a server that did not sign its answers lacks the last column."""
+    import polars as pl
+
+    rows = pl.read_parquet(file)
+    return (rows if "signed" in rows.columns else rows.with_columns(signed=True)).select(COLUMNS)
+
+
 def column_types(names: Iterable[str]) -> dict[str, Any]:
     """The types of columns of feedback, by name."""
     import polars as pl
 
-    numbers = {"time": pl.Int64, "rank": pl.Int32}
-    return {name: numbers.get(name, pl.String) for name in names}
+    others = {"time": pl.Int64, "rank": pl.Int32, "signed": pl.Boolean}
+    return {name: others.get(name, pl.String) for name in names}
 
 
 def whole_lines(file: Path) -> bytes:
@@ -91,10 +100,15 @@ def click_through(rows: "pl.DataFrame") -> ClickThrough:
     """The rates of all impressions, and by rank, day (UTC) and run."""
     import polars as pl
 
-    keys = ["answer", "item"]
+    keys, total_rows = ["answer", "item"], len(rows)
+    rows = rows.filter(pl.col("signed").fill_null(value=True))
+    unsigned = total_rows - len(rows)
     shown = rows.filter(pl.col("event") == "shown").sort("time").unique(keys, keep="first", maintain_order=True)
     if not len(shown):
-        raise InputError("the feedback has no event 'shown', so there is nothing that clicks could be a share of")
+        of_others = f" ({unsigned:,} rows are of answers that the server did not give)" if unsigned else ""
+        raise InputError(
+            f"the feedback has no event 'shown', so there is nothing that clicks could be a share of{of_others}"
+        )
     later = rows.filter(pl.col("event") != "shown").group_by(keys).agg(
         (pl.col("event") == "clicked").any().alias("clicked"), (pl.col("event") == "bought").any().alias("bought")
     )  # fmt: skip
@@ -109,7 +123,7 @@ def click_through(rows: "pl.DataFrame") -> ClickThrough:
 
     total = rate("all", len(impressions), int(impressions["clicked"].sum()), int(impressions["bought"].sum()))
     unmatched = len(later.join(shown, on=keys, how="anti"))
-    return ClickThrough(total, rates("rank"), rates("day"), rates("run"), unmatched)
+    return ClickThrough(total, rates("rank"), rates("day"), rates("run"), unmatched, unsigned)
 
 
 def rate(group: str, shown: int, clicked: int, bought: int) -> Rate:

@@ -63,15 +63,29 @@ def give_name(unfinished: Path, path: Path) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """A whole file; an InputError says why it can't be read."""
+    """A whole file; an InputError says why it can't be read.
+
+    A folder from elsewhere may hold a link to /dev/zero, which has no end, or a pipe that nobody writes to. So the file
+    is opened without waiting, must be a regular one, and is read to the size that it then has.
+    """
     try:
-        return path.read_bytes()
+        with open(path, "rb", opener=open_without_waiting) as file:
+            state = os.fstat(file.fileno())
+            if not stat.S_ISREG(state.st_mode):
+                raise InputError(f"{path} is not a regular file; copy or make the folder again")
+            return file.read(state.st_size)
+    except MemoryError:
+        raise InputError(f"{path} does not fit in memory; it is damaged, or this machine is too small for it") from None
     except FileNotFoundError:
         raise InputError(f"{path} is missing; the folder is damaged, make it again") from None
     except PermissionError as error:
         raise no_permission(path, error) from None
     except OSError as error:
         raise InputError(f"{path} can't be read ({error.strerror or error})") from None
+
+
+def open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def os_error_in(error: Exception) -> OSError | None:

@@ -2,7 +2,7 @@
 
 checksums.json has the size and the SHA-256 of every file of a run or of a prepared dataset, and is written last. A
 folder that is being copied, or whose files come from two runs, does not match it and is not loaded. A file that is not
-listed is not read.
+listed is not read, nor is what is not a regular file of the listed size.
 """
 
 import ctypes

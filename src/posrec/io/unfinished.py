@@ -80,7 +80,7 @@ def remove_leftovers(folder: Path) -> None:
         if found is None:
             continue
         with suppress(OSError):  # its writer is alive, or it belongs to someone else
-            handle = os.open(leftover, os.O_RDONLY)
+            handle = os.open(leftover, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if found["replaced"]:

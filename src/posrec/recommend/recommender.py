@@ -4,6 +4,7 @@ Items that the model does not know are skipped and named in the result. A sessio
 one, gets the most clicked items, and the result says so.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 import numpy as np
 
 from posrec.device import choose_device
-from posrec.errors import InputError
+from posrec.errors import InputError, RunFailed
 from posrec.recommend.catalogue import Catalogue, Fields, values_of
 from posrec.recommend.plan import AnswerRules, Ordered, Plan, SimilarRules, check_options
 from posrec.recommend.rank.best_items import Floats, VectorSearch
@@ -209,6 +210,8 @@ class Recommender:
         return EncodedSession(known, unknown)
 
     def result(self, plan: Plan, session: EncodedSession, found: Ordered) -> Recommendations:
+        if not all(map(math.isfinite, found.scores)):
+            raise RunFailed("the run can't be used: recommending for this session gave a score that is not finite")
         ranked = enumerate(zip(found.numbers, found.scores, strict=True))
         items = [self.recommendation(*one, plan.fields, place < found.pinned) for place, one in ranked]
         return Recommendations(tuple(items), session.unknown, popular=not session.numbers)

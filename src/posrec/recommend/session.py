@@ -5,13 +5,14 @@
 (('sku-1', 'sku-7'), 2)
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import codecs
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from posrec.errors import InputError
+from posrec.errors import InputError, plural
 
 Click = str | int  # a raw item id; a whole number stands for its text
 NAMED = 5  # ids in an error message
@@ -70,15 +71,29 @@ def is_many(sessions: Any) -> bool:
 
 
 def read_ids(path: Path) -> list[str]:
-    """The ids of a text file with one id per line; blank lines are ignored."""
+    """The ids of a text file with one id per line; blank lines and a byte order mark are ignored."""
     try:
-        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        content = path.read_bytes()
+        text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a text file ({error}); it must have one item id per line") from None
+        raise InputError(f"{path} is not UTF-8 text ({error}); it must have one item id per line") from None
     except OSError as error:
         raise InputError(
             f"{path} can't be read ({error.strerror}); it must be a file with one item id per line"
         ) from None
+    if "\0" in text:  # UTF-16 and UTF-32 have zero bytes in every line of ASCII
+        raise InputError(f"{path} is not UTF-8 text (it has zero bytes); it must have one item id per line")
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def unknown_ids_note(path: Path, ids: Sequence[str], number: Callable[[str], int | None]) -> str | None:
+    """A sentence about ids of the file `path` that have no number, because the run does not know them; None where it
+    knows all."""
+    unknown = [one for one in ids if number(one) is None]
+    if not unknown:
+        return None
+    share = f"{len(unknown):,} of {plural(len(ids), 'id')}"
+    return f"{path}: the run does not know {share}: {some(unknown)}; write ids as in the log, without quotes"
 
 
 def some(ids: Sequence[str]) -> str:

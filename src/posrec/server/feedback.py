@@ -1,14 +1,18 @@
 """What became of answers, shown, clicked or bought, written to Parquet files that `posrec prepare` reads.
 
 A row is an item of an event: time (milliseconds), session, item, event, rank (of shown items, from 1), answer (its id)
-and run (the fingerprint, which the answer's id begins with). Every worker appends rows to a file of its own,
+and run (the fingerprint, which the answer's id begins with); and signed: whether the server gave this answer. The id
+ends with a signature (HMAC) by a key that is in the folder, so that workers and replicas which share the folder share
+it, and a restarted server has it again. Every worker appends rows to a file of its own,
 `.open-*.jsonl`, so a row is on disk when its request is answered. That file becomes a Parquet file after ROTATE_ROWS
 rows or ROTATE_SECONDS, and when the worker stops. What a killed worker left behind is converted by the next one.
 """
 
 import fcntl
+import hmac
 import logging
 import os
+import secrets
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +31,8 @@ from posrec.server.json_log import log_event
 
 ROTATE_ROWS = 100_000
 ROTATE_SECONDS = 3600.0
+KEY_FILE, KEY_BYTES = ".answer-key", 32
+SIGNATURE = 16  # characters at the end of an answer's id
 
 
 class FeedbackRow(msgspec.Struct):
@@ -37,6 +43,38 @@ class FeedbackRow(msgspec.Struct):
     rank: int | None
     answer: str
     run: str
+    signed: bool = True
+
+
+def answer_key(folder: Path) -> bytes:
+    """The key that signs answers; it is made with the folder. Raises OSError or ValueError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / KEY_FILE
+    if not path.exists():
+        with tempfile.NamedTemporaryFile("w", dir=folder) as file:  # readable by this user alone
+            file.write(secrets.token_hex(KEY_BYTES))
+            file.flush()
+            with suppress(FileExistsError):  # another worker was first
+                path.hardlink_to(file.name)
+    key = bytes.fromhex(path.read_text(encoding="ascii"))
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"{path} is no key; remove it")
+    return key
+
+
+def new_answer_id(run: str, key: bytes | None) -> str:
+    """The id of an answer of the run with this fingerprint; without a key it has no signature."""
+    drawn = f"{run}-{secrets.token_hex(8)}"
+    return drawn if key is None else drawn + signature(drawn, key)
+
+
+def signature(drawn: str, key: bytes) -> str:
+    return hmac.digest(key, drawn.encode(), "sha256").hex()[:SIGNATURE]
+
+
+def is_signed(answer: str, key: bytes) -> bool:
+    expected = signature(answer[:-SIGNATURE], key)
+    return hmac.compare_digest(expected.encode(), answer[-SIGNATURE:].encode())
 
 
 class FeedbackFiles:
@@ -49,16 +87,17 @@ class FeedbackFiles:
         # Converting many rows takes a second, in which requests are answered.
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-feedback")
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            self.key = answer_key(folder)
             tempfile.TemporaryFile(dir=folder).close()
-        except OSError as error:
-            raise InputError(f"feedback can't be written into {folder} ({error.strerror})") from None
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InputError(f"feedback can't be written into {folder} ({reason})") from None
         for leftover in folder.glob(OPEN_FILES):
             convert_unused(leftover)
 
     def write(self, answer: str, event: str, items: Sequence[str], session: str | None) -> int:
         """Write a row for each item; returns how many. They are on disk, or at least with the kernel, afterwards."""
-        now = self.clock()
+        now, signed = self.clock(), is_signed(answer, self.key)
         rows = [
             FeedbackRow(
                 time=int(now * 1000),
@@ -68,6 +107,7 @@ class FeedbackFiles:
                 rank=rank if event == "shown" else None,
                 answer=answer,
                 run=answer.partition("-")[0],
+                signed=signed,
             )
             for rank, item in enumerate(items, start=1)
         ]

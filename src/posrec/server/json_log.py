@@ -1,9 +1,10 @@
 """The server's log: one JSON object per line, on standard error."""
 
-import json
 import logging
 import sys
 from datetime import UTC, datetime
+
+from posrec.progress import printable_json
 
 LOG = logging.getLogger("posrec.server")
 
@@ -19,7 +20,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return printable_json(line)
 
 
 def log_as_json() -> None:

@@ -19,7 +19,8 @@ from posrec.io.unfinished import is_locked
 from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.export.opening import missing_export, open_recommender, try_out
 from posrec.recommend.recommender import Recommender
-from posrec.recommend.session import read_ids
+from posrec.recommend.session import read_ids, unknown_ids_note
+from posrec.server.feedback import answer_key, new_answer_id
 from posrec.server.item_search import ItemSearch
 from posrec.server.json_log import log_event
 from posrec.server.metrics import Metrics
@@ -35,6 +36,10 @@ class LoadedRun:
     recommender: Recommender
     item_search: ItemSearch
     fingerprint: str
+    answer_key: bytes | None = None  # signs the ids of answers, where feedback on them is written
+
+    def new_answer_id(self) -> str:
+        return new_answer_id(self.fingerprint, self.answer_key)
 
 
 class RuleFiles:
@@ -51,9 +56,12 @@ class RuleFiles:
         self.ids = [None if path is None else read_ids(path) for path in self.paths]
 
     def apply(self, catalogue: Catalogue) -> None:
-        """Recommend from the catalogue only what the rules allow."""
+        """Recommend from the catalogue only what the rules allow. Ids that it does not know are logged."""
         allow, deny = self.ids
         catalogue.set_rules(allow, deny)
+        for path, ids in zip(self.paths, (allow, deny), strict=True):
+            if path is not None and (note := unknown_ids_note(path, ids or [], catalogue.number)):
+                log_event(note, logging.WARNING)
 
     async def watch(self, changed: Callable[[], None]) -> None:
         """Read the files again whenever they change, and call `changed` in a thread."""
@@ -93,14 +101,17 @@ class RunReloader:
         try_out(recommender)
         recommender.catalogue.attributes.prepare()
         self.rules.apply(recommender.catalogue)
-        return LoadedRun(recommender, ItemSearch(recommender), recommender.run.fingerprint)
+        key = answer_key(Path(settings.feedback)) if settings.feedback else None
+        return LoadedRun(recommender, ItemSearch(recommender), recommender.run.fingerprint, key)
 
     def replace_current(self) -> None:
         """Load the run and serve it from now on; if it can't be loaded, keep serving the one before."""
         self.stamp = run_stamp(self.run)
+        rules = self.rules.ids
         try:
             self.current = self.load()
-            self.rules.apply(self.current.recommender.catalogue)  # they may have changed while it was loaded
+            if self.rules.ids is not rules:  # they have changed while it was loaded
+                self.rules.apply(self.current.recommender.catalogue)
         except Exception as error:  # a damaged file can raise almost anything, and must not stop the server
             self.problem = str(error) or type(error).__name__
             self.metrics.count("failed_reloads")

@@ -37,6 +37,7 @@ from posrec.server.settings import ServerSettings
 PAGE = Path(__file__).parent / "page" / "index.html"
 ERRORS = (400, 401, 408, 413, 415, 422, 431, 503)
 WITH_404 = (*ERRORS, 404)
+OF_WRITING = (*WITH_404, 403)
 PROBE_ERRORS = (400, 408, 431, 503)
 SIMILAR_WORK, FIND_WORK, EXPLAIN_WORK = 10, 20, 10  # in plain requests, see service.py
 
@@ -82,7 +83,14 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
         items = [RecommendedItem(item.item, item.score, item.title, item.fields) for item in similar_items]
         return SimilarAnswer(items, loaded.fingerprint)
 
-    @app.route("POST", "/v1/feedback", "What became of an answer: shown, clicked, bought", status=202, errors=WITH_404)
+    @app.route(
+        "POST",
+        "/v1/feedback",
+        "What became of an answer: shown, clicked, bought",
+        status=202,
+        errors=OF_WRITING,
+        writes=True,
+    )
     async def feedback(data: FeedbackRequest) -> FeedbackAnswer:
         if service.feedback is None:
             raise Refused(404, "feedback is not written here; start the server with --feedback DIR")
@@ -135,7 +143,8 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
         "POST",
         "/v1/sessions/{session_id}/click",
         "Add a click to a stored session, and get the best next items",
-        errors=WITH_404,
+        errors=OF_WRITING,
+        writes=True,
     )
     async def click(session_id: str, data: ClickRequest, request: Request) -> RecommendAnswer:
         return await service.click(session_id, data, request)

@@ -4,7 +4,6 @@ import asyncio
 import gc
 import logging
 import math
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -293,5 +292,5 @@ def answer(query: Query, ordered: Ordered) -> RecommendAnswer:
             item.fields = values_of(number, fields)
     for item in items[: ordered.pinned]:
         item.pinned = True
-    answer_id = f"{fingerprint}-{secrets.token_hex(8)}"
+    answer_id = query.loaded.new_answer_id()
     return RecommendAnswer(items, query.session.unknown, not query.session.numbers, answer_id, fingerprint)

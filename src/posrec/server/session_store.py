@@ -33,7 +33,7 @@ class SessionStore:
             import redis.asyncio
         except ImportError:
             raise not_installed("--session-store", "serve") from None
-        self.errors = (redis.RedisError, OSError, TimeoutError)
+        self.errors = (redis.RedisError, OSError, TimeoutError, UnicodeDecodeError)
         try:
             # When all connections are in use, a request waits for one: the store itself is well.
             pool = redis.asyncio.BlockingConnectionPool.from_url(
@@ -41,7 +41,6 @@ class SessionStore:
                 socket_timeout=TIMEOUT,
                 socket_connect_timeout=TIMEOUT,
                 timeout=TIMEOUT,
-                decode_responses=True,
                 max_connections=CONNECTIONS,
             )
             self.client: Any = redis.asyncio.Redis.from_pool(pool)
@@ -56,15 +55,18 @@ class SessionStore:
         try:
             async with self.client.pipeline(transaction=True) as pipe:
                 pipe.rpush(name, item).ltrim(name, -MAX_CLICKS, -1).expire(name, EXPIRY).lrange(name, 0, -1)
-                clicks: list[str] = (await pipe.execute())[-1]
-                return clicks
+                stored = (await pipe.execute())[-1]
+            try:
+                return decoded(stored)
+            except UnicodeDecodeError:  # another program has written to this key
+                await self.client.lrem(name, -1, item)  # a client that asks again would store it twice
+                raise
         except self.errors as error:
             raise self.failed(error) from None
 
     async def clicks(self, session: str) -> list[str]:
         try:
-            clicks: list[str] = await self.client.lrange(key(session), -MAX_CLICKS, -1)
-            return clicks
+            return decoded(await self.client.lrange(key(session), -MAX_CLICKS, -1))
         except self.errors as error:
             raise self.failed(error) from None
 
@@ -74,6 +76,11 @@ class SessionStore:
 
     async def close(self) -> None:
         await self.client.aclose()
+
+
+def decoded(clicks: list[bytes]) -> list[str]:
+    """Not done by the client: it would leave the rest of an answer that it can't decode to the next request."""
+    return [click.decode("utf-8") for click in clicks]
 
 
 def key(session: str) -> str:

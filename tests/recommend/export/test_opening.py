@@ -52,15 +52,16 @@ def run(trained: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("how", USELESS)
-def test_score_refuses_a_useless_run(run: Path, tmp_path: Path, how: str) -> None:
+def test_commands_refuse_a_useless_run(run: Path, tmp_path: Path, how: str) -> None:
     damage, reason = USELESS[how]
     damage(run)
     update_checksums(run)  # its files belong together: only what they hold is useless
     sessions = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]'])
-    done = command("score", run, sessions, tmp_path / "out.jsonl")
-    assert done.code in (1, 2)
-    assert reason in done.err
-    assert "Traceback" not in done.err
+    for words in (("score", run, sessions, tmp_path / "out.jsonl"), ("recommend", run, "i1", "i2")):
+        done = command(*words)
+        assert done.code in (1, 2)
+        assert reason in done.err
+        assert (done.out, "Traceback" in done.err) == ("", False)
     assert not (tmp_path / "out.jsonl").exists()
 
 

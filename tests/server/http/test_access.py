@@ -21,6 +21,7 @@ STRANGE = (
     "192.0.2.1",
 )
 SHOP, OTHER = "https://shop.example", "https://other.example"
+JSON = "Content-Type: application/json"
 KEY = "X-API-Key: open sesame"
 
 
@@ -29,6 +30,13 @@ def guarded(trained: Path) -> Iterator[Server]:
     """Asks for a key, and answers web pages of one origin."""
     options = ("--allow-origin", SHOP, "--api-key", "open sesame", "--max-body", 1024)
     with serving(trained, *options) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def writable(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Writes feedback, and web pages of one origin may send it."""
+    with serving(trained, "--allow-origin", SHOP, "--feedback", tmp_path_factory.mktemp("feedback")) as server:
         yield server
 
 
@@ -107,6 +115,38 @@ def test_pages_and_probes_need_no_key(guarded: Server, path: str) -> None:
 def test_the_content_type_is_checked_however_the_path_is_written(plain_server: Server, path: str) -> None:
     request = head("POST", path, f"Content-Length: {len(SESSION)}", "Content-Type: text/xml") + SESSION
     assert ask(plain_server, request).status == 415
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "success"),
+    [
+        ("/v1/feedback", b'{"answer": "a", "event": "shown", "items": ["i3"]}', 202),
+        ("/v1/sessions/a/click", b'{"item": "i3"}', 404),
+    ],
+)
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ((JSON,), None),
+        ((JSON, "Origin: http://localhost"), None),  # a page of the server itself
+        ((JSON, "Origin: https://LOCALHOST"), None),  # behind a proxy that adds TLS
+        ((JSON, f"Origin: {SHOP}"), None),
+        ((JSON, f"Origin: {OTHER}"), 403),
+        ((JSON, "Origin: null"), 403),
+        ((JSON, "Origin: http://localhost:9000"), 403),
+        ((JSON, "Origin: "), 403),
+        (("Content-Type: text/plain",), 415),
+        (("Content-Type: application/x-www-form-urlencoded",), 415),
+        ((), 415),
+    ],
+    ids=str,
+)
+def test_only_pages_of_allowed_origins_write(
+    writable: Server, path: str, body: bytes, success: int, headers: tuple[str, ...], status: int | None
+) -> None:
+    """404 stands for success where no sessions are stored."""
+    answer = ask(writable, head("POST", path, f"Content-Length: {len(body)}", *headers) + body)
+    assert answer.status == (status or success), answer.body
 
 
 def preflight(server: Server, path: str, origin: str) -> Answer:

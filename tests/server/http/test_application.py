@@ -88,6 +88,34 @@ def test_paths_that_are_not_there(server: Server, path: str) -> None:
     assert ask(server, head("POST", path, f"Content-Length: {len(SESSION)}") + SESSION).status == 404
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/v1/sessions/%FE/click", 400),
+        ("POST", "/v1/sessions/a%ED%A0%80/click", 400),  # a surrogate
+        ("GET", "/v1/similar/%FF", 400),
+        ("GET", "/v1/items?query=%FF", 400),
+        ("GET", "/v1/similar/%EF%BF%BD", 404),  # the replacement character itself
+        ("GET", "/v1/items?query=%C3%BC", 200),
+    ],
+)
+def test_an_address_that_is_not_utf8_is_refused(server: Server, method: str, path: str, status: int) -> None:
+    answer = ask(server, head(method, path, "Content-Length: 0"))
+    assert answer.status == status
+    assert ("percent-encoded UTF-8" in answer.body.decode()) is (status == 400)
+
+
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_pages_run_no_other_scripts_and_are_shown_in_no_frame(server: Server, path: str) -> None:
+    """tests/browser shows that the pages work under this policy."""
+    headers = ask(server, head("GET", path)).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'; script-src 'sha256-" in policy
+    assert "'unsafe-inline'" not in policy.partition("style-src")[0]
+    assert "frame-ancestors 'none'" in policy
+    assert (headers["x-frame-options"], headers["x-content-type-options"]) == ("DENY", "nosniff")
+
+
 def test_head_is_answered_as_get_without_the_body(server: Server) -> None:
     for path in ("/healthz", "/readyz", "/", "/docs", "/v1/run", "/v1/items?limit=3"):
         expected = ask(server, head("GET", path))

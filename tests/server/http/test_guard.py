@@ -167,6 +167,23 @@ def test_curl_with_http2(server: Server) -> None:
     assert recommended(json.loads(done.stdout)) == recommended(server.recommend("i3", k=2).json())
 
 
+@pytest.mark.parametrize("codings", [("gzip, chunked",), ("gzip", "chunked"), ("chunked, gzip",), ("identity",)])
+def test_other_transfer_codings_are_refused(server: Server, codings: tuple[str, ...]) -> None:
+    body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(SESSION), SESSION)
+    answer = ask(server, head("POST", "/v1/recommend", *(f"Transfer-Encoding: {one}" for one in codings)) + body)
+    assert answer.status == 400
+
+
+def test_a_body_that_would_be_too_large_is_refused_before_it_is_sent(server: Server) -> None:
+    expecting = head("POST", "/v1/recommend", f"Content-Length: {3 << 20}", "Expect: 100-continue")
+    assert ask(server, expecting).status == 413
+    with Client(server) as client:
+        client.sendall(head("POST", "/v1/recommend", f"Content-Length: {len(SESSION)}", "Expect: 100-continue"))
+        assert client.received.peek(12).startswith(b"HTTP/1.1 100")  # which http.client skips
+        client.sendall(SESSION)
+        assert client.read().status == 200
+
+
 def test_connect_is_refused(server: Server) -> None:
     assert ask(server, b"CONNECT example.org:443 HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 400
     assert ask(server, b"CONNECT /v1/recommend HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 405

@@ -38,6 +38,15 @@ def report(done: subprocess.CompletedProcess[str]) -> str:
     return "\n".join(line[:500] for line in (done.stdout + done.stderr[-2000:]).splitlines())
 
 
+def test_requests_have_no_other_fields_than_those_documented(server: Server) -> None:
+    document = server.ask("GET", "/openapi/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    bodies = [one["requestBody"]["content"]["application/json"]["schema"] for one in operations if "requestBody" in one]
+    assert len(bodies) == 5
+    assert [schemas[body["$ref"].rpartition("/")[2]]["additionalProperties"] for body in bodies] == [False] * 5
+
+
 def test_a_few_examples_of_everything(server: Server, tmp_path: Path) -> None:
     done = schemathesis(server, tmp_path, "--max-examples", 10, "--seed", 1, "--phases", "coverage,fuzzing")
     assert done.returncode == 0, report(done)

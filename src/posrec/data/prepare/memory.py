@@ -5,12 +5,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import polars as pl
-
 from posrec.data.prepare.parts import Workplace
 from posrec.data.source.blocks import is_compressed, read_start
 from posrec.data.source.log import Log
-from posrec.data.source.readers.parquet import open_parquet
+from posrec.data.source.readers.parquet import count_rows, open_parquet, parquet_errors
 from posrec.device import free_memory
 from posrec.errors import InputError
 from posrec.io import scratch_folder
@@ -81,11 +79,11 @@ def shown(size: int) -> str:
 def estimate_clicks(log: Log) -> int:
     """About how many clicks a log has, from its size and its first lines."""
     if log.table is not None:
-        return int(log.table.select(pl.len()).collect().item())
+        return count_rows(log.table)
     if log.format == "parquet":
         largest = max(log.files, key=lambda path: path.stat().st_size)  # the first may be a part without rows
-        with open_parquet(largest) as part:
-            rows = int(part.select(pl.len()).collect().item())
+        with open_parquet(largest) as part, parquet_errors(largest):
+            rows = count_rows(part)
         return rows * sum(path.stat().st_size for path in log.files) // largest.stat().st_size
     size = sum(path.stat().st_size * (COMPRESSION if is_compressed(path) else 1) for path in log.files)
     start = read_start(log.files[0], START_BYTES)

@@ -16,8 +16,11 @@ from posrec.server.settings import ServerSettings
 
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 ANY = "*"
-# Content types that are accepted for JSON. `fetch` and `curl -d` send text and form types by default.
-JSON_TYPES = (b"", b"application/json", b"text/plain", b"application/x-www-form-urlencoded")
+JSON_TYPE = b"application/json"
+# Content types that are accepted for JSON where nothing is written. `fetch` and `curl -d` send text and form types by
+# default.
+READING_TYPES = (b"", JSON_TYPE, b"text/plain", b"application/x-www-form-urlencoded")
+OTHER_ORIGIN = "web pages of this origin are not allowed; see --allow-origin"
 PUBLIC_PATHS = ("/", "/healthz", "/readyz", "/docs", "/openapi/openapi.json")  # need no API key
 
 
@@ -41,8 +44,18 @@ class Access:
         if self.key is not None and request.path not in PUBLIC_PATHS and not self.has_key(request.headers):
             raise Refused(401, "an API key is needed: Authorization: Bearer KEY, or X-API-Key: KEY")
         if request.method == "POST" and request.path.startswith("/v1/"):
-            check_content_type(request)
+            check_content_type(request, READING_TYPES)
         return None
+
+    def check_writing(self, request: Request) -> None:
+        """Refuse what a web page of another site can send: without asking first, a browser sends any page's text and
+        forms, and with them the origin of the page."""
+        check_content_type(request, (JSON_TYPE,))
+        origin = request.headers.get(b"origin")
+        if origin is None or self.allows_origin(origin):
+            return
+        if origin.partition(b"://")[2].lower() != request.headers.get(b"host", b"").lower():  # of a page of this server
+            raise Refused(403, OTHER_ORIGIN)
 
     def allows_host(self, request: Request) -> bool:
         """HTTP/1.1 requires exactly one Host header. HTTP/1.0 may omit it: no browser speaks it, and some health checks
@@ -59,7 +72,7 @@ class Access:
 
     def preflight(self, request: Request, origin: bytes) -> Answer:
         if not self.allows_origin(origin):
-            raise Refused(400, "web pages of this origin are not allowed; see --allow-origin")
+            raise Refused(400, OTHER_ORIGIN)
         headers = [
             (b"access-control-allow-methods", b"GET, HEAD, POST, OPTIONS"),
             (b"access-control-max-age", b"600"),
@@ -88,10 +101,11 @@ class Access:
         return hmac.compare_digest(given, self.key)
 
 
-def check_content_type(request: Request) -> None:
+def check_content_type(request: Request, accepted: Sequence[bytes]) -> None:
     kind = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if kind not in JSON_TYPES and not kind.endswith(b"+json"):
-        raise Refused(415, f"the body must be JSON (application/json), not {kind[:100].decode('latin-1')}")
+    if kind not in accepted and not kind.endswith(b"+json"):
+        sent = kind[:100].decode("latin-1") or "of no type"
+        raise Refused(415, f"the body must be JSON (application/json), not {sent}")
 
 
 def allowed_hosts(listening: str, given: Sequence[str]) -> tuple[str, ...]:

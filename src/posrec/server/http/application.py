@@ -12,12 +12,12 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, get_type_hints
-from urllib.parse import parse_qsl
 
 import msgspec
 
 from posrec.server.http.access import Access
 from posrec.server.http.messages import (
+    HTML,
     JSON,
     Answer,
     Disconnected,
@@ -26,6 +26,7 @@ from posrec.server.http.messages import (
     Request,
     Send,
     error_answer,
+    page,
     send_answer,
 )
 from posrec.server.json_log import log_event
@@ -48,7 +49,7 @@ class Route:
     """`path` such as /v1/similar/{item}; without a `summary` the route is not part of the OpenAPI document.
 
     `errors` are the statuses of its errors, for the document. `admit` is called before a body is decoded, and refuses
-    a request that would be refused in the end.
+    a request that would be refused in the end. One that `writes` is closed to web pages of other sites.
     """
 
     def __init__(
@@ -61,9 +62,10 @@ class Route:
         media_type: bytes = JSON,
         errors: tuple[int, ...] = (),
         admit: Callable[[], None] = lambda: None,
+        writes: bool = False,
     ) -> None:
         self.method, self.path, self.handler, self.summary, self.status = method, path, handler, summary, status
-        self.media_type, self.errors, self.admit = media_type, errors, admit
+        self.media_type, self.errors, self.admit, self.writes = media_type, errors, admit, writes
         self.types: dict[str, Any] = get_type_hints(handler, include_extras=True)
         self.decoder = msgspec.json.Decoder(self.types["data"]) if "data" in self.types else None
         self.query_type = self.types.get("query")
@@ -84,12 +86,12 @@ class Route:
         if self.takes_request:
             arguments["request"] = request
         if self.query_type is not None:
-            given = dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
-            arguments["query"] = msgspec.convert(given, self.query_type, strict=False)
+            arguments["query"] = msgspec.convert(request.query(), self.query_type, strict=False)
         result = await self.handler(**arguments)
         if self.media_type == JSON:
             return Answer(self.status, ENCODER.encode(result))
-        return Answer(self.status, result.encode() if isinstance(result, str) else result, self.media_type)
+        content = result.encode() if isinstance(result, str) else result
+        return page(content) if self.media_type == HTML else Answer(self.status, content, self.media_type)
 
 
 class Application:
@@ -146,9 +148,12 @@ class Application:
     async def answer(self, request: Request) -> Answer:
         if (preflight := self.access.check(request)) is not None:
             return preflight
+        request.check_path()
         methods, value = self.find(request.path)
         route = methods.get("GET" if request.method == "HEAD" else request.method)  # uvicorn leaves out HEAD's body
         if route is not None:
+            if route.writes:
+                self.access.check_writing(request)
             return await route.answer(request, value, self.decode_large)
         names = (*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS")
         allow = (b"allow", ", ".join(names).encode())

@@ -8,7 +8,7 @@
 - A request for an upgrade, such as h2c, is answered in HTTP/1.1 with its body; uvicorn loses the body.
 - A client that closes its sending side still gets the answers that are begun within LEAVING_GRACE. The complete
   requests before a broken one are answered too.
-- When the server stops, a client that has just connected may still send one request.
+- When the server stops, every connection may still send one request, which is answered with `Connection: close`.
 
 Parsing, pipelining, keep-alive and ASGI are uvicorn's. This file alone relies on attributes of uvicorn that are not a
 documented interface, therefore pyproject.toml bounds uvicorn's version.
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 HEAD_BYTES = 32 << 10  # of a request's line and headers
 MOST_HEADERS = 100
 TOO_LARGE = f"the head of the request is larger than {HEAD_BYTES:,} bytes or has more than {MOST_HEADERS} headers"
+OTHER_CODING = "Transfer-Encoding must be chunked, without other codings"
 NO_ROOM = "too many connections are open; try again shortly"
 KEEP_ALIVE = 75  # seconds that a connection without a request may stay open
-CLOSING_GRACE = 1.0  # seconds for the first request of a connection that was open when the server was stopped
+CLOSING_GRACE = 1.0  # seconds for one more request of a connection that was open when the server was stopped
 LEAVING_GRACE = 2.0  # seconds for the answers to a client that has closed its sending side
 BODY_HEADERS = (b"content-length", b"transfer-encoding")  # the headers that say where a body ends
 
@@ -135,6 +136,8 @@ class Connection(HttpToolsProtocol):
             raise Refused(431, TOO_LARGE)
         if not self.has_room:
             raise Refused(503, NO_ROOM)
+        if any(name == b"transfer-encoding" and value.strip().lower() != b"chunked" for name, value in self.headers):
+            raise Refused(400, OTHER_CODING)  # the parser would hand over a compressed body as it is
         super().on_headers_complete()
         self.unanswered.append(self.cycle)
         self.cycle.scope["has_left"] = self.transport.is_closing  # type: ignore[typeddict-unknown-key]  # see Request
@@ -233,19 +236,19 @@ class Connection(HttpToolsProtocol):
         return bool(idle)
 
     def shutdown(self) -> None:
-        """The server stops. A client that has just connected may still send one request."""
+        """The server stops. A request that is on its way is still answered, and the answer announces the end."""
         self.stopping = True
-        if self.cycle is None and self.refused_since is None:
-            self.loop.call_later(CLOSING_GRACE, self.close_if_idle)
-        else:
+        if self.unanswered or self.refused_since is not None:
             super().shutdown()
+        else:
+            self.loop.call_later(CLOSING_GRACE, self.stop_reading)
 
     def close_if_unanswered(self) -> None:
         if self.unanswered and not self.unanswered[0].response_started:
             self.transport.abort()
 
-    def close_if_idle(self) -> None:
-        if self.is_idle():
+    def stop_reading(self) -> None:
+        if not self.unanswered:
             self.transport.close()
 
 

@@ -4,9 +4,13 @@ ASGI's messages are received and sent here alone.
 """
 
 import asyncio
+import base64
+import hashlib
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 
@@ -22,7 +26,16 @@ Send = Callable[[Any], Awaitable[None]]
 JSON, TEXT, HTML = b"application/json", b"text/plain; charset=utf-8", b"text/html; charset=utf-8"
 CLOSE = (b"connection", b"close")
 RETRY_AFTER = (b"retry-after", b"1")  # seconds; sent with every 503
+TOO_LARGE = "the body is too large"
 REPEATED_SLASHES = re.compile("//+")
+
+
+# Pages load nothing, run no script but their own, are shown in no frame, and speak to this server alone.
+PAGE_POLICY = (
+    "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+SCRIPT = re.compile(rb"<script[^>]*>(.*?)</script>", re.DOTALL)
 
 
 class Answer(NamedTuple):
@@ -38,6 +51,15 @@ class Refused(Exception):
     def __init__(self, status: int, sentence: str, *headers: Header) -> None:
         super().__init__(sentence)
         self.status, self.sentence, self.headers = status, sentence, headers
+
+
+@contextmanager
+def refusing_other_encodings() -> Iterator[None]:
+    """In the block an address is decoded."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise Refused(400, "the address must be percent-encoded UTF-8") from None
 
 
 class Disconnected(ConnectionError):
@@ -60,8 +82,23 @@ class Request:
         # Whether the whole body was received, as far as the headers announce one.
         self.complete = b"transfer-encoding" not in self.headers and self.headers.get(b"content-length", b"0") == b"0"
 
+    def check_path(self) -> None:
+        """Refuse a path that is not UTF-8: all its wrong bytes become the same character in `path`, so that the id of
+        one session would stand for another."""
+        if "\ufffd" in self.path:
+            with refusing_other_encodings():
+                unquote_to_bytes(self.scope["raw_path"]).decode("utf-8")
+
+    def query(self) -> dict[str, str]:
+        with refusing_other_encodings():
+            text = self.scope["query_string"].decode("utf-8")
+            return dict(parse_qsl(text, keep_blank_values=True, errors="strict"))
+
     async def body(self) -> bytes:
-        """The whole body; a request is refused as soon as the limit on its size or time is reached."""
+        """The whole body; a request is refused as soon as the limit on its size or time is reached, or announced: then
+        no `100 Continue` is sent."""
+        if int(self.headers.get(b"content-length", 0)) > self.settings.max_body:
+            raise Refused(413, TOO_LARGE)
         if "complete" in self.scope:  # set by guard.py; a timer would take as long as all other handling here
             return await self.read_body()
         seconds = self.settings.request_timeout
@@ -81,7 +118,7 @@ class Request:
             body += bytes(message.get("body", b""))
             self.complete = not message.get("more_body", False)
             if len(body) > self.settings.max_body:
-                raise Refused(413, "the body is too large")
+                raise Refused(413, TOO_LARGE)
             if self.complete:
                 self.size = len(body)
                 return body
@@ -111,6 +148,18 @@ async def send_answer(send: Send, request: Request, answer: Answer) -> None:
         await send({"type": "http.response.body", "body": b""})
         return
     await send({"type": "http.response.body", "body": answer.content})
+
+
+def page(content: bytes) -> Answer:
+    """An HTML page. Its scripts are allowed by their hashes."""
+    digests = [base64.b64encode(hashlib.sha256(script).digest()).decode() for script in SCRIPT.findall(content)]
+    policy = PAGE_POLICY.format(scripts=" ".join(f"'sha256-{digest}'" for digest in digests) or "'none'")
+    headers = (
+        (b"content-security-policy", policy.encode()),
+        (b"x-frame-options", b"DENY"),
+        (b"x-content-type-options", b"nosniff"),
+    )
+    return Answer(200, content, HTML, headers)
 
 
 def refusal(status: int, sentence: str, *headers: Header) -> Answer:

@@ -18,6 +18,7 @@ REFERENCE = "#/components/schemas/{name}"
 ERRORS = {
     400: "Not valid HTTP or JSON, or a value can't be used.",
     401: "The API key is missing or wrong.",
+    403: "Web pages of this origin are not allowed.",
     404: "There is no such item, or no session store.",
     408: "The request did not arrive in time.",
     413: "The body is too large.",

@@ -2,19 +2,24 @@
 
 `torchrun --nproc-per-node 2 -m posrec train shop --out runs/first` starts the same command twice. Each process reads
 the dataset, and the first one writes the run (docs/scaling.md). Every operation must be called by all processes, in
-the same order; it is run by gloo on CPUs and by NCCL on GPUs. A process that waits for one that has ended raises
-`LostRank`. A process on its own is a World of one, whose operations return what they are given.
+the same order; it is run by gloo on CPUs and by NCCL on GPUs. A process that waits for one that has ended, or for one
+that hangs longer than TIMEOUT, raises `LostRank`. A process on its own is a World of one, whose operations return
+what they are given.
 """
 
 import functools
 import os
+import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, distributed
+from torch.distributed.rendezvous import rendezvous
 
 from posrec.device import choose_device
 from posrec.errors import InputError, RunFailed
@@ -22,6 +27,9 @@ from posrec.errors import InputError, RunFailed
 P = ParamSpec("P")
 R = TypeVar("R")
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun sets
+TIMEOUT = timedelta(minutes=30)  # for all processes to take part in an operation
+REPORT_PERIOD = timedelta(seconds=10)  # in which all processes that wait in vain notice it
+TIMED_OUT = re.compile("timed? ?out", re.IGNORECASE)  # in what gloo and NCCL say
 # torch 2.13 renamed these two.
 all_gather: Any = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
 reduce_scatter: Any = getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
@@ -147,7 +155,7 @@ def joined(device: str) -> Iterator[World]:
     if not all(name in os.environ for name in LAUNCHED):
         yield World()
         return
-    rank, local_rank, size = (int(os.environ[name]) for name in LAUNCHED[:3])
+    local_rank = int(os.environ["LOCAL_RANK"])
     on_gpu = choose_device(device).type == "cuda"
     if on_gpu:
         if local_rank >= torch.cuda.device_count():
@@ -158,18 +166,39 @@ def joined(device: str) -> Iterator[World]:
         torch.cuda.set_device(local_rank)
     options: dict[str, Any] = {"device_id": torch.device("cuda", local_rank)} if on_gpu else {}
     try:
+        store, rank, size = next(rendezvous("env://"))
+        options |= {"store": store, "rank": rank, "world_size": size, "timeout": TIMEOUT}
         distributed.init_process_group("nccl" if on_gpu else "gloo", **options)
     except (RuntimeError, ValueError) as error:
         raise RunFailed(f"the processes of the training can't reach each other: {first_line(error)}") from None
     try:
         yield World(rank, size)
     except LostRank as error:
-        raise RunFailed(
-            f"another process of the training has ended ({first_line(error)}); its message, if it left one, says why. "
-            "The last checkpoint is kept: continue with the same command and --resume"
-        ) from None
+        what = f"another process of the training has ended ({first_line(error)}); its message, if it left one, says why"
+        if TIMED_OUT.search(str(error)):
+            names = " and ".join(map(str, hanging_ranks(store, rank, size)))
+            what = f"process {names} of the training did not answer within {TIMEOUT}; it hangs, or its machine does"
+        raise RunFailed(f"{what}. The last checkpoint is kept: continue with the same command and --resume") from None
     finally:
         distributed.destroy_process_group()
+
+
+def hanging_ranks(store: Any, rank: int, size: int) -> list[int]:
+    """The processes that do not report that they have waited in vain, as this one does here.
+
+    torchrun keeps the store in a process of its own; other launchers in process 0, which may be the one that hangs.
+    """
+    hanging = [0]
+    end = time.monotonic() + REPORT_PERIOD.total_seconds()
+    try:
+        store.set_timeout(REPORT_PERIOD)
+        store.set(f"posrec/waited/{rank}", "")
+        while hanging and time.monotonic() < end:
+            hanging = [other for other in range(size) if not store.check([f"posrec/waited/{other}"])]
+            time.sleep(0.1)
+    except RuntimeError:  # the store has ended with its process
+        pass
+    return hanging
 
 
 def first_line(error: Exception) -> str:

@@ -15,7 +15,7 @@ from posrec.data.source.files import File, local_copy
 from posrec.data.source.readers.bad_lines import BadLine
 from posrec.data.source.readers.clicks import ClickCollector, find_fault
 from posrec.data.source.readers.columns import Columns
-from posrec.errors import InputError, first_line
+from posrec.errors import InputError, first_line, plural
 
 BATCH_ROWS = 1_000_000
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # how Hive and Spark write a missing value as the name of a folder
@@ -65,7 +65,8 @@ def read_table(
     """Add the rows of a table to the collector; `sizes` are those of the tables before it and of all."""
     types = frame.collect_schema()
     used = [*columns.session, *columns.one_each().values()]
-    length = frame.select(pl.len()).collect().item()
+    with parquet_errors(table.name):
+        length = count_rows(frame)
     # Tables that passed through pandas write missing numbers as NaN.
     rows = frame.select(pl.col(name).fill_nan(None) if types[name].is_float() else pl.col(name) for name in used)
     first = 0
@@ -82,6 +83,12 @@ def read_table(
             f"{table.name}, after row {first}: can't be read ({first_line(error)}); the file is damaged, or a column "
             "holds something other than ids, numbers or text"
         ) from None
+    if first != length:  # polars reads nothing of a row group whose columns have another length
+        raise InputError(f"{table.name} declares {plural(length, 'row')}, and {first:,} can be read; it is damaged")
+
+
+def count_rows(frame: pl.LazyFrame) -> int:
+    return int(frame.select(pl.len()).collect().item())
 
 
 @contextmanager
@@ -109,7 +116,7 @@ def folder_columns(path: File) -> dict[str, pl.Expr]:
 
 
 @contextmanager
-def parquet_errors(path: File) -> Iterator[None]:
+def parquet_errors(path: File | str) -> Iterator[None]:
     """Report a damaged table as an InputError that names it."""
     try:
         yield

@@ -150,7 +150,7 @@ class Connection(HttpToolsProtocol):
             self.advanced = True
             self.cycle.scope["complete"] = True  # type: ignore[typeddict-unknown-key]  # read by Request.body
             super().on_message_complete()
-            if len(self.unanswered) == 1:  # uvicorn has paused it for a large body; a client that leaves must be noticed
+            if len(self.unanswered) == 1:  # uvicorn pauses it at a large body; a client that leaves must be noticed
                 self.flow.resume_reading()
 
     def on_response_complete(self) -> None:

@@ -111,7 +111,8 @@ def expensive_request(kind: str, draw: random.Random, items: int) -> bytes:
             factors = {f"b{brand}": draw.choice([0.5, 0.7, 1.2, 1.5, 2.0, 3.0, 5.0]) for brand in range(20)}
             return post("/v1/recommend", {"session": session(), "k": 1000, "boost": {"brand": factors}})
         case "long filters":
-            prices = [draw.randrange(10**8) for _ in range(150_000)]
+            first = draw.randrange(10**8)
+            prices = list(range(first, first + 150_000))
             return post("/v1/recommend", {"session": session(), "filter": {"price": prices}})
         case "large answers":
             return post(

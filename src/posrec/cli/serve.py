@@ -89,7 +89,9 @@ def serve(
             "--request-timeout", help="Seconds a client may take to send a request or read an answer.", min=0.1
         ),
     ] = 10.0,
-    queue: Annotated[int, typer.Option(help="How many requests may wait in each worker; more get 503.", min=1)] = 128,
+    queue: Annotated[
+        int, typer.Option(help="How many plain requests' work may wait in a worker; more gets 503.", min=1)
+    ] = 128,
     allow_origin: Annotated[
         list[str] | None, typer.Option(help="Allow web pages of this origin (CORS). Can be repeated.")
     ] = None,

@@ -149,8 +149,7 @@ class Service:
         work = estimated_work(data, 1, request.size, loaded.recommender.catalogue)
         if work <= QUICK_WORK:
             query = self.query(loaded, plan_of(loaded, data), session)
-            (ordered,) = await self.batcher.submit([query], work, request.has_left)
-            return answer(query, ordered)
+            return answer(query, await self.batcher.submit(query, work, request.has_left))
         with self.background.place(work):
             return (await self.slow_answers(data, [(loaded, session)], {}, request))[0]
 
@@ -179,8 +178,8 @@ class Service:
                 plan = plan_of(loaded, data)
                 clicks = await store.add(session_id, str(data.item))
                 query = self.query(loaded, plan, clicks[-self.settings.max_length :])
-                ranked = self.batcher.submit([query], work, request.has_left, has_place=True)
-            return answer(query, (await ranked)[0])
+                ordered = self.batcher.submit(query, work, request.has_left, has_place=True)
+            return answer(query, await ordered)
         with self.background.place(work):
             plan = await self.background.run(partial(plan_of, loaded, data), request.has_left)
             clicks = await store.add(session_id, str(data.item))
@@ -194,7 +193,8 @@ class Service:
         plans: dict[LoadedRun, Plan],
         request: Request,
     ) -> list[RecommendAnswer]:
-        """The answers for these sessions, computed in the background; `plans` gets those that are made."""
+        """The answers for these sessions, computed and encoded as JSON in the background; `plans` gets those that are
+        made."""
 
         def compute() -> list[msgspec.Raw]:
             queries = []
@@ -202,7 +202,7 @@ class Service:
                 if loaded not in plans:
                     plans[loaded] = plan_of(loaded, data)
                 queries.append(self.query(loaded, plans[loaded], session))
-            return [msgspec.Raw(msgspec.json.encode(one)) for one in map(answer, queries, rank([queries])[0])]
+            return [msgspec.Raw(msgspec.json.encode(one)) for one in map(answer, queries, rank(queries))]
 
         answers: list[RecommendAnswer] = await self.background.run(compute, request.has_left)
         return answers
@@ -266,9 +266,8 @@ def checked_answer_bytes(items: int, fields: Sequence[str] | None, catalogue: Ca
     return answer_bytes
 
 
-def rank(requests: Sequence[Sequence[Query]]) -> list[list[Ordered]]:
-    """Rank the queries of a batch of requests. Those to the same recommender are ranked together."""
-    queries = [query for request in requests for query in request]
+def rank(queries: Sequence[Query]) -> list[Ordered]:
+    """Rank the queries of a batch. Those to the same recommender are ranked together."""
     rows: dict[Recommender, list[int]] = {}
     for row, query in enumerate(queries):
         rows.setdefault(query.loaded.recommender, []).append(row)
@@ -276,8 +275,7 @@ def rank(requests: Sequence[Sequence[Query]]) -> list[list[Ordered]]:
     for recommender, own in rows.items():
         asked = [(queries[row].plan, queries[row].session) for row in own]
         ranked.update(zip(own, recommender.rank(asked), strict=True))
-    in_order = (ranked[row] for row in range(len(queries)))
-    return [[next(in_order) for _ in request] for request in requests]
+    return [ranked[row] for row in range(len(queries))]
 
 
 def answer(query: Query, ordered: Ordered) -> RecommendAnswer:

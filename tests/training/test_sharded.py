@@ -128,12 +128,13 @@ from posrec.cli import fail
 from posrec.errors import RunFailed
 from posrec.training.distributed import world as module
 
-module.TIMEOUT, module.REPORT_PERIOD = timedelta(seconds=4), timedelta(seconds=6)
+# Long enough for processes that start, or lose their processor, at different times.
+module.TIMEOUT, module.REPORT_PERIOD = timedelta(seconds=30), timedelta(seconds=20)
 try:
     with module.joined("cpu") as world:
         world.summed(torch.ones(1))
         if world.rank == 1:
-            time.sleep(30)
+            time.sleep(90)
             sys.exit(0)
         world.summed(torch.ones(1))
 except RunFailed as error:
@@ -141,8 +142,9 @@ except RunFailed as error:
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_is_named() -> None:
     (first, _, said), _, (third, _, also) = finish(start(3, "-c", HANGS))
     assert (first, third) == (1, 1)
     for text in (said, also):
-        assert "process 1 of the training did not answer within 0:00:04; it hangs, or its machine does" in text
+        assert "process 1 of the training did not answer within 0:00:30; it hangs, or its machine does" in text

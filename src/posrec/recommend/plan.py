@@ -193,7 +193,7 @@ class Plan:
     ) -> Ordered:
         """The list with the items of more groups, where it has too few and there are more: they are searched for among
         the items of all other groups."""
-        if not isinstance(self.diversify, str):
+        if not isinstance(self.diversify, str) or len(found.numbers) >= self.k:
             return found
         groups, items, pool = self.catalogue.attributes[self.diversify].groups, self.catalogue.items, self.pool
         pinned, rest = found.numbers[: found.pinned], dict(zip(*found[:2], strict=True))

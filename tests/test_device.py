@@ -3,14 +3,12 @@
 import ctypes
 import math
 import os
-import resource
 from pathlib import Path
 
 import pytest
 import torch
 
 from posrec import device
-from posrec.device import freed_memory_kept
 from tests.helpers import own_process
 
 SHOW = "import os, posrec, torch; print(os.environ['OMP_WAIT_POLICY'], torch.get_num_threads())"
@@ -96,39 +94,45 @@ def test_small_work_is_done_by_one_thread_unless_the_user_chose_otherwise(monkey
         torch.set_num_threads(before)
 
 
+glibc_alone = pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "malloc_trim") or not Path("/proc/self/statm").exists(),
+    reason="glibc on Linux alone has these options",
+)
+# In a process of its own: what other tests have allocated and freed decides where malloc takes the next array from.
+ALLOCATE = """
+import resource
+from pathlib import Path
+import torch
+from posrec.device import freed_memory_kept
+
 LARGE = 5_000_000  # floats: 20 MB
-glibc_alone = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="glibc alone has these options")
-
-
-def faults_of_allocating() -> int:
-    """The pages that the system had to hand out for an array that was allocated and freed twice."""
+PAGES = LARGE * 4 // resource.getpagesize()
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) / PAGES
+def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(2):
         torch.ones(LARGE)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-
-def resident_mb() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
-
-
-@glibc_alone
-def test_an_array_is_allocated_again_without_new_pages() -> None:
-    pages = LARGE * 4 // resource.getpagesize()
-    with freed_memory_kept():
-        for _ in range(20):  # pieces that are left over at the edges of an array may separate the first ones
-            torch.ones(LARGE)
-        assert faults_of_allocating() < pages / 10
-        with freed_memory_kept():
-            pass
-        assert faults_of_allocating() < pages / 10  # an inner block ends nothing
-
-
-@glibc_alone
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process can't be read here")
-def test_the_memory_is_returned_after_the_block() -> None:
-    before = resident_mb()
-    with freed_memory_kept():
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / PAGES
+torch.ones(LARGE)
+before = resident()
+with freed_memory_kept():
+    for _ in range(20):  # pieces that are left over at the edges of an array may separate the first ones
         torch.ones(LARGE)
-        assert resident_mb() > before + 10
-    assert resident_mb() < before + 10
+    inside = resident()
+    again = faults()
+    with freed_memory_kept():
+        pass
+    after_inner = faults()
+print(again, after_inner, inside - before, resident() - before)
+"""
+
+
+@glibc_alone
+@pytest.mark.process
+def test_an_array_is_allocated_again_without_new_pages_and_returned_after_the_block() -> None:
+    again, after_inner, kept, left = map(float, own_process(code=ALLOCATE).stdout.split())
+    assert again < 0.1
+    assert after_inner < 0.1  # an inner block ends nothing
+    assert kept > 0.5
+    assert left < 0.5

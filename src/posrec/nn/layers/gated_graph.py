@@ -54,8 +54,8 @@ def gru_update(x: Tensor, gates: Tensor, from_message: Tensor) -> Tensor:
         updated: Tensor = Update.apply(x, gates, from_message)  # type: ignore[no-untyped-call]
         return updated
     (d,) = constants(x.shape[1:])
-    reset_m, update_m, new_m = from_message.split(d, dim=-1)
-    reset_x, update_x, new_x = gates.split(d, dim=-1)
+    reset_m, update_m, new_m = torch.split(from_message, d, dim=-1)
+    reset_x, update_x, new_x = torch.split(gates, d, dim=-1)
     reset, update = torch.sigmoid(reset_m + reset_x), torch.sigmoid(update_m + update_x)
     new = torch.tanh(new_m + reset * new_x)
     return new + update * (x - new)
@@ -99,6 +99,6 @@ def messages(sent: Tensor, weights: Tensor, packing: Packing) -> Tensor:
     """Sum the messages along the edges: sent [T, 2d], each node's messages along outgoing and incoming edges; weights
     [B, 2, L, L] (row: receiver) -> received [T, 2d]."""
     (both_directions,) = constants(sent.shape[1:])
-    senders = packing.to_slots(sent).split(both_directions // 2, dim=-1)  # two of [B, L, d]
+    senders = torch.split(packing.to_slots(sent), both_directions // 2, dim=-1)  # two of [B, L, d]
     both = zip(weights.to(sent.dtype).unbind(1), senders, strict=True)
     return torch.cat([packing.to_rows(batched_product(of_edges, slots)) for of_edges, slots in both], dim=-1)

@@ -145,7 +145,7 @@ def attention_of(queries: Tensor, keys_values: Tensor, heads: int, packing: Pack
     sessions, (d,) = packing.sessions, constants(queries.shape[1:])
     head = torch.arange(d, device=queries.device) // (d // heads)
     in_head = (head == torch.arange(heads, device=queries.device)[:, None]).to(queries.dtype)  # [heads, d]
-    keys, values = (packing.to_slots(rows) for rows in keys_values.split(d, dim=-1))  # [B, L, d]
+    keys, values = (packing.to_slots(rows) for rows in torch.split(keys_values, d, dim=-1))  # [B, L, d]
     separate = queries.view(-1, sessions, 1, d).transpose(0, 1) * (in_head / math.sqrt(d // heads))  # [B, k, heads, d]
     # [B, L, k heads], so that the gradient of the keys is in order
     logits = batched_product(keys, separate.reshape(sessions, -1, d).transpose(1, 2))

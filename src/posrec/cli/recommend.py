@@ -118,6 +118,8 @@ def recommend(
         say("No click is known to the model, so there is nothing to explain.")
     for sentence in notes(answer):
         say(sentence)
+    if explore and recommender.new_items is None:
+        say("The run knows no new items, with few clicks in training, so --explore changes nothing.")
 
 
 def score(

@@ -57,7 +57,7 @@ class GroupLimit(Struct, forbid_unknown_fields=True):
     """At most `most` items of each value of a column."""
 
     column: Annotated[str, Meta(min_length=1)]
-    most: Annotated[int, Meta(ge=1)]
+    most: Annotated[int, Meta(ge=1, le=MOST_ITEMS)]
 
 
 Diversify = Annotated[float, Meta(ge=0, le=1)] | Annotated[str, Meta(min_length=1)] | GroupLimit

@@ -66,7 +66,9 @@ class NeighbourModel(CountingModel):
     def own_shares(self, items: Tensor, offsets: Tensor) -> Tensor:
         """[2] m of the item just clicked, and of earlier items."""
         ends = later_clicks(offsets)
-        ends = ends[torch.linspace(0, len(ends) - 1, min(SAMPLE, len(ends))).long()]
+        if len(ends) > SAMPLE:
+            drawn = torch.randint(len(ends), (SAMPLE,), generator=torch.Generator().manual_seed(0))
+            ends = ends[drawn.to(ends.device)]
         begins = offsets[torch.searchsorted(offsets, ends, right=True) - 1]
         sessions = [items[begin:end].tolist() for begin, end in zip(begins, ends, strict=True)]
         size, shares = max(1, min(SESSIONS_AT_A_TIME, SCORES_IN_MEMORY // self.items)), torch.zeros(2)

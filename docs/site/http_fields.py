@@ -26,7 +26,8 @@ MEANINGS = {
     "filter": f"recommend only items whose columns match, {RULES}",
     "pin": "items to put first, in this order",
     "boost": f"factors for the chances of items by their columns, {RULES}",
-    "diversify": "0 to 1: how much variety counts against the score; or a column, of which each value is used once; or a limit",
+    "diversify": "0 to 1: how much variety counts against the score; or a column, each value of which is used once; "
+    "or a limit",
     "explore": "the share of places for [new items](recommending.md#a-place-for-new-items)",
     "column": "a column of the items",
     "most": "how many items of each value the list may have",

@@ -5,7 +5,7 @@ An item matches a filter if every column that the filter names matches. A condit
     "tents"                    this value
     ["tents", "mats"]          any of these values
     {"min": 10, "max": 200}    a number from min to max, both included
-    {"above": 10, "below": 200}    the same, neither included
+    {"above": 10, "below": 99} the same, neither included
     {"not": ["tents"]}         none of these values
 
 Several of min, max, above, below and not in one condition must all be met. Values are compared as text, so 42 and "42"

@@ -83,18 +83,11 @@ class AnswerRequest(Struct, kw_only=True):
             check_ids(ids or ())
 
     def rules(self) -> "AnswerRules":
-        return {
-            "exclude": self.exclude,
-            "exclude_seen": self.exclude_seen,
-            "allow": self.allow,
-            "deny": self.deny,
-            "filter": self.filter,
-            "pin": self.pin,
-            "boost": self.boost,
-            "diversify": asdict(self.diversify) if isinstance(self.diversify, GroupLimit) else self.diversify,
-            "explore": self.explore,
-            "fields": self.fields,
-        }
+        """All fields but k."""
+        rules: Any = {name: getattr(self, name) for name in AnswerRequest.__struct_fields__ if name != "k"}
+        if isinstance(self.diversify, GroupLimit):
+            rules["diversify"] = asdict(self.diversify)
+        return rules  # type: ignore[no-any-return]
 
 
 class RecommendRequest(AnswerRequest, kw_only=True, forbid_unknown_fields=True):

@@ -69,11 +69,11 @@ class NeighbourModel(CountingModel):
         if len(ends) > SAMPLE:
             drawn = torch.randint(len(ends), (SAMPLE,), generator=torch.Generator().manual_seed(0))
             ends = ends[drawn.to(ends.device)]
-        begins = offsets[torch.searchsorted(offsets, ends, right=True) - 1]
+        begins = offsets[torch.searchsorted(offsets, ends, right=True) - 1].maximum(ends - self.config.max_length)
         sessions = [items[begin:end].tolist() for begin, end in zip(begins, ends, strict=True)]
         size, shares = max(1, min(SESSIONS_AT_A_TIME, SCORES_IN_MEMORY // self.items)), torch.zeros(2)
         for start in range(0, len(sessions), size):
-            batch = SessionBatch.of(sessions[start : start + size], self.config.max_length).to(items.device)
+            batch = SessionBatch.of(sessions[start : start + size]).to(items.device)
             scores = self.scores(batch).clamp(min=0)
             row, column, is_earlier = own_items(batch, self.items)
             own = torch.zeros(len(scores), 2).to(scores).index_put_((row, is_earlier.long()), scores[row, column], True)
@@ -85,9 +85,10 @@ class NeighbourModel(CountingModel):
     def scores(self, batch: SessionBatch) -> Tensor:
         scores = self.rest.repeat(len(batch.lengths), 1)  # [B, n]
         for start in range(0, len(scores), SESSIONS_AT_A_TIME):
-            end = start + SESSIONS_AT_A_TIME
-            self.add_scores(batch.rows(start, end), scores[start:end])
-        return with_own_factors(scores, batch, self.own_factors)
+            some, of_some = batch.rows(start, start + SESSIONS_AT_A_TIME), scores[start : start + SESSIONS_AT_A_TIME]
+            self.add_scores(some, of_some)
+            with_own_factors(of_some, some, self.own_factors)
+        return scores
 
 
 def later_clicks(offsets: Tensor) -> Tensor:
@@ -125,7 +126,7 @@ def own_items(batch: SessionBatch, items: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def with_own_factors(scores: Tensor, batch: SessionBatch, factors: Tensor) -> Tensor:
-    """Scores [B, n], in which those of the sessions' own items above 0 are multiplied by `factors [2]`."""
+    """The same scores [B, n], after those of the sessions' own items above 0 are multiplied by `factors [2]`."""
     if bool((factors == 1).all()):
         return scores
     row, column, is_earlier = own_items(batch, scores.shape[1])

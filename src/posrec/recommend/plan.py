@@ -147,18 +147,12 @@ class Plan:
 
     def checked_diversify(self, diversify: Any) -> float | GroupLimit:
         limit: Any = {"column": diversify, "most": 1} if isinstance(diversify, str) else diversify
-        if isinstance(limit, Mapping):
-            if (
-                limit.keys() != {"column", "most"}
-                or not isinstance(limit["column"], str)
-                or not is_count(limit["most"])
-            ):
-                raise InputError(f'diversify must be like {{"column": "brand", "most": 2}}, not {shown(diversify)}')
-            self.catalogue.attributes[limit["column"]]  # an error for an unknown column
-            return GroupLimit(limit["column"], limit["most"])
+        if isinstance(limit, Mapping) and limit.keys() == {"column", "most"} and is_count(limit["most"]):
+            self.catalogue.attributes[str(limit["column"])]  # an error for an unknown column
+            return GroupLimit(str(limit["column"]), limit["most"])
         if not is_number(diversify) or not 0 <= diversify <= 1:
             raise InputError(
-                f'diversify must be a number from 0 to 1, a column, or {{"column": "brand", "most": 2}}, '
+                f'diversify must be a number from 0 to 1, a column, or like {{"column": "brand", "most": 2}}, '
                 f"not {shown(diversify)}"
             )
         if self.similarity is None:

@@ -251,7 +251,7 @@ def test_what_is_left_out_and_what_is_new(trained: Path, tmp_path: Path) -> None
     [
         ("--exclude", "last", "exclude must be one of current, seen, not 'last'"),
         ("--explore", "2", "explore must be a number from 0 to 0.5"),
-        ("--diversify", "brand:0", 'diversify must be like {"column": "brand", "most": 2}'),
+        ("--diversify", "brand:0", 'or like {"column": "brand", "most": 2}, not'),
         ("--filter", "brand", "--filter brand: it must be COLUMN=VALUE,VALUE or COLUMN<=NUMBER"),
         ("--filter", "price<=cheap", "'cheap' is not a number"),
         ("--filter", '{"price":', "it is not JSON"),

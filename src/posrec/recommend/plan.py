@@ -287,11 +287,12 @@ class Plan:
         """The list with some places given to new items: never the first, nor those of pinned items."""
         draw = Random(str(session.numbers) if session.numbers else None)
         wanted = min(int(self.explore * self.k + draw.random()), MOST_EXPLORED, self.k - max(found.pinned, 1))
+        in_list = set(found.numbers)
         # Efraimidis and Spirakis: the highest u^(1 / weight) are a draw by weights, here 1 / rank, or 1 for all.
         keys = {
             number: draw.random() ** (rank if session.numbers else 1)
             for rank, number in enumerate(new[0], start=1)
-            if number not in found.numbers
+            if number not in in_list
         }
         chosen = self.within_limit(sorted(keys, key=lambda number: -keys[number]), wanted)
         pinned, rest = found.numbers[: found.pinned], found.numbers[found.pinned :]

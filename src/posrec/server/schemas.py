@@ -107,12 +107,16 @@ class ClickRequest(AnswerRequest, kw_only=True, forbid_unknown_fields=True):
 
 class FeedbackRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     answer: Annotated[str, Meta(min_length=1, max_length=100, description="The id of the answer.")]
-    event: Literal["shown", "clicked", "bought"]
+    event: Literal["shown", "clicked", "carted", "bought"]
     items: Annotated[list[Id], Meta(min_length=1, max_length=MOST_ITEMS, description="Shown: in their order.")]
     session: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None  # without it, the answer is a session
+    visitor: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None  # without it, the session is a visitor
+    value: Annotated[float, Meta(ge=0, le=1e12, description="What was paid for the item.")] | None = None
 
     def __post_init__(self) -> None:
         check_ids(self.items)
+        if self.value is not None and (self.event != "bought" or len(self.items) > 1):
+            raise ValueError("value is what was paid for one item: it needs the event 'bought' and a single item")
 
 
 class ExplainRequest(Struct, forbid_unknown_fields=True):
@@ -232,6 +236,7 @@ class RunAnswer(Struct):
 
 
 class SplitRun(Struct):
+    name: str  # by its folder
     fingerprint: str | None  # None while the run can't be loaded
     share: float
 

@@ -65,14 +65,15 @@ class RunMetrics:
         if is_short:
             self.counters["short_answers"].inc()
 
-    def loaded(self, fingerprint: str, trained_until: int | None) -> None:
-        """This worker serves the run with this fingerprint from now on; the time is in milliseconds."""
+    def loaded(self, fingerprint: str, trained_until: object) -> None:
+        """This worker serves the run with this fingerprint from now on. The time is in milliseconds, and a run that was
+        built by hand may have none."""
         if self.fingerprint is not None:
             self.gauges.workers.labels(self.name, self.fingerprint).set(0)
         self.fingerprint = fingerprint
         self.gauges.workers.labels(self.name, fingerprint).set(1)
         self.gauges.loaded.labels(self.name).set(time.time())
-        if trained_until is not None:
+        if isinstance(trained_until, int):
             self.gauges.trained_until.labels(self.name).set(trained_until / 1000)
 
 
@@ -115,7 +116,7 @@ class Metrics:
         self.requests = {(path, int(status[0])): requests.labels(path, status) for path, status in series}
         self.events = {name: Counter(f"posrec_{name}", about, registry=registry) for name, about in EVENTS.items()}
         by_run = {name: Counter(f"posrec_{name}", about, ("run",), registry=registry) for name, about in BY_RUN.items()}
-        feedback = Counter(
+        feedback = self.feedback_counter = Counter(
             "posrec_feedback",
             "Answers that were shown, and items that were clicked, put into the cart or bought.",
             ("run", "event"),
@@ -123,7 +124,6 @@ class Metrics:
         )
         gauges = RunGauges(registry)
         self.runs = {name: RunMetrics(name, by_run, feedback, gauges) for name in runs}
-        self.other_feedback = {event: feedback.labels(OTHER, event) for event in FEEDBACK}
         self.seconds = Histogram(
             "posrec_recommend_seconds", "Time to answer /v1/recommend.", buckets=SECONDS, registry=registry
         )
@@ -151,8 +151,8 @@ class Metrics:
         if run is None:
             self.count("unsigned_feedback", items)
             return
-        counters = self.runs[run].feedback if run in self.runs else self.other_feedback
-        counters[event].inc(1 if event == "shown" else items)
+        counter = self.runs[run].feedback[event] if run in self.runs else self.feedback_counter.labels(OTHER, event)
+        counter.inc(1 if event == "shown" else items)
 
     def text(self) -> str:
         """The sums over all workers, in the Prometheus text format."""

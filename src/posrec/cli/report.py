@@ -63,18 +63,18 @@ def report(
         say(note)
 
 
-def runs_table(runs: Sequence["Group"], names: Sequence[str], ratios: dict[str, str]) -> Table:
+def runs_table(runs: Sequence["Group"], names: Sequence[str], titles: dict[str, str]) -> Table:
     """A column for each run. Rows of what nobody reports are left out."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     table.add_column("")
     for name in names:
         table.add_column(name, justify="right")
-    reported = [name for name in ratios if any(getattr(run, name) for run in runs)] or ["clicks"]
+    reported = [name for name in titles if any(getattr(run, name) for run in runs)] or ["clicks"]
     for name in ("visitors", "answers", *reported):
         table.add_row(name, *(f"{getattr(run, name):,.{2 if name == 'value' else 0}f}" for run in runs))
     table.add_section()
     for name in reported:
-        table.add_row(ratios[name], *(str(run.ratios[name]) for run in runs))
+        table.add_row(titles[name], *(str(run.ratios[name]) for run in runs))
     return table
 
 
@@ -84,18 +84,18 @@ def fingerprints_line(fingerprints: Sequence[str]) -> str:
     return fingerprints[-1] + (f" and {before} before" if before else "")
 
 
-def plot_table(groups: Sequence["Group"], by: str, measure: str, ratio: str) -> Table:
+def plot_table(groups: Sequence["Group"], by: str, measure: str, title: str) -> Table:
     """A line for each group: its figure, and where it and its interval lie between 0 and the highest of them."""
     table = Table(box=None, pad_edge=False)
     table.add_column(by, no_wrap=True)
-    for name in ("visitors", "answers", ratio):
+    for name in ("visitors", "answers", title):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     width = min(max(console.width - FIGURES_WIDTH, 10), 40)
-    intervals = [group.ratios[measure] for group in groups]
-    ends = [(one.mean if one.low is None else one.low, one.mean if one.high is None else one.high) for one in intervals]
+    ratios = [group.ratios[measure] for group in groups]
+    ends = [one.interval or (one.mean, one.mean) for one in ratios]
     most = max(high for _, high in ends) or 1.0
-    for group, one, (low, high) in zip(groups, intervals, ends, strict=True):
+    for group, one, (low, high) in zip(groups, ratios, ends, strict=True):
         start, middle, end = (round(value / most * (width - 1)) for value in (low, one.mean, high))
         line = f"|{' ' * start}{'-' * (middle - start)}o{'-' * (end - middle)}"
         table.add_row(group.group, f"{group.visitors:,}", f"{group.answers:,}", str(one), line)

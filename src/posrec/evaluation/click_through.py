@@ -46,15 +46,14 @@ def per_unit(measure: str) -> str:
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A ratio with its 95 % interval, which one visitor alone does not have."""
+class Ratio:
+    """A ratio with its 95 % interval, which a single visitor does not have."""
 
     mean: float
-    low: float | None = None
-    high: float | None = None
+    interval: tuple[float, float] | None = None
 
     def __str__(self) -> str:
-        return short(self.mean) + ("" if self.low is None else f" ({short(self.low)} to {short(self.high)})")
+        return short(self.mean) + ("" if self.interval is None else " ({} to {})".format(*map(short, self.interval)))
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Group:
     carts: int
     purchases: int
     value: float
-    ratios: dict[str, Interval]  # by measure: clicks per answer, the others per visitor
+    ratios: dict[str, Ratio]  # by measure: clicks per answer, the others per visitor
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,7 @@ class Difference:
     lower: str
     higher_mean: float
     lower_mean: float
-    low: float | None  # of the higher figure minus the lower one; None where all visitors are alike
-    high: float | None
+    interval: tuple[float, float] | None  # of the higher figure minus the lower; None where all visitors are alike
     p: float  # corrected for the number of pairs of runs
     visitors: int
     more_visitors: int | None  # about as many show a difference of this size; None for very many
@@ -101,11 +99,13 @@ class Difference:
             return f"It can't be told yet which run is better: no {self.measure} of {counted} are reported."
         if self.lower_mean:
             figures += f", {100 * (self.higher_mean / self.lower_mean - 1):+.1f} %"
-        between = f"95 % interval of the difference {short(self.low)} to {short(self.high)}; {counted}"
+        if self.interval is not None:
+            low, high = map(short, self.interval)
+            counted = f"95 % interval of the difference {low} to {high}; {counted}"
         if self.better:
-            return f"{self.higher} is better than {self.lower}: {figures} ({between})."
-        start = f"It can't be told yet whether {self.higher} is better than {self.lower}: {figures} ({between})."
-        if self.low is None:
+            return f"{self.higher} is better than {self.lower}: {figures} ({counted})."
+        start = f"It can't be told yet whether {self.higher} is better than {self.lower}: {figures} ({counted})."
+        if self.interval is None:
             return f"{start} It takes more visitors."
         if self.more_visitors is None:
             return (
@@ -120,7 +120,7 @@ class UnusualDay:
 
     day: str
     measure: str
-    rate: Interval | None = None
+    rate: Ratio | None = None
     low: float = 0.0  # the range of the days before
     high: float = 0.0
     days: int = 0
@@ -133,13 +133,11 @@ class UnusualDay:
         return f"{self.day}: {fewer} {per_unit(self.measure)}, {self.rate}, than on {before}."
 
 
-def short(number: float | None) -> str:
+def short(number: float) -> str:
     """
     >>> short(0.082345), short(-12.0), short(123456.7)
     ('0.0823', '-12', '123,457')
     """
-    if number is None:
-        return "unknown"
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
 
 
@@ -315,7 +313,7 @@ def groups(answers: "pl.DataFrame", by: str) -> list[Group]:
 
     result = []
     for (group,), own in visitor_totals(answers, by).group_by(by, maintain_order=True):
-        ratios = {measure: interval(*columns(own, measure, unit)) for measure, unit in MEASURES.items()}
+        ratios = {measure: ratio(*columns(own, measure, unit)) for measure, unit in MEASURES.items()}
         sums = own.select(pl.exclude(by, "visitor").sum()).row(0, named=True)
         result.append(Group(str(group), **sums, ratios=ratios))
     return result
@@ -325,22 +323,22 @@ def columns(frame: "pl.DataFrame", *names: str) -> list[Numbers]:
     return [frame[name].to_numpy().astype(np.float64) for name in names]
 
 
-def interval(sums: Numbers, counts: Numbers) -> Interval:
+def ratio(sums: Numbers, counts: Numbers) -> Ratio:
     """The ratio of all sums to all counts, with its 95 % interval over visitors.
 
     Where all sums are 0, so is their spread. The interval then ends at the share of visitors that would leave none of
     them among so many with a chance of 2.5 %.
 
-    >>> interval(np.array([2.0, 0.0, 1.0]), np.array([4.0, 2.0, 4.0])).mean
+    >>> ratio(np.array([2.0, 0.0, 1.0]), np.array([4.0, 2.0, 4.0])).mean
     0.3
     """
     units, mean = len(sums), float(sums.sum() / counts.sum())
     if not sums.any():
-        return Interval(0.0, 0.0, 1 - (LEVEL / 2) ** (1 / units))
+        return Ratio(0.0, (0.0, 1 - (LEVEL / 2) ** (1 / units)))
     if units == 1:
-        return Interval(mean)
+        return Ratio(mean)
     half = margin(standard_error(influences(sums, counts)), units - 1)
-    return Interval(mean, max(0.0, mean - half), mean + half)
+    return Ratio(mean, (max(0.0, mean - half), mean + half))
 
 
 def difference(answers: "pl.DataFrame", measure: str, *names: str) -> Difference | None:
@@ -378,8 +376,7 @@ def difference(answers: "pl.DataFrame", measure: str, *names: str) -> Difference
         lower=lower,
         higher_mean=means[higher],
         lower_mean=means[lower],
-        low=found - half if error else None,
-        high=found + half if error else None,
+        interval=(found - half, found + half) if error else None,
         p=p,
         visitors=units,
         more_visitors=more_units(found, error, units),
@@ -420,13 +417,11 @@ def unusual_days(days: list[Group], measure: str = "clicks") -> list[UnusualDay]
         median = np.median([one.visitors for one in before]) if before else 0
         rates = [one.ratios[measure].mean for one in before if one.visitors >= median / 4]
         rate = day.ratios[measure]
-        if len(rates) >= FEWEST_DAYS and is_outside(rate, min(rates), max(rates)):
+        if len(rates) < FEWEST_DAYS or rate.interval is None:
+            continue
+        if rate.interval[1] < min(rates) or rate.interval[0] > max(rates):
             unusual.append(UnusualDay(day.group, measure, rate, min(rates), max(rates), len(rates)))
     return unusual
-
-
-def is_outside(rate: Interval, low: float, high: float) -> bool:
-    return rate.low is not None and rate.high is not None and (rate.high < low or rate.low > high)
 
 
 def days_between(first: str, last: str) -> list[str]:

@@ -42,11 +42,12 @@ def test_dashboard_and_alerts_ask_for_metrics_that_the_server_has(plain_server: 
 
 
 def test_the_page_lists_all_metrics(plain_server: Server) -> None:
-    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8").partition("\n## Metrics\n")[2].partition("\n## ")[0]
-    kinds = {name: kind for name, kind in re.findall(r"^# TYPE (\S+) (\w+)$", printed(plain_server), re.MULTILINE)}
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    table = page.partition("\n## Metrics\n")[2].partition("\n## ")[0]
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\w+)$", printed(plain_server), re.MULTILINE))
     described = {
         name: kind
-        for names, kind in re.findall(r"^\| (`.*?`) \| (\w+) \|", page, re.MULTILINE)
+        for names, kind in re.findall(r"^\| (`.*?`) \| (\w+) \|", table, re.MULTILINE)
         for name in re.findall(r"`(posrec_\w+)`", names)
     }
     assert described == kinds

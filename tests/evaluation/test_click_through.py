@@ -2,7 +2,6 @@
 
 import math
 from datetime import UTC, date, datetime
-from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -106,6 +105,8 @@ def test_runs_are_compared_while_both_were_shown() -> None:
     assert "more than 1,000 times as many visitors" in compared.sentence()
     only_b = ClickThrough(frame(*(one for one in rows if one["name"] == "b")), since=date(2026, 11, 4))
     assert (only_b.total().answers, only_b.differences()) == (50, [])
+    apart = [*shown("a1", "v"), *shown("a2", "w", day=2), *shown("b1", "x", day=1)]  # no answer of a at that time
+    assert ClickThrough(frame(*apart)).differences() == []
     with pytest.raises(InputError, match="no event 'shown' since 2027-01-01"):
         ClickThrough(frame(*rows), since=date(2027, 1, 1))
 
@@ -254,10 +255,12 @@ def test_three_runs_are_compared_in_pairs() -> None:
         for run, often in (("a", 10), ("b", 10), ("c", 2)):
             rows += shown(f"{run}{number}", f"{run}{number}", day=number / 100)
             rows += [row(f"{run}{number}", "clicked", "x")] if number % often == 0 else []
-    found = ClickThrough(frame(*rows)).differences()
-    assert {(one.higher, one.lower): one.better for one in found} == {
-        ("b", "a"): None,
-        ("c", "a"): "c",
-        ("c", "b"): "c",
-    }
-    assert all(first.p <= 1 and second.p <= 1 for first, second in pairwise(found))
+    compared = {(one.higher, one.lower): one for one in ClickThrough(frame(*rows)).differences()}
+    assert {pair: one.better for pair, one in compared.items()} == {("b", "a"): None, ("c", "a"): "c", ("c", "b"): "c"}
+    rows = [one for one in rows if one["name"] != "b"]
+    (alone,) = ClickThrough(frame(*rows)).differences()
+    of_three = compared["c", "a"]
+    assert of_three.p == pytest.approx(3 * alone.p)
+    assert of_three.interval is not None
+    assert alone.interval is not None
+    assert of_three.interval[0] < alone.interval[0]

@@ -43,21 +43,19 @@ def report(
     from posrec.evaluation.click_through import MEASURES, ClickThrough, per_unit, read_feedback, unusual_days
 
     feedback = ClickThrough(read_feedback(folder), since and since.date())
-    figures = feedback.as_json(measure) if as_json else None
-    if by == "run":
-        runs = feedback.by_run()
-        names = [f"{run.group}\n{fingerprints_line(feedback.fingerprints()[run.group])}" for run in runs]
-        show(figures, runs_table(runs, names, {name: per_unit(name) for name in MEASURES}), as_json)
-    else:
-        groups = feedback.by_day() if by == "day" else feedback.by_rank()
-        show(figures, plot_table(groups, by, measure, per_unit(measure)), as_json)
     if as_json:
+        show(feedback.as_json(measure), None, as_json)
         return
     if by == "run":
+        runs, fingerprints = feedback.by_run(), feedback.fingerprints()
+        names = [f"{run.group}\n{fingerprints_line(fingerprints[run.group])}" for run in runs]
+        console.print(runs_table(runs, names, {name: per_unit(name) for name in MEASURES}))
         for difference in feedback.differences(measure):
             say(f"\n{difference.sentence()}")
-    elif by == "day":
-        for day in unusual_days(feedback.by_day(), measure):
+    else:
+        groups = feedback.by_day() if by == "day" else feedback.by_rank()
+        console.print(plot_table(groups, by, measure, per_unit(measure)))
+        for day in unusual_days(groups, measure) if by == "day" else []:
             warn(f"warning: {day.sentence()}")
     for note in notes(feedback):
         say(note)
@@ -104,21 +102,21 @@ def plot_table(groups: Sequence["Group"], by: str, measure: str, title: str) -> 
 
 def notes(feedback: "ClickThrough") -> list[str]:
     """What was not counted, or makes the figures less certain than they look."""
-    found = []
+    lines = []
     if feedback.unmatched:
-        found.append(f"Not counted: {feedback.unmatched:,} clicks, carts or purchases of items that were not shown.")
+        lines.append(f"Not counted: {feedback.unmatched:,} clicks, carts or purchases of items that were not shown.")
     if feedback.unsigned:
-        found.append(f"Not counted: {feedback.unsigned:,} rows of answers that the server did not give.")
+        lines.append(f"Not counted: {feedback.unsigned:,} rows of answers that the server did not give.")
     if feedback.without_visitor:
-        found.append(
+        lines.append(
             f"{plural(feedback.without_visitor, 'answer')} without a visitor or session: each counts as a visitor of "
             "its own, so the intervals are too narrow. Send `visitor` with feedback."
         )
     if both := feedback.visitors_of_several_runs():
-        found.append(
+        lines.append(
             f"{plural(both, 'visitor')} had answers of several runs. Send the visitor's id as `split_by` with each "
             "request, so that a visitor stays with one run."
         )
     if feedback.without_value and feedback.total().value:
-        found.append(f"{plural(feedback.without_value, 'purchase')} without a value count as 0.")
-    return found
+        lines.append(f"{plural(feedback.without_value, 'purchase')} without a value count as 0.")
+    return lines

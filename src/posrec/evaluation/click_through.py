@@ -7,8 +7,8 @@ answers, purchases to visitors. The answers to one visitor are not independent, 
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from itertools import combinations
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posrec.errors import InputError, plural
-from posrec.evaluation.significance import LEVEL, always_valid, holm, influences, margin, standard_error
+from posrec.evaluation.significance import LEVEL, always_valid, influences, margin, standard_error
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,7 +28,8 @@ FILES = "feedback-*.parquet"
 OPEN_FILES = ".open-*.jsonl"  # that a running server is writing
 COLUMNS = ("time", "session", "item", "event", "rank", "answer", "run", "signed", "visitor", "name", "value")
 COUNTED = {"clicked": "clicks", "carted": "carts", "bought": "purchases"}
-MEASURES = {"clicks": "answers", "carts": "visitors", "purchases": "visitors", "value": "visitors"}  # divided by
+# Each measure, and what it is divided by.
+MEASURES = {"clicks": "answers", "carts": "visitors", "purchases": "visitors", "value": "visitors"}
 POWER = 0.8416  # the normal quantile of 80 %: the chance that the visitors who are asked for will be enough
 FORESEEABLE = 1000  # times as many visitors: beyond that no number is given
 WEEKS = 28  # days before a day, whose range it is compared with
@@ -264,11 +265,11 @@ class ClickThrough:
         return dict(latest.group_by("name", maintain_order=True).agg("run").iter_rows())
 
     def differences(self, measure: str = "clicks") -> list[Difference]:
-        """Of every two runs that were shown at the same time."""
+        """Of every two runs that were shown at the same time, with a level for all pairs together (Bonferroni)."""
         names = self.answers["name"].unique().sort().to_list()
-        pairs = filter(None, (difference(self.answers, measure, *pair) for pair in combinations(names, 2)))
-        found = list(pairs)
-        return [replace(pair, p=p) for pair, p in zip(found, holm([pair.p for pair in found]), strict=True)]
+        pairs = [(pair, shown_together(self.answers, pair)) for pair in combinations(names, 2)]
+        compared = [(pair, answers) for pair, answers in pairs if answers["name"].n_unique() == 2]
+        return [difference(answers, measure, *pair, pairs=len(compared)) for pair, answers in compared]
 
     def visitors_of_several_runs(self) -> int:
         import polars as pl
@@ -341,57 +342,55 @@ def ratio(sums: Numbers, counts: Numbers) -> Ratio:
     return Ratio(mean, (max(0.0, mean - half), mean + half))
 
 
-def difference(answers: "pl.DataFrame", measure: str, *names: str) -> Difference | None:
-    """Of two runs, in the time in which both were shown; None if there is no such time.
-
-    A visitor whom both runs answered counts in both, and as one of the independent visitors.
-    """
+def shown_together(answers: "pl.DataFrame", names: Sequence[str]) -> "pl.DataFrame":
+    """The answers of two runs from the time on at which both were shown, and as long as both were."""
     import polars as pl
 
-    both = answers.filter(pl.col("name").is_in(names))
-    times = both.group_by("name").agg(pl.col("time").min().alias("first"), pl.col("time").max().alias("last"))
-    both = both.filter(pl.col("time").is_between(times["first"].max(), times["last"].min()))
-    totals = visitor_totals(both, "name")
-    runs = {name: totals.filter(pl.col("name") == name) for name in names}
-    if not all(map(len, runs.values())):
-        return None
+    times = [answers.filter(pl.col("name") == name)["time"].to_numpy() for name in names]
+    first, last = max(time.min() for time in times), min(time.max() for time in times)
+    return answers.filter(pl.col("name").is_in(names), pl.col("time").is_between(first, last))
+
+
+def difference(answers: "pl.DataFrame", measure: str, first: str, second: str, pairs: int = 1) -> Difference:
+    """Of two runs, one of so many pairs. A visitor whom both runs answered counts in both, and as one of the visitors
+    who are independent."""
+    import polars as pl
+
+    totals = visitor_totals(answers, "name")
+    runs = {name: totals.filter(pl.col("name") == name) for name in (first, second)}
     data = {name: columns(run, measure, MEASURES[measure]) for name, run in runs.items()}
     means = {name: float(sums.sum() / counts.sum()) for name, (sums, counts) in data.items()}
-    lower, higher = sorted(names, key=means.__getitem__)
-    moved = [
+    lower, higher = sorted(runs, key=means.__getitem__)
+    signed = [
         runs[name].select("visitor", influence=sign * influences(*data[name]))
         for name, sign in ((higher, 1), (lower, -1))
     ]
-    of_visitors = pl.concat(moved).group_by("visitor", maintain_order=True).agg(pl.col("influence").sum())
-    error, found, units = (
-        standard_error(*columns(of_visitors, "influence")),
-        means[higher] - means[lower],
-        len(of_visitors),
-    )
-    p, half = always_valid(found, error, units)
-    days = both["day"]
+    by_visitor = pl.concat(signed).group_by("visitor", maintain_order=True).agg(pl.col("influence").sum())
+    error, visitors = standard_error(*columns(by_visitor, "influence")), len(by_visitor)
+    gap = means[higher] - means[lower]
+    p, half = always_valid(gap, error, visitors, LEVEL / pairs)
     return Difference(
         measure=measure,
         higher=higher,
         lower=lower,
         higher_mean=means[higher],
         lower_mean=means[lower],
-        interval=(found - half, found + half) if error else None,
-        p=p,
-        visitors=units,
-        more_visitors=more_units(found, error, units),
-        since=str(days.min()),
-        until=str(days.max()),
+        interval=(gap - half, gap + half) if error else None,
+        p=min(1.0, pairs * p),
+        visitors=visitors,
+        more_visitors=more_units(gap, error, visitors, LEVEL / pairs),
+        since=str(answers["day"].min()),
+        until=str(answers["day"].max()),
     )
 
 
-def more_units(difference: float, error: float, units: int) -> int | None:
-    """How many more units will show a difference of this size, in four cases of five; None for more than
-    FORESEEABLE times as many. An error falls with the square root of the number of units."""
-    for more in np.geomspace(1, FORESEEABLE, 300) - 1:
-        smaller = error / math.sqrt(1 + more)
-        if abs(difference) >= always_valid(difference, smaller, int(units * (1 + more)))[1] + POWER * smaller:
-            return rounded(units * float(more))
+def more_units(difference: float, error: float, units: int, level: float = LEVEL) -> int | None:
+    """How many more units will show a difference of this size, in four cases of five; None for more than FORESEEABLE
+    times as many. An error falls with the square root of the number of units."""
+    for times in np.geomspace(1, FORESEEABLE, 300):
+        smaller = error / math.sqrt(times)
+        if difference >= always_valid(difference, smaller, int(units * times), level)[1] + POWER * smaller:
+            return rounded(units * float(times - 1))
     return None
 
 

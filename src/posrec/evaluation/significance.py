@@ -115,15 +115,16 @@ def two_sided_p(difference: float, error: float, freedom: float = math.inf) -> f
     return 2 * float(stdtr(freedom, -abs(difference / error)))
 
 
-def always_valid(difference: float, error: float, units: int) -> tuple[float, float]:
-    """The p-value of a difference over so many units, and half the width of its 95 % interval, for figures that are
-    looked at while they grow, until they look convincing.
+def always_valid(difference: float, error: float, units: int, level: float = LEVEL) -> tuple[float, float]:
+    """The p-value of a difference over so many units, and half the width of its interval, for figures that are looked
+    at while they grow, until they look convincing.
 
     An ordinary test at every look finds a difference where there is none in far more than one case in twenty. This one
-    does not, however often one looks: it is Robbins' mixture (1970) of the likelihood ratios z^2 over all sizes of the
-    difference, with n the units and m = MIXTURE_UNITS (asymptotic: Waudby-Smith et al., arXiv 2103.06476):
+    does not, however often one looks: it is Robbins' mixture (1970) of the likelihood ratios over all sizes of the
+    difference (asymptotic: Waudby-Smith et al., arXiv 2103.06476). With n the units, m = MIXTURE_UNITS, z the
+    difference divided by its error, and a the level:
 
-        p = sqrt(1 + n/m) exp(-z^2/2 · n/(n + m)),    the interval's z^2 = (1 + m/n) log((1 + n/m) / 0.05^2)
+        p = sqrt(1 + n/m) exp(-z^2/2 · n/(n + m)),    the interval ends at z^2 = (1 + m/n) log((1 + n/m) / a^2)
 
     >>> [round(value, 3) for value in always_valid(3.0, 1.0, 10_000)]
     [0.063, 3.08]
@@ -132,7 +133,7 @@ def always_valid(difference: float, error: float, units: int) -> tuple[float, fl
         return 1.0, math.inf
     share = units / (units + MIXTURE_UNITS)
     p = math.exp(-((difference / error) ** 2) / 2 * share) / math.sqrt(1 - share)
-    return min(1.0, p), error * math.sqrt(-math.log((1 - share) * LEVEL**2) / share)
+    return min(1.0, p), error * math.sqrt(-math.log((1 - share) * level**2) / share)
 
 
 def margin(error: float, freedom: float) -> float:

@@ -11,10 +11,13 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
+
+from posrec.server.schemas import FeedbackEvent
 
 SECONDS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5)
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -35,7 +38,7 @@ BY_RUN = {
     "session_clicks": "Clicks of the sessions that were answered.",
     "unknown_items": "Of these clicks, those on items that the model does not know.",
 }
-FEEDBACK = ("shown", "clicked", "carted", "bought")
+FEEDBACK = get_args(FeedbackEvent)
 OTHER = "other"  # runs that are not served any more
 WORKERS = "posrec_run_workers"
 

@@ -35,6 +35,7 @@ Boost = Annotated[dict[str, dict[str, float]], Meta(description='Factors for cha
 Diversify = Annotated[float, Meta(ge=0, le=1)] | Annotated[str, Meta(min_length=1)]
 FieldNames = Annotated[list[str], Meta(max_length=MOST_FIELDS, description="Columns to answer with each item.")]
 K = Annotated[int, Meta(ge=1, le=MOST_ITEMS, description="How many items.")]
+FeedbackEvent = Literal["shown", "clicked", "carted", "bought"]
 
 
 def check_ids(ids: Iterable[Id]) -> None:
@@ -107,7 +108,7 @@ class ClickRequest(AnswerRequest, kw_only=True, forbid_unknown_fields=True):
 
 class FeedbackRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     answer: Annotated[str, Meta(min_length=1, max_length=100, description="The id of the answer.")]
-    event: Literal["shown", "clicked", "carted", "bought"]
+    event: FeedbackEvent
     items: Annotated[list[Id], Meta(min_length=1, max_length=MOST_ITEMS, description="Shown: in their order.")]
     session: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None  # without it, the answer is a session
     visitor: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None  # without it, the session is a visitor

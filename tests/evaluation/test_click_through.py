@@ -126,8 +126,7 @@ def test_the_difference_is_that_of_visitor_totals() -> None:
         *shown("a-last", "v0", day=1),
         *shown("b-last", "v1", day=1),
     ]
-    found = ClickThrough(frame(*rows))
-    (compared,) = found.differences()
+    (compared,) = ClickThrough(frame(*rows)).differences()
     totals = {run: np.zeros((150, 2)) for run in "ab"}
     clicked = {one["answer"] for one in rows if one["event"] == "clicked"}
     for one in rows:
@@ -142,7 +141,7 @@ def test_the_difference_is_that_of_visitor_totals() -> None:
     assert compared.interval is not None
     assert (compared.p, compared.interval[1]) == pytest.approx((p, means["b"] - means["a"] + half))
     assert compared.sentence().startswith("b is better than a: 0.")
-    assert found.visitors_of_several_runs() == ((totals["a"][:, 1] > 0) & (totals["b"][:, 1] > 0)).sum()
+    assert compared.visitors_of_both == ((totals["a"][:, 1] > 0) & (totals["b"][:, 1] > 0)).sum()
 
 
 def simulated(draw: np.random.Generator, visitors: int, lift: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

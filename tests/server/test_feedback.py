@@ -99,7 +99,7 @@ def test_a_split_is_reported_by_the_names_of_the_runs(trained: Path, counted: Pa
     assert "more visitors will show it." in undecided
     decided = command("report", folder)
     assert f"{names[1]} is better than {names[0]}: " in decided.out
-    assert "answers of several runs" not in decided.out
+    assert "had answers of both" not in decided.out
     days = command("report", folder, "--by", "day")
     assert (days.code, days.err, days.out.count("o-")) == (0, "", 1)
     assert command("report", folder, "--by", "rank").out.count("|") == 2

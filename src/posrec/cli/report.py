@@ -52,6 +52,11 @@ def report(
         console.print(runs_table(runs, names, {name: per_unit(name) for name in MEASURES}))
         for difference in feedback.differences(measure):
             say(f"\n{difference.sentence()}")
+            if difference.visitors_of_both:
+                say(
+                    f"{plural(difference.visitors_of_both, 'visitor')} had answers of both. Send the visitor's id as "
+                    "`split_by` with each request, so that a visitor stays with one run."
+                )
     else:
         groups = feedback.by_day() if by == "day" else feedback.by_rank()
         console.print(plot_table(groups, by, measure, per_unit(measure)))
@@ -111,11 +116,6 @@ def notes(feedback: "ClickThrough") -> list[str]:
         lines.append(
             f"{plural(feedback.without_visitor, 'answer')} without a visitor or session: each counts as a visitor of "
             "its own, so the intervals are too narrow. Send `visitor` with feedback."
-        )
-    if both := feedback.visitors_of_several_runs():
-        lines.append(
-            f"{plural(both, 'visitor')} had answers of several runs. Send the visitor's id as `split_by` with each "
-            "request, so that a visitor stays with one run."
         )
     if feedback.without_value and feedback.total().value:
         lines.append(f"{plural(feedback.without_value, 'purchase')} without a value count as 0.")

@@ -84,6 +84,7 @@ class Difference:
     interval: tuple[float, float] | None  # of the higher figure minus the lower; None where all visitors are alike
     p: float  # corrected for the number of pairs of runs
     visitors: int
+    visitors_of_both: int  # who had answers of both runs
     more_visitors: int | None  # about as many show a difference of this size; None for very many
     since: str
     until: str
@@ -271,11 +272,6 @@ class ClickThrough:
         compared = [(pair, answers) for pair, answers in pairs if answers["name"].n_unique() == 2]
         return [difference(answers, measure, *pair, pairs=len(compared)) for pair, answers in compared]
 
-    def visitors_of_several_runs(self) -> int:
-        import polars as pl
-
-        return len(self.answers.group_by("visitor").agg(pl.col("name").n_unique()).filter(pl.col("name") > 1))
-
     def as_json(self, measure: str = "clicks") -> dict[str, Any]:
         days, fingerprints = self.by_day(), self.fingerprints()
         return {
@@ -291,7 +287,6 @@ class ClickThrough:
             "unsigned": self.unsigned,
             "without_visitor": self.without_visitor,
             "without_value": self.without_value,
-            "visitors_of_several_runs": self.visitors_of_several_runs(),
         }
 
 
@@ -378,6 +373,7 @@ def difference(answers: "pl.DataFrame", measure: str, first: str, second: str, p
         interval=(gap - half, gap + half) if error else None,
         p=min(1.0, pairs * p),
         visitors=visitors,
+        visitors_of_both=len(totals) - visitors,
         more_visitors=more_units(gap, error, visitors, LEVEL / pairs),
         since=str(answers["day"].min()),
         until=str(answers["day"].max()),

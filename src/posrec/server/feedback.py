@@ -146,7 +146,7 @@ class FeedbackFiles:
             self.file, self.rows, self.began = open_locked(self.folder, now), 0, now
         append(self.file, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
         self.rows += len(rows)
-        self.observe(name if signed else None, event, len(rows))
+        self.observe((name or run) if signed else None, event, len(rows))
         return len(rows)
 
     def rotate_if_due(self, now: float | None = None) -> None:

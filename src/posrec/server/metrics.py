@@ -40,7 +40,14 @@ BY_RUN = {
 }
 FEEDBACK = get_args(FeedbackEvent)
 OTHER = "other"  # runs that are not served any more
-WORKERS = "posrec_run_workers"
+WORKERS, LOADED = "posrec_run_workers", "posrec_run_loaded_timestamp_seconds"
+TRAINED_UNTIL = "posrec_run_trained_until_timestamp_seconds"
+# Their labels, and how those of several workers are joined. The oldest time: a worker that can't load a new run shows.
+RUN_GAUGES = {
+    WORKERS: ("Workers that serve the run with this fingerprint.", ("run", "fingerprint"), "livesum"),
+    LOADED: ("When the run was loaded.", ("run",), "livemin"),
+    TRAINED_UNTIL: ("The latest click that the run was trained on.", ("run",), "livemin"),
+}
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # several workers have none either
 
@@ -48,7 +55,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # several workers ha
 class RunMetrics:
     """What is counted of one run. `name` is that of its folder."""
 
-    def __init__(self, name: str, by_run: dict[str, Counter], feedback: Counter, gauges: "RunGauges") -> None:
+    def __init__(self, name: str, by_run: dict[str, Counter], feedback: Counter, gauges: dict[str, Gauge]) -> None:
         self.name, self.gauges = name, gauges
         # `labels` costs more than counting does, so each series is looked up once. This also shows all series from 0.
         self.counters = {kind: counter.labels(name) for kind, counter in by_run.items()}
@@ -72,39 +79,12 @@ class RunMetrics:
         """This worker serves the run with this fingerprint from now on. The time is in milliseconds, and a run that was
         built by hand may have none."""
         if self.fingerprint is not None:
-            self.gauges.workers.labels(self.name, self.fingerprint).set(0)
+            self.gauges[WORKERS].labels(self.name, self.fingerprint).set(0)
         self.fingerprint = fingerprint
-        self.gauges.workers.labels(self.name, fingerprint).set(1)
-        self.gauges.loaded.labels(self.name).set(time.time())
+        self.gauges[WORKERS].labels(self.name, fingerprint).set(1)
+        self.gauges[LOADED].labels(self.name).set(time.time())
         if isinstance(trained_until, int):
-            self.gauges.trained_until.labels(self.name).set(trained_until / 1000)
-
-
-class RunGauges:
-    """The fingerprints and times of the runs. The oldest of all workers counts: one that can't load a new run shows."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.workers = Gauge(
-            WORKERS,
-            "Workers that serve the run with this fingerprint.",
-            ("run", "fingerprint"),
-            multiprocess_mode="livesum",
-            registry=registry,
-        )
-        self.loaded = Gauge(
-            "posrec_run_loaded_timestamp_seconds",
-            "When the run was loaded.",
-            ("run",),
-            multiprocess_mode="livemin",
-            registry=registry,
-        )
-        self.trained_until = Gauge(
-            "posrec_run_trained_until_timestamp_seconds",
-            "The latest click that the run was trained on.",
-            ("run",),
-            multiprocess_mode="livemin",
-            registry=registry,
-        )
+            self.gauges[TRAINED_UNTIL].labels(self.name).set(trained_until / 1000)
 
 
 class Metrics:
@@ -125,7 +105,10 @@ class Metrics:
             ("run", "event"),
             registry=registry,
         )
-        gauges = RunGauges(registry)
+        gauges = {
+            name: Gauge(name, about, labels, multiprocess_mode=mode, registry=registry)  # type: ignore[arg-type]
+            for name, (about, labels, mode) in RUN_GAUGES.items()
+        }
         self.runs = {name: RunMetrics(name, by_run, feedback, gauges) for name in runs}
         self.seconds = Histogram(
             "posrec_recommend_seconds", "Time to answer /v1/recommend.", buckets=SECONDS, registry=registry

@@ -168,7 +168,7 @@ def test_answers_name_the_run(server: Server) -> None:
     assert answers[0]["id"].startswith(about["fingerprint"])
     assert (about["model"], about["items"], about["max_length"]) == ("posrec", 30, 10)
     assert (about["trained"]["epochs"], about["columns"]) == (8, ["brand", "price", "story"])
-    assert about["split"] == [{"fingerprint": about["fingerprint"], "share": 1}]
+    assert about["split"] == [{"name": "run", "fingerprint": about["fingerprint"], "share": 1}]
 
 
 def test_two_runs_share_the_sessions(run: Path, counted: Path) -> None:

@@ -40,6 +40,7 @@ Exclude = Annotated[
 Explore = Annotated[float, Meta(ge=0, le=0.5, description="The share of places for new items.")]
 FieldNames = Annotated[list[str], Meta(max_length=MOST_FIELDS, description="Columns to answer with each item.")]
 K = Annotated[int, Meta(ge=1, le=MOST_ITEMS, description="How many items.")]
+FeedbackEvent = Literal["shown", "clicked", "carted", "bought"]
 
 
 def check_ids(ids: Iterable[Id]) -> None:
@@ -119,12 +120,16 @@ class ClickRequest(AnswerRequest, kw_only=True, forbid_unknown_fields=True):
 
 class FeedbackRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     answer: Annotated[str, Meta(min_length=1, max_length=300, description="The id of the answer.")]
-    event: Literal["shown", "clicked", "bought"]
+    event: FeedbackEvent
     items: Annotated[list[Id], Meta(min_length=1, max_length=MOST_ITEMS, description="Shown: in their order.")]
     session: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None  # without it, the answer is a session
+    visitor: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None  # without it, the session is a visitor
+    value: Annotated[float, Meta(ge=0, le=1e12, description="What was paid for the item.")] | None = None
 
     def __post_init__(self) -> None:
         check_ids(self.items)
+        if self.value is not None and (self.event != "bought" or len(self.items) > 1):
+            raise ValueError("value is what was paid for one item: it needs the event 'bought' and a single item")
 
 
 class ExplainRequest(Struct, forbid_unknown_fields=True):
@@ -245,6 +250,7 @@ class RunAnswer(Struct):
 
 
 class SplitRun(Struct):
+    name: str  # by its folder
     fingerprint: str | None  # None while the run can't be loaded
     share: float
 

@@ -73,15 +73,20 @@ class Service:
 
     def __init__(self, settings: ServerSettings, listen: Callable[[], None] = lambda: None) -> None:
         self.settings, self.listen = settings, listen
-        self.metrics = Metrics(Path(settings.shared) if settings.shared else None)
+        self.metrics = Metrics(Path(settings.shared) if settings.shared else None, settings.names)
         self.rules = RuleFiles(settings.allow_file, settings.deny_file)
-        self.reloaders = [RunReloader(Path(run), settings, self.metrics, self.rules) for run in settings.runs]
+        self.reloaders = [
+            RunReloader(Path(run), name, settings, self.metrics, self.rules)
+            for run, name in zip(settings.runs, settings.names, strict=True)
+        ]
         self.split = Split(settings.split or [1] * len(self.reloaders))
         self.store: SessionStore | None = None
         self.store_failure_logged = -math.inf
         if settings.session_store:
             self.store = SessionStore(settings.session_store, self.store_failed)
-        self.feedback = FeedbackFiles(Path(settings.feedback)) if settings.feedback else None
+        self.feedback: FeedbackFiles | None = None
+        if settings.feedback:
+            self.feedback = FeedbackFiles(Path(settings.feedback), observe=self.metrics.feedback)
         self.background = BackgroundQueue(SLOW_QUEUE * settings.queue)
         # With several workers on the cores, waiting to fill a batch costs more than it saves.
         gather, inline = (0.0, INLINE_OF_SEVERAL) if settings.workers > 1 else (GATHER, INLINE)
@@ -224,8 +229,7 @@ class Service:
     def query(self, loaded: LoadedRun, plan: Plan, session: list[Any]) -> Query:
         self.check_length(session)
         encoded = loaded.recommender.encode(session)
-        if encoded.unknown:
-            self.metrics.count("unknown_items", len(encoded.unknown))
+        loaded.metrics.session(len(session), len(encoded.unknown))
         return Query(loaded, plan, encoded)
 
     def check_length(self, session: list[Any]) -> None:
@@ -304,5 +308,6 @@ def answer(query: Query, ordered: Ordered) -> RecommendAnswer:
     explored = [item for item, number in zip(items, ordered.numbers, strict=True) if number in ordered.explored]
     for item in explored:
         item.explored = True
-    answer_id = query.loaded.new_answer_id([item.item for item in explored])
-    return RecommendAnswer(items, query.session.unknown, not query.session.numbers, answer_id, fingerprint)
+    popular, answer_id = not query.session.numbers, query.loaded.new_answer_id([item.item for item in explored])
+    query.loaded.metrics.answer(popular, is_short=len(items) < query.plan.k)
+    return RecommendAnswer(items, query.session.unknown, popular, answer_id, fingerprint)

@@ -22,7 +22,7 @@ from torch import Tensor, distributed
 from torch.distributed.rendezvous import rendezvous
 
 from posrec.device import choose_device
-from posrec.errors import InputError, RunFailed
+from posrec.errors import InputError, RunFailed, first_line
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,7 +49,7 @@ def together(operation: Callable[P, R]) -> Callable[P, R]:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            raise LostRank(first_line(error)) from error
+            raise LostRank(first_line(error)[:200]) from error
 
     return wrapped
 
@@ -199,10 +199,6 @@ def hanging_ranks(store: Any, rank: int, size: int) -> list[int]:
     except RuntimeError:  # the store has ended with its process
         pass
     return hanging
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 @contextmanager

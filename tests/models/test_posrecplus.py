@@ -33,7 +33,7 @@ def make(**changes) -> PosRecPlus:
 
 
 def smoothed_slowly(model: PosRecPlus) -> Tensor:
-    table, graph = model.embedding.weight, model.co_clicks
+    table, graph = model.embedding.weight, model.co_clicks.edges
     rows = []
     for row, vector in enumerate(table):
         for place in range(int(graph.offsets[row]), int(graph.offsets[row + 1])) if len(graph.values) else ():

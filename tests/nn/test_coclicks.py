@@ -45,7 +45,7 @@ def test_counts_agree_with_plain_loops(log: list[list[int]], window: int) -> Non
 def test_of_equal_counts_the_newest_are_kept() -> None:
     graph = CoClickGraph(1.0, neighbours=1, window=1)
     graph.count(*flat([[1, 2], [1, 3]]), TableRows(ITEMS))
-    first = graph.columns[graph.offsets[0] : graph.offsets[1]]
+    first = graph.edges.columns[graph.edges.offsets[0] : graph.edges.offsets[1]]
     assert (first + 1).tolist() == [3]
 
 
@@ -55,8 +55,8 @@ def test_smoothing_and_its_gradient_agree_with_a_dense_matrix(log: list[list[int
     graph.count(*flat(log), TableRows(ITEMS))
     dense = torch.zeros(ROWS, ROWS, dtype=torch.double)
     for row in range(ROWS):
-        for place in range(int(graph.offsets[row]), int(graph.offsets[row + 1])):
-            dense[row, graph.columns[place]] = graph.values[place]
+        for place in range(int(graph.edges.offsets[row]), int(graph.edges.offsets[row + 1])):
+            dense[row, graph.edges.columns[place]] = graph.edges.values[place]
     counts = counted_slowly(log, 2)
     for item in range(1, ITEMS + 1):  # the most clicked neighbours, weighted by their counts
         kept = sorted(counts[item].values(), reverse=True)[:neighbours]

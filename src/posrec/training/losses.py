@@ -16,7 +16,7 @@ from posrec import kernels
 from posrec.models.base import Encoded
 from posrec.nn.items.item_table import TableRows
 from posrec.nn.items.own_items import OwnItems
-from posrec.training.cpu_softmax import amount_at, at_once, in_chunks, raised_in
+from posrec.training.cpu_softmax import amount_at, cpu_softmax, raised_in
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives, comparisons, ranking_loss
 
 # sessions [B, d], table [n or a few more, d], targets [B] -> [B]. A softmax takes the term for the session's own items
@@ -35,7 +35,7 @@ def full_softmax(items: int) -> Loss:
     def loss(sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None) -> Tensor:
         raised = () if own is None else (own.columns, own.amounts.float())
         if served_by_cpu(sessions):
-            return at_once(sessions, table, targets, items, own)
+            return cpu_softmax(sessions, table, targets, items, own)
         if kernels.supports(sessions) and kernels.may_round():
             return kernels.cross_entropy(sessions, table, targets - 1, items, *raised)
         scores = (sessions @ table.T).float()
@@ -54,7 +54,7 @@ def chunked_softmax(items: int, chunk: int = CHUNK) -> Loss:
 
     def loss(sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None) -> Tensor:
         if served_by_cpu(sessions):
-            return in_chunks(sessions, table, targets, items, chunk, own)
+            return cpu_softmax(sessions, table, targets, items, own, chunk)
         of_target = (sessions * table[targets - 1]).sum(1).float()
         raised = None if own is None else (own.columns, own.amounts.float())
         if raised is not None:

@@ -28,8 +28,8 @@ from posrec.progress import Progress, default_progress
 from posrec.recommend.export.writing import add_export
 from posrec.recommend.recommender import Recommender
 from posrec.runs.beginning import begin_run, is_new_run, lock_run, run_config
-from posrec.runs.folder import POPULARITY
-from posrec.runs.run import Run, finish_run, load_run
+from posrec.runs.folder import POPULARITY, Run
+from posrec.runs.run import finish_run, load_run
 from posrec.training.checkpoint import load_weights
 from posrec.training.distributed.rows import keep_own_rows
 from posrec.training.distributed.world import World, entered_by_first
@@ -246,7 +246,7 @@ def open_run(job: Job, config: dict[str, Any], place: Place) -> Run:
     assert isinstance(network, SessionModel)
     load_weights(place.run, network.to(place.device).eval())
     popularity = torch.bincount(job.data.train.items.long(), minlength=network.items + 1)[1 : network.items + 1]
-    return Run(place.run, network, job.data.vocabulary, config, popularity.numpy())
+    return Run(place.run, lambda: network, job.data.vocabulary, config, popularity.numpy())
 
 
 def evaluate_if_possible(run: Run, data: PreparedDataset, device: str, progress: Progress) -> Evaluation:

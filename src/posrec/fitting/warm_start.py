@@ -35,8 +35,8 @@ from posrec.models.registry import MODELS, ModelSpec
 from posrec.nn.items.attribute_vectors import mean_by_attributes
 from posrec.nn.items.coclicks import co_clicks
 from posrec.nn.items.item_table import ItemTable, TableRows
-from posrec.runs.folder import read_config
-from posrec.runs.run import Run, load_run
+from posrec.runs.folder import Run, read_config
+from posrec.runs.run import load_run
 from posrec.training.settings import Settings
 from posrec.training.start import Start, set_moments
 

@@ -200,8 +200,8 @@ def plan_job(
         configs = inherited_settings(before, spec)
     model_config, training = split_settings(settings, *configs)
     training.check()
-    if not world.is_alone:
-        check_shardable(spec, name)
+    if not world.is_alone and not spec.is_trained:
+        raise InputError(f"{name} counts the sessions in one process and is not trained; start it without torchrun")
     if spec.is_trained and training.protocol != "paper":
         check_validation(data, training.protocol)
     build = network_builder(spec, model_config, data, world)
@@ -291,12 +291,6 @@ def check_validation(data: PreparedDataset, protocol: str) -> None:
             f"{data.path} has no samples before its validation part, and protocol {protocol} needs some; "
             "use --protocol paper, or prepare a longer log"
         )
-
-
-def check_shardable(spec: ModelSpec, name: str) -> None:
-    """Raise an InputError for a model that several processes can't train together."""
-    if not spec.is_trained:
-        raise InputError(f"{name} counts the sessions in one process and is not trained; start it without torchrun")
 
 
 @contextmanager

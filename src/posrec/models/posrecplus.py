@@ -200,10 +200,10 @@ class PosRecPlus(SessionModel):
         return torch.where(dropped[:, None], of_attributes, smoothed)
 
     def item_vectors(self) -> Tensor:
-        return self.with_trend(self.scored(self.smoothed()))[: self.embedding.rows.held]
+        return self.with_trend(self.scored(self.smoothed()))[: self.embedding.rows.items_here]
 
     def similarity_vectors(self) -> Tensor:
-        return self.smoothed()[: self.embedding.rows.held]
+        return self.smoothed()[: self.embedding.rows.items_here]
 
     def scored(self, vectors: Tensor) -> Tensor:
         """The vectors whose product is the score: of length one, so that it is a cosine."""

@@ -89,21 +89,21 @@ def sampled_softmax(clicks: Tensor, negatives: int = NEGATIVES, rows: TableRows 
     is lowered by log(expected number of draws), so that the sum over the sample is an unbiased estimate of the sum over
     all items.
     """
-    held = rows or TableRows(int(clicks.max()))
+    table_rows = rows or TableRows(int(clicks.max()))
     counts = torch.bincount(clicks.long()).clamp(min=1)
     log_draws = (counts.double() * negatives / len(clicks)).log().float()  # [n + 1]
 
     def loss(sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None) -> Tensor:
         drawn = clicks[torch.randint(len(clicks), (negatives,), device=clicks.device)].long()
-        drawn = held.same_for_all(drawn)
-        of_drawn = (sessions @ held.at(table, drawn - 1).T).float() - log_draws[drawn]
+        drawn = table_rows.same_for_all(drawn)
+        of_drawn = (sessions @ table_rows.at(table, drawn - 1).T).float() - log_draws[drawn]
         of_drawn = of_drawn.masked_fill(drawn == targets[:, None], -torch.inf)  # the target is not a negative
-        of_target = (sessions * held.at(table, targets - 1)).sum(1).float()  # the target is not sampled: no correction
+        of_target = (sessions * table_rows.at(table, targets - 1)).sum(1).float()  # it is not sampled: no correction
         if own is None:
             return torch.cat([of_target[:, None], of_drawn], 1).logsumexp(1) - of_target
         # The session's own items are in the sum as they are, and not sampled either.
         of_drawn = of_drawn.masked_fill((drawn[:, None] == own.items[:, None, :]).any(2), -torch.inf)
-        own_products = (sessions[:, None] * held.at(table, own.columns)).sum(2)
+        own_products = (sessions[:, None] * table_rows.at(table, own.columns)).sum(2)
         of_own = torch.where(own.known, (own_products + own.raised).float(), -torch.inf)
         here = own.items == targets[:, None]
         of_target = of_target + torch.where(here, own.raised, 0).sum(1).float()

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posrec.errors import InputError
+from posrec.errors import InputError, first_line
 
 if TYPE_CHECKING:
     import polars as pl
@@ -68,7 +68,7 @@ def read_feedback(folder: Path) -> "pl.DataFrame":
             raise InputError(f"{folder} holds no feedback ({FILES}); posrec serve --feedback {folder} writes it")
         return pl.concat(rows)
     except pl.exceptions.PolarsError as error:
-        raise InputError(f"{folder} holds a file that is not feedback: {str(error).splitlines()[0]}") from None
+        raise InputError(f"{folder} holds a file that is not feedback: {first_line(error)}") from None
 
 
 def read_file(file: Path) -> "pl.DataFrame":

@@ -16,7 +16,7 @@ from posrec.data.item_attributes import chosen_columns, encode_attributes
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import choose_device, out_of_memory_hint
 from posrec.encodings.schemes import OwnEncoding
-from posrec.errors import InputError, plural
+from posrec.errors import InputError, imported, plural
 from posrec.evaluation.evaluate import Evaluation
 from posrec.fitting.evaluate_run import evaluate_run
 from posrec.fitting.refit import CHOSEN, SELECTION, train_refit
@@ -35,7 +35,7 @@ from posrec.training.distributed.rows import keep_own_rows
 from posrec.training.distributed.world import World, entered_by_first
 from posrec.training.loop import Place, train
 from posrec.training.settings import Settings
-from posrec.training.training_log import EVENTS, LOG, check_tracking
+from posrec.training.training_log import EVENTS, LOG
 
 
 def fit(
@@ -131,7 +131,7 @@ def fit_run(
     place = Place(Path(out), choose_device(device), progress, resume, track, resumable, world)
     job = plan_job(data, model, settings or {}, start_from, keep_items, world, progress)
     if track:
-        check_tracking()
+        imported("torch.utils.tensorboard", "--track", "track")  # fail before the training rather than in it
     with out_of_memory_hint(advice(job)):
         torch.manual_seed(job.training.seed)
         network = job.build()

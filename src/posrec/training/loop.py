@@ -30,7 +30,7 @@ from posrec.training.training_log import Log
 
 EPOCH_CHECKPOINT_SECONDS = 30  # an epoch ends with a checkpoint if the latest is older ...
 CHECKPOINT_SECONDS = 600  # ... and during an epoch one is saved if it is older than this
-RANKS_APART = 1_000_003  # between the seeds of two processes
+SEEDS_BETWEEN_RANKS = 1_000_003  # between the seeds of two processes
 
 
 @dataclass
@@ -127,7 +127,7 @@ def train(
         new = start.new_samples(samples) if settings.protocol == "paper" else None
     trained_until = int(samples.times.max())
     if not world.is_first:
-        torch.manual_seed(settings.seed + RANKS_APART * world.rank)  # the weights are equal, and dropout must not be
+        torch.manual_seed(settings.seed + SEEDS_BETWEEN_RANKS * world.rank)  # dropout must differ
     weights = sample_weights(samples, settings.recency, data.target_weights)
     samples = samples.to(device)
     model.to(device).train()
@@ -282,7 +282,7 @@ def evaluate_on(
     if rows is not None and isinstance(model, SessionModel):
         rank = sharded_ranker(model, rows)
         # As much as the first process has memory for: all have to rank the same samples at a time.
-        at_once = int(rows.world.number(rows_for(samples, model.items, max_length), device))
+        at_once = rows.world.of_first(rows_for(samples, model.items, max_length), device)
     outcome = evaluate(model, samples, model.items, max_length, clicks, progress, rank, at_once)
     model.train(was_training)
     return outcome

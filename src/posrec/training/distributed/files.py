@@ -67,11 +67,11 @@ def load_together(path: Path, tensors: Mapping[str, Tensor], shards: Shards, wor
 
 def names_and_about(path: Path, world: World, device: torch.device) -> tuple[list[str], dict[str, Any]]:
     """The names of the tensors in the first process's file, and what is kept beside them; for all processes."""
-    content = ""
+    content = None
     if world.is_first:
         file, about = opened(path)
-        content = json.dumps([sorted(file.keys()), about])
-    names, about = json.loads(world.text(content, device))
+        content = sorted(file.keys()), about
+    names, about = world.of_first(content, device)
     return names, about
 
 

@@ -109,9 +109,8 @@ def click_through(rows: "pl.DataFrame") -> ClickThrough:
         raise InputError(
             f"the feedback has no event 'shown', so there is nothing that clicks could be a share of{of_others}"
         )
-    later = rows.filter(pl.col("event") != "shown").group_by(keys).agg(
-        (pl.col("event") == "clicked").any().alias("clicked"), (pl.col("event") == "bought").any().alias("bought")
-    )  # fmt: skip
+    clicked, bought = ((pl.col("event") == name).any().alias(name) for name in ("clicked", "bought"))
+    later = rows.filter(pl.col("event") != "shown").group_by(keys).agg(clicked, bought)
     impressions = shown.join(later, on=keys, how="left", maintain_order="left").with_columns(
         pl.col("clicked", "bought").fill_null(value=False),
         pl.from_epoch("time", time_unit="ms").dt.strftime("%Y-%m-%d").alias("day"),

@@ -78,8 +78,9 @@ def fit(
     if not isinstance(data, PreparedDataset):  # often the dataset's folder
         raise InputError(f"data must be what posrec.load or posrec.prepare returns, not {type(data).__name__}")
     with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
-        run, outcome = fit_run(data, model, Path(folder) / "run", settings, device, progress=progress, resumable=False,
-                               start_from=start_from, keep_items=keep_items, export=False)  # fmt: skip
+        options: dict[str, Any] = {"progress": progress, "start_from": start_from, "keep_items": keep_items}
+        out = Path(folder) / "run"
+        run, outcome = fit_run(data, model, out, settings, device, resumable=False, export=False, **options)
     return Recommender(replace(run, metrics=outcome.as_json() if outcome.metrics else None), device)
 
 

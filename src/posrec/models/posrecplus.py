@@ -140,10 +140,7 @@ class PosRecPlus(SessionModel):
         self.attributes = AttributeVectors(self.embedding.rows, d) if config.attributes else None
         self.co_clicks = CoClickGraph(config.smoothing, config.neighbours, config.window)
         self.trends = Trends(self.embedding.rows) if config.trend else None
-        self.reader = SessionReader(
-            d, config.encoding, config.layers, config.heads, config.feed_forward, config.dropout, config.max_length,
-            config.message, config.initial,
-        )  # fmt: skip
+        self.reader = SessionReader(config)
         self.has_own_items = config.repeat
         self.repeat = RepeatPart(d, config.repeat_width, config.max_length) if config.repeat else None
         self.item_dropout, self.repeat_dropout = Dropout(config.item_dropout), Dropout(config.repeat_dropout)

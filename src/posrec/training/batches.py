@@ -157,8 +157,9 @@ class PassBatches:
             used = [one.used for one in packings if one.used is not None]
             weights = torch.where(torch.stack(used), weights, 0)
         items, when = self.samples.items[target].long(), self.samples.moment_of(target)
-        return [
-            (replace(everything.rows(number * size, (number + 1) * size), targets=items[number], when=when[number],
-                     packing=packing, capacity=capacity), weights[number])
-            for number, packing in enumerate(packings)
-        ]  # fmt: skip
+        steps = []
+        for number, packing in enumerate(packings):
+            part = everything.rows(number * size, (number + 1) * size)
+            part = replace(part, targets=items[number], when=when[number], packing=packing, capacity=capacity)
+            steps.append((part, weights[number]))
+        return steps

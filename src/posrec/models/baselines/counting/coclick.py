@@ -79,8 +79,6 @@ class CoClick(CountingModel):
         near = self.config.decay ** backward[click] * self.chance[place]
         own_row, own_column = latest_clicks(batch.items, batch.lengths, self.items).nonzero(as_tuple=True)
         own = self.config.repeat * self.config.repeat_decay ** (batch.lengths[own_row] - 1 - own_column)
-        places = torch.cat([
-            row[click] * self.items + self.neighbour[place] - 1,
-            own_row * self.items + batch.items[own_row, own_column] - 1,
-        ])  # fmt: skip
-        add_up(scores, places, torch.cat([near, own]).to(scores.dtype))
+        of_neighbours = row[click] * self.items + self.neighbour[place] - 1
+        of_own = own_row * self.items + batch.items[own_row, own_column] - 1
+        add_up(scores, torch.cat([of_neighbours, of_own]), torch.cat([near, own]).to(scores.dtype))

@@ -15,6 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+import pytest
+
 import posrec
 from posrec.cli import main
 from posrec.data.dataset import PreparedDataset, SessionDataset
@@ -68,6 +70,11 @@ def own_process(*arguments: object, code: str = "", **options: object) -> subpro
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"}
     line = [sys.executable, *start, *map(str, arguments)]
     return subprocess.run(line, env=environment, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def slowly(*values: object) -> Any:
+    """A case of `parametrize` that `make slow` runs: it repeats what another case shows."""
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def heed_interrupts() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from posrec.data.dataset import PreparedDataset
 from tests.faults.forked import FILE_SIZE_LIMIT, forked
-from tests.helpers import command, listed, small_shop, write_lines, write_log
+from tests.helpers import command, listed, slowly, small_shop, write_lines, write_log
 
 SEEDS = range(40)
 
@@ -76,12 +76,12 @@ def test_a_log_that_declares_more_rows_than_it_holds(tmp_path: Path, rows: int, 
     assert listed(tmp_path) == ["c.parquet"]
 
 
-LIMITS = [500, 4096]  # bytes that a file may have: a limit stands for a full disk
+LIMITS = [500, slowly(4096)]  # bytes that a file may have: a limit stands for a full disk
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("size", LIMITS)
-@pytest.mark.parametrize("out", ["a.parquet", "a.jsonl", "a.jsonl.gz"])
+@pytest.mark.parametrize("out", ["a.parquet", slowly("a.jsonl"), slowly("a.jsonl.gz")])
 def test_a_full_disk_while_scoring(counted: Path, tmp_path: Path, out: str, size: int) -> None:
     sessions = write_lines(tmp_path / "in.jsonl", [f'["i{n % 30}"]' for n in range(20_000)])
     done = forked("score", counted, sessions, tmp_path / out, before=FILE_SIZE_LIMIT.format(size=size))

@@ -11,7 +11,7 @@ import pytest
 
 from posrec.data.dataset import PreparedDataset
 from tests.faults.forked import forked
-from tests.helpers import SOURCE, command, listed, small_shop, write_lines, write_log
+from tests.helpers import SOURCE, command, listed, slowly, small_shop, write_lines, write_log
 
 pytestmark = pytest.mark.process
 SMALL = ("--set", "d=8", "--epochs", 2, "--device", "cpu", "--no-export")
@@ -46,7 +46,7 @@ def log(tmp_path: Path) -> Path:
     return write_log(tmp_path / "c.csv", small_shop())
 
 
-@pytest.mark.parametrize("place", [1, 2, 3], ids=["first file", "second file", "third file"])
+@pytest.mark.parametrize("place", [1, slowly(2), slowly(3)], ids=["first file", "second file", "third file"])
 def test_a_run_killed_while_it_begins_can_be_resumed(small: PreparedDataset, tmp_path: Path, place: int) -> None:
     line = ("train", small.path, "--out", tmp_path / "run", *SMALL)
     killed(f"posrec.io.files:give_name:{place}", *line)
@@ -69,7 +69,9 @@ def test_a_run_killed_before_its_first_file_can_be_trained_again(small: Prepared
     assert listed(tmp_path / "other") == ["letter.txt"]
 
 
-@pytest.mark.parametrize("after", ["posrec.io.folders:exchange:1", "pathlib/Path:rename:1", "pathlib/Path:rename:2"])
+@pytest.mark.parametrize(
+    "after", ["posrec.io.folders:exchange:1", "pathlib/Path:rename:1", slowly("pathlib/Path:rename:2")]
+)
 def test_overwriting_a_dataset_never_loses_its_name(log: Path, tmp_path: Path, after: str) -> None:
     line = ("prepare", log, "--format", "csv", "--out", tmp_path / "shop")
     assert command(*line).code == 0
@@ -150,7 +152,7 @@ def test_a_run_is_trained_by_one_process_at_a_time(small: PreparedDataset, tmp_p
     assert ".lock" not in listed(tmp_path / "run")
 
 
-@pytest.mark.parametrize("out", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
+@pytest.mark.parametrize("out", [slowly("a.jsonl"), slowly("a.jsonl.gz"), "a.parquet"])
 def test_a_killed_score_leaves_parts_that_the_next_one_continues(trained: Path, tmp_path: Path, out: str) -> None:
     sessions = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]'])
     killed("posrec.recommend.files.score:write_answers:1", "score", trained, sessions, tmp_path / out)

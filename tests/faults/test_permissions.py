@@ -10,14 +10,14 @@ import pytest
 
 from posrec.data.dataset import PreparedDataset
 from tests.faults.forked import forked
-from tests.helpers import small_shop, write_lines, write_log
+from tests.helpers import slowly, small_shop, write_lines, write_log
 
 SMALL = ("--set", "d=8", "--epochs", 1, "--device", "cpu")
 NOBODY = 65534
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077], ids=oct)
+@pytest.mark.parametrize("umask", [slowly(0o022), slowly(0o002), 0o077], ids=oct)
 def test_every_file_has_the_mode_that_the_umask_leaves(tmp_path: Path, umask: int) -> None:
     log = write_log(tmp_path / "c.csv", small_shop())
     sessions = write_lines(tmp_path / "in.jsonl", ['["i1", "i2"]'])
@@ -74,14 +74,16 @@ def test_a_run_of_another_user_is_read(shared: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "checksums.json", "popularity.npy"])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", slowly("config.json"), slowly("checksums.json"), slowly("popularity.npy")]
+)
 def test_a_file_of_a_run_that_may_not_be_read_is_named(shared: Path, name: str) -> None:
     (shared / "run" / name).chmod(0)
     refused(as_nobody("recommend", shared / "run", "i3"), f"{name} can't be read: Permission denied; it belongs to")
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", ["manifest.json", "train_items.npy", "vocabulary.json"])
+@pytest.mark.parametrize("name", ["manifest.json", slowly("train_items.npy"), slowly("vocabulary.json")])
 def test_a_file_of_a_dataset_that_may_not_be_read_is_named(shared: Path, name: str) -> None:
     (shared / "shop" / name).chmod(0)
     refused(as_nobody("stats", shared / "shop"), f"{name} can't be read: Permission denied; it belongs to")

@@ -12,7 +12,7 @@ from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.errors import InputError
 from posrec.fitting.fit import fit_run
 from posrec.io import WEIGHTS, load_tensors, save_tensors
-from posrec.models.baselines.counting import session_index
+from posrec.models.baselines.counting import neighbours
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
@@ -41,7 +41,7 @@ def test_neither_neighbours_in_the_batch_nor_padding_change_a_score(
     model, made = make(name, log), SessionBatch.of(batch)
     padded = SessionBatch(torch.nn.functional.pad(made.items, (0, padding)), made.lengths)
     alone = torch.cat([model.scores(SessionBatch.of([session])) for session in batch])
-    with patch.object(session_index, "SESSIONS_AT_A_TIME", 2):
+    with patch.object(neighbours, "SESSIONS_AT_A_TIME", 2):
         assert torch.allclose(model.scores(padded), alone)
     assert torch.allclose(model.scores(made), alone)
     assert alone.shape == (len(batch), ITEMS)

@@ -45,7 +45,7 @@ def test_from_an_answer_to_a_report(trained: Path, tmp_path: Path) -> None:
     (file,) = folder.glob("*.parquet")  # written when the server stopped
     assert listed(folder) == [KEY_FILE, file.name]
     rows = pl.read_parquet(file)
-    assert rows.columns == ["time", "session", "item", "event", "rank", "answer", "run", "signed"]
+    assert rows.columns == ["time", "session", "item", "event", "rank", "answer", "run", "signed", "explored"]
     assert len(rows) == 5 * 5 + 3
     found = json.loads(command("report", folder, "--json").out)
     assert found == while_serving
@@ -80,6 +80,19 @@ def test_only_whole_ids_of_the_server_are_signed() -> None:
     assert not any(is_signed(one, key) for one in (answer[:-1], answer[1:], "a" + answer, "", "é", "5f0c9e1b7a42-1"))
     assert not is_signed(answer, other)
     assert not is_signed(new_answer_id("5f0c9e1b7a42", None), key)
+
+
+def test_the_id_of_an_answer_says_which_items_were_explored(tmp_path: Path) -> None:
+    files = FeedbackFiles(tmp_path)
+    answer = new_answer_id("5f0c9e1b7a42", files.key, ["new é", "newer"])
+    assert is_signed(answer, files.key)
+    files.write(answer, "shown", ["old", "new é", "newer"], None)
+    files.write(answer, "clicked", ["newer"], None)
+    files.write(answer[:-1] + "!", "clicked", ["newer"], None)  # an answer that the server did not give
+    files.write(new_answer_id("5f0c9e1b7a42", files.key), "clicked", ["newer"], None)
+    files.rotate()
+    (file,) = tmp_path.glob("*.parquet")
+    assert pl.read_parquet(file)["explored"].to_list() == [False, True, True, True, False, False]
 
 
 def test_prepare_reads_feedback(tmp_path: Path) -> None:
@@ -119,7 +132,7 @@ def test_files_rotate_by_rows_and_by_time(tmp_path: Path, monkeypatch: pytest.Mo
     files.wait()
     assert [len(pl.read_parquet(one)) for one in sorted(tmp_path.glob("*.parquet"))] == [4, 4, 2]
     first = pl.read_parquet(min(tmp_path.glob("*.parquet"))).to_dicts()[1]
-    assert tuple(first.values()) == (1_700_000_000_000, "run-1", "b", "shown", 2, "run-1", "run", False)
+    assert tuple(first.values()) == (1_700_000_000_000, "run-1", "b", "shown", 2, "run-1", "run", False, False)
 
 
 def test_rows_that_can_t_be_converted_stay_and_the_next_start_converts_them(

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from posrec.server.serve import Place
+from tests.helpers import slowly
 from tests.server.raw import Client, ask, recommend
 from tests.server.server_process import Server, children, open_files, serving, until
 
@@ -173,7 +174,7 @@ def hold(server: Server, stack: ExitStack) -> socket.socket:
     return client
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [slowly(1), 2])
 def test_clients_are_answered_or_refused(trained: Path, workers: int) -> None:
     """Clients connect all the time: each is answered, or refused because nobody listens any more."""
     outcomes: list[str] = []
@@ -234,7 +235,7 @@ def folders(parent: Path) -> list[Path]:
     return list(parent.glob("posrec-*"))
 
 
-@pytest.mark.parametrize(("workers", "sent"), [(1, signal.SIGTERM), (2, signal.SIGINT)])
+@pytest.mark.parametrize(("workers", "sent"), [slowly(1, signal.SIGTERM), (2, signal.SIGINT)])
 def test_nothing_stays_behind(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, sent: signal.Signals
 ) -> None:

@@ -83,7 +83,7 @@ def column_types(names: Iterable[str]) -> dict[str, Any]:
     """The types of columns of feedback, by name."""
     import polars as pl
 
-    others = {"time": pl.Int64, "rank": pl.Int32, "signed": pl.Boolean}
+    others = {"time": pl.Int64, "rank": pl.Int32, "signed": pl.Boolean, "explored": pl.Boolean}
     return {name: others.get(name, pl.String) for name in names}
 
 

@@ -29,7 +29,7 @@ from posrec.models.seen_clicks import Returns, SeenClicks
 from posrec.nn.layers.gated_graph import gru_update
 from posrec.nn.layers.matmul import batched_product
 from posrec.nn.layers.transformer import TransformerLayer, has_kernel, kernel_attention
-from posrec.nn.packing import Packing
+from posrec.nn.packing import Packing, constants
 
 PARTS = ("last item", "latest intention", "initial intention")  # of Eq. (10)
 MOST_CLICKS = 5  # on one item of a session; more count as so many
@@ -98,50 +98,63 @@ class CausalLayer(TransformerLayer):
 
     def project(self, y: Tensor, backward: Tensor, bias: Tensor | None) -> ReadClicks:
         """y [T, d] of all clicks, backward [W, d]: B, bias [heads, W]."""
-        to_both, of_both = (part[y.shape[1] :] for part in self.projections)
+        to_both, of_both = (part[self.d :] for part in self.projections)
         return ReadClicks(functional.linear(y, to_both, of_both), functional.linear(backward, to_both), bias)
 
     @property
     def projections(self) -> tuple[Tensor, Tensor]:
         return self.queries_keys_values.weight, self.queries_keys_values.bias
 
+    def keys_and_values(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """[R, 2d] -> two of [R, heads, d_head]."""
+        keys, values = rows.view(-1, 2, self.heads, self.d_head).unbind(1)
+        return keys, values
+
     def forward(  # type: ignore[override]
         self, x: Tensor, same: Tensor, read: ReadClicks, clicks: SeenClicks, packing: Packing
     ) -> Tensor:
         """x [Q, A, d] of what asks; same [Q, A, W]: 1 where a seen click has its item, else 0 -> x1 [Q, A, d]."""
-        queries, near = self.asked(x, same, read)
-        _, near_values = keys_and_values(read.of_distances, self.heads)
+        queries, near = self.asked(x, same, read, packing)
+        near_values = self.keys_and_values(read.of_distances)[1][: packing.longest]
         if clicks.is_every and has_kernel(x[:, 0], packing, None, self.heads):
             attended, weights = kernel_attention(
                 queries.flatten(1), read.of_clicks, near, self.heads, packing, self.dropout, causal=True
             )
             attended = attended.view_as(x) + by_head(weights, near_values.transpose(0, 1)).flatten(2)
         else:
-            keys, values = in_slots(read.of_clicks, self.heads, packing)
+            keys, values = self.in_slots(read.of_clicks, packing)
             weights = self.dropout(attention_weights(queries, keys, near, clicks, packing))
-            sums = batched_product(weights.flatten(2, 3), values).view(*weights.shape[:4], -1)
+            one_after_other = weights.view(packing.sessions, self.heads, -1, packing.longest)  # [B, heads, I A, L]
+            sums = batched_product(one_after_other, values).view(
+                packing.sessions, self.heads, -1, *constants(x.shape[1:2]), self.d_head
+            )
             sums = sums + torch.einsum("bhiaw,whe->bhiae", by_distance(weights, clicks, packing), near_values)
             attended = from_slots(sums, clicks, packing)
-        return self.with_attended(x.flatten(0, 1), attended.flatten(0, 1)).view_as(x)
+        return self.with_attended(x.flatten(0, 1), attended.flatten(0, 1)).view(-1, *constants(x.shape[1:]))
 
     def attention(  # type: ignore[override]
         self, x: Tensor, same: Tensor, read: ReadClicks, clicks: SeenClicks, packing: Packing
     ) -> Tensor:
         """The attention weights, for explanations: [Q, A, heads, L], by the place of the click that is read."""
-        queries, near = self.asked(x, same, read)
-        keys, _ = in_slots(read.of_clicks, self.heads, packing)
+        queries, near = self.asked(x, same, read, packing)
+        keys, _ = self.in_slots(read.of_clicks, packing)
         weights = attention_weights(queries, keys, near, clicks, packing)
         return torch.unflatten(from_slots(weights, clicks, packing), 2, (self.heads, -1))
 
-    def asked(self, x: Tensor, same: Tensor, read: ReadClicks) -> tuple[Tensor, Tensor]:
+    def asked(self, x: Tensor, same: Tensor, read: ReadClicks, packing: Packing) -> tuple[Tensor, Tensor]:
         """Queries [Q, A, heads, d_head], and what the distance adds to the logits, [Q, A, heads, W]."""
-        d = x.shape[2]
-        to_query, of_query = (part[:d] for part in self.projections)
-        queries = functional.linear(x, to_query, of_query).view(*x.shape[:2], self.heads, d // self.heads)
-        near_keys, _ = keys_and_values(read.of_distances, self.heads)
-        near = by_head(queries, near_keys.permute(1, 2, 0) / math.sqrt(d // self.heads))
+        to_query, of_query = (part[: self.d] for part in self.projections)
+        queries = functional.linear(x, to_query, of_query).view(-1, *constants(x.shape[1:2]), self.heads, self.d_head)
+        near_keys = self.keys_and_values(read.of_distances)[0].permute(1, 2, 0) / math.sqrt(self.d_head)
+        near = by_head(queries, near_keys)[..., : packing.longest]
         near = near + same[:, :, None] * self.same_item[:, None]
-        return queries, near if read.bias is None else near + read.bias
+        return queries, near if read.bias is None else near + read.bias[:, : packing.longest]
+
+    def in_slots(self, rows: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
+        """K || V [T, 2d] -> two of [B, heads, L, d_head]."""
+        slots = packing.to_slots(rows).view(packing.sessions, packing.longest, 2, self.heads, self.d_head)
+        keys, values = slots.unbind(2)
+        return keys.transpose(1, 2), values.transpose(1, 2)
 
 
 def by_head(x: Tensor, factors: Tensor) -> Tensor:
@@ -151,26 +164,14 @@ def by_head(x: Tensor, factors: Tensor) -> Tensor:
     So the rows are cut into parts, and the sums of the parts are computed side by side.
     """
     parts = SUMS_SIDE_BY_SIDE if x.is_cuda and len(x) % SUMS_SIDE_BY_SIDE == 0 else 1
-    rows = x.reshape(parts, -1, *x.shape[2:]).transpose(1, 2)  # [parts, heads, rows, m]
-    found = torch.matmul(rows, factors.expand(parts, -1, -1, -1))
-    return found.transpose(1, 2).reshape(*x.shape[:3], -1)
-
-
-def keys_and_values(keys_values: Tensor, heads: int) -> tuple[Tensor, Tensor]:
-    """[..., 2d] -> two of [..., heads, d_head]."""
-    *rows, width = keys_values.shape
-    keys, values = keys_values.view(*rows, 2, heads, width // (2 * heads)).unbind(-3)
-    return keys, values
+    askers, heads, width = constants(x.shape[1:])
+    rows = x.reshape(parts, -1, heads, width).transpose(1, 2)  # [parts, heads, rows, m]
+    products = torch.matmul(rows, factors.expand(parts, -1, -1, -1) if parts > 1 else factors)
+    return products.transpose(1, 2).reshape(-1, askers, heads, *constants(factors.shape[2:]))
 
 
 # Without the kernel, attention is computed in slots: B sessions of L places, in each of which I clicks are asked for:
 # all L, or the last.
-
-
-def in_slots(keys_values: Tensor, heads: int, packing: Packing) -> tuple[Tensor, Tensor]:
-    """[T, 2d] -> two of [B, heads, L, d_head]."""
-    keys, values = keys_and_values(packing.to_slots(keys_values), heads)
-    return keys.transpose(1, 2), values.transpose(1, 2)
 
 
 def attention_weights(queries: Tensor, keys: Tensor, near: Tensor, clicks: SeenClicks, packing: Packing) -> Tensor:
@@ -178,7 +179,9 @@ def attention_weights(queries: Tensor, keys: Tensor, near: Tensor, clicks: SeenC
     distance = distances(clicks, packing)[:, None, :, None]
     asking, near = (packing.to_slots(part) if clicks.is_every else part[:, None] for part in (queries, near))
     asking, near = (part.permute(0, 3, 1, 2, 4) for part in (asking, near))  # [B, heads, I, A, ...]
-    logits = batched_product(asking.flatten(2, 3), keys.transpose(2, 3)).view(near.shape) / math.sqrt(keys.shape[3])
+    askers, heads, d_head = constants(queries.shape[1:])
+    logits = batched_product(asking.reshape(packing.sessions, heads, -1, d_head), keys.transpose(2, 3))
+    logits = logits.view(packing.sessions, heads, -1, askers, packing.longest) / math.sqrt(d_head)
     logits = logits + near.gather(4, distance.clamp(min=0).expand_as(near))
     return logits.masked_fill(distance < 0, -math.inf).softmax(-1)
 
@@ -200,12 +203,11 @@ def distances(clicks: SeenClicks, packing: Packing) -> Tensor:
 
 def from_slots(slots: Tensor, clicks: SeenClicks, packing: Packing) -> Tensor:
     """[B, heads, I, A, c] -> [Q, A, heads c]."""
-    sessions, _, asking, askers, _ = slots.shape
-    slots = slots.flatten(2, 3).transpose(1, 2).flatten(2)  # [B, I A, heads c]
-    if askers > 1:
-        slots = slots.reshape(sessions, asking, -1)
+    _, heads, _, askers, width = slots.shape
+    heads, askers, width = constants([heads, askers, width])
+    slots = slots.permute(0, 2, 3, 1, 4).reshape(packing.sessions, -1, askers * heads * width)  # [B, I, A heads c]
     rows = packing.to_rows(slots) if clicks.is_every else slots[:, 0]
-    return rows.view(rows.shape[0], askers, rows.shape[1] // askers)
+    return rows.view(-1, askers, heads * width)
 
 
 @dataclass(frozen=True)
@@ -245,16 +247,16 @@ class SessionReader(nn.Module):
     def __init__(self, config: Any) -> None:
         """`config` is a PosRecPlusConfig."""
         super().__init__()
-        d, heads, encoding = config.d, config.heads, config.encoding
+        d, heads, encoding, self.max_length = config.d, config.heads, config.encoding, config.max_length
         self.message = Message(d) if config.message else None
         options = {"heads": heads} if encoding == "rpe" else {}
-        self.encoding = make_encoding(encoding, d, config.max_length, **options)
+        self.encoding = make_encoding(encoding, d, self.max_length, **options)
         self.clicks = learned_table(MOST_CLICKS + 1, d)  # C
         layers = (CausalLayer(d, heads, config.feed_forward * d, config.dropout) for _ in range(config.layers))
         self.transformer = nn.ModuleList(layers)
         self.gate = nn.Linear(d, d) if config.initial else None
         if not self.clicks.is_meta:
-            require_split(self.encoding, encoding, config.max_length)
+            require_split(self.encoding, encoding, self.max_length)
 
     def forward(self, x: Tensor, clicks: Clicks) -> Intentions:
         updated, state = self.placed(x, clicks)
@@ -268,7 +270,8 @@ class SessionReader(nn.Module):
         """x [T, d] -> x' [T, d], and what the Transformer's first layer reads and what asks."""
         every, asked, numbers = clicks.every, clicks.asked, clicks.numbers
         updated = x if self.message is None else self.message(x, every)
-        parts = split(self.encoding, clicks.packing.longest)
+        # Of all places, so that an exported network holds the tables instead of computing them for its sessions.
+        parts = split(self.encoding, max(self.max_length, clicks.packing.longest))
         hidden = updated + look_up(parts.forward, every.place) + look_up(self.clicks, clicks.returned.clicks)
         initial = hidden[asked.first] + look_up(parts.backward, asked.place)
         same = same_item(numbers, numbers, every), same_item(numbers[asked.first], numbers, asked)

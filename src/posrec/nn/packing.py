@@ -9,6 +9,7 @@ Shapes of a captured GPU step can't depend on the data, so T may be set to a `ca
 last filled slot are then arbitrary; nothing reads them, and they have no gradient.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,11 @@ class Packing:
     filled: Tensor  # [B, L] True for filled slots
     used: Tensor | None  # [T] True for rows that have a slot; None if all have
     begins: Tensor  # [B + 1] session b has the rows begins[b] .. begins[b + 1] - 1
+
+    @property
+    def sessions(self) -> int:
+        """B."""
+        return self.filled.shape[0]
 
     @property
     def longest(self) -> int:
@@ -63,10 +69,16 @@ class Unpacked(Packing):
     """A row for every slot, filled or not."""
 
     def to_rows(self, slots: Tensor) -> Tensor:
-        return slots.flatten(0, 1)
+        return slots.reshape(-1, *constants(slots.shape[2:]))
 
     def to_slots(self, rows: Tensor) -> Tensor:
-        return rows.view(*self.filled.shape, *rows.shape[1:])
+        return rows.view(self.sessions, self.longest, *constants(rows.shape[1:-1]), *((-1,) if rows.dim() > 1 else ()))
+
+
+def constants(sizes: Sequence[int]) -> list[int]:
+    """Sizes that are the same for every batch. An exported network would compute them in every run, each by several
+    operations, of which a network for one session mostly consists."""
+    return [int(size) for size in sizes]
 
 
 def unpacked(filled: Tensor) -> Packing:

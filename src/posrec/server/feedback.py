@@ -1,7 +1,8 @@
 """What became of answers, shown, clicked or bought, written to Parquet files that `posrec prepare` reads.
 
 A row is an item of an event: time (milliseconds), session, item, event, rank (of shown items, from 1), answer (its id)
-and run (the fingerprint, which the answer's id begins with); and signed: whether the server gave this answer. The id
+and run (the fingerprint, which the answer's id begins with); signed: whether the server gave this answer; and explored:
+whether the item was in the answer because it is new. The id has a mark for each such item, a hash of four digits. It
 ends with a signature (HMAC) by a key that is in the folder, so that workers and replicas which share the folder share
 it, and a restarted server has it again. Every worker appends rows to a file of its own,
 `.open-*.jsonl`, so a row is on disk when its request is answered. That file becomes a Parquet file after ROTATE_ROWS
@@ -9,6 +10,7 @@ rows or ROTATE_SECONDS, and when the worker stops. What a killed worker left beh
 """
 
 import fcntl
+import hashlib
 import hmac
 import logging
 import os
@@ -31,6 +33,8 @@ from posrec.server.json_log import log_event
 
 ROTATE_ROWS = 100_000
 ROTATE_SECONDS = 3600.0
+DRAWN = 16  # digits that name an answer, the first after the last dash of its id; marks of explored items follow
+MARK = 4  # digits
 KEY_FILE, KEY_BYTES = ".answer-key", 32
 SIGNATURE = 16  # characters at the end of an answer's id
 
@@ -44,6 +48,7 @@ class FeedbackRow(msgspec.Struct):
     answer: str
     run: str
     signed: bool = True
+    explored: bool = False
 
 
 def answer_key(folder: Path) -> bytes:
@@ -62,10 +67,25 @@ def answer_key(folder: Path) -> bytes:
     return key
 
 
-def new_answer_id(run: str, key: bytes | None) -> str:
-    """The id of an answer of the run with this fingerprint; without a key it has no signature."""
-    drawn = f"{run}-{secrets.token_hex(8)}"
-    return drawn if key is None else drawn + signature(drawn, key)
+def new_answer_id(run: str, key: bytes | None, explored: Sequence[str] = ()) -> str:
+    """The id of an answer of the run with this fingerprint, of which the items `explored` are marked; without a key it
+    has neither marks nor a signature."""
+    drawn = secrets.token_hex(DRAWN // 2)
+    if key is None:
+        return f"{run}-{drawn}"
+    marked = f"{run}-{drawn}" + "".join(mark(item, drawn) for item in explored)
+    return marked + signature(marked, key)
+
+
+def mark(item: str, drawn: str) -> str:
+    return hashlib.sha256(f"{drawn} {item}".encode("utf-8", "surrogatepass")).hexdigest()[:MARK]
+
+
+def is_explored(item: str, answer: str) -> bool:
+    """Whether the id of a signed answer has the item's mark."""
+    digits = answer.rpartition("-")[2]
+    drawn, marks = digits[:DRAWN], digits[DRAWN:-SIGNATURE]
+    return mark(item, drawn) in [marks[start : start + MARK] for start in range(0, len(marks), MARK)]
 
 
 def signature(drawn: str, key: bytes) -> str:
@@ -108,6 +128,7 @@ class FeedbackFiles:
                 answer=answer,
                 run=answer.partition("-")[0],
                 signed=signed,
+                explored=signed and is_explored(item, answer),
             )
             for rank, item in enumerate(items, start=1)
         ]

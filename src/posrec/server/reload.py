@@ -7,7 +7,7 @@ over. If it can't be used, the error is logged and the old run stays. The same h
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,8 +38,8 @@ class LoadedRun:
     fingerprint: str
     answer_key: bytes | None = None  # signs the ids of answers, where feedback on them is written
 
-    def new_answer_id(self) -> str:
-        return new_answer_id(self.fingerprint, self.answer_key)
+    def new_answer_id(self, explored: Sequence[str] = ()) -> str:
+        return new_answer_id(self.fingerprint, self.answer_key, explored)
 
 
 class RuleFiles:

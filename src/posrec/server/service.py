@@ -16,7 +16,15 @@ import msgspec
 from posrec.device import use_threads
 from posrec.errors import InputError
 from posrec.recommend.catalogue import Catalogue, values_of
-from posrec.recommend.plan import LARGEST_POOL, MOST_FACTORS, POOL_PER_ITEM, SMALLEST_POOL, Ordered, Plan
+from posrec.recommend.plan import (
+    EXPLORE_POOL,
+    LARGEST_POOL,
+    MOST_FACTORS,
+    POOL_PER_ITEM,
+    SMALLEST_POOL,
+    Ordered,
+    Plan,
+)
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
 from posrec.server.batching import INLINE, INLINE_OF_SEVERAL, BackgroundQueue, Batcher
@@ -29,6 +37,7 @@ from posrec.server.schemas import (
     AnswerRequest,
     BatchRequest,
     ClickRequest,
+    GroupLimit,
     RecommendAnswer,
     RecommendedItem,
     RecommendRequest,
@@ -248,7 +257,9 @@ def estimated_work(data: AnswerRequest, sessions: int, size: int, catalogue: Cat
     if data.boost:  # one for each factor, also that of the items that have none
         searches += min(sum(len(values) for values in data.boost.values()), MOST_FACTORS - 1)
     each = searches * max(1.0, k / ITEMS_PER_UNIT)
-    if isinstance(data.diversify, str):
+    if data.explore:
+        each += EXPLORE_POOL / ITEMS_PER_UNIT
+    if isinstance(data.diversify, str | GroupLimit):
         each *= 2  # it may take more searches to find enough values of the column
     elif data.diversify:
         each += min(max(POOL_PER_ITEM * k, SMALLEST_POOL), LARGEST_POOL) / DIVERSIFIED_PER_UNIT
@@ -290,5 +301,8 @@ def answer(query: Query, ordered: Ordered) -> RecommendAnswer:
             item.fields = values_of(number, fields)
     for item in items[: ordered.pinned]:
         item.pinned = True
-    answer_id = query.loaded.new_answer_id()
+    explored = [item for item, number in zip(items, ordered.numbers, strict=True) if number in ordered.explored]
+    for item in explored:
+        item.explored = True
+    answer_id = query.loaded.new_answer_id([item.item for item in explored])
     return RecommendAnswer(items, query.session.unknown, not query.session.numbers, answer_id, fingerprint)

@@ -70,12 +70,12 @@ class Trends(nn.Module):
         if when is not None:
             return self.by_part(rows)
         latest = self.latest() if rows is None else self.rows.at(self.latest()[:, None], rows)[:, 0]
-        return (latest / COLUMNS)[:, None].expand(-1, COLUMNS)
+        return (latest / COLUMNS)[:, None].repeat(1, COLUMNS)
 
     def of_sessions(self, like: Tensor, when: Tensor | None) -> Tensor:
         """The columns of the session vectors, [B, COLUMNS]. `when` [B] is the moment of each training sample, from 0
         to 1; None to recommend."""
         if when is None:
-            return torch.ones_like(like[:, :1]).expand(-1, COLUMNS)
+            return like.new_ones(like.shape[0], COLUMNS)
         part = (when * PARTS).floor().long().clamp(max=PARTS - 1)
         return functional.one_hot(part, COLUMNS).to(like.dtype)

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph, add_anchors
 from posrec.nn.layers.matmul import batched_product
-from posrec.nn.packing import Packing, is_eager_on_cpu
+from posrec.nn.packing import Packing, constants, is_eager_on_cpu
 
 
 def message_graph(batch: SessionBatch, anchors: bool, normalize: bool) -> SessionGraph:
@@ -53,8 +53,9 @@ def gru_update(x: Tensor, gates: Tensor, from_message: Tensor) -> Tensor:
     if is_eager_on_cpu(x):
         updated: Tensor = Update.apply(x, gates, from_message)  # type: ignore[no-untyped-call]
         return updated
-    reset_m, update_m, new_m = from_message.chunk(3, dim=-1)
-    reset_x, update_x, new_x = gates.chunk(3, dim=-1)
+    (d,) = constants(x.shape[1:])
+    reset_m, update_m, new_m = torch.split(from_message, d, dim=-1)
+    reset_x, update_x, new_x = torch.split(gates, d, dim=-1)
     reset, update = torch.sigmoid(reset_m + reset_x), torch.sigmoid(update_m + update_x)
     new = torch.tanh(new_m + reset * new_x)
     return new + update * (x - new)
@@ -97,6 +98,7 @@ class Update(torch.autograd.Function):
 def messages(sent: Tensor, weights: Tensor, packing: Packing) -> Tensor:
     """Sum the messages along the edges: sent [T, 2d], each node's messages along outgoing and incoming edges; weights
     [B, 2, L, L] (row: receiver) -> received [T, 2d]."""
-    senders = packing.to_slots(sent).chunk(2, dim=-1)  # two of [B, L, d]
+    (both_directions,) = constants(sent.shape[1:])
+    senders = torch.split(packing.to_slots(sent), both_directions // 2, dim=-1)  # two of [B, L, d]
     both = zip(weights.to(sent.dtype).unbind(1), senders, strict=True)
     return torch.cat([packing.to_rows(batched_product(of_edges, slots)) for of_edges, slots in both], dim=-1)

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from posrec import kernels
 from posrec.nn.layers.matmul import batched_product
-from posrec.nn.packing import Packing, is_eager_on_cpu
+from posrec.nn.packing import Packing, constants, is_eager_on_cpu
 
 
 class Dropout(nn.Dropout):
@@ -39,7 +39,7 @@ class TransformerLayer(nn.Module):
         super().__init__()
         if d % heads:
             raise ValueError(f"heads={heads} must divide d={d}")
-        self.heads = heads
+        self.d, self.heads, self.d_head = d, heads, d // heads
         self.queries_keys_values = nn.Linear(d, 3 * d)
         self.out = nn.Linear(d, d)
         self.widen = nn.Linear(d, width)
@@ -142,15 +142,15 @@ def attention_of(queries: Tensor, keys_values: Tensor, heads: int, packing: Pack
     The query of a head is zero in the dimensions of the others, so that all heads are in one product and keys and
     values need not be put in another order.
     """
-    sessions, d = packing.filled.shape[0], queries.shape[1]
+    sessions, (d,) = packing.sessions, constants(queries.shape[1:])
     head = torch.arange(d, device=queries.device) // (d // heads)
     in_head = (head == torch.arange(heads, device=queries.device)[:, None]).to(queries.dtype)  # [heads, d]
-    keys, values = (packing.to_slots(rows) for rows in keys_values.chunk(2, dim=-1))  # [B, L, d]
+    keys, values = (packing.to_slots(rows) for rows in torch.split(keys_values, d, dim=-1))  # [B, L, d]
     separate = queries.view(-1, sessions, 1, d).transpose(0, 1) * (in_head / math.sqrt(d // heads))  # [B, k, heads, d]
     # [B, L, k heads], so that the gradient of the keys is in order
-    logits = batched_product(keys, separate.flatten(1, 2).transpose(1, 2))
+    logits = batched_product(keys, separate.reshape(sessions, -1, d).transpose(1, 2))
     weights = dropout(logits.masked_fill(~packing.filled[:, :, None], -math.inf).softmax(1))
-    attended = batched_product(weights.transpose(1, 2), values).view(separate.shape)
+    attended = batched_product(weights.transpose(1, 2), values).view(sessions, -1, heads, d)
     return (attended * in_head).sum(2).transpose(0, 1).flatten(0, 1)
 
 

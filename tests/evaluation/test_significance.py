@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from posrec.evaluation.metrics import gains, mrr, ndcg, recall
-from posrec.evaluation.significance import compare_paired, holm, margin, two_sided_p, welch
+from posrec.evaluation.metrics import mrr, ndcg, recall
+from posrec.evaluation.significance import compare_paired, gains, holm, margin, two_sided_p, welch
 
 # 97.5 % quantiles of Student's t from printed tables.
 QUANTILES = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 10: 2.228, 30: 2.042, 120: 1.980, math.inf: 1.960}

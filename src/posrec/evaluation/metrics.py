@@ -40,32 +40,19 @@ def ranks_of(
     return torch.where(found, items - smaller.long(), max(items, *CUTOFFS) + 1)
 
 
-# What a target at a rank adds to the mean, if it is among the first K; of NDCG with one relevant item.
-GAINS: dict[str, Callable[[Tensor], Tensor]] = {
-    "recall": torch.ones_like,
-    "mrr": torch.reciprocal,
-    "ndcg": lambda rank: 1 / torch.log2(rank + 1),
-}
-
-
-def gains(ranks: Tensor, metric: str, k: int) -> Tensor:
-    """What each sample adds to a metric's mean, [N]; 0 past K."""
-    return torch.where(ranks <= k, GAINS[metric](ranks.double()), 0.0)
-
-
 def recall(ranks: Tensor, k: int) -> Tensor:
     """R@K: the share of targets among the first K."""
-    return gains(ranks, "recall", k).mean()
+    return (ranks <= k).double().mean()
 
 
 def mrr(ranks: Tensor, k: int) -> Tensor:
     """M@K: the mean of 1 / rank, 0 past K."""
-    return gains(ranks, "mrr", k).mean()
+    return torch.where(ranks <= k, 1 / ranks.double(), 0.0).mean()
 
 
 def ndcg(ranks: Tensor, k: int) -> Tensor:
-    """N@K: the mean of 1 / log2(rank + 1), 0 past K."""
-    return gains(ranks, "ndcg", k).mean()
+    """N@K with one relevant item: the mean of 1 / log2(rank + 1), 0 past K."""
+    return torch.where(ranks <= k, 1 / torch.log2(ranks.double() + 1), 0.0).mean()
 
 
 def coverage(top: Tensor, items: int) -> Tensor:
@@ -82,7 +69,8 @@ def mean_popularity(top: Tensor, clicks: Tensor) -> Tensor:
 
 def rank_metrics(ranks: Tensor) -> dict[str, float]:
     """Every metric of ranks, at every cutoff."""
-    return {f"{name}@{k}": float(gains(ranks, name, k).mean()) for name in GAINS for k in CUTOFFS}
+    kinds = {"recall": recall, "mrr": mrr, "ndcg": ndcg}
+    return {f"{name}@{k}": float(metric(ranks, k)) for name, metric in kinds.items() for k in CUTOFFS}
 
 
 def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -13,8 +13,7 @@ from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
 from posrec.evaluation.breakdown import by_first_repeat, by_length, first_repeats
 from posrec.evaluation.evaluate import Evaluation
-from posrec.evaluation.metrics import gains
-from posrec.evaluation.significance import Comparison, compare_paired, holm, session_of_samples
+from posrec.evaluation.significance import Comparison, compare_paired, gains, holm, session_of_samples
 from posrec.experiments.rendering import new_figure, render, svg
 from posrec.fitting.fit import fit_run
 from posrec.io import RUN, write_json, write_text

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posrec.errors import InputError, first_line
+from posrec.errors import InputError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -68,7 +68,7 @@ def read_feedback(folder: Path) -> "pl.DataFrame":
             raise InputError(f"{folder} holds no feedback ({FILES}); posrec serve --feedback {folder} writes it")
         return pl.concat(rows)
     except pl.exceptions.PolarsError as error:
-        raise InputError(f"{folder} holds a file that is not feedback: {first_line(error)}") from None
+        raise InputError(f"{folder} holds a file that is not feedback: {str(error).splitlines()[0]}") from None
 
 
 def read_file(file: Path) -> "pl.DataFrame":
@@ -109,8 +109,9 @@ def click_through(rows: "pl.DataFrame") -> ClickThrough:
         raise InputError(
             f"the feedback has no event 'shown', so there is nothing that clicks could be a share of{of_others}"
         )
-    clicked, bought = ((pl.col("event") == name).any().alias(name) for name in ("clicked", "bought"))
-    later = rows.filter(pl.col("event") != "shown").group_by(keys).agg(clicked, bought)
+    later = rows.filter(pl.col("event") != "shown").group_by(keys).agg(
+        (pl.col("event") == "clicked").any().alias("clicked"), (pl.col("event") == "bought").any().alias("bought")
+    )  # fmt: skip
     impressions = shown.join(later, on=keys, how="left", maintain_order="left").with_columns(
         pl.col("clicked", "bought").fill_null(value=False),
         pl.from_epoch("time", time_unit="ms").dt.strftime("%Y-%m-%d").alias("day"),

@@ -170,7 +170,7 @@ WANTED: list[dict[str, Any]] = [
 def run_of(model: str) -> Run:
     torch.manual_seed(5)
     small: Any = PosRec(ITEMS, PosRecConfig(d=8)) if model == "posrec" else PosRecPlus(ITEMS, PosRecPlusConfig(d=8))
-    return Run(Path("run"), small.eval(), CATALOGUE, {"model": model, "items": ITEMS}, torch.arange(ITEMS))
+    return Run(Path("run"), small.eval, CATALOGUE, {"model": model, "items": ITEMS}, torch.arange(ITEMS))
 
 
 @pytest.mark.parametrize("model", ["posrec", "posrec-plus"])

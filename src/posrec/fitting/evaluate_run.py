@@ -13,8 +13,8 @@ from posrec.evaluation.lists import list_metrics
 from posrec.models.base import Model, SessionModel
 from posrec.progress import Progress, default_progress
 from posrec.recommend.recommender import Recommender
-from posrec.runs.folder import AnyRun
-from posrec.runs.run import Run, write_evaluation
+from posrec.runs.folder import Run
+from posrec.runs.run import write_evaluation
 from posrec.training.distributed.rows import sharded_rows_of, world_of
 from posrec.training.loop import evaluate_on
 
@@ -85,7 +85,7 @@ def evaluate_run(
     return outcome
 
 
-def check_evaluable(run: AnyRun, data: PreparedDataset) -> None:
+def check_evaluable(run: Run, data: PreparedDataset) -> None:
     """Raise an InputError if the dataset has no test part or other items than the run."""
     data.require_test_part()
     if run.config.get("dataset") != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
@@ -96,7 +96,7 @@ def check_evaluable(run: AnyRun, data: PreparedDataset) -> None:
     check_not_trained_on(run, data)
 
 
-def check_not_trained_on(run: AnyRun, data: PreparedDataset) -> None:
+def check_not_trained_on(run: Run, data: PreparedDataset) -> None:
     """Raise an InputError if the run may have been trained on test sessions of another dataset of the same shop."""
     until = run.config.get("trained_until")
     if run.config.get("dataset") == data.fingerprint or until is None or data.trained_until is None:

@@ -23,7 +23,7 @@ from posrec.recommend.rank.ranker import Ranker, SearchRanker
 from posrec.recommend.rank.similarity import Similarity, similarity_of
 from posrec.recommend.results import Explanation, Recommendation, Recommendations
 from posrec.recommend.session import AnySession, Click, EncodedSession, Session, as_ids, is_many, some
-from posrec.runs.folder import AnyRun
+from posrec.runs.folder import Run
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +52,7 @@ class Recommender:
 
     def __init__(
         self,
-        run: AnyRun,
+        run: Run,
         device: str = "auto",
         scorer: Any = None,
         search: VectorSearch | None = None,
@@ -122,9 +122,8 @@ class Recommender:
         """
         from posrec.progress import default_progress
         from posrec.recommend.export.writing import add_export
-        from posrec.runs.run import Run, saving
+        from posrec.runs.run import saving
 
-        assert isinstance(self.run, Run)  # a server's recommender, which may have no model in memory, is never saved
         with saving(self.run, Path(folder), overwrite) as saved:
             if export:
                 add_export(saved, default_progress())

@@ -21,7 +21,7 @@ import numpy as np
 
 from posrec.recommend.catalogue import Candidates
 from posrec.recommend.rank.best_items import Best, Columns, Floats, best_of_all
-from posrec.runs.folder import AnyRun
+from posrec.runs.folder import Run
 
 
 class Similarity:
@@ -56,7 +56,7 @@ class Similarity:
         return self.vectors.take(np.array(numbers, np.int64) - 1, 0)
 
 
-def similarity_of(run: AnyRun) -> Similarity | None:
+def similarity_of(run: Run) -> Similarity | None:
     """By the vectors of the run's model; None for a counting model, which has none."""
     from posrec.models.base import SessionModel
 

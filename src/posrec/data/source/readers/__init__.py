@@ -24,7 +24,7 @@ from posrec.data.source.readers.delimited import (
     read_yoochoose,
 )
 from posrec.data.source.readers.jsonl import read_jsonl, read_otto
-from posrec.data.source.readers.options import ANY_LOG, EVENTS, LINES, LogOptions
+from posrec.data.source.readers.options import ANY_LOG, CLICKS, EVENTS, LINES, LogOptions
 from posrec.data.source.readers.parquet import read_parquet
 from posrec.data.source.readers.sessions import read_sessions, read_srgnn
 from posrec.progress import Progress
@@ -43,20 +43,27 @@ class Reader:
     default_events: tuple[str, ...] = ()
     finish: Step | None = None
 
-    def __call__(self, files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore) -> ParsedLog:
-        """Add the clicks of the files to `store`. Its caller finishes and reports."""
+    def __call__(
+        self,
+        files: Sequence[File],
+        options: LogOptions,
+        progress: Progress,
+        store: ClickStore,
+        whole_log: Sequence[File] = (),
+    ) -> ParsedLog:
+        """Add the clicks of the files, which may be some of the log's, to `store`. Its caller finishes and reports."""
         options = replace(options, **self.columns)
-        collector = ClickCollector(progress, options, store, self.time_unit, self.default_events)
+        collector = ClickCollector(progress, options, store, whole_log, self.time_unit, self.default_events)
         self.read(files, collector)
         return collector.parsed_log(self.finish)
 
 
 VISITORS = {"user_column": "visitorid", "item_column": "itemid", "time_column": "timestamp", "event_column": "event"}
 READERS: dict[str, Reader] = {
-    "yoochoose": Reader(read_yoochoose, LINES),
-    "diginetica": Reader(read_diginetica, LINES, "ms", finish=place_at_end_of_day),
-    "retailrocket": Reader(read_csv, (*EVENTS, *LINES), "ms", VISITORS, default_events=("view",)),
-    "otto": Reader(read_otto, (*EVENTS, *LINES), "ms", default_events=("clicks",)),
+    "yoochoose": Reader(read_yoochoose, CLICKS),
+    "diginetica": Reader(read_diginetica, CLICKS, "ms", finish=place_at_end_of_day),
+    "retailrocket": Reader(read_csv, (*EVENTS, *CLICKS), "ms", VISITORS, default_events=("view",)),
+    "otto": Reader(read_otto, (*EVENTS, *CLICKS), "ms", default_events=("clicks",)),
     "recbole": Reader(read_recbole, ANY_LOG),
     "csv": Reader(read_csv, (*ANY_LOG, "delimiter")),
     "tsv": Reader(read_tsv, ANY_LOG),

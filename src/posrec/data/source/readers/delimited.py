@@ -12,16 +12,9 @@ from posrec.data.prepare.steps import DAY
 from posrec.data.source.blocks import Block, blocks
 from posrec.data.source.files import File
 from posrec.data.source.readers.bad_lines import BadLine
-from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, add_block, find_fault
-from posrec.data.source.readers.columns import (
-    DELIMITERS,
-    Columns,
-    comma_separated,
-    refuse_single_column,
-)
+from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, LineFormat, add_block, find_fault
+from posrec.data.source.readers.columns import DELIMITERS, Columns, comma_separated, refuse_single_column
 from posrec.errors import InputError
-
-STRAY_QUOTE = "the lines can't be separated; look for a double quote that is never closed or is inside a field"
 
 
 class Record(NamedTuple):
@@ -80,10 +73,7 @@ def read_text(
         if block.first_line == 1:
             names, block = split_header(block, layout)
             columns = columns_of(block.path, names)
-        if not block.data[:1024].strip() and not block.data.strip():
-            continue
-        log = TextBlocks(layout, names, columns, collector.events.read)
-        add_block(block, log.parse, log.find_broken, collector, STRAY_QUOTE)
+        add_block(block, DelimitedLines(layout, names, columns, collector.events.read), collector)
 
 
 def split_header(block: Block, layout: TextLayout) -> tuple[list[str], Block]:
@@ -118,13 +108,14 @@ def split_header(block: Block, layout: TextLayout) -> tuple[list[str], Block]:
 
 
 @dataclass(frozen=True)
-class TextBlocks:
-    """How the blocks of a file are parsed, and searched for broken lines; `events` are the kinds that are read."""
+class DelimitedLines(LineFormat):
+    """The fields `names` in each line; `events` are the kinds that are read."""
 
     layout: TextLayout
     names: list[str]
     columns: Columns
     events: Sequence[str]
+    advice = "the lines can't be separated; look for a double quote that is never closed or is inside a field"
 
     def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
         scan = pl.scan_csv(
@@ -142,7 +133,7 @@ class TextBlocks:
         lines = block.data.split(b"\n")
         found = False
         for record in self.layout.records(block):
-            if fault := self.fault(record.fields, bad_times):
+            if fault := self.record_fault(record.fields, bad_times):
                 found = True
                 yield bad_line(block, lines, record, *fault)
         if not found and not bad_times and self.layout.quote is not None:
@@ -151,17 +142,15 @@ class TextBlocks:
                 if b"\n".join(lines[first : first + record.lines]).count(b'"') % 2:
                     yield bad_line(block, lines, record, "a double quote is never closed or is inside a field")
 
-    def fault(self, fields: list[str], bad_times: BadTimes) -> Fault | None:
-        """What is wrong with a line; None if nothing is."""
+    def record_fault(self, fields: list[str], bad_times: BadTimes) -> Fault | None:
+        """What is wrong with the fields of a line; None if nothing is."""
         if not any(map(str.strip, fields)):
             return None
         if len(fields) != len(self.names):
             between = DELIMITERS.get(self.layout.delimiter, repr(self.layout.delimiter))
             return f"{len(fields)} fields where {len(self.names)} are expected, {between} between them", ""
         values = dict(zip(self.names, fields, strict=True))
-        if self.columns.event is not None and self.events and values[self.columns.event] not in self.events:
-            return None
-        return find_fault(values.__getitem__, self.columns, lambda role, text: text in bad_times.get(role, ()))
+        return find_fault(values.__getitem__, self.columns, bad_times, self.events)
 
 
 def bad_line(block: Block, lines: list[bytes], record: Record, reason: str, advice: str = "") -> BadLine:

@@ -149,7 +149,9 @@ def test_an_hour_without_a_column_is_read_wherever_it_stands(tmp_path: Path) -> 
         found.add(data.fingerprint)
         assert len(raw(data.train, data.vocabulary)) == 20
     assert len(found) == 1
-    with pytest.raises(posrec.InputError, match=r"a\.jsonl and 1 more has no column 'sku' \(--item-column\); it has"):
+    with pytest.raises(
+        posrec.InputError, match=r"a\.jsonl \(and 1 more\) has no column 'sku' \(--item-column\); it has"
+    ):
         posrec.prepare([a, b], out=tmp_path / "no", progress=heard, **{**options, "item_column": "sku"})
     assert not (tmp_path / "no").exists()
 

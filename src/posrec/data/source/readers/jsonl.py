@@ -5,7 +5,7 @@ A nested field is named by its path: `item.id`.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -21,7 +21,8 @@ from posrec.data.source.readers.columns import Columns, MissingColumn, id_fault
 from posrec.errors import InputError
 
 EXAMPLE = '{"session_id": "s1", "item_id": "sku-1", "timestamp": 1700000000}'
-EXAMINED_LINES = 1000  # in which fields are looked for; analytics events of different kinds have different fields
+# In which fields are looked for, of the first file and of others: events of different kinds have different fields.
+EXAMINED_LINES, EXAMINED_LATER = 1000, 100
 OTTO_EXAMPLE = '{"session": 1, "events": [{"aid": 2, "ts": 3, "type": "clicks"}]}'
 OTTO_EVENT = pl.Struct({"aid": pl.String, "ts": pl.Int64, "type": pl.String})
 OTTO_SCHEMA = pl.Schema({"session": pl.String(), "events": pl.List(OTTO_EVENT)})
@@ -36,27 +37,28 @@ def read_jsonl(files: Sequence[File], collector: ClickCollector) -> None:
 
 
 def find_columns(collector: ClickCollector) -> tuple[dict[str, FieldPath], Columns]:
-    """The fields and the columns of the whole log. JSON lines have no schema: an hour without a purchase may lack a
-    column that other hours have. So files are looked at until all columns are found, first the beginning of each."""
+    """The fields and the columns of the whole log. JSON lines have no schema: an hour of searches alone may lack a
+    column that other hours have. So the beginning of each file is looked at, then all of it, until none is missing."""
     files, fields = collector.whole_log, dict[str, FieldPath]()
-    named = [name for columns in collector.options.columns().values() for name in columns]
     beginnings = (Block(path, read_start(path, START_BYTES), 1) for path in files)
-    for block in chain(beginnings, blocks(files, collector.progress)):
-        add_fields(fields, block, named)
+    for number, block in enumerate(chain(beginnings, blocks(files, collector.progress))):
+        examined = EXAMINED_LINES if number == 0 else EXAMINED_LATER if number < len(files) else 0
+        add_fields(fields, block, examined, collector.options.columns().values())
         with suppress(MissingColumn):
             return fields, collector.choose_columns(block.path, list(fields))
-    name = f"{files[0]}{f' and {len(files) - 1} more' if len(files) > 1 else ''}"
+    name = f"{files[0]}{f' (and {len(files) - 1} more)' if len(files) > 1 else ''}"
     if not fields:
         raise InputError(f"{name}: none of the first lines is a JSON object such as {EXAMPLE}")
     return fields, collector.choose_columns(name, list(fields))
 
 
-def add_fields(fields: dict[str, FieldPath], block: Block, named: Sequence[str]) -> None:
-    """Add the fields of the first events of a block, and of those that may have a column that was `named` and is
-    missing yet."""
-    keys = {name: json.dumps(name.rpartition(".")[2], ensure_ascii=False).encode() for name in named}
+def add_fields(fields: dict[str, FieldPath], block: Block, examined: int, named: Iterable[Sequence[str]]) -> None:
+    """Add the fields of the first `examined` lines, and of others that may have a column that was `named` and was not
+    found yet."""
+    missing = [name for name in chain.from_iterable(named) if name not in fields]
+    keys = {name: json.dumps(name.rpartition(".")[2], ensure_ascii=False).encode() for name in missing}
     for number, line in enumerate(block.data.split(b"\n")):
-        if number >= EXAMINED_LINES and not any(key in line for name, key in keys.items() if name not in fields):
+        if number >= examined and not any(key in line for name, key in keys.items() if name not in fields):
             continue
         try:
             event = json.loads(line)

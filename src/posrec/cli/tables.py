@@ -1,8 +1,9 @@
 """Tables for the terminal. Each function takes what a command computed and gives something rich can print."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from posrec.models.registry import ModelSpec
 
 HEIGHTS = "·▁▂▃▄▅▆▇█"  # the first of a day without clicks
-SHOWN_MONTHS = 24
+SHOWN_DAYS = 730  # the latest; a row for each month
 
 
 def account_table(steps: list[dict[str, Any]]) -> Table:
@@ -103,31 +104,19 @@ def stats_table(figures: dict[str, Any]) -> Table:
     table.add_row("fingerprint", "", figures["fingerprint"])
     table.add_section()
     if by_day := figures["clicks_by_day"]:
-        first, last = min(by_day), max(by_day)
-        table.add_row("days with clicks", f"{len(by_day):,}", f"{first} to {last}; a sign a day, by clicks:")
-        for month, clicks in list(clicks_by_month(by_day).items())[-SHOWN_MONTHS:]:
-            levels = (
-                HEIGHTS[-(-clicks.get(day, 0) * (len(HEIGHTS) - 1) // max(by_day.values()))]
-                for day in range(1, max(clicks) + 1)
-            )
-            table.add_row(month, f"{sum(clicks.values()):,}", "".join(levels))
+        table.add_row(
+            "days with clicks", f"{len(by_day):,}", f"{min(by_day)} to {max(by_day)}; a sign a day, by clicks:"
+        )
+        for month, dates in groupby(list(by_day)[-SHOWN_DAYS:], key=lambda date: date.rpartition("-")[0]):
+            clicks = {int(date[-2:]): by_day[date] for date in dates}
+            levels = (clicks.get(day, 0) / max(by_day.values()) for day in range(1, max(clicks) + 1))
+            signs = "".join(HEIGHTS[math.ceil(level * (len(HEIGHTS) - 1))] for level in levels)
+            table.add_row(month, f"{sum(clicks.values()):,}", signs)
         table.add_section()
     most = max(figures["length_histogram"].values())
     for length, count in figures["length_histogram"].items():
         table.add_row(f"length {length}", f"{count:,}", "█" * round(40 * count / most) or ("▏" if count else ""))
     return table
-
-
-def clicks_by_month(by_day: dict[str, int]) -> dict[str, dict[int, int]]:
-    """
-    >>> clicks_by_month({"2026-09-30": 5, "2026-10-01": 7})
-    {'2026-09': {30: 5}, '2026-10': {1: 7}}
-    """
-    months: dict[str, dict[int, int]] = {}
-    for date, clicks in by_day.items():
-        month, _, day = date.rpartition("-")
-        months.setdefault(month, {})[int(day)] = clicks
-    return months
 
 
 def models_table(catalog: Mapping[str, "ModelSpec"]) -> Table:

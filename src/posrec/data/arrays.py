@@ -28,15 +28,6 @@ OPTIONAL_ARRAYS = {  # file -> type; each is written only if the options of `pos
 }
 
 
-def date_of(day: int) -> str:
-    """The date of a day, counted from 1970.
-
-    >>> date_of(0)
-    '1970-01-01'
-    """
-    return str(np.datetime64(day, "D"))
-
-
 def optional_arrays(folder: Path) -> list[str]:
     """The names of the optional arrays that a prepared dataset has."""
     return [name for name in OPTIONAL_ARRAYS if (folder / f"{name}.npy").exists()]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posrec.data.arrays import date_of, fingerprint
+from posrec.data.arrays import fingerprint
 from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.errors import InputError
 
@@ -60,7 +60,7 @@ def clicks_by_day(data: PreparedDataset) -> dict[str, int]:
     )
     days, places = torch.unique(times.div(DAY, rounding_mode="floor"), return_inverse=True)
     clicks = torch.zeros_like(days).scatter_add_(0, places, lengths)
-    return dict(zip(map(date_of, days.tolist()), clicks.tolist(), strict=True))
+    return dict(zip(map(str, days.numpy().astype("datetime64[D]")), clicks.tolist(), strict=True))
 
 
 def sample_clicks(part: SessionDataset) -> int:

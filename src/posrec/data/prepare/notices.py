@@ -9,7 +9,7 @@ import polars as pl
 
 from posrec.data.prepare import steps
 from posrec.data.prepare.options import RecipeOptions
-from posrec.data.source.readers.columns import shown_id
+from posrec.data.source.readers.columns import BETWEEN_IDS
 from posrec.errors import plural
 
 FEW_SAMPLES = 1000  # to train on
@@ -87,8 +87,9 @@ def busiest(visitors: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
 def has_burst(clicks: pl.DataFrame, lengths: steps.Codes) -> steps.Mask:
     """[sessions] whether a session has BURST clicks in as many seconds, and not all at one time, as where times are
     dates."""
-    rows = np.flatnonzero(np.repeat(lengths > BURST, lengths))  # those of long sessions alone: there are few
-    times, numbers = clicks["time"].to_numpy()[rows], np.repeat(np.arange(len(lengths)), lengths)[rows]
+    long = lengths > BURST  # of these alone, which are few, clicks are compared
+    times = clicks["time"].to_numpy()[np.repeat(long, lengths)]
+    numbers = np.repeat(np.flatnonzero(long), lengths[long])
     took = times[BURST:] - times[:-BURST]
     found = (numbers[BURST:] == numbers[:-BURST]) & (took > 0) & (took <= BURST * steps.SECOND)
     has = np.zeros(len(lengths), dtype=np.bool_)
@@ -113,7 +114,8 @@ def session_warnings(parts: Sequence[Measured], gap: int | None, columns: Sequen
     if busy := sum(part.busy for part in parts):
         clicks = sum(part.busy_clicks for part in parts)
         shown = busiest(visitor for part in parts for visitor in part.busiest)
-        visitors = ", ".join(f"{shown_id(visitor)} ({plural(count, 'click')})" for visitor, count in shown)
+        names = [(visitor.replace(BETWEEN_IDS, " ").strip(), plural(count, "click")) for visitor, count in shown]
+        visitors = ", ".join(f"{visitor} ({count})" for visitor, count in names)
         yield (
             f"warning: {plural(busy, 'session')} with {plural(clicks, 'click')} may be those of bots: more than "
             f"{MANY_CLICKS:,} clicks, or a click a second for {BURST // 60} minutes. The busiest: {visitors}. "

@@ -4,7 +4,7 @@ A session's part is the hash of its id. Clicks are written in pieces, a file for
 that were read, in the order of the log. Items are numbers already: what they stand for is in a file beside the pieces.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -243,14 +243,10 @@ def merge_items(names: Sequence[pl.Series]) -> tuple[pl.Series, list[Codes | Non
 
 def merge_parsed(read: Sequence[ReadFiles]) -> ParsedLog:
     """One ParsedLog for the files of a log."""
-    logs = [files.parsed for files in read]
-    first = logs[0]
-    kinds, bad_lines = first.kinds, BadLines(first.bad_lines.policy, first.bad_lines.limit)
-    for log in logs[1:]:
-        kinds.merge(log.kinds)
+    whole = read[0].parsed
+    for files in read[1:]:
+        whole.merge(files.parsed)
+    bad_lines = BadLines(whole.bad_lines.policy, whole.bad_lines.limit)
     for files in read:
         bad_lines.merge(files.parsed.bad_lines, files.folder / BAD_LINES)
-    by_user = any(log.by_user for log in logs)
-    days = sum((log.days for log in logs), Counter())
-    rows, clicks = sum(log.rows for log in logs), sum(log.clicks for log in logs)
-    return replace(first, by_user=by_user, kinds=kinds, bad_lines=bad_lines, days=days, rows=rows, clicks=clicks)
+    return replace(whole, bad_lines=bad_lines)

@@ -8,7 +8,7 @@ described, and the block is parsed again without them.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -93,22 +93,30 @@ class ClickStore:
         return self.item_categories.to_series()
 
 
-@dataclass(frozen=True)
+@dataclass
 class ParsedLog:
     """What was found in a log, beside its clicks.
 
-    `by_user`: its sessions are users, whose clicks are yet to be split into sessions. `finish`, if a format has it, is
-    the last step of reading, clicks -> clicks, which needs all clicks of a session.
+    `by_user`: sessions are users, whose clicks are yet to be split into sessions; in a log that has both, some are.
+    `finish`, if a format has it, is the last step of reading, clicks -> clicks, which needs all clicks of a session.
     """
 
-    by_user: bool
     kinds: EventKinds
     bad_lines: BadLines
-    days: Counter[int]  # clicks by day, from 1970 on
-    finish: Step | None
-    rows: int  # of the log, without blank and bad ones
-    clicks: int  # rows that are clicks
-    time_unit: str | None  # of times that are numbers
+    finish: Step | None = None
+    by_user: bool = False
+    rows: int = 0  # of the log, without blank and bad ones
+    clicks: int = 0  # rows that are clicks
+    days: Counter[int] = field(default_factory=Counter)  # clicks by day, counted from 1970
+    time_unit: str | None = None  # of times that are numbers
+
+    def merge(self, other: "ParsedLog") -> None:
+        """Add what was found in another part of the log, but for its bad lines."""
+        self.kinds.merge(other.kinds)
+        self.by_user |= other.by_user
+        self.rows += other.rows
+        self.clicks += other.clicks
+        self.days += other.days
 
     def report(self, progress: Progress) -> None:
         """Report on broken lines and on the kinds of events, when the log is read."""
@@ -142,12 +150,10 @@ class ClickCollector:
     ) -> None:
         self.progress, self.options, self.store, self.whole_log = progress, options, store, whole_log
         self.read_time = TimeReader(progress, time_unit or options.time_unit, options.time_format)
-        self.by_user = self.has_both = False  # all sessions are users, or some are
         self.guesses: Guesses = {}
-        self.days: Counter[int] = Counter()
+        self.has_both = False  # some clicks have a session and others a user
         self.events = EventKinds(options, default_events)
-        self.bad_lines = BadLines(options.bad_lines, options.bad_lines_limit)
-        self.rows = 0
+        self.parsed = ParsedLog(self.events, BadLines(options.bad_lines, options.bad_lines_limit))
 
     def choose_columns(self, path: File | str, names: list[str]) -> Columns:
         """The columns of a file of the log, from those that it has. A guess is reported unless it is that of the file
@@ -158,7 +164,8 @@ class ClickCollector:
                 written = f"column{'s' * (len(guessed) > 1)} {' and '.join(map(repr, guessed))}"
                 self.progress.message(f"{path if isinstance(path, str) else path.name}: {written} read as the {role}")
         self.guesses, self.events.column = guesses, columns.event
-        self.by_user, self.has_both = self.by_user or columns.user is not None, columns.has_both
+        self.parsed.by_user |= columns.user is not None
+        self.has_both = columns.has_both
         return columns
 
     def check(self, rows: pl.DataFrame) -> CheckedRows:
@@ -200,7 +207,7 @@ class ClickCollector:
         """Take note of broken lines. If that ends the reading, say which kinds of events there are: lines without an
         item are often events of a kind that has none."""
         try:
-            self.bad_lines.add(broken)
+            self.parsed.bad_lines.add(broken)
         except InputError:
             if checked is not None and checked.events is not None:
                 self.events.count(checked.events)
@@ -209,15 +216,12 @@ class ClickCollector:
 
     def keep(self, checked: CheckedRows) -> None:
         """Add the good rows of a block."""
-        self.rows += checked.rows
         self.store.add(checked.clicks)
-        self.days.update(count_days(checked.clicks["day" if "day" in checked.clicks.columns else "time"]))
+        self.parsed.rows += checked.rows
+        self.parsed.clicks += len(checked.clicks)
+        self.parsed.days.update(count_days(checked.clicks["day" if "day" in checked.clicks.columns else "time"]))
         if checked.events is not None:
             self.events.count(checked.events)
-
-    def parsed_log(self, finish: Step | None = None) -> ParsedLog:
-        counts = (self.rows, self.store.count)
-        return ParsedLog(self.by_user, self.events, self.bad_lines, self.days, finish, *counts, self.read_time.unit)
 
 
 def bad_ids(rows: pl.DataFrame) -> pl.Series:

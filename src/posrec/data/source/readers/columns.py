@@ -13,36 +13,14 @@ from posrec.errors import InputError
 
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar", " ": "a space"}
 # Compared in lower case without underscores, dashes and spaces; the earlier name wins.
-COMMON_NAMES = {
-    "session": ("session", "sessionid", "sid", "visit", "visitid", "sessionkey"),
-    "user": (
-        "user",
-        "userid",
-        "uid",
-        "visitor",
-        "visitorid",
-        "customer",
-        "customerid",
-        "clientid",
-        "deviceid",
-        "userpseudoid",
-        "anonymousid",
-    ),
-    "item": ("item", "itemid", "iid", "product", "productid", "sku", "articleid", "article", "aid", "asin", "offerid"),
-    "time": (
-        "time",
-        "timestamp",
-        "ts",
-        "datetime",
-        "eventtime",
-        "clicktime",
-        "createdat",
-        "unixtime",
-        "date",
-        "eventtimestamp",
-    ),
-    "event": ("event", "eventtype", "type", "action", "behavior", "behaviour", "eventname"),
+NAMES_IN_LOGS = {
+    "session": "session sessionid sid visit visitid sessionkey",
+    "user": "user userid uid visitor visitorid customer customerid clientid deviceid userpseudoid anonymousid",
+    "item": "item itemid iid product productid sku articleid article aid asin offerid",
+    "time": "time timestamp ts datetime eventtime clicktime createdat unixtime date eventtimestamp",
+    "event": "event eventtype type action behavior behaviour eventname",
 }
+COMMON_NAMES = {role: tuple(names.split()) for role, names in NAMES_IN_LOGS.items()}
 
 NEGATIVE = re.compile(r"-[0-9]+(\.[0-9]+)?")
 # Between the parts of a composite session id, and before a user's: ASCII's own separator, which ids don't contain.
@@ -118,15 +96,6 @@ class Columns:
     def has_both(self) -> bool:
         """Whether some clicks have a session and others only a user."""
         return bool(self.session) and self.user is not None
-
-
-def shown_id(session: str) -> str:
-    """The id of a session as messages show it.
-
-    >>> shown_id(f"{BETWEEN_IDS}ann"), shown_id(f"ann{BETWEEN_IDS}7")
-    ('ann', 'ann 7')
-    """
-    return session.replace(BETWEEN_IDS, " ").strip()
 
 
 def is_missing(column: str) -> pl.Expr:

@@ -89,10 +89,7 @@ class LogOptions:
 
 
 def option_name(name: str) -> str:
-    """
-    >>> option_name("bad_lines")
-    '--bad-lines'
-    """
+    """`bad_lines` -> `--bad-lines`."""
     return f"--{name.replace('_', '-')}"
 
 

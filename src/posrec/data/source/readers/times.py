@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import pairwise
 
+import numpy as np
 import polars as pl
 
-from posrec.data.arrays import date_of
 from posrec.errors import InputError, plural
 from posrec.progress import Progress
 
@@ -64,8 +64,8 @@ def impossible_times(days: Mapping[int, int], today: int) -> Iterator[str]:
         if count and (found[0] not in possible or count >= FAR_SHARE * clicks):
             yield (
                 f"warning: {count:,} of {plural(clicks, 'click')} {'is' if count == 1 else 'are'} {which}, e.g. "
-                f"{date_of(min(found))}. The latest sessions are those of the test part, so wrong times spoil it: "
-                "check the time column and --time-unit, or remove these clicks"
+                f"{np.datetime64(min(found), 'D')}. The latest sessions are those of the test part, so wrong times spoil "
+                "it: check the time column and --time-unit, or remove these clicks"
             )
 
 

@@ -199,6 +199,16 @@ def test_clicks_without_a_session_are_broken_and_the_user_is_asked_for(tmp_path:
         )
 
 
+def test_nested_columns_are_guessed_too(tmp_path: Path) -> None:
+    progress = RecordingProgress()
+    options = {"session_column": "session.id", "user_column": "user.id", **OPTIONS}
+    posrec.prepare(write("jsonl", tmp_path), out=tmp_path / "out", progress=progress, **options)
+    assert [text for text in progress.messages if "read as the" in text] == [
+        f"0.jsonl.gz: column '{name}' read as the {role}"
+        for role, name in (("item", "product.sku"), ("time", "ts"), ("event", "event.type"))
+    ]
+
+
 def test_a_user_may_be_a_part_of_the_session(tmp_path: Path) -> None:
     """As in exports of Google Analytics, where sessions are numbered per user and some have no number."""
     lines = ["user,number,item,time", "u,1,a,1", "u,,b,2", "v,1,c,3", "u,1,d,4", "u,,e,5", "v,1,f,6"]

@@ -91,8 +91,7 @@ class BadLines:
         found, which = f"{self.count} lines are broken", ""
         if self.count >= MAX_REPORTED:  # there may be more
             found, which = "the log has broken lines", f" The first {MAX_REPORTED}:"
-        same = all(other.advice == line.advice for other in self.first)
-        advice = (same and line.advice) or "fix or remove them"
+        advice = next((other.advice for other in self.first if other.advice), "fix or remove them")
         return InputError(f"{found}; {advice}, or {skip} them out.{which}\n{listed(self.first)}")
 
 

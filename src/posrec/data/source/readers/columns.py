@@ -12,11 +12,11 @@ from posrec.data.source.readers.options import LogOptions, as_tuple
 from posrec.errors import InputError
 
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar", " ": "a space"}
-# Compared in lower case without underscores, dashes and spaces; the earlier name wins.
+# Compared in lower case without underscores, dashes, points and spaces; the earlier name wins.
 NAMES_IN_LOGS = {
     "session": "session sessionid sid visit visitid sessionkey",
     "user": "user userid uid visitor visitorid customer customerid clientid deviceid userpseudoid anonymousid",
-    "item": "item itemid iid product productid sku articleid article aid asin offerid",
+    "item": "item itemid iid product productid sku productsku articleid article aid asin offerid",
     "time": "time timestamp ts datetime eventtime clicktime createdat unixtime date eventtimestamp",
     "event": "event eventtype type action behavior behaviour eventname",
 }
@@ -182,10 +182,10 @@ def find_common(names: list[str], common_names: Sequence[str]) -> str | None:
 def plain_name(name: str) -> str:
     """As in COMMON_NAMES.
 
-    >>> plain_name("Item_ID")
-    'itemid'
+    >>> plain_name("Item_ID"), plain_name("item.id")
+    ('itemid', 'itemid')
     """
-    return name.lower().replace("_", "").replace("-", "").replace(" ", "")
+    return re.sub("[-_. ]", "", name.lower())
 
 
 def refuse_single_column(path: File, header: str, fixed: str | None = None) -> None:

@@ -64,8 +64,8 @@ def impossible_times(days: Mapping[int, int], today: int) -> Iterator[str]:
         if count and (found[0] not in possible or count >= FAR_SHARE * clicks):
             yield (
                 f"warning: {count:,} of {plural(clicks, 'click')} {'is' if count == 1 else 'are'} {which}, e.g. "
-                f"{np.datetime64(min(found), 'D')}. The latest sessions are those of the test part, so wrong times spoil "
-                "it: check the time column and --time-unit, or remove these clicks"
+                f"{np.datetime64(min(found), 'D')}. The latest sessions are those of the test part, so wrong times "
+                "spoil it: check the time column and --time-unit, or remove these clicks"
             )
 
 

@@ -104,10 +104,9 @@ def stats_table(figures: dict[str, Any]) -> Table:
     table.add_row("fingerprint", "", figures["fingerprint"])
     table.add_section()
     if by_day := figures["clicks_by_day"]:
-        table.add_row(
-            "days with clicks", f"{len(by_day):,}", f"{min(by_day)} to {max(by_day)}; a sign a day, by clicks:"
-        )
-        for month, dates in groupby(list(by_day)[-SHOWN_DAYS:], key=lambda date: date.rpartition("-")[0]):
+        days = list(by_day)
+        table.add_row("days with clicks", f"{len(days):,}", f"{days[0]} to {days[-1]}; a sign a day, by clicks:")
+        for month, dates in groupby(days[-SHOWN_DAYS:], key=lambda date: date.rpartition("-")[0]):
             clicks = {int(date[-2:]): by_day[date] for date in dates}
             levels = (clicks.get(day, 0) / max(by_day.values()) for day in range(1, max(clicks) + 1))
             signs = "".join(HEIGHTS[math.ceil(level * (len(HEIGHTS) - 1))] for level in levels)

@@ -70,7 +70,7 @@ def read_text(layout: TextLayout, files: Sequence[File], collector: ClickCollect
     for block in blocks(files, collector.progress, quoted=layout.quote is not None):
         if block.first_line == 1:
             names, block = split_header(block, layout)
-            if len(names) == 1:
+            if len(names) == 1 and layout.columns_of is None:
                 refuse_single_column(block.path, names[0], "\t" if layout.typed else None)
             columns = (layout.columns_of or collector.choose_columns)(block.path, names)
             format = replace(format, names=names, columns=columns)

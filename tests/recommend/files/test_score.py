@@ -105,6 +105,7 @@ def test_many_chunks_keep_their_order(shop: Recommender, tmp_path: Path, monkeyp
         ('{"clicks": ["a"]}', 'line 3: the line is neither {"session": [...]} nor a list'),
         ('"a"', "line 3: the line is neither"),
         ('{"session": "ab"}', "line 3: a session must be a list of item ids, not 'ab'"),
+        ('{"session": ["a"], "exclude": ["b"]}', "line 3: there is no field 'exclude'; a line has a session"),
         ('{"session": null}', "line 3: a session must be a list of item ids, not None"),
         ('["a", 1.5]', "line 3: an item id must be text or a whole number, not 1.5"),
         ('[["a"]]', "line 3: an item id must be text or a whole number, not ['a']"),

@@ -13,7 +13,7 @@ from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import EXPORT, ITEMS, NETWORK
 from posrec.runs.run import load_run
 from posrec.server.metrics import Metrics
-from posrec.server.reload import RuleFiles, RunReloader, file_stamp
+from posrec.server.reload import RunReloader, ShopFiles, file_stamp
 from posrec.server.service import Service
 from posrec.server.settings import ServerSettings
 from tests.helpers import update_checksums
@@ -25,7 +25,7 @@ pytest.importorskip("uvicorn")
 
 
 def started(run: Path, folder: Path) -> RunReloader:
-    reloader = RunReloader(run, ServerSettings((str(run),)), Metrics(folder), RuleFiles(None, None))
+    reloader = RunReloader(run, ServerSettings((str(run),)), Metrics(folder), ShopFiles(ServerSettings((str(run),))))
     reloader.replace_current()
     return reloader
 

@@ -105,6 +105,10 @@ def serve(
     allow_file: Annotated[
         Path | None, typer.Option(help="Recommend only the items of this file, one id per line; read again on change.")
     ] = None,
+    items: Annotated[
+        Path | None,
+        typer.Option(help="Columns of the items (stock, price) in place of the run's; read again on change."),
+    ] = None,
     feedback: Annotated[
         Path | None, typer.Option(help="Write what POST /v1/feedback receives to Parquet files in this folder.")
     ] = None,
@@ -145,6 +149,7 @@ def serve(
         split=parse_shares(split, len(run)),
         allow_file=str(allow_file) if allow_file else None,
         deny_file=str(deny_file) if deny_file else None,
+        items_file=str(items) if items else None,
         feedback=str(feedback) if feedback else None,
     )
     run_server(settings, host, port, workers)

@@ -135,7 +135,7 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
             recall=ranker.recall,
             log_probabilities=ranker.has_own_items,
             fingerprint=loaded.fingerprint,
-            columns=list(opened.vocabulary.columns),
+            columns=list(loaded.recommender.catalogue.attributes.columns),
             split=split,
         )
 

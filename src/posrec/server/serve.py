@@ -37,6 +37,7 @@ from posrec.recommend.session import read_ids
 from posrec.server.feedback import FeedbackFiles
 from posrec.server.http.access import allowed_hosts
 from posrec.server.http.guard import KEEP_ALIVE, Connection
+from posrec.server.item_columns import read_columns
 from posrec.server.json_log import log_as_json, log_event
 from posrec.server.session_store import SessionStore, password_in
 from posrec.server.settings import KEY_VARIABLE, STORE_VARIABLE, ServerSettings
@@ -48,6 +49,7 @@ GRACE_PERIOD = 20  # seconds to finish open requests when the server is stopped
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before a worker that died soon after its start is started again
 SOON = 60.0  # seconds
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
+POLARS_THREADS = "POLARS_MAX_THREADS"  # polars reads it when it is imported
 ARGUMENTS_START = 47  # the field of /proc/PID/stat, counted from 0, that has the address of the first argument
 
 
@@ -61,6 +63,9 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
     settings.code.check()
     for rules in filter(None, (settings.allow_file, settings.deny_file)):
         read_ids(Path(rules))
+    if settings.items_file is not None:
+        os.environ.setdefault(POLARS_THREADS, "1")  # every worker reads the file, while others answer
+        read_columns(Path(settings.items_file), None)
     if settings.feedback is not None:
         FeedbackFiles(Path(settings.feedback))
     if settings.session_store is not None:

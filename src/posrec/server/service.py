@@ -24,7 +24,7 @@ from posrec.server.feedback import FeedbackFiles
 from posrec.server.http.messages import Refused, Request
 from posrec.server.json_log import log_event
 from posrec.server.metrics import Metrics
-from posrec.server.reload import LoadedRun, RuleFiles, RunReloader
+from posrec.server.reload import LoadedRun, RunReloader, ShopFiles
 from posrec.server.schemas import (
     AnswerRequest,
     BatchRequest,
@@ -65,8 +65,8 @@ class Service:
     def __init__(self, settings: ServerSettings, listen: Callable[[], None] = lambda: None) -> None:
         self.settings, self.listen = settings, listen
         self.metrics = Metrics(Path(settings.shared) if settings.shared else None)
-        self.rules = RuleFiles(settings.allow_file, settings.deny_file)
-        self.reloaders = [RunReloader(Path(run), settings, self.metrics, self.rules) for run in settings.runs]
+        self.files = ShopFiles(settings)
+        self.reloaders = [RunReloader(Path(run), settings, self.metrics, self.files) for run in settings.runs]
         self.split = Split(settings.split or [1] * len(self.reloaders))
         self.store: SessionStore | None = None
         self.store_failure_logged = -math.inf
@@ -82,7 +82,7 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         use_threads(1)  # sessions are small; more workers use more cores
         self.batcher.start()
-        self.rules.read()
+        self.files.read()
         for reloader in self.reloaders:  # one that can't be loaded now is served once it can be
             reloader.replace_current()
         # What was imported and loaded until now stays. Without this the garbage collector goes through all of it again
@@ -92,10 +92,10 @@ class Service:
         self.listen()
         for reloader in self.reloaders:  # whoever reads this line may connect
             reloader.log_serving("started")
-        watching = [asyncio.create_task(reloader.watch()) for reloader in self.reloaders]
-        watching.append(asyncio.create_task(self.rules.watch(self.apply_rules)))
-        watching.append(asyncio.create_task(self.rotate_feedback()))
-        watching.append(asyncio.create_task(self.try_store()))
+        tasks = [reloader.watch() for reloader in self.reloaders]
+        tasks += [file.watch(self.apply_rules) for file in (self.files.allow, self.files.deny)]
+        tasks += [self.files.items.watch(self.apply_items), self.rotate_feedback(), self.try_store()]
+        watching = [asyncio.create_task(task) for task in tasks]
         yield
         for task in watching:
             task.cancel()
@@ -121,9 +121,21 @@ class Service:
             log_event("the session store failed", logging.ERROR, reason=reason)
 
     def apply_rules(self) -> None:
-        for reloader in self.reloaders:
-            if reloader.current is not None:
-                self.rules.apply(reloader.current.recommender.catalogue)
+        self.apply(self.files.apply_rules)
+        allowed, denied = (
+            None if ids is None else len(ids) for ids in (self.files.allow.content, self.files.deny.content)
+        )
+        log_event("rules read again", allowed=allowed, denied=denied)
+
+    def apply_items(self) -> None:
+        self.apply(self.files.apply_items)
+
+    def apply(self, change: Callable[[Recommender], None]) -> None:
+        """Change the catalogue of every run that is served."""
+        with self.files.lock:
+            for reloader in self.reloaders:
+                if reloader.current is not None:
+                    change(reloader.current.recommender)
 
     async def rotate_feedback(self) -> None:
         """Turn feedback into Parquet files in time, also where no more arrives."""
@@ -280,9 +292,9 @@ def rank(queries: Sequence[Query]) -> list[Ordered]:
 
 def answer(query: Query, ordered: Ordered) -> RecommendAnswer:
     recommender, fingerprint = query.loaded.recommender, query.loaded.fingerprint
-    ids, titled, fields = recommender.vocabulary.ids, recommender.titles is not None, query.plan.fields
+    ids, title, fields = recommender.vocabulary.ids, query.plan.catalogue.title, query.plan.fields
     items = [
-        RecommendedItem(ids[number - 1], score, recommender.title(number) if titled else None)
+        RecommendedItem(ids[number - 1], score, title(number))
         for number, score in zip(ordered.numbers, ordered.scores, strict=True)
     ]
     if fields:

@@ -35,6 +35,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     split: tuple[float, ...] = ()  # the shares of the runs; none means equal ones
     allow_file: str | None = None  # a file of item ids: only these are recommended
     deny_file: str | None = None  # a file of item ids: these are never recommended
+    items_file: str | None = None  # a file of items, whose columns replace those of the runs
     feedback: str | None = None  # the folder for what POST /v1/feedback receives
     workers: int = 1
     shared: str = ""  # the folder for the files that several workers share

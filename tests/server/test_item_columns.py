@@ -156,7 +156,10 @@ def test_a_file_that_is_likely_half_of_itself_is_refused(tmp_path: Path) -> None
     path.write_text("id,stock\n" + "".join(f"i{n},1\n" for n in range(100)))
     whole = read_columns(path, None)
     text = path.read_text()
-    for half, reason in ((text[:-1], "the middle of a line"), (text[: text.index("i49")], "fewer than half of the 100")):
+    for half, reason in (
+        (text[:-1], "the middle of a line"),
+        (text[: text.index("i49")], "fewer than half of the 100"),
+    ):
         path.write_text(half)
         with pytest.raises(InputError, match=reason):
             read_columns(path, whole)

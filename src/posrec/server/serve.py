@@ -20,8 +20,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -39,7 +39,7 @@ from posrec.server.http.access import allowed_hosts
 from posrec.server.http.guard import KEEP_ALIVE, Connection
 from posrec.server.item_columns import read_columns
 from posrec.server.json_log import log_as_json, log_event
-from posrec.server.session_store import SessionStore, password_in
+from posrec.server.session_store import SQLITE, SqliteSessions, open_store, password_in
 from posrec.server.settings import KEY_VARIABLE, STORE_VARIABLE, ServerSettings
 
 WORKER_FILES = 128  # that a worker needs beside its connections: libraries, the run, the session store
@@ -69,14 +69,16 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
     if settings.feedback is not None:
         FeedbackFiles(Path(settings.feedback))
     if settings.session_store is not None:
-        SessionStore(settings.session_store)
+        store = open_store(settings.session_store)
+        if isinstance(store, SqliteSessions):
+            store.check()
     settings = msgspec.structs.replace(
         settings,
         workers=workers,
         connections=most_connections(),
         allow_host=allowed_hosts(host, settings.allow_host),
     )
-    with take_port(host, port, workers) as bound:
+    with take_port(host, port, workers) as bound, shared_folder(workers) as shared:
         # A worker computes with one thread: sessions are small, and more threads would only compete for the cores.
         os.environ[THREADS] = "1"
         os.environ.pop(METRICS_FOLDER, None)
@@ -84,11 +86,29 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
         address, actual = bound.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         log_event("listening", url=f"http://{shown}:{actual}", workers=workers, connections=settings.connections)
+        if settings.session_store is None and shared:
+            file = f"{shared}/sessions.sqlite"
+            log_event("sessions are stored until the server stops; --session-store stores them for longer", file=file)
+            settings = msgspec.structs.replace(settings, session_store=SQLITE + file)
         if workers == 1:
             run_worker(bound, settings)
         else:
-            with tempfile.TemporaryDirectory(prefix="posrec-workers-") as shared:
-                run_workers(address, actual, msgspec.structs.replace(settings, shared=shared))
+            run_workers(address, actual, msgspec.structs.replace(settings, shared=shared))
+
+
+@contextmanager
+def shared_folder(workers: int) -> Iterator[str]:
+    """A temporary folder for the files that all workers use; none, which only a single worker can do without, where
+    no temporary folder can be written to."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="posrec-", ignore_cleanup_errors=True)
+    except OSError as error:
+        if workers > 1:
+            raise InputError(f"several workers need a temporary folder ({error}); name one in TMPDIR") from None
+        yield ""
+        return
+    with folder as name:
+        yield name
 
 
 def hide(secrets: Iterable[str | None]) -> None:

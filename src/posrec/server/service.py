@@ -33,7 +33,7 @@ from posrec.server.schemas import (
     RecommendedItem,
     RecommendRequest,
 )
-from posrec.server.session_store import SessionStore, StoreUnavailable
+from posrec.server.session_store import SessionStore, StoreUnavailable, open_store
 from posrec.server.settings import ServerSettings, Split
 
 GATHER = 0.001  # seconds that a single worker waits for more requests before it computes a batch
@@ -47,7 +47,7 @@ BODY_BYTES_PER_UNIT = 5000  # of a request; most of them are ids, which are look
 ANSWER_BYTES_PER_UNIT = 20_000
 DIVERSIFIED_PER_UNIT = 25  # items among which `diversify` chooses
 MOST_ANSWER_BYTES = 16 << 20
-ROTATION_CHECK = 60.0  # seconds
+TIDY_PAUSE = 60.0  # seconds
 STORE_LOG_PAUSE = 10.0  # seconds between two log lines about a session store that fails
 
 
@@ -71,7 +71,7 @@ class Service:
         self.store: SessionStore | None = None
         self.store_failure_logged = -math.inf
         if settings.session_store:
-            self.store = SessionStore(settings.session_store, self.store_failed)
+            self.store = open_store(settings.session_store, self.store_failed)
         self.feedback = FeedbackFiles(Path(settings.feedback)) if settings.feedback else None
         self.background = BackgroundQueue(SLOW_QUEUE * settings.queue)
         # With several workers on the cores, waiting to fill a batch costs more than it saves.
@@ -94,7 +94,7 @@ class Service:
             reloader.log_serving("started")
         tasks = [reloader.watch() for reloader in self.reloaders]
         tasks += [file.watch(self.apply_rules) for file in (self.files.allow, self.files.deny)]
-        tasks += [self.files.items.watch(self.apply_items), self.rotate_feedback(), self.try_store()]
+        tasks += [self.files.items.watch(self.apply_items), self.tidy_up(), self.try_store()]
         watching = [asyncio.create_task(task) for task in tasks]
         yield
         for task in watching:
@@ -137,11 +137,15 @@ class Service:
                 if reloader.current is not None:
                     change(reloader.current.recommender)
 
-    async def rotate_feedback(self) -> None:
-        """Turn feedback into Parquet files in time, also where no more arrives."""
-        while self.feedback is not None:
-            await asyncio.sleep(ROTATION_CHECK)
-            self.feedback.rotate_if_due()
+    async def tidy_up(self) -> None:
+        """Turn feedback into Parquet files in time, also where no more arrives, and delete what is too old."""
+        while True:
+            if self.feedback is not None:
+                self.feedback.rotate_if_due()
+            if self.store is not None:
+                with suppress(StoreUnavailable):
+                    await self.store.delete_expired()
+            await asyncio.sleep(TIDY_PAUSE)
 
     def loaded(self, key: str | None = None) -> LoadedRun:
         """The run that answers sessions with this key; the first without one. Another while it can't be loaded."""
@@ -238,7 +242,7 @@ class Service:
 
     def stored_sessions(self) -> SessionStore:
         if self.store is None:
-            raise Refused(404, "no sessions are stored here; start the server with --session-store redis://...")
+            raise Refused(404, "no sessions are stored here; start the server with --session-store sqlite:FILE")
         return self.store
 
 

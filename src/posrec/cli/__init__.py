@@ -103,6 +103,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         serve.serve,
         serve.export,
         serve.report,
+        serve.forget,
     ),
     "Experiments": (experiments.compare, experiments.tune, experiments.encodings, experiments.reproduce),
 }

@@ -142,6 +142,8 @@ class Service:
         while True:
             if self.feedback is not None:
                 self.feedback.rotate_if_due()
+                if self.settings.keep_feedback is not None:
+                    self.feedback.delete_old(self.settings.keep_feedback)
             if self.store is not None:
                 with suppress(StoreUnavailable):
                     await self.store.delete_expired()

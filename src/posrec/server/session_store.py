@@ -11,7 +11,7 @@ import re
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from posrec.errors import InputError, not_installed
+from posrec.errors import InputError, RunFailed, not_installed
 from posrec.server.http.messages import Refused
 
 EXPIRY = 30 * 60  # seconds
@@ -93,6 +93,27 @@ def open_store(address: str, on_error: Callable[[str], None] = ignore) -> Sessio
     if address.startswith(REDIS):
         return RedisSessions(address, on_error)
     raise InputError(f"--session-store {without_password(address)}: it must be sqlite:FILE or redis://HOST:PORT/DB")
+
+
+def delete_sessions(address: str, sessions: Iterable[str]) -> int:
+    """Delete these sessions from the store at this address; returns how many there were."""
+    reasons: list[str] = []
+    store = open_store(address, reasons.append)
+    if isinstance(store, SqliteSessions) and not store.path.exists():
+        raise InputError(f"--session-store {address}: there is no such file")
+
+    async def delete() -> int:
+        try:
+            count = sum([await store.delete(session) for session in sessions])
+            await store.delete_expired()
+            return count
+        finally:
+            await store.close()
+
+    try:
+        return asyncio.run(delete())
+    except StoreUnavailable:
+        raise RunFailed(f"--session-store {without_password(address)} can't be used ({reasons[-1]})") from None
 
 
 class RedisSessions(SessionStore):

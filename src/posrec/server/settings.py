@@ -37,6 +37,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     deny_file: str | None = None  # a file of item ids: these are never recommended
     items_file: str | None = None  # a file of items, whose columns replace those of the runs
     feedback: str | None = None  # the folder for what POST /v1/feedback receives
+    keep_feedback: float | None = None  # seconds after which its files are deleted; None keeps them
     workers: int = 1
     shared: str = ""  # the folder for the files that several workers share
 
@@ -81,6 +82,17 @@ def parse_shares(text: str | None, runs: int) -> tuple[float, ...]:
     if len(shares) != runs or not all(0 <= share < float("inf") for share in shares) or not sum(shares):
         raise InputError(f"--split {text}: it must have a share for each of the {runs} runs, such as 90,10 for two")
     return shares
+
+
+def parse_keep(text: str | None, feedback: Path | None) -> float | None:
+    """The seconds of `--keep-feedback 90d`."""
+    if text is None:
+        return None
+    if feedback is None:
+        raise InputError(f"--keep-feedback {text} is for --feedback DIR, which is not given")
+    from posrec.data.source.readers.times import parse_duration  # imports polars
+
+    return parse_duration(text, "--keep-feedback") / 1000
 
 
 def chosen_key(key: str | None, file: Path | None) -> str | None:

@@ -14,7 +14,8 @@ from posrec.errors import InputError
 from posrec.models.own_code import OwnCode
 from posrec.server.schemas import MOST_CLICKS
 
-KEY_VARIABLE, STORE_VARIABLE = "POSREC_API_KEY", "POSREC_SESSION_STORE"
+KEY_VARIABLE, KEY_FILE_VARIABLE = "POSREC_API_KEY", "POSREC_API_KEY_FILE"
+STORE_VARIABLE = "POSREC_SESSION_STORE"
 
 
 class ServerSettings(msgspec.Struct, frozen=True):
@@ -108,8 +109,9 @@ def chosen_key(key: str | None, file: Path | None) -> str | None:
         except UnicodeDecodeError:
             raise InputError(f"{source} is not a text file") from None
     if key is None:
-        if KEY_VARIABLE in os.environ:  # an empty variable does not reach the option
-            raise InputError(f"{KEY_VARIABLE} is empty; unset it to serve without a key")
+        for name in (KEY_VARIABLE, KEY_FILE_VARIABLE):
+            if name in os.environ:  # an empty variable does not reach the option
+                raise InputError(f"{name} is empty; unset it to serve without a key")
         return None
     if not key:
         raise InputError(f"{source}: the key is empty; leave the option out to serve without a key")

@@ -156,7 +156,11 @@ def command_lines() -> dict[str, list[str]]:
     for line in re.findall(r"^docker run .*$", page, re.MULTILINE):
         found[line] = shlex.split(line.partition(" posrec ")[2])
     unit = (ROOT / "docs" / "posrec@.service").read_text(encoding="utf-8").replace("\\\n", " ")
-    started = re.findall(r"^ExecStart=\S+ serve (.*)$", unit, re.MULTILINE)[0].replace("${PORT}", "8000").replace("${HOST}", "shop.example")
+    started = (
+        re.findall(r"^ExecStart=\S+ serve (.*)$", unit, re.MULTILINE)[0]
+        .replace("${PORT}", "8000")
+        .replace("${HOST}", "shop.example")
+    )
     return {**{name: [*entry_point(), *line] for name, line in found.items()}, "systemd": shlex.split(started)}
 
 

@@ -202,7 +202,18 @@ def test_without_a_named_store_sessions_are_stored_until_the_server_stops(plain_
         file = Path(line["file"])
         assert server.recommend(session_id="anna").json()["popular"]  # each server has a file of its own
         assert (file.stat().st_mode & 0o077, file.parent.stat().st_mode & 0o077) == (0, 0)
-    until(lambda: not file.parent.exists())
+    assert not file.parent.exists()
+
+
+def test_what_a_killed_server_stored_is_removed_by_the_next(trained: Path) -> None:
+    with serving(trained) as server:
+        (line,) = [one for one in server.log if "file" in one]
+        click(server, "anna", "i3")
+        os.kill(server.process.pid, signal.SIGKILL)
+    assert Path(line["file"]).exists()
+    with serving(trained) as server:
+        assert server.recommend(session_id="anna").json()["popular"]
+        assert not Path(line["file"]).parent.exists()
 
 
 def test_workers_share_a_file_that_survives_their_kill_and_a_restart(trained_with_export: Path, tmp_path: Path) -> None:

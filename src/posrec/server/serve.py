@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -32,7 +32,7 @@ import uvicorn
 
 from posrec.device import THREADS
 from posrec.errors import InputError, not_installed
-from posrec.io import RUN, require_folder
+from posrec.io import RUN, require_folder, scratch_folder
 from posrec.recommend.session import read_ids
 from posrec.server.feedback import FeedbackFiles
 from posrec.server.http.access import allowed_hosts
@@ -98,17 +98,19 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
 
 @contextmanager
 def shared_folder(workers: int) -> Iterator[str]:
-    """A temporary folder for the files that all workers use; none, which only a single worker can do without, where
-    no temporary folder can be written to."""
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="posrec-", ignore_cleanup_errors=True)
-    except OSError as error:
-        if workers > 1:
-            raise InputError(f"several workers need a temporary folder ({error}); name one in TMPDIR") from None
-        yield ""
-        return
-    with folder as name:
-        yield name
+    """A folder for the files that all workers use, which is removed in the end, or by the next server after a kill.
+
+    It is in the folder of temporary files. Where there is none, a single worker does without.
+    """
+    with ExitStack() as stack:
+        try:
+            place = Path(tempfile.gettempdir()) / "posrec-server"
+            folder = str(stack.enter_context(scratch_folder(place, mode=0o700)))
+        except OSError as error:
+            if workers > 1:
+                raise InputError(f"several workers need a temporary folder ({error}); name one in TMPDIR") from None
+            folder = ""
+        yield folder
 
 
 def hide(secrets: Iterable[str | None]) -> None:

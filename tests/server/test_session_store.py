@@ -263,7 +263,7 @@ def test_deleted_and_expired_sessions_leave_nothing_in_the_file(tmp_path: Path) 
 
 
 def test_a_full_file_makes_room_by_the_sessions_that_end_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(module, "PRAGMAS", (*module.PRAGMAS, f"max_page_count={(1 << 20) // 4096}"))
     sessions, reasons = sqlite_sessions(tmp_path / "file")
 
     async def fill() -> None:

@@ -141,10 +141,6 @@ class FeedbackFiles:
             finished, self.file = self.file, None
             self.thread.submit(convert_and_close, finished)
 
-    def delete_old(self, seconds: float) -> None:
-        """Delete files that were begun longer ago."""
-        self.thread.submit(delete_old, self.folder, seconds, self.clock())
-
     def rotate(self) -> None:
         """Turn what was written so far into a Parquet file; returns when all files are converted."""
         self.begin_rotation()
@@ -218,12 +214,17 @@ def replace_parquet(path: Path, rows: "pl.DataFrame") -> None:
         rows.write_parquet(unfinished)
 
 
-def delete_old(folder: Path, seconds: float, now: float) -> None:
-    """Delete the files whose first row may be older than so many seconds. Files of other names are not ours."""
-    first_kept = datetime.fromtimestamp(max(0.0, now - seconds), UTC).strftime(TIME_IN_NAME)
-    old = [file for file in folder.glob(FILES) if (made := NAME.match(file.name)) and made[1] < first_kept]
-    for file in old:
-        file.unlink(missing_ok=True)  # by another worker
+def delete_old(folder: Path, seconds: float) -> None:
+    """Delete the files that were begun more than so many seconds ago. Files of other names are not ours."""
+    first_kept = datetime.fromtimestamp(max(0.0, time.time() - seconds), UTC).strftime(TIME_IN_NAME)
+    with locked(folder):
+        old = [file for file in folder.glob(FILES) if (begun := NAME.match(file.name)) and begun[1] < first_kept]
+        try:
+            for file in old:
+                file.unlink()
+        except OSError as error:
+            log_event("old feedback can't be deleted", logging.ERROR, file=str(file), reason=error.strerror)
+            return
     if old:
         log_event("old feedback deleted", files=len(old))
 

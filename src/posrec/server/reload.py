@@ -111,7 +111,9 @@ class ShopFiles:
         columns, about = self.items.content.columns(recommender.catalogue)
         log_event("items read", logging.INFO if about["known"] else logging.WARNING, file=str(self.items.path), **about)
         if about["known"]:  # ids of another kind would leave every item without a value
-            recommender.catalogue = recommender.catalogue.with_columns(columns)
+            changed = recommender.catalogue.with_columns(columns)
+            changed.attributes.prepare()  # before a request needs it
+            recommender.catalogue = changed
 
     def apply(self, recommender: Recommender) -> None:
         self.apply_items(recommender)

@@ -20,7 +20,7 @@ from posrec.recommend.plan import LARGEST_POOL, MOST_FACTORS, POOL_PER_ITEM, SMA
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
 from posrec.server.batching import INLINE, INLINE_OF_SEVERAL, BackgroundQueue, Batcher
-from posrec.server.feedback import FeedbackFiles
+from posrec.server.feedback import FeedbackFiles, delete_old
 from posrec.server.http.messages import Refused, Request
 from posrec.server.json_log import log_event
 from posrec.server.metrics import Metrics
@@ -122,9 +122,8 @@ class Service:
 
     def apply_rules(self) -> None:
         self.apply(self.files.apply_rules)
-        allowed, denied = (
-            None if ids is None else len(ids) for ids in (self.files.allow.content, self.files.deny.content)
-        )
+        allow, deny = self.files.allow.content, self.files.deny.content
+        allowed, denied = (None if ids is None else len(ids) for ids in (allow, deny))
         log_event("rules read again", allowed=allowed, denied=denied)
 
     def apply_items(self) -> None:
@@ -143,7 +142,7 @@ class Service:
             if self.feedback is not None:
                 self.feedback.rotate_if_due()
                 if self.settings.keep_feedback is not None:
-                    self.feedback.delete_old(self.settings.keep_feedback)
+                    await asyncio.to_thread(delete_old, self.feedback.folder, self.settings.keep_feedback)
             if self.store is not None:
                 with suppress(StoreUnavailable):
                     await self.store.delete_expired()

@@ -29,14 +29,20 @@ TIMEOUT = 0.5  # seconds for the store to answer
 CONNECTIONS = 64  # of a worker to Redis
 SQLITE, REDIS = "sqlite:", ("redis://", "rediss://", "unix://")  # how an address begins
 MOST_BYTES = 1 << 30  # of a SQLite file; where it is full, the sessions that end first are deleted
-PAGE_BYTES = 4096
 DELETED_AT_ONCE = 100  # sessions, so that others do not wait for long
 MOST_TRIES = 20  # to make room in a full file
 OUR_FILES = 0x706F7372  # SQLite's application_id of a file of sessions: "posr"
-TABLE = """
-    CREATE TABLE sessions (id BLOB PRIMARY KEY, expires REAL NOT NULL, clicks BLOB NOT NULL);
-    CREATE INDEX sessions_by_expiry ON sessions (expires);
-"""
+TABLE = (
+    "CREATE TABLE IF NOT EXISTS sessions (id BLOB PRIMARY KEY, expires REAL NOT NULL, clicks BLOB NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS sessions_by_expiry ON sessions (expires)",
+)
+PRAGMAS = (
+    "journal_mode=WAL",  # readers and a writer do not wait for each other
+    "synchronous=NORMAL",  # what a transaction wrote survives its process; after a power failure the last may be lost
+    "secure_delete=ON",
+    f"journal_size_limit={1 << 24}",
+    f"max_page_count={MOST_BYTES // 4096}",
+)
 
 
 class StoreUnavailable(Refused):
@@ -49,7 +55,7 @@ class StoreUnavailable(Refused):
 class SessionStore(ABC):
     """`on_error` is called with the reason whenever the store fails, and whoever asked gets StoreUnavailable."""
 
-    errors: tuple[type[Exception], ...] = (OSError, TimeoutError, UnicodeDecodeError)
+    errors: tuple[type[Exception], ...] = (OSError, UnicodeDecodeError)  # a timeout is an OSError
 
     def __init__(self, on_error: Callable[[str], None]) -> None:
         self.on_error = on_error
@@ -82,11 +88,7 @@ class SessionStore(ABC):
             raise StoreUnavailable from None
 
 
-def ignore(reason: str) -> None:
-    pass
-
-
-def open_store(address: str, on_error: Callable[[str], None] = ignore) -> SessionStore:
+def open_store(address: str, on_error: Callable[[str], None] = lambda reason: None) -> SessionStore:
     """The store at `--session-store ADDRESS`; an InputError if there can't be one."""
     if address.startswith(SQLITE):
         return SqliteSessions(address, on_error)
@@ -287,23 +289,15 @@ class SqliteSessions(SessionStore):
 
 def create_table(connection: sqlite3.Connection) -> None:
     """Make the file one of sessions, if it is new; an error if it is another program's."""
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=ON", f"journal_size_limit={1 << 24}"):
-        connection.execute(f"PRAGMA {pragma}").fetchall()
-    connection.execute(f"PRAGMA max_page_count={MOST_BYTES // PAGE_BYTES}").fetchall()
-    if owner(connection) == OUR_FILES:  # it can be read while another process writes
-        return
-    with transaction(connection):
-        if owner(connection) == OUR_FILES:  # another worker was first
-            return
-        if owner(connection) or connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+    (owner,) = connection.execute("PRAGMA application_id").fetchone()
+    if owner != OUR_FILES:
+        if owner or connection.execute("SELECT 1 FROM sqlite_master").fetchone():
             raise sqlite3.DatabaseError("it is a database of another program")
-        connection.execute(f"PRAGMA application_id={OUR_FILES}")
-        for statement in filter(str.strip, TABLE.split(";")):
-            connection.execute(statement)
-
-
-def owner(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA application_id").fetchone()[0])
+        with transaction(connection):
+            for statement in (*TABLE, f"PRAGMA application_id={OUR_FILES}"):
+                connection.execute(statement)
+    for pragma in PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}").fetchall()
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def test_requests_have_no_other_fields_than_those_documented(server: Server) -> 
 def test_a_few_examples_of_everything(server: Server, tmp_path: Path) -> None:
     done = schemathesis(server, tmp_path, "--max-examples", 10, "--seed", 1, "--phases", "coverage,fuzzing")
     assert done.returncode == 0, report(done)
-    assert "11 selected / 11 total" in done.stdout
+    assert "12 selected / 12 total" in done.stdout
     assert server.recommend("i3").status == 200
 
 

@@ -28,6 +28,7 @@ from posrec.server.session_store import (
 from tests.helpers import command, listed
 from tests.server.server_process import Server, children, serving, until
 from tests.server.store_process import AnyStore, SqliteFile, Store
+from tests.server.test_feedback import largest_file
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("redis")
@@ -276,6 +277,20 @@ def test_a_full_file_makes_room_by_the_sessions_that_end_first(tmp_path: Path, m
     asyncio.run(fill())
     assert reasons == []
     assert (tmp_path / "file").stat().st_size <= 1 << 20
+
+
+def test_a_full_disk_is_an_error_that_loses_nothing(tmp_path: Path) -> None:
+    sessions, reasons = sqlite_sessions(tmp_path / "file")
+
+    async def fill() -> None:
+        await sessions.add("anna", "i3")
+        with largest_file(1), pytest.raises(StoreUnavailable):
+            await sessions.add("anna", "i4")
+        assert await sessions.add("anna", "i5") == ["i3", "i5"]
+        await sessions.close()
+
+    asyncio.run(fill())
+    assert len(reasons) == 1
 
 
 def ask_both(sessions: SessionStore) -> list[str | None]:

@@ -85,9 +85,11 @@ def forget(
     Example: posrec forget --visitor visit-7 --feedback feedback
     posrec forget --visitor anna --feedback feedback --session-store sqlite:sessions.sqlite
     """
-    from posrec.server.feedback import erase_visitors
-    from posrec.server.session_store import delete_sessions
-
+    try:
+        from posrec.server.feedback import erase_visitors
+        from posrec.server.session_store import delete_sessions
+    except ImportError:
+        raise not_installed("posrec forget", "serve") from None
     if feedback is None and session_store is None:
         raise InputError("name where the visitor is to be forgotten: --feedback DIR, --session-store ADDRESS, or both")
     erased = []

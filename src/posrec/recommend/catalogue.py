@@ -94,7 +94,7 @@ def all_but(items: int, numbers: list[int]) -> Candidates:
     return Candidates(items, mask)
 
 
-class KeptResults:
+class ResultCache:
     """The latest results of filters and boosts, which are kept for the next time that the same is asked for."""
 
     def __init__(self, items: int) -> None:
@@ -131,8 +131,8 @@ class Catalogue:
     """Items 1..`items` of the vocabulary, which may hold more items than the model knows.
 
     `attributes` are their columns, those of the vocabulary by default, and `rules` the items that may be recommended at
-    all, None for every item. Neither ever changes: a server that reads them again makes another catalogue, so that a
-    request has the old ones or the new ones, and never a result that was kept of others.
+    all, None for every item. Neither ever changes: a server that reads them again makes another catalogue, whose cache
+    is empty. So a request has the old columns and rules or the new ones.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Catalogue:
     ) -> None:
         self.vocabulary, self.items, self.rules = vocabulary, items, rules
         self.attributes = Attributes(vocabulary.columns, items) if attributes is None else attributes
-        self.results = KeptResults(items)
+        self.results = ResultCache(items)
 
     def with_rules(self, allow: Collection[Click] | None, deny: Collection[Click] | None) -> "Catalogue":
         """Recommends only the items of `allow`, where it is given, and none of `deny`."""

@@ -42,8 +42,8 @@ ROTATE_ROWS = 100_000
 ROTATE_SECONDS = 3600.0
 KEY_FILE, KEY_BYTES = ".answer-key", 32
 TIME_IN_NAME = "%Y%m%dT%H%M%S"  # when a file was begun, UTC
-NAME = re.compile(r"feedback-(\d{8}T\d{6})-")
-WHOSE = ["visitor", "session", "answer"]  # the columns that say whose a row is
+FILE_NAME = re.compile(r"feedback-(\d{8}T\d{6})-")
+OWNER_COLUMNS = ["visitor", "session", "answer"]  # by which the visitor of a row is known
 SIGNATURE = 16  # characters at the end of an answer's id
 
 
@@ -218,7 +218,7 @@ def delete_old(folder: Path, seconds: float) -> None:
     """Delete the files that were begun more than so many seconds ago. Files of other names are not ours."""
     first_kept = datetime.fromtimestamp(max(0.0, time.time() - seconds), UTC).strftime(TIME_IN_NAME)
     with locked(folder):
-        old = [file for file in folder.glob(FILES) if (begun := NAME.match(file.name)) and begun[1] < first_kept]
+        old = [file for file in folder.glob(FILES) if (begun := FILE_NAME.match(file.name)) and begun[1] < first_kept]
         try:
             for file in old:
                 file.unlink()
@@ -248,19 +248,19 @@ def erase_visitors(folder: Path, visitors: Collection[str]) -> tuple[int, int]:
         named = pl.any_horizontal(pl.col("visitor", "session").is_in(list(visitors)).fill_null(value=False))
         answers: set[str] = set()
         for path in files:  # once to find the answers and files that can't be read, and once to erase
-            answers.update(read_whose(path).filter(named)["answer"])
+            answers.update(read_owners(path).filter(named)["answer"])
         nameless = pl.col("visitor").is_null() & (pl.col("session") == pl.col("answer"))
-        theirs = named | (nameless & pl.col("answer").is_in(list(answers))).fill_null(value=False)
-        counts = [count for path in files if (count := erase_rows(path, theirs))]
+        of_visitors = named | (nameless & pl.col("answer").is_in(list(answers))).fill_null(value=False)
+        counts = [count for path in files if (count := erase_rows(path, of_visitors))]
     return sum(counts), len(counts)
 
 
-def erase_rows(path: Path, theirs: "pl.Expr") -> int:
+def erase_rows(path: Path, of_visitors: "pl.Expr") -> int:
     """Erase rows of one file; returns how many."""
     import polars as pl
 
-    rows = read_whose(path)
-    erased = rows.select(theirs).to_series()
+    rows = read_owners(path)
+    erased = rows.select(of_visitors).to_series()
     if erased.any():
         if path.suffix == ".jsonl":
             blank_lines(path, rows.filter(erased).select("start", "end").rows())
@@ -271,7 +271,7 @@ def erase_rows(path: Path, theirs: "pl.Expr") -> int:
     return int(erased.sum())
 
 
-def read_whose(path: Path) -> "pl.DataFrame":
+def read_owners(path: Path) -> "pl.DataFrame":
     """The columns of a file that say whose a row is."""
     return read_open(path) if path.suffix == ".jsonl" else read_parquet(path)
 
@@ -282,9 +282,9 @@ def read_parquet(path: Path) -> "pl.DataFrame":
 
     try:
         names = pl.read_parquet_schema(path)
-        rows = pl.read_parquet(path, columns=[name for name in WHOSE if name in names])
-        missing = {name: pl.lit(None, pl.String) for name in WHOSE if name not in names}
-        return rows.with_columns(**missing).select(pl.col(WHOSE).cast(pl.String))
+        rows = pl.read_parquet(path, columns=[name for name in OWNER_COLUMNS if name in names])
+        missing = {name: pl.lit(None, pl.String) for name in OWNER_COLUMNS if name not in names}
+        return rows.with_columns(**missing).select(pl.col(OWNER_COLUMNS).cast(pl.String))
     except (pl.exceptions.PolarsError, OSError) as error:
         what = f"{path} can't be read ({first_line(error)})"
         raise InputError(f"{what}, so nothing was erased; delete it if it is damaged, and try again") from None
@@ -299,9 +299,9 @@ def read_open(path: Path) -> "pl.DataFrame":
         end = start + len(line) - 1
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # a line that was erased before
             row = msgspec.json.decode(line, type=dict[str, Any])
-            rows.append((*(row.get(name) for name in WHOSE), start, end))
+            rows.append((*(row.get(name) for name in OWNER_COLUMNS), start, end))
         start = end + 1
-    schema = {**dict.fromkeys(WHOSE, pl.String), "start": pl.Int64, "end": pl.Int64}
+    schema = {**dict.fromkeys(OWNER_COLUMNS, pl.String), "start": pl.Int64, "end": pl.Int64}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 

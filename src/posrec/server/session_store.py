@@ -30,8 +30,8 @@ CONNECTIONS = 64  # of a worker to Redis
 SQLITE, REDIS = "sqlite:", ("redis://", "rediss://", "unix://")  # how an address begins
 MOST_BYTES = 1 << 30  # of a SQLite file; where it is full, the sessions that end first are deleted
 DELETED_AT_ONCE = 100  # sessions, so that others do not wait for long
-MOST_TRIES = 20  # to make room in a full file
-OUR_FILES = 0x706F7372  # SQLite's application_id of a file of sessions: "posr"
+MOST_EVICTIONS = 20  # to make room for one session in a full file
+APPLICATION_ID = 0x706F7372  # "posr": by which SQLite files of ours are known
 TABLE = (
     "CREATE TABLE IF NOT EXISTS sessions (id BLOB PRIMARY KEY, expires REAL NOT NULL, clicks BLOB NOT NULL)",
     "CREATE INDEX IF NOT EXISTS sessions_by_expiry ON sessions (expires)",
@@ -274,7 +274,7 @@ class SqliteSessions(SessionStore):
             self.opened = None
 
     def add_in_thread(self, connection: sqlite3.Connection, session: bytes, item: str) -> list[str]:
-        for _ in range(MOST_TRIES):
+        for _ in range(MOST_EVICTIONS):
             try:
                 with transaction(connection):
                     clicks = [*stored_clicks(connection, session), item][-MAX_CLICKS:]
@@ -290,11 +290,11 @@ class SqliteSessions(SessionStore):
 def create_table(connection: sqlite3.Connection) -> None:
     """Make the file one of sessions, if it is new; an error if it is another program's."""
     (owner,) = connection.execute("PRAGMA application_id").fetchone()
-    if owner != OUR_FILES:
+    if owner != APPLICATION_ID:
         if owner or connection.execute("SELECT 1 FROM sqlite_master").fetchone():
             raise sqlite3.DatabaseError("it is a database of another program")
         with transaction(connection):
-            for statement in (*TABLE, f"PRAGMA application_id={OUR_FILES}"):
+            for statement in (*TABLE, f"PRAGMA application_id={APPLICATION_ID}"):
                 connection.execute(statement)
     for pragma in PRAGMAS:
         connection.execute(f"PRAGMA {pragma}").fetchall()

@@ -1,13 +1,17 @@
 """examples/kubernetes and examples/compose: valid by Kubernetes' own schemas, and true to what the server does."""
 
 import copy
+import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
-from tests.helpers import ROOT
+from posrec.cli import app
+from tests.helpers import ROOT, module_at
 
 yaml = pytest.importorskip("yaml")
 KUBERNETES, COMPOSE = ROOT / "examples" / "kubernetes", ROOT / "examples" / "compose"
@@ -18,24 +22,23 @@ def documents(path: Path) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
 
 
-def manifests() -> list[dict[str, Any]]:
-    """Everything that the kustomization applies."""
-    (kustomization,) = documents(KUBERNETES / "kustomization.yaml")
-    assert sorted(kustomization["resources"]) == sorted(
-        path.name for path in KUBERNETES.glob("*.yaml") if path.name != "kustomization.yaml"
-    )
-    return [one for name in kustomization["resources"] for one in documents(KUBERNETES / name)]
+def manifests(folder: Path = KUBERNETES) -> list[dict[str, Any]]:
+    """Everything that is in the folder of a kustomization, all of which it applies."""
+    (kustomization,) = documents(folder / "kustomization.yaml")
+    names = [name for name in kustomization["resources"] if name.endswith(".yaml")]
+    assert sorted(names) == sorted(path.name for path in folder.glob("*.yaml") if path.name != "kustomization.yaml")
+    return [one for name in names for one in documents(folder / name)]
 
 
-def named(kind: str, name: str = "posrec") -> dict[str, Any]:
-    (found,) = [one for one in manifests() if (one["kind"], one["metadata"]["name"]) == (kind, name)]
+def named(kind: str, name: str = "posrec", folder: Path = KUBERNETES) -> dict[str, Any]:
+    (found,) = [one for one in manifests(folder) if (one["kind"], one["metadata"]["name"]) == (kind, name)]
     return found
 
 
 def on_a_volume() -> dict[str, Any]:
     """The Deployment after the JSON patches of kubernetes-on-a-volume."""
     (kustomization,) = documents(ON_A_VOLUME / "kustomization.yaml")
-    (base,) = kustomization["resources"]
+    base = kustomization["resources"][0]
     assert (ON_A_VOLUME / base).resolve() == KUBERNETES
     assert KUBERNETES not in ON_A_VOLUME.parents, "kustomize refuses a base that contains the overlay"
     deployment = copy.deepcopy(named("Deployment"))
@@ -45,6 +48,10 @@ def on_a_volume() -> dict[str, Any]:
         place: Any = deployment
         for key in above:
             place = place[int(key) if isinstance(place, list) else key]
+        if step["op"] == "add":
+            assert last == "-", "only lists get longer"
+            place.append(step["value"])
+            continue
         key = int(last) if isinstance(place, list) else last
         assert place[key] is not None, "only what exists is removed or replaced"
         if step["op"] == "remove":
@@ -56,10 +63,16 @@ def on_a_volume() -> dict[str, Any]:
 
 def test_kubernetes_accepts_every_manifest() -> None:
     validator = pytest.importorskip("kubernetes_validate")
-    found = [*manifests(), on_a_volume()]
-    assert sorted({one["kind"] for one in found}) == [
-        "Deployment", "HorizontalPodAutoscaler", "PodDisruptionBudget", "Service"
-    ]  # fmt: skip
+    found = [*manifests(), *manifests(ON_A_VOLUME), on_a_volume()]
+    kinds = {
+        "CronJob",
+        "Deployment",
+        "HorizontalPodAutoscaler",
+        "PersistentVolumeClaim",
+        "PodDisruptionBudget",
+        "Service",
+    }
+    assert {one["kind"] for one in found} == kinds
     for one in found:
         validator.validate(one, "1.31", strict=True)
     wrong = copy.deepcopy(named("Deployment"))
@@ -99,6 +112,66 @@ def test_the_deployment_is_what_the_server_needs(deployment: dict[str, Any]) -> 
     assert named("Service", host[1])["spec"]["ports"][0]["port"] == 6379
 
 
+@pytest.mark.parametrize("deployment", [named("Deployment"), on_a_volume()], ids=["by URL", "on a volume"])
+def test_a_missing_secret_stops_the_server(deployment: dict[str, Any]) -> None:
+    """Kubernetes does not start a container whose secret is missing, unless it is optional."""
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    (key,) = [one for one in container["env"] if one["name"] == "POSREC_API_KEY"]
+    assert key["valueFrom"] == {"secretKeyRef": {"name": "posrec", "key": "api-key"}}
+
+
+def test_the_nightly_training_writes_the_volume_that_is_served() -> None:
+    night = named("CronJob", "posrec-nightly", ON_A_VOLUME)["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = night["containers"]
+    (served,) = on_a_volume()["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == served["image"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert {volume["name"] for volume in night["volumes"]} == mounts.keys()
+    assert (f"{mounts['runs']}/current", mounts["runs"]) == (served["args"][0], "/runs")
+    claims = {one["metadata"]["name"] for one in manifests(ON_A_VOLUME) if one["kind"] == "PersistentVolumeClaim"}
+    volumes = [*night["volumes"], *on_a_volume()["spec"]["template"]["spec"]["volumes"]]
+    claimed = {volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume}
+    assert claimed - claims == {"shop-log"}  # which the shop has
+    program, script = container["command"]
+    assert (program, f" {script}\n" in (ROOT / "docs" / "Dockerfile").read_text(encoding="utf-8")) == ("python", True)
+    options = module_at(ROOT / "examples" / "nightly" / "nightly.py").parse(container["args"])
+    assert (str(options.home), options.log) == (mounts["runs"], "/log/clicks-*.csv.gz")
+
+
+def entry_point() -> list[str]:
+    """What the image's arguments are added to."""
+    lines = (ROOT / "docs" / "Dockerfile").read_text(encoding="utf-8")
+    program, *arguments = json.loads(re.findall(r"^ENTRYPOINT (.*)$", lines, re.MULTILINE)[0])
+    assert (program, arguments[0]) == ("posrec", "serve")
+    return arguments[1:]
+
+
+def command_lines() -> dict[str, list[str]]:
+    """The arguments of `posrec serve` in every example."""
+    page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    (compose,) = documents(COMPOSE / "compose.yaml")
+    found = {"compose": compose["services"]["posrec-a"]["command"]}
+    for name, deployment in (("by URL", named("Deployment")), ("on a volume", on_a_volume())):
+        found[name] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    for line in re.findall(r"^docker run .*$", page, re.MULTILINE):
+        found[line] = shlex.split(line.partition(" posrec ")[2])
+    unit = (ROOT / "docs" / "posrec@.service").read_text(encoding="utf-8").replace("\\\n", " ")
+    started = (
+        re.findall(r"^ExecStart=\S+ serve (.*)$", unit, re.MULTILINE)[0]
+        .replace("${PORT}", "8000")
+        .replace("${HOST}", "shop.example")
+    )
+    return {**{name: [*entry_point(), *line] for name, line in found.items()}, "systemd": shlex.split(started)}
+
+
+@pytest.mark.parametrize("name", command_lines())
+def test_the_command_line_of_every_example_is_accepted(name: str) -> None:
+    command: Any = typer.main.get_command(app)
+    parsed = command.commands["serve"].make_context("serve", command_lines()[name]).params
+    assert len(parsed["run"]) == 1
+    assert parsed["host"] == ("127.0.0.1" if name == "systemd" else "0.0.0.0")
+
+
 def test_a_run_comes_by_url_or_from_a_volume() -> None:
     (fetch,) = named("Deployment")["spec"]["template"]["spec"]["initContainers"]
     assert [one["name"] for one in fetch["env"]] == ["RUN_URL"]
@@ -116,7 +189,9 @@ def test_the_compose_file_names_what_nginx_sends_to() -> None:
     assert sorted(sent_to) == sorted(name for name in services if name.startswith("posrec")) == ["posrec-a", "posrec-b"]
     assert re.search(r"listen (\d+);", text)[1] == services["nginx"]["ports"][0].split(":")[1]  # type: ignore[index]
     for name in sent_to:
-        assert services[name]["environment"]["POSREC_SESSION_STORE"] == "redis://valkey:6379/0"
+        environment = services[name]["environment"]
+        assert environment["POSREC_SESSION_STORE"] == "redis://valkey:6379/0"
+        assert environment["POSREC_API_KEY"].startswith("${POSREC_API_KEY:?"), "compose stops if it is not set or empty"
         assert services[name]["volumes"][0].endswith(":/runs:ro")
         assert (COMPOSE / services[name]["build"]["context"] / services[name]["build"]["dockerfile"]).is_file()
     assert "valkey" in services

@@ -131,11 +131,11 @@ def test_the_current_item_or_all_seen_ones_are_left_out(shop: Recommender) -> No
 def test_rules_hold_for_every_request_and_can_change(shop: Recommender) -> None:
     kitchen = {"category": "kitchen"}
     assert len(shop.recommend([], filter=kitchen)) == 2
-    shop.catalogue.set_rules(allow=["b", "d", "c", "nonsense"], deny=["c"])
+    shop.catalogue = shop.catalogue.with_rules(allow=["b", "d", "c", "nonsense"], deny=["c"])
     assert [one.item for one in shop.recommend([])] == ["b", "d"]
     assert [one.item for one in shop.recommend([], filter=kitchen)] == ["d"]
     assert [one.item for one in shop.recommend(["a"], pin=["c"], allow=["c", "d"])] == ["d"]
-    shop.catalogue.set_rules(None, None)
+    shop.catalogue = shop.catalogue.with_rules(None, None)
     assert len(shop.recommend([], filter=kitchen)) == 2
 
 

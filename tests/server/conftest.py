@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.server_process import Server, serving
-from tests.server.store_process import PROGRAM, Store
+from tests.server.store_process import PROGRAM, AnyStore, SqliteFile, Store
 
 
 @pytest.fixture(scope="session")
@@ -26,8 +26,17 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     store.stop()
 
 
+@pytest.fixture(scope="session", params=["sqlite", "redis"])
+def any_store(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> AnyStore:
+    """Each of the stores of sessions."""
+    if request.param == "sqlite":
+        return SqliteFile(tmp_path_factory.mktemp("sqlite"))
+    found: AnyStore = request.getfixturevalue("store")
+    return found
+
+
 @pytest.fixture(scope="session")
-def store_server(trained: Path, store: Store) -> Iterator[Server]:
-    """A server with a session store."""
-    with serving(trained, "--session-store", store.address()) as server:
+def store_server(trained: Path, any_store: AnyStore) -> Iterator[Server]:
+    """A server with that session store."""
+    with serving(trained, "--session-store", any_store.address()) as server:
         yield server

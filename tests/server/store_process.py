@@ -1,14 +1,18 @@
-"""Starts a real redis-server on a free port."""
+"""The stores of sessions as tests see them: a real redis-server on a free port, and a SQLite file."""
 
+import json
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from posrec.server.session_store import hashed, key
 from tests.server.server_process import until
 
 PROGRAM = shutil.which("redis-server") or shutil.which("valkey-server")
@@ -28,6 +32,21 @@ class Store:
     def address(self, database: int = 0) -> str:
         """With a timeout that a busy machine does not reach, instead of half a second."""
         return f"redis://127.0.0.1:{self.port}/{database}?socket_timeout=60&socket_connect_timeout=60&timeout=60"
+
+    def stored(self, session: str) -> list[str]:
+        clicks: list[str] = self.client.lrange(key(session), 0, -1)
+        return clicks
+
+    def put(self, session: str, *clicks: str) -> None:
+        """As another program would."""
+        self.client.rpush(key(session), *clicks)
+
+    def seconds_left(self, session: str) -> float:
+        return float(self.client.ttl(key(session)))
+
+    def expire(self, session: str) -> None:
+        self.client.pexpire(key(session), 1)
+        until(lambda: not self.client.exists(key(session)))
 
     def start(self) -> None:
         line = [PROGRAM, "--port", self.port, "--bind", "127.0.0.1", "--save", "", "--dir", self.folder]
@@ -52,3 +71,58 @@ class Store:
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+class SqliteFile:
+    """A file that `posrec serve` writes, and tests read and change."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "sessions.sqlite"
+
+    def address(self) -> str:
+        return f"sqlite:{self.path}?timeout=60"
+
+    def execute(self, statement: str, *values: Any) -> list[Any]:
+        connection = sqlite3.connect(self.path, timeout=60)
+        try:
+            with connection:
+                return connection.execute(statement, values).fetchall()
+        finally:
+            connection.close()
+
+    def stored(self, session: str) -> list[str]:
+        rows = self.execute("SELECT clicks FROM sessions WHERE id = ?", hashed(session))
+        return json.loads(rows[0][0]) if rows else []
+
+    def put(self, session: str, *clicks: str) -> None:
+        row = (hashed(session), time.time() + 1000, json.dumps(clicks))
+        self.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", *row)
+
+    def seconds_left(self, session: str) -> float:
+        ((expires,),) = self.execute("SELECT expires FROM sessions WHERE id = ?", hashed(session))
+        return float(expires) - time.time()
+
+    def expire(self, session: str) -> None:
+        self.execute("UPDATE sessions SET expires = ? WHERE id = ?", time.time() - 1, hashed(session))
+
+    def stop(self) -> None:
+        """Something else has the name of the file."""
+        self.path.rename(self.path.with_name("aside"))
+        self.path.mkdir()
+
+    def start(self) -> None:
+        self.path.rmdir()
+        self.path.with_name("aside").rename(self.path)
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Another process writes, and does not end."""
+        connection = sqlite3.connect(self.path, timeout=60, isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        finally:
+            connection.close()
+
+
+AnyStore = Store | SqliteFile

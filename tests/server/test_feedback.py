@@ -3,8 +3,10 @@
 import json
 import resource
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 
@@ -13,10 +15,11 @@ import pytest
 
 from posrec.errors import InputError, RunFailed
 from posrec.evaluation.click_through import COLUMNS
+from posrec.io.unfinished import locked
 from posrec.server import feedback as module
-from posrec.server.feedback import KEY_FILE, FeedbackFiles, is_signed, new_answer_id
+from posrec.server.feedback import KEY_FILE, FeedbackFiles, erase_visitors, is_signed, new_answer_id
 from tests.helpers import command, listed
-from tests.server.server_process import Server, serving
+from tests.server.server_process import Server, serving, until
 
 pytest.importorskip("uvicorn")
 
@@ -293,3 +296,117 @@ def test_a_folder_without_feedback_is_an_input_error(tmp_path: Path) -> None:
     files.rotate()
     done = command("report", tmp_path / "clicks")
     assert (done.code, "no event 'shown'" in done.err) == (2, True)
+
+
+def test_a_visitor_is_forgotten_while_the_server_writes(trained: Path, tmp_path: Path) -> None:
+    """In a Parquet file, in a file that is being written, and in the store of sessions."""
+    folder, store = tmp_path / "feedback", f"sqlite:{tmp_path / 'sessions'}?timeout=60"
+    for _ in range(2):  # the first server leaves a Parquet file
+        with serving(trained, "--feedback", folder, "--session-store", store, "--log-requests") as server:
+            for visitor in ("anna", "bert"):
+                answer = server.ask("POST", f"/v1/sessions/{visitor}/click", {"item": "i3", "k": 2}).json()
+                shown = [one["item"] for one in answer["items"]]
+                assert give(server, answer["id"], "shown", shown) == 202  # without the visitor's id
+                assert give(server, answer["id"], "clicked", shown[:1], session=visitor) == 202
+            options = ("--feedback", folder, "--session-store", store)
+            done = command("forget", "--visitor", "anna", *options)
+            assert done.code == 0, done.err
+            assert done.out == "Erased 1 stored session and 3 rows of feedback in 1 file.\n"
+            assert command("forget", "--visitor", "anna", *options).out.startswith(
+                "Erased 0 stored sessions and 0 rows"
+            )
+            assert json.loads(command("report", folder, "--json").out)["unsigned"] == 0
+            assert server.recommend(session_id="anna").json()["popular"]
+            assert not server.recommend(session_id="bert").json()["popular"]
+            answer = server.recommend("i3", k=1).json()  # the file is written on
+            assert give(server, answer["id"], "shown", ["i3"], session="carla") == 202
+            assert "anna" not in str(server.log)
+        content = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+        assert (b"anna" in content, b"bert" in content) == (False, True)
+    rows = pl.concat(map(pl.read_parquet, folder.glob("*.parquet")))
+    assert rows.filter(pl.col("session").is_in(["bert", "carla"]))["session"].to_list().count("bert") == 2
+    assert len(rows) == 2 * (3 + 1)
+
+
+def write_files(folder: Path, *visits: str) -> list[Path]:
+    """A Parquet file for each text, with a click of each of its visitors."""
+    for place, visitors in enumerate(visits):
+        files = FeedbackFiles(folder, lambda place=place: 1_700_000_000.0 + 86_400 * place)
+        for visitor in visitors.split():
+            files.write(f"run-{visitor}", "clicked", ["i1"], visitor)
+        files.rotate()
+    return sorted(folder.glob("*.parquet"))
+
+
+def test_only_files_with_the_visitor_are_replaced(tmp_path: Path) -> None:
+    first, second, third = write_files(tmp_path, "anna bert anna", "bert", "anna dora")
+    pl.read_parquet(third).with_columns(visitor=pl.lit("emil")).write_parquet(third)
+    before = second.stat()
+    assert erase_visitors(tmp_path, ["anna"]) == (3, 2)
+    assert [pl.read_parquet(one)["session"].to_list() for one in (first, second, third)] == [
+        ["bert"],
+        ["bert"],
+        ["dora"],
+    ]
+    assert second.stat() == before
+    assert erase_visitors(tmp_path, ["emil", "bert"]) == (3, 3)
+    assert listed(tmp_path) == [KEY_FILE]  # a file without rows is deleted
+
+
+def test_a_damaged_file_is_named_and_nothing_is_erased(tmp_path: Path) -> None:
+    first, second = write_files(tmp_path, "anna", "anna")
+    second.write_bytes(second.read_bytes()[:-10])
+    done = command("forget", "--visitor", "anna", "--feedback", tmp_path)
+    assert (done.code, f"{second} can't be read" in " ".join(done.err.split())) == (2, True), done.err
+    assert len(pl.read_parquet(first)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "name where the visitor is to be forgotten"),
+        (("--feedback", "nowhere"), "nowhere does not exist"),
+        (("--session-store", "sqlite:nowhere"), "there is no such file"),
+        (("--session-store", "nowhere"), "it must be sqlite:FILE or redis://"),
+    ],
+)
+def test_a_place_that_does_not_exist_is_an_input_error(
+    options: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = command("forget", "--visitor", "anna", *options)
+    assert (done.code, message in " ".join(done.err.split())) == (2, True), done.err
+    assert listed(tmp_path) == []
+
+
+def test_a_conversion_waits_until_a_visitor_is_forgotten(tmp_path: Path) -> None:
+    """It would otherwise write the rows that it has read before to a file that was not there before."""
+    files = FeedbackFiles(tmp_path)
+    files.write("run-1", "clicked", ["i1"], "anna")
+    with locked(tmp_path):
+        files.begin_rotation()
+        time.sleep(0.1)
+        assert list(tmp_path.glob("*.parquet")) == []
+    files.wait()
+    assert len(list(tmp_path.glob("*.parquet"))) == 1
+
+
+def test_files_older_than_asked_for_are_deleted_by_the_server(trained: Path, tmp_path: Path) -> None:
+    old, new = write_files(tmp_path, "anna", "bert")
+    new = new.rename(new.with_name(f"feedback-{datetime.now(UTC):%Y%m%dT%H%M%S}-1-1.parquet"))
+    other = Path(shutil.copy(old, tmp_path / "feedback-of-last-year.parquet"))  # not a name that the server gives
+    with serving(trained, "--feedback", tmp_path, "--keep-feedback", "90d") as server:
+        (line,) = until(lambda: server.said("old feedback deleted"))
+    assert (line["files"], listed(tmp_path)) == (1, sorted([KEY_FILE, new.name, other.name]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--keep-feedback", "90d"), "--keep-feedback 90d is for --feedback DIR"),
+        (("--feedback", "f", "--keep-feedback", "long"), "--keep-feedback 'long' is not a duration"),
+    ],
+)
+def test_a_wrong_time_to_keep_feedback(trained: Path, options: tuple[str, ...], message: str) -> None:
+    done = command("serve", trained, *options)
+    assert (done.code, message in " ".join(done.err.split())) == (2, True), done.err

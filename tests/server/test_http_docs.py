@@ -13,7 +13,6 @@ import pytest
 from tests.helpers import ROOT
 from tests.server.documented_run import save_documented_run
 from tests.server.server_process import Answer, Server, serving
-from tests.server.store_process import PROGRAM
 
 pytest.importorskip("uvicorn")
 
@@ -23,14 +22,11 @@ DRAWN = {"id": r"[0-9a-f]{12}-run-[0-9a-f]{32}", "run": r"[0-9a-f]{12}", "finger
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[dict[bool, Server]]:
-    """Without and with an API key. The first has a session store, where redis-server is installed."""
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[bool, Server]]:
+    """Without and with an API key."""
     folder = tmp_path_factory.mktemp("documented")
-    run, options = save_documented_run(folder), ["--feedback", folder / "feedback"]
-    if PROGRAM is not None:
-        store = request.getfixturevalue("store")
-        options += ["--session-store", store.address(7)]
-    with serving(run, *options) as plain, serving(run, "--api-key", "my-key") as guarded:
+    run = save_documented_run(folder)
+    with serving(run, "--feedback", folder / "feedback") as plain, serving(run, "--api-key", "my-key") as guarded:
         yield {False: plain, True: guarded}
 
 
@@ -81,8 +77,6 @@ def test_the_request_of_the_how_to_is_one_of_these() -> None:
 
 @pytest.mark.parametrize(("line", "shown"), EXAMPLES, ids=[line[:60] for line, _ in EXAMPLES])
 def test_a_request_is_answered_as_shown(servers: dict[bool, Server], line: str, shown: str) -> None:
-    if "/v1/sessions/" in line and PROGRAM is None:
-        pytest.skip("redis-server is not installed")
     answer = asked(servers, line)
     assert is_as_shown(json.loads(shown), answer.json()), f"{answer.status} {answer.body.decode()}"
 
@@ -112,7 +106,7 @@ def test_every_route_has_a_section(document: Any) -> None:
     for path, methods in document["paths"].items():
         for method in methods:
             assert f"`{path}`" in PAGE or f"\n## {method.upper()} {path}\n" in PAGE, path
-    headings = re.findall(r"^## (GET|POST) (/v1/\S+)$", PAGE, re.MULTILINE)
+    headings = re.findall(r"^## (GET|POST|DELETE) (/v1/\S+)$", PAGE, re.MULTILINE)
     assert {(method.lower(), path) for method, path in headings} == {
         (method, path) for path, methods in document["paths"].items() for method in methods if path.startswith("/v1/")
     }
@@ -121,9 +115,11 @@ def test_every_route_has_a_section(document: Any) -> None:
 def test_statuses_and_parameters_are_those_of_the_document(document: Any) -> None:
     sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)
     described = {
-        tuple(text.split("\n", 1)[0].split(" ", 1)): text for text in sections if text.startswith(("GET /v1", "POST"))
+        tuple(text.split("\n", 1)[0].split(" ", 1)): text
+        for text in sections
+        if text.startswith(("GET /v1", "POST", "DELETE"))
     }
-    assert len(described) == 8
+    assert len(described) == 9
     for (method, path), text in described.items():
         route = document["paths"][path][method.lower()]
         (statuses,) = re.findall(r"^Status: (.*)$", text, re.MULTILINE)

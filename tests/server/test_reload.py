@@ -13,7 +13,7 @@ from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import EXPORT, ITEMS, NETWORK
 from posrec.runs.run import load_run
 from posrec.server.metrics import Metrics
-from posrec.server.reload import RuleFiles, RunReloader, file_stamp
+from posrec.server.reload import RunReloader, ShopFiles, file_stamp
 from posrec.server.service import Service
 from posrec.server.settings import ServerSettings
 from tests.helpers import update_checksums
@@ -25,7 +25,8 @@ pytest.importorskip("uvicorn")
 
 
 def started(run: Path, folder: Path) -> RunReloader:
-    reloader = RunReloader(run, "run", ServerSettings((str(run),)), Metrics(folder, ["run"]), RuleFiles(None, None))
+    settings = ServerSettings((str(run),))
+    reloader = RunReloader(run, "run", settings, Metrics(folder, ["run"]), ShopFiles(settings))
     reloader.replace_current()
     return reloader
 

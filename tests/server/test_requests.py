@@ -251,7 +251,7 @@ def test_any_search_is_answered(plain_server: Server, query: str, limit: str) ->
 
 
 @pytest.mark.parametrize("item", TOO_LONG, ids=range(len(TOO_LONG)))
-def test_a_longer_id_is_refused(store_server: Server, item: Any) -> None:
+def test_a_longer_id_is_refused(plain_server: Server, item: Any) -> None:
     wrong: list[tuple[str, dict[str, Any]]] = [
         (RECOMMEND, {"session": ["i3", item]}),
         (RECOMMEND, {"session": [], "allow": [item]}),
@@ -261,12 +261,12 @@ def test_a_longer_id_is_refused(store_server: Server, item: Any) -> None:
         ("/v1/sessions/long/click", {"item": item}),
     ]
     for path, body in wrong:
-        refused(store_server.ask("POST", path, body), 422, "an item id has more than 1,024 bytes")
-    assert store_server.recommend(session_id="long").json()["unknown"] == []  # nothing was stored
+        refused(plain_server.ask("POST", path, body), 422, "an item id has more than 1,024 bytes")
+    assert plain_server.recommend(session_id="long").json()["unknown"] == []  # nothing was stored
 
 
 @pytest.mark.parametrize("item", LONGEST, ids=range(len(LONGEST)))
-def test_the_longest_id_is_accepted(store_server: Server, item: Any) -> None:
-    assert store_server.recommend("i3", item, allow=[item, "i3"], deny=[item]).json()["unknown"] == [str(item)]
-    assert store_server.ask("POST", "/v1/explain", {"session": ["i3"], "item": item}).status == 404
-    assert store_server.ask("POST", "/v1/sessions/longest/click", {"item": item}).status == 200
+def test_the_longest_id_is_accepted(plain_server: Server, item: Any) -> None:
+    assert plain_server.recommend("i3", item, allow=[item, "i3"], deny=[item]).json()["unknown"] == [str(item)]
+    assert plain_server.ask("POST", "/v1/explain", {"session": ["i3"], "item": item}).status == 404
+    assert plain_server.ask("POST", "/v1/sessions/longest/click", {"item": item}).status == 200

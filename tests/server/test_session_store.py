@@ -1,19 +1,37 @@
-"""Sessions in a real redis-server: clicks add up and expire, and the store may go down and come back."""
+"""Sessions in a SQLite file and in a real redis-server: clicks add up and expire, and the store may go down and come
+back."""
 
 import asyncio
+import os
+import signal
+import sqlite3
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from posrec.server.session_store import CONNECTIONS, EXPIRY, MAX_CLICKS, TIMEOUT, SessionStore, key
-from tests.server.server_process import Server, serving, until
-from tests.server.store_process import PROGRAM, Store
+from posrec.server import session_store as module
+from posrec.server.session_store import (
+    CONNECTIONS,
+    EXPIRY,
+    MAX_CLICKS,
+    TIMEOUT,
+    RedisSessions,
+    SessionStore,
+    SqliteSessions,
+    StoreUnavailable,
+    key,
+    open_store,
+)
+from tests.helpers import command, listed
+from tests.server.server_process import Server, children, serving, until
+from tests.server.store_process import AnyStore, SqliteFile, Store
+from tests.server.test_feedback import largest_file
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("redis")
-
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed")
 
 
 @pytest.fixture
@@ -31,13 +49,14 @@ def best(server: Server, *session: str, **more: object) -> list[str]:
     return [one["item"] for one in server.recommend(*session, **more).json()["items"]]
 
 
-def test_clicks_add_up(server: Server, store: Store) -> None:
+def test_clicks_add_up(server: Server, any_store: AnyStore) -> None:
     assert click(server, "anna", "i3") == best(server, "i3")
     assert click(server, "bert", "i9") == best(server, "i9")
     assert click(server, "anna", "i4", k=3) == best(server, "i3", "i4", k=3)
     assert click(server, "anna", "i8", exclude="seen") == best(server, "i3", "i4", "i8", exclude_seen=True)
+    assert 0 < any_store.seconds_left("anna") <= EXPIRY == 1800
+    assert any_store.stored("anna") == ["i3", "i4", "i8"]
     assert "i5" not in click(server, "anna", "i5", k=29, exclude="current")
-    assert 0 < store.client.ttl(key("anna")) <= EXPIRY == 1800
 
 
 def test_stored_clicks_come_before_those_of_the_request(server: Server) -> None:
@@ -47,59 +66,69 @@ def test_stored_clicks_come_before_those_of_the_request(server: Server) -> None:
     assert server.recommend(session_id="nobody").json()["popular"]
 
 
-def test_an_expired_session_starts_empty(server: Server, store: Store) -> None:
+def test_an_expired_session_starts_empty(server: Server, any_store: AnyStore) -> None:
     click(server, "dora", "i3")
-    store.client.pexpire(key("dora"), 1)
-    until(lambda: not store.client.exists(key("dora")))
+    any_store.expire("dora")
+    assert server.recommend(session_id="dora").json()["popular"]
     assert click(server, "dora", "i4") == best(server, "i4")
 
 
-def test_only_the_latest_clicks_are_stored_and_read(server: Server, store: Store) -> None:
-    for _ in range(MAX_CLICKS + 5):
+def test_a_session_can_be_deleted(server: Server, any_store: AnyStore) -> None:
+    click(server, "erna", "i3")
+    click(server, "ernst", "i5")
+    for _ in range(2):  # the second time there is nothing to delete
+        answer = server.ask("DELETE", "/v1/sessions/erna")
+        assert (answer.status, answer.body) == (204, b"")
+    assert (any_store.stored("erna"), any_store.stored("ernst")) == ([], ["i5"])
+    assert click(server, "erna", "i4") == best(server, "i4")
+
+
+def test_only_the_latest_clicks_are_stored_and_read(server: Server, any_store: AnyStore) -> None:
+    any_store.put("many", *["y"] * (MAX_CLICKS - 1))
+    for _ in range(5):
         click(server, "many", "x" * 1024)
-    assert store.client.llen(key("many")) == MAX_CLICKS
-    store.client.rpush(key("others"), "zz", *["y"] * MAX_CLICKS)  # not written by this server
-    assert server.recommend(session_id="others").json()["unknown"] == ["y"] * MAX_CLICKS
+    assert any_store.stored("many") == ["y"] * (MAX_CLICKS - 5) + ["x" * 1024] * 5
 
 
-def test_the_store_goes_down_and_comes_back(server: Server, store: Store) -> None:
-    store.stop()
+def test_the_store_goes_down_and_comes_back(server: Server, any_store: AnyStore) -> None:
+    any_store.stop()
     try:
         down = server.ask("POST", "/v1/sessions/emil/click", {"item": "i3"})
         assert (down.status, down.headers["retry-after"]) == (503, "1")
         assert "session store" in down.json()["error"]
         assert server.recommend("i3").status == 200
         assert server.recommend("i3", session_id="emil").status == 503
+        assert server.ask("DELETE", "/v1/sessions/emil").status == 503
         assert server.ask("GET", "/readyz").status == 200
     finally:
-        store.start()
+        any_store.start()
     until(lambda: server.ask("POST", "/v1/sessions/emil/click", {"item": "i3"}).status == 200)
     assert click(server, "emil", "i4") in (best(server, "i3", "i4"), best(server, "i3", "i3", "i4"))
     assert server.metric("posrec_store_errors_total") >= 2
 
 
-def test_a_store_that_hangs_times_out(trained: Path, store: Store) -> None:
+def test_a_store_that_hangs_times_out(trained: Path, any_store: AnyStore) -> None:
     """With the timeout that `posrec serve` has by default."""
-    with serving(trained, "--session-store", f"redis://127.0.0.1:{store.port}/0") as server:
+    with serving(trained, "--session-store", any_store.address().partition("?")[0]) as server:
         until(lambda: server.ask("POST", "/v1/sessions/fritz/click", {"item": "i3"}).status == 200)
-        with store.hanging():
+        with any_store.hanging():
             assert server.ask("POST", "/v1/sessions/fritz/click", {"item": "i4"}).status == 503
-            assert server.recommend("i3", session_id="fritz").status == 503
             assert server.recommend("i3").status == 200
+            # SQLite reads while another process writes.
+            status = 200 if isinstance(any_store, SqliteFile) else 503
+            assert server.recommend("i3", session_id="fritz").status == status
         until(lambda: server.recommend("i5", session_id="fritz").status == 200)
-    # The store may have received the click that it did not answer.
-    assert store.client.lrange(key("fritz"), 0, -1) in (["i3"], ["i3", "i4"])
+    # Redis may have received the click that it did not answer.
+    assert any_store.stored("fritz") in (["i3"], ["i3", "i4"])
 
 
-@pytest.mark.parametrize(("address", "seconds"), [("redis://host", TIMEOUT), ("redis://host?socket_timeout=2.5", 2.5)])
-def test_the_address_may_have_another_timeout(address: str, seconds: float) -> None:
-    assert SessionStore(address).client.connection_pool.connection_kwargs["socket_timeout"] == seconds
+def test_many_clicks_at_once(any_store: AnyStore) -> None:
+    """Of Redis more than there are connections."""
 
-
-def test_more_clicks_at_once_than_connections(store: Store) -> None:
     async def click_everywhere() -> list[list[str]]:
-        sessions = SessionStore(store.address())
-        store.client.client_pause(200)  # milliseconds, so that all connections are in use
+        sessions = open_store(any_store.address())
+        if isinstance(any_store, Store):
+            any_store.client.client_pause(200)  # milliseconds, so that all connections are in use
         stored = await asyncio.gather(*(sessions.add(f"hans {n}", "i3") for n in range(2 * CONNECTIONS)))
         await sessions.close()
         return stored
@@ -107,27 +136,41 @@ def test_more_clicks_at_once_than_connections(store: Store) -> None:
     assert asyncio.run(click_everywhere()) == [["i3"]] * (2 * CONNECTIONS)
 
 
-def test_a_click_that_is_refused_is_not_stored(server: Server, store: Store) -> None:
+def test_a_click_that_is_refused_is_not_stored(server: Server, any_store: AnyStore) -> None:
     """A client that asks again would store it twice."""
     wrong = {"item": "i3", "filter": {"colour": "red"}}
     assert server.ask("POST", "/v1/sessions/ida/click", wrong).status == 400
-    assert not store.client.exists(key("ida"))
+    assert any_store.stored("ida") == []
 
 
-def test_of_many_clicks_at_once_those_that_are_answered_are_stored(trained: Path, store: Store) -> None:
+def test_of_many_clicks_at_once_those_that_are_answered_are_stored(trained: Path, any_store: AnyStore) -> None:
     def click_once(number: int) -> int:
         return server.ask("POST", f"/v1/sessions/many-{number}/click", {"item": "i3"}).status
 
     with (
-        serving(trained, "--session-store", store.address(), "--queue", 4) as server,
+        serving(trained, "--session-store", any_store.address(), "--queue", 4) as server,
         ThreadPoolExecutor(40) as clients,
     ):
-        with store.hanging():  # four fill the queue, and wait for the store
+        click(server, "first", "i3")
+        with any_store.hanging():  # four fill the queue, and wait for the store
             asked = [clients.submit(click_once, number) for number in range(40)]
             until(lambda: sum(one.done() for one in asked) == 36)
         statuses = [one.result() for one in asked]
     assert sorted(statuses) == [200] * 4 + [503] * 36
-    assert [store.client.llen(key(f"many-{number}")) for number in range(40)] == [int(one == 200) for one in statuses]
+    assert [len(any_store.stored(f"many-{number}")) for number in range(40)] == [int(one == 200) for one in statuses]
+
+
+@pytest.mark.parametrize(("address", "seconds"), [("redis://host", TIMEOUT), ("redis://host?socket_timeout=2.5", 2.5)])
+def test_the_address_of_redis_may_have_another_timeout(address: str, seconds: float) -> None:
+    sessions = open_store(address)
+    assert isinstance(sessions, RedisSessions)
+    assert sessions.client.connection_pool.connection_kwargs["socket_timeout"] == seconds
+
+
+@pytest.fixture
+def redis_server(trained: Path, store: Store) -> Iterator[Server]:
+    with serving(trained, "--session-store", store.address()) as server:
+        yield server
 
 
 def test_the_log_has_the_reason_of_a_store_that_refuses(trained: Path, store: Store) -> None:
@@ -138,12 +181,12 @@ def test_the_log_has_the_reason_of_a_store_that_refuses(trained: Path, store: St
         assert server.ask("POST", "/v1/sessions/jan/click", {"item": "i3"}).status == 503
 
 
-def test_a_key_of_another_redis_type_is_no_crash(server: Server, store: Store) -> None:
+def test_what_another_program_writes_to_redis_is_an_error_of_the_store(redis_server: Server, store: Store) -> None:
+    server = redis_server
     store.client.set(key("odd"), "text")
     assert server.ask("POST", "/v1/sessions/odd/click", {"item": "i3"}).status == 503
-
-
-def test_clicks_that_are_not_utf8_are_an_error_of_the_store(server: Server, store: Store) -> None:
+    store.client.rpush(key("others"), "zz", *["y"] * MAX_CLICKS)
+    assert server.recommend(session_id="others").json()["unknown"] == ["y"] * MAX_CLICKS
     store.client.rpush(key("bytes"), b"\xff\xfe", "i3")
     for _ in range(3):
         assert server.ask("POST", "/v1/sessions/bytes/click", {"item": "i3"}).status == 503
@@ -151,3 +194,191 @@ def test_clicks_that_are_not_utf8_are_an_error_of_the_store(server: Server, stor
         assert click(server, "after", "i5") == best(server, "i5", session_id="none")
         store.client.delete(key("after"))
     assert store.client.llen(key("bytes")) == 2  # the click is not stored
+
+
+def test_without_a_named_store_sessions_are_stored_until_the_server_stops(plain_server: Server, trained: Path) -> None:
+    assert click(plain_server, "anna", "i3") == best(plain_server, "i3")
+    assert click(plain_server, "anna", "i4") == best(plain_server, "i3", "i4")
+    with serving(trained) as server:
+        (line,) = server.said("sessions are stored until the server stops; --session-store stores them for longer")
+        file = Path(line["file"])
+        assert server.recommend(session_id="anna").json()["popular"]  # each server has a file of its own
+        assert (file.stat().st_mode & 0o077, file.parent.stat().st_mode & 0o077) == (0, 0)
+    assert not file.parent.exists()
+
+
+def test_what_a_killed_server_stored_is_removed_by_the_next(trained: Path) -> None:
+    with serving(trained) as server:
+        (line,) = [one for one in server.log if "file" in one]
+        click(server, "anna", "i3")
+        os.kill(server.process.pid, signal.SIGKILL)
+    assert Path(line["file"]).exists()
+    with serving(trained) as server:
+        assert server.recommend(session_id="anna").json()["popular"]
+        assert not Path(line["file"]).parent.exists()
+
+
+def test_workers_share_a_file_that_survives_their_kill_and_a_restart(trained_with_export: Path, tmp_path: Path) -> None:
+    file = SqliteFile(tmp_path / "not yet there")
+    options = ("--session-store", file.address(), "--workers", 2)
+    with serving(trained_with_export, *options, onnx=True) as server:
+        until(lambda: len(server.said("serving")) == 2)
+        for number in range(30):  # connections are spread over the workers
+            click(server, "anna", f"i{number}")
+        for worker in children(server):
+            os.kill(worker, signal.SIGKILL)
+    assert file.stored("anna") == [f"i{number}" for number in range(30)]
+    with serving(trained_with_export, *options, onnx=True) as server:
+        click(server, "anna", "i3")
+        os.kill(server.process.pid, signal.SIGKILL)
+    assert file.stored("anna")[-2:] == ["i29", "i3"]
+    content = b"".join(path.read_bytes() for path in file.path.parent.iterdir())
+    assert b"anna" not in content  # only its hash is stored
+
+
+def sqlite_sessions(path: Path) -> tuple[SqliteSessions, list[str]]:
+    reasons: list[str] = []
+    sessions = open_store(f"sqlite:{path}?timeout=60", reasons.append)
+    assert isinstance(sessions, SqliteSessions)
+    return sessions, reasons
+
+
+def test_deleted_and_expired_sessions_leave_nothing_in_the_file(tmp_path: Path) -> None:
+    sessions, _ = sqlite_sessions(tmp_path / "file")
+
+    async def use() -> None:
+        for number in range(250):
+            await sessions.add(f"s{number}", f"secret-{number}")
+        assert await sessions.delete("s0")
+        assert not await sessions.delete("s0")
+        file = SqliteFile(tmp_path)
+        file.path = tmp_path / "file"
+        file.execute("UPDATE sessions SET expires = 1 WHERE rowid > 10")
+        await sessions.delete_expired()
+        assert file.execute("SELECT count(*) FROM sessions") == [(9,)]
+        content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        assert (b"secret-5" in content, b"secret-0" in content, b"secret-200" in content) == (True, False, False)
+        await sessions.close()
+
+    asyncio.run(use())
+    assert listed(tmp_path) == ["file"]
+
+
+def test_a_full_file_makes_room_by_the_sessions_that_end_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PRAGMAS", (*module.PRAGMAS, f"max_page_count={(1 << 20) // 4096}"))
+    sessions, reasons = sqlite_sessions(tmp_path / "file")
+
+    async def fill() -> None:
+        for number in range(3000):
+            assert await sessions.add(f"s{number}", "x" * 1000) == ["x" * 1000]
+        assert await sessions.clicks("s0") == []
+        assert [len(await sessions.clicks(f"s{number}")) for number in range(2900, 3000)] == [1] * 100
+        await sessions.close()
+
+    asyncio.run(fill())
+    assert reasons == []
+    assert (tmp_path / "file").stat().st_size <= 1 << 20
+
+
+def test_a_full_disk_is_an_error_that_loses_nothing(tmp_path: Path) -> None:
+    sessions, reasons = sqlite_sessions(tmp_path / "file")
+
+    async def fill() -> None:
+        await sessions.add("anna", "i3")
+        with largest_file(1), pytest.raises(StoreUnavailable):
+            await sessions.add("anna", "i4")
+        assert await sessions.add("anna", "i5") == ["i3", "i5"]
+        await sessions.close()
+
+    asyncio.run(fill())
+    assert len(reasons) == 1
+
+
+def ask_both(sessions: SessionStore) -> list[str | None]:
+    """Add a click and read it; None for each that fails."""
+
+    async def ask() -> list[str | None]:
+        answers: list[str | None] = []
+        for asked in (sessions.add("anna", "i3"), sessions.clicks("anna")):
+            try:
+                answers.append(" ".join(await asked))
+            except StoreUnavailable:
+                answers.append(None)
+        await sessions.close()
+        return answers
+
+    return asyncio.run(ask())
+
+
+def test_a_file_that_is_damaged_or_replaced_is_an_error_until_it_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"not a database " * 1000)
+    sessions, reasons = sqlite_sessions(path)
+    assert ask_both(sessions) == [None, None]
+    assert "not a database" in reasons[0]
+    path.unlink()
+    sessions, reasons = sqlite_sessions(path)
+
+    async def replaced() -> None:
+        await sessions.add("anna", "i3")
+        path.unlink()
+        assert await sessions.add("anna", "i4") == ["i4"]  # as an operator may delete all sessions
+        path.write_bytes(b"")
+        await sessions.close()
+
+    asyncio.run(replaced())
+    assert reasons == []
+
+
+def test_clicks_that_another_program_has_written_are_an_error(tmp_path: Path) -> None:
+    file = SqliteFile(tmp_path)
+    sessions, reasons = sqlite_sessions(file.path)
+    assert ask_both(sessions) == ["i3", "i3"]
+    file.execute("UPDATE sessions SET clicks = '[1, 2]'")
+    sessions, reasons = sqlite_sessions(file.path)
+    assert ask_both(sessions) == [None, None]
+    assert file.execute("SELECT clicks FROM sessions") == [("[1, 2]",)]
+    assert len(reasons) == 2
+
+
+def test_a_slow_disk_keeps_only_those_waiting_who_asked_for_a_session(tmp_path: Path) -> None:
+    """Work that takes too long ends by itself; what came meanwhile has not piled up behind it."""
+    sessions = open_store(f"sqlite:{tmp_path / 'file'}?timeout=0.2")
+    assert isinstance(sessions, SqliteSessions)
+    ended = threading.Event()
+
+    async def ask() -> None:
+        with pytest.raises(StoreUnavailable):
+            await sessions.run(lambda connection: ended.wait(60))
+        many = await asyncio.gather(*(sessions.clicks("anna") for _ in range(500)), return_exceptions=True)
+        assert {type(one) for one in many} == {StoreUnavailable}
+        assert sessions.thread._work_queue.qsize() == 0
+        ended.set()
+        sessions.timeout = 60
+        assert await sessions.add("anna", "i3") == ["i3"]
+        await sessions.close()
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("store", "message"),
+    [
+        ("sqlite:", "it must be sqlite:FILE"),
+        ("sqlite:{folder}", "it must be sqlite:FILE"),
+        ("sqlite:{folder}/text", "file is not a database"),
+        ("sqlite:{folder}/others", "it is a database of another program"),
+        ("sqlite:{folder}/text/x", "can't be used"),
+        ("sqlite:{folder}/new?timeout=soon", "timeout must be a number"),
+        ("sessions.sqlite", "it must be sqlite:FILE or redis://HOST:PORT/DB"),
+    ],
+)
+def test_a_file_that_can_not_be_used_is_refused_at_the_start(
+    trained: Path, tmp_path: Path, store: str, message: str
+) -> None:
+    (tmp_path / "text").write_text("a text, not a database" * 100)
+    with sqlite3.connect(tmp_path / "others") as others:
+        others.execute("CREATE TABLE customers (name)")
+    done = command("serve", trained, "--port", 0, "--session-store", store.format(folder=tmp_path))
+    assert (done.code, message in " ".join(done.err.split())) == (2, True), done.err
+    assert listed(tmp_path) == ["others", "text"]

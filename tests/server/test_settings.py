@@ -27,10 +27,16 @@ def test_an_empty_or_impossible_key_is_refused(trained: Path, tmp_path: Path, ke
     refused(trained, "--api-key-file", tmp_path / "key", message="the key")
 
 
-def test_an_empty_variable_is_refused(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["POSREC_API_KEY", "POSREC_API_KEY_FILE"])
+def test_an_empty_variable_is_refused(trained: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """It would otherwise serve everything to everyone, as an unset one does."""
-    monkeypatch.setenv("POSREC_API_KEY", "")
-    refused(trained, message="POSREC_API_KEY is empty")
+    monkeypatch.setenv(name, "")
+    refused(trained, message=f"{name} is empty")
+
+
+def test_a_variable_that_names_a_missing_file_is_refused(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POSREC_API_KEY_FILE", "/run/secrets/nothing")
+    refused(trained, message="--api-key-file /run/secrets/nothing can't be read")
 
 
 def test_a_key_file_that_can_not_be_used(trained: Path, tmp_path: Path) -> None:

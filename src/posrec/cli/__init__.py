@@ -102,6 +102,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         recommend.score,
         serve.serve,
         serve.export,
+        serve.forget,
         report.report,
     ),
     "Experiments": (experiments.compare, experiments.tune, experiments.encodings, experiments.reproduce),

@@ -1,4 +1,4 @@
-"""The commands of a server: export before it, and serve."""
+"""The commands of a server: export before it, serve, and forget a visitor."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from posrec.cli.printing import Device, EncodingOption, ModelOption, Overwrite, Threads, say
-from posrec.errors import InputError, not_installed
+from posrec.errors import InputError, not_installed, plural
 
 
 def export(
@@ -56,6 +56,47 @@ def export(
         say(f"Added the export for serving to {run}.")
 
 
+SessionStore = Annotated[
+    str | None,
+    typer.Option(
+        envvar="POSREC_SESSION_STORE",
+        show_envvar=True,
+        help="Where sessions are stored: sqlite:FILE, or redis://HOST:PORT/DB (Redis or Valkey).",
+    ),
+]
+
+
+def forget(
+    visitor: Annotated[
+        list[str],
+        typer.Option(help="The id of a visitor or a session, as the shop has sent it. Can be repeated."),
+    ],
+    feedback: Annotated[Path | None, typer.Option(help="A folder that posrec serve --feedback has written.")] = None,
+    session_store: SessionStore = None,
+) -> None:
+    """Erase what is stored of visitors: their stored sessions, and their rows of feedback.
+
+    A server may be running meanwhile. See docs/privacy.md for what else may be stored, and how it is erased.
+
+    Example: posrec forget --visitor visit-7 --feedback feedback
+    posrec forget --visitor anna --feedback feedback --session-store sqlite:sessions.sqlite
+    """
+    try:
+        from posrec.server.feedback import erase_visitors
+        from posrec.server.session_store import delete_sessions
+    except ImportError:
+        raise not_installed("posrec forget", "serve") from None
+    if feedback is None and session_store is None:
+        raise InputError("name where the visitor is to be forgotten: --feedback DIR, --session-store ADDRESS, or both")
+    erased = []
+    if session_store is not None:
+        erased.append(plural(delete_sessions(session_store, visitor), "stored session"))
+    if feedback is not None:
+        rows, files = erase_visitors(feedback, visitor)
+        erased.append(f"{plural(rows, 'row')} of feedback in {plural(files, 'file')}")
+    say(f"Erased {' and '.join(erased)}.")
+
+
 def serve(
     run: Annotated[list[Path], typer.Argument(help="A run folder; several share the sessions, see --split.")],
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
@@ -67,14 +108,7 @@ def serve(
     api_key_file: Annotated[
         Path | None, typer.Option(envvar="POSREC_API_KEY_FILE", help="The file with the key.", show_envvar=True)
     ] = None,
-    session_store: Annotated[
-        str | None,
-        typer.Option(
-            envvar="POSREC_SESSION_STORE",
-            show_envvar=True,
-            help="Store sessions in Redis or Valkey: redis://HOST:PORT/DB.",
-        ),
-    ] = None,
+    session_store: SessionStore = None,
     max_length: Annotated[
         int, typer.Option(help="Refuse longer sessions; the model reads the latest clicks.", min=1, max=10_000)
     ] = 10_000,
@@ -101,8 +135,15 @@ def serve(
     allow_file: Annotated[
         Path | None, typer.Option(help="Recommend only the items of this file, one id per line; read again on change.")
     ] = None,
+    items: Annotated[
+        Path | None,
+        typer.Option(help="Columns of the items (stock, price) in place of the run's; read again on change."),
+    ] = None,
     feedback: Annotated[
         Path | None, typer.Option(help="Write what POST /v1/feedback receives to Parquet files in this folder.")
+    ] = None,
+    keep_feedback: Annotated[
+        str | None, typer.Option(help="Delete files of --feedback that are older, such as 90d; none by default.")
     ] = None,
     split: Annotated[
         str | None, typer.Option(help="The runs' shares of the sessions, such as 90,10; equal by default.")
@@ -119,7 +160,7 @@ def serve(
     """
     try:
         from posrec.server.serve import serve as run_server
-        from posrec.server.settings import ServerSettings, chosen_key, parse_shares
+        from posrec.server.settings import ServerSettings, chosen_key, parse_keep, parse_shares
     except ImportError:
         raise not_installed("serving", "serve") from None
     from posrec.models.own_code import OwnCode
@@ -141,6 +182,8 @@ def serve(
         split=parse_shares(split, len(run)),
         allow_file=str(allow_file) if allow_file else None,
         deny_file=str(deny_file) if deny_file else None,
+        items_file=str(items) if items else None,
         feedback=str(feedback) if feedback else None,
+        keep_feedback=parse_keep(keep_feedback, feedback),
     )
     run_server(settings, host, port, workers)

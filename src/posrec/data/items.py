@@ -15,6 +15,7 @@ from posrec.errors import InputError, first_line
 from posrec.progress import Progress
 
 ID_NAMES = ("id", *COMMON_NAMES["item"])
+SLICE = 10_000
 TITLE_NAMES = ("title", "name", "itemname", "productname", "label")
 
 
@@ -56,7 +57,13 @@ def columns_for(ids: list[str], about_items: pl.DataFrame) -> dict[str, list[Any
     """The columns of the rows by id for these items, in this order; None where nothing is known."""
     wanted = pl.DataFrame({"id": ids}, schema={"id": pl.String})
     found = wanted.join(about_items, on="id", how="left", maintain_order="left").drop("id")
-    return {name: found[name].to_list() for name in found.columns}
+    return {name: in_slices(found[name]) for name in found.columns}
+
+
+def in_slices(column: pl.Series) -> list[Any]:
+    """The values of a column. `to_list` lets no other thread run, and a server answers requests meanwhile."""
+    starts = range(0, len(column), SLICE)
+    return [value for start in starts for value in column.slice(start, SLICE).to_list()]
 
 
 def read_items(source: Any) -> ItemFile:

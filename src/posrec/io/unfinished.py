@@ -12,6 +12,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -60,9 +61,9 @@ def temporary(path: Path, create: Callable[[Path], None], suffix: str = "") -> I
 
 
 @contextmanager
-def scratch_folder(path: Path) -> Iterator[Path]:
+def scratch_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
     """Yield an empty folder beside `path`, for files that are needed on the way to it; it is always removed."""
-    with temporary(path, Path.mkdir) as folder:
+    with temporary(path, partial(Path.mkdir, mode=mode)) as folder:
         yield folder
         remove(folder)
 

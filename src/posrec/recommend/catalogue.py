@@ -94,20 +94,16 @@ def all_but(items: int, numbers: list[int]) -> Candidates:
     return Candidates(items, mask)
 
 
-class RuleState:
-    """The rules that hold for every request, and what was computed under them: the latest results are kept.
+class ResultCache:
+    """The latest results of filters and boosts, which are kept for the next time that the same is asked for."""
 
-    It is replaced as a whole when the rules change, so that a request in another thread has the old rules or the new.
-    """
-
-    def __init__(self, items: int, rules: Candidates | None = None) -> None:
-        self.rules = rules
+    def __init__(self, items: int) -> None:
         self.results: OrderedDict[str, ByFactor] = OrderedDict()
         self.bytes, self.most_bytes = 0, max(RESULTS_BYTES, BYTES_PER_ITEM * items)
         self.lock = threading.Lock()  # a server asks from two threads
 
-    def result(self, kind: str, asked: Mapping[str, Any], compute: Callable[[Any], ByFactor]) -> ByFactor:
-        """The result of `compute(asked)`, kept for the next time that the same is asked for."""
+    def get(self, kind: str, asked: Mapping[str, Any], compute: Callable[[Any], ByFactor]) -> ByFactor:
+        """The result of `compute(asked)`."""
         try:
             key = kind + json.dumps(asked, sort_keys=True, default=sorted)  # sets are listed in order
         except (TypeError, ValueError):
@@ -132,12 +128,44 @@ def bytes_of(key: str, result: ByFactor) -> int:
 
 
 class Catalogue:
-    """Items 1..`items` of the vocabulary, which may hold more items than the model knows."""
+    """Items 1..`items` of the vocabulary, which may hold more items than the model knows.
 
-    def __init__(self, vocabulary: Vocabulary, items: int) -> None:
-        self.vocabulary, self.items = vocabulary, items
-        self.attributes = Attributes(vocabulary.columns, items)
-        self.state = RuleState(items)
+    `attributes` are their columns, those of the vocabulary by default, and `rules` the items that may be recommended at
+    all, None for every item. Neither ever changes: a server that reads them again makes another catalogue, whose cache
+    is empty. So a request has the old columns and rules or the new ones.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        items: int,
+        attributes: Attributes | None = None,
+        rules: Candidates | None = None,
+    ) -> None:
+        self.vocabulary, self.items, self.rules = vocabulary, items, rules
+        self.attributes = Attributes(vocabulary.columns, items) if attributes is None else attributes
+        self.results = ResultCache(items)
+
+    def with_rules(self, allow: Collection[Click] | None, deny: Collection[Click] | None) -> "Catalogue":
+        """Recommends only the items of `allow`, where it is given, and none of `deny`."""
+        rules = None if allow is None else only(self.items, self.numbers(allow))
+        if deny:
+            rules = all_but(self.items, self.numbers(deny)).and_also(rules)
+        return Catalogue(self.vocabulary, self.items, self.attributes, rules)
+
+    def with_columns(self, columns: Mapping[str, Sequence[Any]]) -> "Catalogue":
+        """These columns replace those of the vocabulary; the others of the vocabulary stay."""
+        attributes = Attributes({**self.vocabulary.columns, **columns}, self.items, before=self.attributes)
+        return Catalogue(self.vocabulary, self.items, attributes, self.rules)
+
+    @cached_property
+    def titles(self) -> Sequence[Any] | None:
+        column = self.attributes.columns.get("title")
+        return None if column is None else column.values
+
+    def title(self, number: int) -> str | None:
+        title = None if self.titles is None else self.titles[number - 1]
+        return None if title is None else str(title)
 
     def number(self, item: str) -> int | None:
         """None for an item that the model does not know; the vocabulary may hold items that training never saw."""
@@ -148,25 +176,17 @@ class Catalogue:
         """The numbers of the known items, in order; unknown ids are ignored."""
         return [number for item in as_ids(ids) if (number := self.number(item)) is not None]
 
-    def set_rules(self, allow: Collection[Click] | None, deny: Collection[Click] | None) -> None:
-        """Recommend from now on only the items of `allow`, where it is given, and none of `deny`."""
-        rules = None if allow is None else only(self.items, self.numbers(allow))
-        if deny:
-            rules = all_but(self.items, self.numbers(deny)).and_also(rules)
-        self.state = RuleState(self.items, rules)
-
     def candidates(
         self, filter: Mapping[str, Any] | None, allow: Collection[Click] | None, deny: Collection[Click] | None
     ) -> tuple[Candidates | None, frozenset[int]]:
         """The items that may be recommended, None for all of them; and numbers of items to leave out beside."""
-        state = self.state
-        candidates = state.rules
+        candidates = self.rules
         if filter:
 
             def matching(wanted: Mapping[str, Any]) -> ByFactor:
-                return {1.0: Candidates(self.items, self.attributes.matching(wanted)).and_also(state.rules)}
+                return {1.0: Candidates(self.items, self.attributes.matching(wanted)).and_also(self.rules)}
 
-            candidates = state.result("filter", filter, matching)[1.0]
+            candidates = self.results.get("filter", filter, matching)[1.0]
         if allow is not None:
             candidates = only(self.items, self.numbers(allow)).and_also(candidates)
         if not deny:

@@ -132,11 +132,18 @@ class Attribute:
 
 
 class Attributes:
-    """The columns of the items 1..n that a model knows; the vocabulary may hold more items."""
+    """The columns of the items 1..n that a model knows; the vocabulary may hold more items.
 
-    def __init__(self, columns: Mapping[str, Sequence[Any]], items: int) -> None:
+    What was built for columns of `before` is used again where a column has the same values.
+    """
+
+    def __init__(self, columns: Mapping[str, Sequence[Any]], items: int, before: "Attributes | None" = None) -> None:
         self.items = items
-        self.columns = {name: Attribute(name, values[:items]) for name, values in columns.items()}
+        self.columns: dict[str, Attribute] = {}
+        for name, values in columns.items():
+            known = None if before is None else before.columns.get(name)
+            own = values[:items]
+            self.columns[name] = known if known is not None and known.values == own else Attribute(name, own)
 
     def __getitem__(self, name: str) -> Attribute:
         if name not in self.columns:

@@ -128,7 +128,7 @@ class Plan:
 
     def boost_groups(self, boost: Mapping[str, Any]) -> list[tuple[float, Candidates | None]]:
         """The items of each factor."""
-        groups = self.catalogue.state.result("boost", boost, self.items_by_factor)
+        groups = self.catalogue.results.get("boost", boost, self.items_by_factor)
         return [(factor, items.and_also(self.candidates)) for factor, items in groups.items()]
 
     def items_by_factor(self, boost: Mapping[str, Any]) -> ByFactor:

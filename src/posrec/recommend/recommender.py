@@ -60,7 +60,6 @@ class Recommender:
     ) -> None:
         self.run, self.wanted_device = run, device
         self.vocabulary = run.vocabulary
-        self.titles = run.vocabulary.columns.get("title")
         self.items: int = run.config["items"]  # the model knows items 1..items; the vocabulary may hold more
         self.catalogue = Catalogue(run.vocabulary, self.items)
         self.popularity: Floats = np.asarray(run.popularity, np.float32)
@@ -229,14 +228,11 @@ class Recommender:
     def recommendation(
         self, number: int, score: float, fields: Fields | None = None, pinned: bool = False
     ) -> Recommendation:
-        title = self.title(number) if self.titles else None
-        return Recommendation(
-            self.vocabulary.ids[number - 1], score, title, values_of(number, fields) if fields else None, pinned
-        )
+        shown = values_of(number, fields) if fields else None
+        return Recommendation(self.vocabulary.ids[number - 1], score, self.title(number), shown, pinned)
 
     def title(self, number: int) -> str | None:
-        title = self.titles[number - 1] if self.titles is not None else None
-        return None if title is None else str(title)
+        return self.catalogue.title(number)
 
     def id_and_title(self, number: int) -> tuple[str, str | None]:
         return self.vocabulary.ids[number - 1], self.title(number)

@@ -6,6 +6,9 @@ by a key that is in the folder, so that workers and replicas which share the fol
 it again. Every worker appends rows to a file of its own,
 `.open-*.jsonl`, so a row is on disk when its request is answered. That file becomes a Parquet file after ROTATE_ROWS
 rows or ROTATE_SECONDS, and when the worker stops. What a killed worker left behind is converted by the next one.
+
+Rows of a visitor are erased, and old files deleted, under the lock of the folder, which whoever converts a file holds
+too: no row is copied from one file to another meanwhile.
 """
 
 import fcntl
@@ -13,28 +16,37 @@ import hashlib
 import hmac
 import logging
 import os
+import re
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from posrec.errors import InputError, RunFailed
-from posrec.evaluation.click_through import OPEN_FILES, column_types
+from posrec.errors import InputError, RunFailed, first_line
+from posrec.evaluation.click_through import FILES, OPEN_FILES, column_types, whole_lines
 from posrec.io import whole_file
+from posrec.io.unfinished import locked, remove_leftovers
 from posrec.server.json_log import log_event
+
+if TYPE_CHECKING:
+    import polars as pl
 
 ROTATE_ROWS = 100_000
 ROTATE_SECONDS = 3600.0
 DRAWN = 16  # digits that name an answer, the first after the last dash of its id; marks of explored items follow
 MARK = 4  # digits
 KEY_FILE, KEY_BYTES = ".answer-key", 32
+TIME_IN_NAME = "%Y%m%dT%H%M%S"  # when a file was begun, UTC
+FILE_NAME = re.compile(r"feedback-(\d{8}T\d{6})-")
+OWNER_COLUMNS = ["visitor", "session", "answer"]  # by which the visitor of a row is known
 SIGNATURE = 16  # characters at the end of an answer's id
 
 
@@ -217,7 +229,7 @@ def try_to_convert(path: Path) -> None:
 
 def open_locked(folder: Path, now: float) -> FileIO:
     """A new file of rows. Its lock tells a file that is in use from one that a killed worker left behind."""
-    name = f".open-{datetime.fromtimestamp(now, UTC):%Y%m%dT%H%M%S}-{os.getpid()}-{time.monotonic_ns()}.jsonl"
+    name = f".open-{datetime.fromtimestamp(now, UTC):{TIME_IN_NAME}}-{os.getpid()}-{time.monotonic_ns()}.jsonl"
     while True:
         file = FileIO(folder / name, "ab")
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -237,15 +249,117 @@ def convert(path: Path) -> None:
     """Write the rows of a file as Parquet beside it, then remove it. A last line that was cut off is left out."""
     import polars as pl
 
-    rows = []
-    for line in path.read_bytes().splitlines():
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            rows.append(msgspec.json.decode(line, type=FeedbackRow))
-    if rows:
-        columns = {name: [getattr(row, name) for row in rows] for name in FeedbackRow.__struct_fields__}
-        frame = pl.DataFrame(columns, schema=column_types(columns))
-        with whole_file(
-            path.with_name(path.stem.replace(".open-", "feedback-") + ".parquet"), overwrite=True
-        ) as unfinished:
-            frame.write_parquet(unfinished)
-    path.unlink()
+    with locked(path.parent):
+        rows = []
+        for line in path.read_bytes().splitlines():
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                rows.append(msgspec.json.decode(line, type=FeedbackRow))
+        if rows:
+            columns = {name: [getattr(row, name) for row in rows] for name in FeedbackRow.__struct_fields__}
+            name = path.stem.replace(".open-", "feedback-") + ".parquet"
+            replace_parquet(path.with_name(name), pl.DataFrame(columns, schema=column_types(columns)))
+        path.unlink()
+
+
+def replace_parquet(path: Path, rows: "pl.DataFrame") -> None:
+    with whole_file(path, overwrite=True) as unfinished:
+        rows.write_parquet(unfinished)
+
+
+def delete_old(folder: Path, seconds: float) -> None:
+    """Delete the files that were begun more than so many seconds ago. Files of other names are not ours."""
+    first_kept = datetime.fromtimestamp(max(0.0, time.time() - seconds), UTC).strftime(TIME_IN_NAME)
+    with locked(folder):
+        old = [file for file in folder.glob(FILES) if (begun := FILE_NAME.match(file.name)) and begun[1] < first_kept]
+        try:
+            for file in old:
+                file.unlink()
+        except OSError as error:
+            log_event("old feedback can't be deleted", logging.ERROR, file=str(file), reason=error.strerror)
+            return
+    if old:
+        log_event("old feedback deleted", files=len(old))
+
+
+def erase_visitors(folder: Path, visitors: Collection[str]) -> tuple[int, int]:
+    """Erase the rows of these visitors from all files of a folder, also from those that a running server writes.
+
+    A visitor's rows have their id as visitor or session. What was reported of their answers without any id is theirs
+    too. Each Parquet file is replaced whole or not at all. Lines of open files, to which a worker appends, are
+    overwritten with spaces.
+
+    Returns: the number of rows, and of files that had some.
+    """
+    import polars as pl
+
+    if not folder.is_dir():
+        raise InputError(f"{folder} does not exist, or is not a folder")
+    with locked(folder):
+        remove_leftovers(folder)  # a killed conversion leaves rows in them
+        files = [*sorted(folder.glob(OPEN_FILES)), *sorted(folder.glob(FILES))]
+        named = pl.any_horizontal(pl.col("visitor", "session").is_in(list(visitors)).fill_null(value=False))
+        answers: set[str] = set()
+        for path in files:  # once to find the answers and files that can't be read, and once to erase
+            answers.update(read_owners(path).filter(named)["answer"])
+        nameless = pl.col("visitor").is_null() & (pl.col("session") == pl.col("answer"))
+        of_visitors = named | (nameless & pl.col("answer").is_in(list(answers))).fill_null(value=False)
+        counts = [count for path in files if (count := erase_rows(path, of_visitors))]
+    return sum(counts), len(counts)
+
+
+def erase_rows(path: Path, of_visitors: "pl.Expr") -> int:
+    """Erase rows of one file; returns how many."""
+    import polars as pl
+
+    rows = read_owners(path)
+    erased = rows.select(of_visitors).to_series()
+    if erased.any():
+        if path.suffix == ".jsonl":
+            blank_lines(path, rows.filter(erased).select("start", "end").rows())
+        elif erased.all():
+            path.unlink()
+        else:
+            replace_parquet(path, pl.read_parquet(path).filter(~erased))
+    return int(erased.sum())
+
+
+def read_owners(path: Path) -> "pl.DataFrame":
+    """The columns of a file that say whose a row is."""
+    return read_open(path) if path.suffix == ".jsonl" else read_parquet(path)
+
+
+def read_parquet(path: Path) -> "pl.DataFrame":
+    """A file of a server without visitors has no such column."""
+    import polars as pl
+
+    try:
+        names = pl.read_parquet_schema(path)
+        rows = pl.read_parquet(path, columns=[name for name in OWNER_COLUMNS if name in names])
+        missing = {name: pl.lit(None, pl.String) for name in OWNER_COLUMNS if name not in names}
+        return rows.with_columns(**missing).select(pl.col(OWNER_COLUMNS).cast(pl.String))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        what = f"{path} can't be read ({first_line(error)})"
+        raise InputError(f"{what}, so nothing was erased; delete it if it is damaged, and try again") from None
+
+
+def read_open(path: Path) -> "pl.DataFrame":
+    """Of a file to which a worker appends, also the bytes at which each line starts and ends."""
+    import polars as pl
+
+    rows, start = [], 0
+    for line in whole_lines(path).splitlines(keepends=True):
+        end = start + len(line) - 1
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # a line that was erased before
+            row = msgspec.json.decode(line, type=dict[str, Any])
+            rows.append((*(row.get(name) for name in OWNER_COLUMNS), start, end))
+        start = end + 1
+    schema = {**dict.fromkeys(OWNER_COLUMNS, pl.String), "start": pl.Int64, "end": pl.Int64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def blank_lines(path: Path, places: Iterable[tuple[int, int]]) -> None:
+    with path.open("r+b", buffering=0) as file:
+        for start, end in places:
+            file.seek(start)
+            file.write(b" " * (end - start))
+        os.fsync(file.fileno())

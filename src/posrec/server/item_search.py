@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +16,14 @@ SEPARATOR = "\n"
 class ItemSearch:
     """Holds all ids and titles as one long text, so that a lookup is a single `str.find` and not a loop over items.
 
-    The text is made at the first use: it takes seconds for a million items, and most servers never need it.
+    The text is made at the first use, and again when the titles have changed: it takes seconds for a million items, and
+    most servers never need it.
     """
 
     def __init__(self, recommender: Recommender) -> None:
         self.recommender = recommender
         self.clicks = recommender.popularity.astype(np.int64)
+        self.made: tuple[Any, str, list[int]] | None = None  # the titles of the text, the text, where its lines start
 
     @cached_property
     def order(self) -> list[int]:
@@ -28,13 +31,15 @@ class ItemSearch:
         numbers: list[int] = (np.argsort(-self.clicks, kind="stable") + 1).tolist()
         return numbers
 
-    @cached_property
     def lines(self) -> tuple[str, list[int]]:
         """The text with a line for each item, in their order, and where each line starts."""
-        ids, title = self.recommender.vocabulary.ids, self.recommender.title
-        lines = [f"{ids[n - 1]}\t{title(n) or ''}".lower().replace(SEPARATOR, " ") for n in self.order]
-        starts = list(accumulate((len(line) + 1 for line in lines[:-1]), initial=0))
-        return SEPARATOR.join(lines), starts
+        catalogue = self.recommender.catalogue
+        if self.made is None or self.made[0] is not catalogue.titles:
+            ids, title = catalogue.vocabulary.ids, catalogue.title
+            lines = [f"{ids[n - 1]}\t{title(n) or ''}".lower().replace(SEPARATOR, " ") for n in self.order]
+            starts = list(accumulate((len(line) + 1 for line in lines[:-1]), initial=0))
+            self.made = catalogue.titles, SEPARATOR.join(lines), starts
+        return self.made[1:]
 
     def most_clicked(self, limit: int) -> list[ListedItem]:
         return [self.listed(number) for number in self.order[:limit]]
@@ -44,7 +49,7 @@ class ItemSearch:
         wanted = query.strip().lower()
         if SEPARATOR in wanted or "\t" in wanted:
             return []
-        text, starts = self.lines
+        text, starts = self.lines()
         matches: list[ListedItem] = []
         place = text.find(wanted)
         while place >= 0 and len(matches) < limit:

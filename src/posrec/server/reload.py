@@ -1,26 +1,31 @@
-"""What is read again when it changes on disk: the runs that are served, and the files of allowed and denied items.
+"""What is read again when it changes on disk: the runs that are served, the files of allowed and denied items, and the
+file with columns of the items (stock, price).
 
 A changed run is loaded beside the old one, compared with its checksums and tried on sessions; only then does it take
-over. If it can't be used, the error is logged and the old run stays. The same holds for files that can't be read.
+over. If it can't be used, the error is logged and the old run stays. The same holds for files that can't be read. All
+of it is read in threads, and takes over by one assignment, so that no request waits for it or sees half of it.
 """
 
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import usable_cores
+from posrec.errors import InputError
 from posrec.io import RUN, STATE, WEIGHTS
 from posrec.io.unfinished import is_locked
-from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.export.opening import missing_export, open_recommender, try_out
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import read_ids, unknown_ids_note
 from posrec.server.feedback import answer_key, new_answer_id
+from posrec.server.item_columns import read_columns
 from posrec.server.item_search import ItemSearch
 from posrec.server.json_log import log_event
 from posrec.server.metrics import Metrics, RunMetrics
@@ -43,53 +48,88 @@ class LoadedRun:
         return new_answer_id(self.fingerprint, self.metrics.name, self.answer_key, explored)
 
 
-class RuleFiles:
-    """`allow` and `deny` are text files with one item id per line; None for no such file."""
+class WatchedFile:
+    """A file that is read again whenever it changes; `content` is what was read last, None without a file.
 
-    def __init__(self, allow: str | None, deny: str | None) -> None:
-        self.paths = [None if path is None else Path(path) for path in (allow, deny)]
-        self.ids: list[list[str] | None] = [None, None]
-        self.stamps: tuple[Stamp | None, ...] = ()
+    `parse` gets the path and the content from before.
+    """
+
+    def __init__(self, path: str | None, parse: Callable[[Path, Any], Any]) -> None:
+        self.path, self.parse = None if path is None else Path(path), parse
+        self.content: Any = None
+        self.seen: Hashable = None  # the stamp of the file that was read last, or could not be read
+
+    def stamp(self) -> tuple[Stamp | None]:
+        assert self.path is not None
+        return (file_stamp(self.path),)  # not None for a missing file, which is a change too
 
     def read(self) -> None:
-        """Read both files. An InputError where that fails; what was read before then stays."""
-        self.stamps = self.current_stamps()
-        self.ids = [None if path is None else read_ids(path) for path in self.paths]
+        """An InputError where that fails; what was read before then stays."""
+        if self.path is not None:
+            self.seen = self.stamp()
+            content = self.parse(self.path, self.content)
+            if self.content is not None and self.stamp() != self.seen:
+                raise InputError(f"{self.path} has changed while it was read")
+            self.content = content
 
-    def apply(self, catalogue: Catalogue) -> None:
-        """Recommend from the catalogue only what the rules allow. Ids that it does not know are logged."""
-        allow, deny = self.ids
-        catalogue.set_rules(allow, deny)
-        for path, ids in zip(self.paths, (allow, deny), strict=True):
-            if path is not None and (note := unknown_ids_note(path, ids or [], catalogue.number)):
-                log_event(note, logging.WARNING)
-
-    async def watch(self, changed: Callable[[], None]) -> None:
-        """Read the files again whenever they change, and call `changed` in a thread."""
-        if not any(self.paths):
+    async def watch(self, apply: Callable[[], None]) -> None:
+        """Read the file again whenever it changes, and call `apply`, both in a thread."""
+        if self.path is None:
             return
-        async for _ in changes(self.current_stamps, self.stamps):
+        async for _ in changes(self.stamp, self.seen):
             try:
                 await asyncio.to_thread(self.read)
-                await asyncio.to_thread(changed)
-                allowed, denied = (None if ids is None else len(ids) for ids in self.ids)
-                log_event("rules read again", allowed=allowed, denied=denied)
-            except Exception as error:  # the watcher must survive whatever happens to the files
-                log_event("the rules could not be read again; the ones before stay", logging.ERROR, reason=str(error))
+                await asyncio.to_thread(apply)
+            except Exception as error:  # the watcher must survive whatever happens to the file
+                about = f"{self.path} could not be read again; what was read before stays"
+                log_event(about, logging.ERROR, reason=str(error))
 
-    def current_stamps(self) -> tuple[Stamp | None, ...]:
-        """Changes whenever a file does; None for a file that does not exist."""
-        return tuple(None if path is None else file_stamp(path) for path in self.paths)
+
+class ShopFiles:
+    """What a shop changes during the day: which items may be recommended, and columns of the items."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.allow = WatchedFile(settings.allow_file, lambda path, _: read_ids(path))
+        self.deny = WatchedFile(settings.deny_file, lambda path, _: read_ids(path))
+        self.items = WatchedFile(settings.items_file, read_columns)
+        self.lock = threading.Lock()  # for whoever replaces the catalogue of a recommender
+
+    def read(self) -> None:
+        for file in (self.allow, self.deny, self.items):
+            file.read()
+
+    def apply_rules(self, recommender: Recommender) -> None:
+        """Recommend only what the rules allow. Ids that the run does not know are logged."""
+        recommender.catalogue = recommender.catalogue.with_rules(self.allow.content, self.deny.content)
+        for file in (self.allow, self.deny):
+            if file.path and (note := unknown_ids_note(file.path, file.content, recommender.catalogue.number)):
+                log_event(note, logging.WARNING)
+
+    def apply_items(self, recommender: Recommender) -> None:
+        """Filter, boost and answer by the columns of the file."""
+        if self.items.content is None:
+            return
+        columns, about = self.items.content.columns(recommender.catalogue)
+        log_event("items read", logging.INFO if about["known"] else logging.WARNING, file=str(self.items.path), **about)
+        if about["known"]:  # ids of another kind would leave every item without a value
+            changed = recommender.catalogue.with_columns(columns)
+            changed.attributes.prepare()  # before a request needs it
+            recommender.catalogue = changed
+
+    def apply(self, recommender: Recommender) -> None:
+        self.apply_items(recommender)
+        self.apply_rules(recommender)
+        recommender.catalogue.attributes.prepare()
 
 
 class RunReloader:
-    """Serves one run, in metrics under a `name`. `rules` are the server's lists of allowed and denied items.
+    """Serves one run, in metrics under a `name`, with what `files` say about its items.
 
     Code of the user's own that the command line named is loaded again with every new run.
     """
 
-    def __init__(self, run: Path, name: str, settings: ServerSettings, metrics: Metrics, rules: RuleFiles) -> None:
-        self.run, self.settings, self.metrics, self.rules = run, settings, metrics, rules
+    def __init__(self, run: Path, name: str, settings: ServerSettings, metrics: Metrics, files: ShopFiles) -> None:
+        self.run, self.settings, self.metrics, self.files = run, settings, metrics, files
         self.run_metrics = metrics.runs[name]
         self.current: LoadedRun | None = None
         self.stamp: Hashable = None  # of the run that was loaded last, or could not be loaded
@@ -101,19 +141,17 @@ class RunReloader:
         cores = max(1, usable_cores() // settings.workers)
         recommender = open_recommender(self.run, settings.device, settings.code, settings.onnx, cores)
         try_out(recommender)
-        recommender.catalogue.attributes.prepare()
-        self.rules.apply(recommender.catalogue)
         key = answer_key(Path(settings.feedback)) if settings.feedback else None
         return LoadedRun(recommender, ItemSearch(recommender), recommender.run.fingerprint, self.run_metrics, key)
 
     def replace_current(self) -> None:
         """Load the run and serve it from now on; if it can't be loaded, keep serving the one before."""
         self.stamp = run_stamp(self.run)
-        rules = self.rules.ids
         try:
-            self.current = self.load()
-            if self.rules.ids is not rules:  # they have changed while it was loaded
-                self.rules.apply(self.current.recommender.catalogue)
+            loaded = self.load()
+            with self.files.lock:  # what changes from now on is applied to this run
+                self.files.apply(loaded.recommender)
+                self.current = loaded
         except Exception as error:  # a damaged file can raise almost anything, and must not stop the server
             self.problem = str(error) or type(error).__name__
             self.metrics.count("failed_reloads")

@@ -38,6 +38,7 @@ PAGE = Path(__file__).parent / "page" / "index.html"
 ERRORS = (400, 401, 408, 413, 415, 422, 431, 503)
 WITH_404 = (*ERRORS, 404)
 OF_WRITING = (*WITH_404, 403)
+OF_DELETING = (400, 401, 403, 404, 408, 431, 503)
 PROBE_ERRORS = (400, 408, 431, 503)
 SIMILAR_WORK, FIND_WORK, EXPLAIN_WORK = 10, 20, 10  # in plain requests, see service.py
 
@@ -138,7 +139,7 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
             recall=ranker.recall,
             log_probabilities=ranker.has_own_items,
             fingerprint=loaded.fingerprint,
-            columns=list(opened.vocabulary.columns),
+            columns=list(loaded.recommender.catalogue.attributes.columns),
             split=split,
         )
 
@@ -151,6 +152,17 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
     )
     async def click(session_id: str, data: ClickRequest, request: Request) -> RecommendAnswer:
         return await service.click(session_id, data, request)
+
+    @app.route(
+        "DELETE",
+        "/v1/sessions/{session_id}",
+        "Delete a stored session",
+        status=204,
+        errors=OF_DELETING,
+        writes=True,
+    )
+    async def delete_session(session_id: str) -> None:
+        await service.stored_sessions().delete(session_id)
 
     @app.route("GET", "/healthz", "The process is alive", media_type=TEXT, errors=PROBE_ERRORS)
     async def healthz() -> str:

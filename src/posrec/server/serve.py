@@ -20,8 +20,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -32,13 +32,14 @@ import uvicorn
 
 from posrec.device import THREADS
 from posrec.errors import InputError, not_installed
-from posrec.io import RUN, require_folder
+from posrec.io import RUN, require_folder, scratch_folder
 from posrec.recommend.session import read_ids
 from posrec.server.feedback import FeedbackFiles
 from posrec.server.http.access import allowed_hosts
 from posrec.server.http.guard import KEEP_ALIVE, Connection
+from posrec.server.item_columns import read_columns
 from posrec.server.json_log import log_as_json, log_event
-from posrec.server.session_store import SessionStore, password_in
+from posrec.server.session_store import SQLITE, SqliteSessions, open_store, password_in
 from posrec.server.settings import KEY_VARIABLE, STORE_VARIABLE, ServerSettings
 
 WORKER_FILES = 128  # that a worker needs beside its connections: libraries, the run, the session store
@@ -48,6 +49,7 @@ GRACE_PERIOD = 20  # seconds to finish open requests when the server is stopped
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before a worker that died soon after its start is started again
 SOON = 60.0  # seconds
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
+POLARS_THREADS = "POLARS_MAX_THREADS"  # polars reads it when it is imported
 ARGUMENTS_START = 47  # the field of /proc/PID/stat, counted from 0, that has the address of the first argument
 
 
@@ -61,17 +63,22 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
     settings.code.check()
     for rules in filter(None, (settings.allow_file, settings.deny_file)):
         read_ids(Path(rules))
+    if settings.items_file is not None:
+        os.environ.setdefault(POLARS_THREADS, "1")  # every worker reads the file, while others answer
+        read_columns(Path(settings.items_file), None)
     if settings.feedback is not None:
         FeedbackFiles(Path(settings.feedback))
     if settings.session_store is not None:
-        SessionStore(settings.session_store)
+        store = open_store(settings.session_store)
+        if isinstance(store, SqliteSessions):
+            store.check()
     settings = msgspec.structs.replace(
         settings,
         workers=workers,
         connections=most_connections(),
         allow_host=allowed_hosts(host, settings.allow_host),
     )
-    with take_port(host, port, workers) as bound:
+    with take_port(host, port, workers) as bound, shared_folder(workers) as shared:
         # A worker computes with one thread: sessions are small, and more threads would only compete for the cores.
         os.environ[THREADS] = "1"
         os.environ.pop(METRICS_FOLDER, None)
@@ -79,11 +86,31 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
         address, actual = bound.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         log_event("listening", url=f"http://{shown}:{actual}", workers=workers, connections=settings.connections)
+        if settings.session_store is None and shared:
+            file = f"{shared}/sessions.sqlite"
+            log_event("sessions are stored until the server stops; --session-store stores them for longer", file=file)
+            settings = msgspec.structs.replace(settings, session_store=SQLITE + file)
         if workers == 1:
             run_worker(bound, settings)
         else:
-            with tempfile.TemporaryDirectory(prefix="posrec-workers-") as shared:
-                run_workers(address, actual, msgspec.structs.replace(settings, shared=shared))
+            run_workers(address, actual, msgspec.structs.replace(settings, shared=shared))
+
+
+@contextmanager
+def shared_folder(workers: int) -> Iterator[str]:
+    """A folder for the files that all workers use, which is removed in the end, or by the next server after a kill.
+
+    It is in the folder of temporary files. Where there is none, a single worker does without.
+    """
+    with ExitStack() as stack:
+        try:
+            place = Path(tempfile.gettempdir()) / "posrec-server"
+            folder = str(stack.enter_context(scratch_folder(place, mode=0o700)))
+        except OSError as error:
+            if workers > 1:
+                raise InputError(f"several workers need a temporary folder ({error}); name one in TMPDIR") from None
+            folder = ""
+        yield folder
 
 
 def hide(secrets: Iterable[str | None]) -> None:

@@ -28,11 +28,11 @@ from posrec.recommend.plan import (
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
 from posrec.server.batching import INLINE, INLINE_OF_SEVERAL, BackgroundQueue, Batcher
-from posrec.server.feedback import FeedbackFiles
+from posrec.server.feedback import FeedbackFiles, delete_old
 from posrec.server.http.messages import Refused, Request
 from posrec.server.json_log import log_event
 from posrec.server.metrics import Metrics
-from posrec.server.reload import LoadedRun, RuleFiles, RunReloader
+from posrec.server.reload import LoadedRun, RunReloader, ShopFiles
 from posrec.server.schemas import (
     AnswerRequest,
     BatchRequest,
@@ -42,7 +42,7 @@ from posrec.server.schemas import (
     RecommendedItem,
     RecommendRequest,
 )
-from posrec.server.session_store import SessionStore, StoreUnavailable
+from posrec.server.session_store import SessionStore, StoreUnavailable, open_store
 from posrec.server.settings import ServerSettings, Split
 
 GATHER = 0.001  # seconds that a single worker waits for more requests before it computes a batch
@@ -56,7 +56,7 @@ BODY_BYTES_PER_UNIT = 5000  # of a request; most of them are ids, which are look
 ANSWER_BYTES_PER_UNIT = 20_000
 DIVERSIFIED_PER_UNIT = 25  # items among which `diversify` chooses
 MOST_ANSWER_BYTES = 16 << 20
-ROTATION_CHECK = 60.0  # seconds
+TIDY_PAUSE = 60.0  # seconds
 STORE_LOG_PAUSE = 10.0  # seconds between two log lines about a session store that fails
 
 
@@ -74,16 +74,16 @@ class Service:
     def __init__(self, settings: ServerSettings, listen: Callable[[], None] = lambda: None) -> None:
         self.settings, self.listen = settings, listen
         self.metrics = Metrics(Path(settings.shared) if settings.shared else None, settings.names)
-        self.rules = RuleFiles(settings.allow_file, settings.deny_file)
+        self.files = ShopFiles(settings)
         self.reloaders = [
-            RunReloader(Path(run), name, settings, self.metrics, self.rules)
+            RunReloader(Path(run), name, settings, self.metrics, self.files)
             for run, name in zip(settings.runs, settings.names, strict=True)
         ]
         self.split = Split(settings.split or [1] * len(self.reloaders))
         self.store: SessionStore | None = None
         self.store_failure_logged = -math.inf
         if settings.session_store:
-            self.store = SessionStore(settings.session_store, self.store_failed)
+            self.store = open_store(settings.session_store, self.store_failed)
         self.feedback: FeedbackFiles | None = None
         if settings.feedback:
             self.feedback = FeedbackFiles(Path(settings.feedback), observe=self.metrics.feedback)
@@ -96,7 +96,7 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         use_threads(1)  # sessions are small; more workers use more cores
         self.batcher.start()
-        self.rules.read()
+        self.files.read()
         for reloader in self.reloaders:  # one that can't be loaded now is served once it can be
             reloader.replace_current()
         # What was imported and loaded until now stays. Without this the garbage collector goes through all of it again
@@ -106,10 +106,10 @@ class Service:
         self.listen()
         for reloader in self.reloaders:  # whoever reads this line may connect
             reloader.log_serving("started")
-        watching = [asyncio.create_task(reloader.watch()) for reloader in self.reloaders]
-        watching.append(asyncio.create_task(self.rules.watch(self.apply_rules)))
-        watching.append(asyncio.create_task(self.rotate_feedback()))
-        watching.append(asyncio.create_task(self.try_store()))
+        tasks = [reloader.watch() for reloader in self.reloaders]
+        tasks += [file.watch(self.apply_rules) for file in (self.files.allow, self.files.deny)]
+        tasks += [self.files.items.watch(self.apply_items), self.tidy_up(), self.try_store()]
+        watching = [asyncio.create_task(task) for task in tasks]
         yield
         for task in watching:
             task.cancel()
@@ -135,15 +135,32 @@ class Service:
             log_event("the session store failed", logging.ERROR, reason=reason)
 
     def apply_rules(self) -> None:
-        for reloader in self.reloaders:
-            if reloader.current is not None:
-                self.rules.apply(reloader.current.recommender.catalogue)
+        self.apply(self.files.apply_rules)
+        allow, deny = self.files.allow.content, self.files.deny.content
+        allowed, denied = (None if ids is None else len(ids) for ids in (allow, deny))
+        log_event("rules read again", allowed=allowed, denied=denied)
 
-    async def rotate_feedback(self) -> None:
-        """Turn feedback into Parquet files in time, also where no more arrives."""
-        while self.feedback is not None:
-            await asyncio.sleep(ROTATION_CHECK)
-            self.feedback.rotate_if_due()
+    def apply_items(self) -> None:
+        self.apply(self.files.apply_items)
+
+    def apply(self, change: Callable[[Recommender], None]) -> None:
+        """Change the catalogue of every run that is served."""
+        with self.files.lock:
+            for reloader in self.reloaders:
+                if reloader.current is not None:
+                    change(reloader.current.recommender)
+
+    async def tidy_up(self) -> None:
+        """Turn feedback into Parquet files in time, also where no more arrives, and delete what is too old."""
+        while True:
+            if self.feedback is not None:
+                self.feedback.rotate_if_due()
+                if self.settings.keep_feedback is not None:
+                    await asyncio.to_thread(delete_old, self.feedback.folder, self.settings.keep_feedback)
+            if self.store is not None:
+                with suppress(StoreUnavailable):
+                    await self.store.delete_expired()
+            await asyncio.sleep(TIDY_PAUSE)
 
     def loaded(self, key: str | None = None) -> LoadedRun:
         """The run that answers sessions with this key; the first without one. Another while it can't be loaded."""
@@ -239,7 +256,7 @@ class Service:
 
     def stored_sessions(self) -> SessionStore:
         if self.store is None:
-            raise Refused(404, "no sessions are stored here; start the server with --session-store redis://...")
+            raise Refused(404, "no sessions are stored here; start the server with --session-store sqlite:FILE")
         return self.store
 
 
@@ -295,9 +312,9 @@ def rank(queries: Sequence[Query]) -> list[Ordered]:
 
 def answer(query: Query, ordered: Ordered) -> RecommendAnswer:
     recommender, fingerprint = query.loaded.recommender, query.loaded.fingerprint
-    ids, titled, fields = recommender.vocabulary.ids, recommender.titles is not None, query.plan.fields
+    ids, title, fields = recommender.vocabulary.ids, query.plan.catalogue.title, query.plan.fields
     items = [
-        RecommendedItem(ids[number - 1], score, recommender.title(number) if titled else None)
+        RecommendedItem(ids[number - 1], score, title(number))
         for number, score in zip(ordered.numbers, ordered.scores, strict=True)
     ]
     if fields:

@@ -1,19 +1,48 @@
-"""Sessions stored in Redis or Valkey: the latest clicks of each session, deleted after 30 minutes without a click."""
+"""Sessions between requests: the latest clicks of each session, deleted after 30 minutes without a click.
 
+There are two stores with the same methods: a SQLite file, which the workers of one machine share, and Redis or Valkey
+for several machines. Neither has the ids of sessions, only their hashes.
+"""
+
+import asyncio
 import hashlib
+import os
 import re
-from collections.abc import Callable
-from contextlib import suppress
+import sqlite3
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
-from posrec.errors import InputError, not_installed
+import msgspec
+
+from posrec.errors import InputError, RunFailed, not_installed
 from posrec.server.http.messages import Refused
 
 EXPIRY = 30 * 60  # seconds
 MAX_CLICKS = 200  # of a session, the latest
 TIMEOUT = 0.5  # seconds for the store to answer
-CONNECTIONS = 64  # of a worker to the store
+CONNECTIONS = 64  # of a worker to Redis
+SQLITE, REDIS = "sqlite:", ("redis://", "rediss://", "unix://")  # how an address begins
+MOST_BYTES = 1 << 30  # of a SQLite file; where it is full, the sessions that end first are deleted
+DELETED_AT_ONCE = 100  # sessions, so that others do not wait for long
+MOST_EVICTIONS = 20  # to make room for one session in a full file
+APPLICATION_ID = 0x706F7372  # "posr": by which SQLite files of ours are known
+TABLE = (
+    "CREATE TABLE IF NOT EXISTS sessions (id BLOB PRIMARY KEY, expires REAL NOT NULL, clicks BLOB NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS sessions_by_expiry ON sessions (expires)",
+)
+PRAGMAS = (
+    "journal_mode=WAL",  # readers and a writer do not wait for each other
+    "synchronous=NORMAL",  # what a transaction wrote survives its process; after a power failure the last may be lost
+    "secure_delete=ON",
+    f"journal_size_limit={1 << 24}",
+    f"max_page_count={MOST_BYTES // 4096}",
+)
 
 
 class StoreUnavailable(Refused):
@@ -23,21 +52,85 @@ class StoreUnavailable(Refused):
         super().__init__(503, "the session store can't be used now; send the whole session instead")
 
 
-class SessionStore:
-    """`on_error` is called with the reason whenever the store fails."""
+class SessionStore(ABC):
+    """`on_error` is called with the reason whenever the store fails, and whoever asked gets StoreUnavailable."""
 
-    def __init__(self, url: str, on_error: Callable[[str], None] = lambda reason: None) -> None:
+    errors: tuple[type[Exception], ...] = (OSError, UnicodeDecodeError)  # a timeout is an OSError
+
+    def __init__(self, on_error: Callable[[str], None]) -> None:
         self.on_error = on_error
+
+    @abstractmethod
+    async def add(self, session: str, item: str) -> list[str]:
+        """Add a click; returns all stored clicks of the session, the new one last."""
+
+    @abstractmethod
+    async def clicks(self, session: str) -> list[str]:
+        """The stored clicks, the oldest first; none for a session that does not exist or has expired."""
+
+    @abstractmethod
+    async def delete(self, session: str) -> bool:
+        """Delete a session; returns whether there was one."""
+
+    @abstractmethod
+    async def delete_expired(self) -> None:
+        """Delete the sessions that have expired. A server calls it every minute."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        try:
+            yield
+        except self.errors as error:
+            self.on_error(str(error) or type(error).__name__)
+            raise StoreUnavailable from None
+
+
+def open_store(address: str, on_error: Callable[[str], None] = lambda reason: None) -> SessionStore:
+    """The store at `--session-store ADDRESS`; an InputError if there can't be one."""
+    if address.startswith(SQLITE):
+        return SqliteSessions(address, on_error)
+    if address.startswith(REDIS):
+        return RedisSessions(address, on_error)
+    raise InputError(f"--session-store {without_password(address)}: it must be sqlite:FILE or redis://HOST:PORT/DB")
+
+
+def delete_sessions(address: str, sessions: Iterable[str]) -> int:
+    """Delete these sessions from the store at this address; returns how many there were."""
+    reasons: list[str] = []
+    store = open_store(address, reasons.append)
+    if isinstance(store, SqliteSessions) and not store.path.exists():
+        raise InputError(f"--session-store {address}: there is no such file")
+
+    async def delete() -> int:
+        try:
+            count = sum([await store.delete(session) for session in sessions])
+            await store.delete_expired()
+            return count
+        finally:
+            await store.close()
+
+    try:
+        return asyncio.run(delete())
+    except StoreUnavailable:
+        raise RunFailed(f"--session-store {without_password(address)} can't be used ({reasons[-1]})") from None
+
+
+class RedisSessions(SessionStore):
+    def __init__(self, address: str, on_error: Callable[[str], None]) -> None:
+        super().__init__(on_error)
         try:
             import redis
             import redis.asyncio
         except ImportError:
             raise not_installed("--session-store", "serve") from None
-        self.errors = (redis.RedisError, OSError, TimeoutError, UnicodeDecodeError)
+        self.errors = (redis.RedisError, *self.errors)
         try:
             # When all connections are in use, a request waits for one: the store itself is well.
             pool = redis.asyncio.BlockingConnectionPool.from_url(
-                url,
+                address,
                 socket_timeout=TIMEOUT,
                 socket_connect_timeout=TIMEOUT,
                 timeout=TIMEOUT,
@@ -46,13 +139,13 @@ class SessionStore:
             self.client: Any = redis.asyncio.Redis.from_pool(pool)
         except ValueError as error:
             # The reason may quote a part of the password.
-            reason = "must be redis://USER:PASSWORD@HOST:PORT/DB, special characters escaped" if "@" in url else error
-            raise InputError(f"--session-store {without_password(url)}: {reason}") from None
+            form = "must be redis://USER:PASSWORD@HOST:PORT/DB, special characters escaped"
+            reason = form if "@" in address else error
+            raise InputError(f"--session-store {without_password(address)}: {reason}") from None
 
     async def add(self, session: str, item: str) -> list[str]:
-        """Add a click; returns all stored clicks of the session, the new one last."""
         name = key(session)
-        try:
+        with self.failing():
             async with self.client.pipeline(transaction=True) as pipe:
                 pipe.rpush(name, item).ltrim(name, -MAX_CLICKS, -1).expire(name, EXPIRY).lrange(name, 0, -1)
                 stored = (await pipe.execute())[-1]
@@ -61,18 +154,17 @@ class SessionStore:
             except UnicodeDecodeError:  # another program has written to this key
                 await self.client.lrem(name, -1, item)  # a client that asks again would store it twice
                 raise
-        except self.errors as error:
-            raise self.failed(error) from None
 
     async def clicks(self, session: str) -> list[str]:
-        try:
+        with self.failing():
             return decoded(await self.client.lrange(key(session), -MAX_CLICKS, -1))
-        except self.errors as error:
-            raise self.failed(error) from None
 
-    def failed(self, error: Exception) -> StoreUnavailable:
-        self.on_error(str(error) or type(error).__name__)
-        return StoreUnavailable()
+    async def delete(self, session: str) -> bool:
+        with self.failing():
+            return bool(await self.client.delete(key(session)))
+
+    async def delete_expired(self) -> None:
+        """Redis does so by itself."""
 
     async def close(self) -> None:
         await self.client.aclose()
@@ -83,22 +175,189 @@ def decoded(clicks: list[bytes]) -> list[str]:
     return [click.decode("utf-8") for click in clicks]
 
 
+class SqliteSessions(SessionStore):
+    """A file that processes of one machine share. It is read and written in a thread, so that a slow disk keeps only
+    those waiting who asked for a stored session, and these not for longer than the timeout.
+
+    A transaction is in the file, or at least with the kernel, when its request is answered: it survives a process that
+    is killed. Deleted sessions are overwritten with zeros.
+    """
+
+    errors = (sqlite3.Error, msgspec.MsgspecError, *SessionStore.errors)
+
+    def __init__(self, address: str, on_error: Callable[[str], None]) -> None:
+        super().__init__(on_error)
+        self.address = address
+        name, _, query = address.removeprefix(SQLITE).partition("?")
+        self.path = Path(name)
+        try:
+            self.timeout = float(parse_qs(query).get("timeout", [TIMEOUT])[-1])
+        except ValueError:
+            raise InputError(f"--session-store {address}: timeout must be a number of seconds") from None
+        if not name or self.path.is_dir():
+            raise InputError(f"--session-store {address}: it must be sqlite:FILE")
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-sessions")
+        self.turn = asyncio.Semaphore(1)  # nothing waits in the thread's own queue, which has no limit
+        self.opened: sqlite3.Connection | None = None
+        self.opened_file: tuple[int, int] | None = None
+
+    def check(self) -> None:
+        """An InputError if the file can't be used."""
+        try:
+            self.connection().execute("SELECT 1 FROM sessions").fetchone()
+        except self.errors as error:
+            raise InputError(f"--session-store {self.address}: the file can't be used ({error})") from None
+        finally:
+            self.disconnect()
+
+    async def add(self, session: str, item: str) -> list[str]:
+        clicks: list[str] = await self.run(self.add_in_thread, hashed(session), item)
+        return clicks
+
+    async def clicks(self, session: str) -> list[str]:
+        clicks: list[str] = await self.run(stored_clicks, hashed(session))
+        return clicks
+
+    async def delete(self, session: str) -> bool:
+        return bool(await self.run(changed_rows, "DELETE FROM sessions WHERE id = ?", hashed(session)))
+
+    async def delete_expired(self) -> None:
+        while await self.run(delete_first, "WHERE expires <= ?", time.time()) == DELETED_AT_ONCE:
+            pass
+        # What was deleted is still in the log of changes until that is copied into the file and emptied.
+        await self.run(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+
+    async def close(self) -> None:
+        self.thread.submit(self.disconnect)
+        await asyncio.to_thread(self.thread.shutdown)
+
+    async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Call `work` with the connection in the thread. Work that takes too long is not waited for; the next begins
+        when it has ended."""
+        with self.failing():
+            async with asyncio.timeout(self.timeout):
+                await self.turn.acquire()
+                done = asyncio.get_running_loop().run_in_executor(self.thread, self.run_in_thread, work, *arguments)
+                done.add_done_callback(self.end_turn)
+                return await asyncio.shield(done)
+
+    def end_turn(self, done: asyncio.Future[Any]) -> None:
+        self.turn.release()
+        if not done.cancelled():
+            done.exception()  # asyncio would log an error that nobody has looked at
+
+    def run_in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return work(self.connection(), *arguments)
+        except self.errors:
+            self.disconnect()  # the file may be another one when it is opened again
+            raise
+
+    def connection(self) -> sqlite3.Connection:
+        """An open connection; another one where the file was removed or replaced."""
+        if self.opened is not None and self.opened_file == file_number(self.path):
+            return self.opened
+        self.disconnect()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # for this user alone
+        # SQLite gives up first, for the sake of its reason.
+        seconds = 0.8 * self.timeout
+        self.opened = sqlite3.connect(self.path, seconds, isolation_level=None, check_same_thread=False)
+        self.opened_file = file_number(self.path)
+        create_table(self.opened)
+        return self.opened
+
+    def disconnect(self) -> None:
+        if self.opened is not None:
+            with suppress(sqlite3.Error):
+                self.opened.close()
+            self.opened = None
+
+    def add_in_thread(self, connection: sqlite3.Connection, session: bytes, item: str) -> list[str]:
+        for _ in range(MOST_EVICTIONS):
+            try:
+                with transaction(connection):
+                    clicks = [*stored_clicks(connection, session), item][-MAX_CLICKS:]
+                    row = (session, time.time() + EXPIRY, msgspec.json.encode(clicks))
+                    connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", row)
+                return clicks
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_FULL or not delete_first(connection):
+                    raise
+        raise sqlite3.OperationalError("there is no room for the session")
+
+
+def create_table(connection: sqlite3.Connection) -> None:
+    """Make the file one of sessions, if it is new; an error if it is another program's."""
+    (owner,) = connection.execute("PRAGMA application_id").fetchone()
+    if owner != APPLICATION_ID:
+        if owner or connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+            raise sqlite3.DatabaseError("it is a database of another program")
+        with transaction(connection):
+            for statement in (*TABLE, f"PRAGMA application_id={APPLICATION_ID}"):
+                connection.execute(statement)
+    for pragma in PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def stored_clicks(connection: sqlite3.Connection, session: bytes) -> list[str]:
+    found = "SELECT clicks FROM sessions WHERE id = ? AND expires > ?"
+    row = connection.execute(found, (session, time.time())).fetchone()
+    return [] if row is None else msgspec.json.decode(row[0], type=list[str])
+
+
+def delete_first(connection: sqlite3.Connection, which: str = "", *values: float) -> int:
+    """Delete some of the sessions that end first; returns how many."""
+    some = f"SELECT rowid FROM sessions {which} ORDER BY expires LIMIT {DELETED_AT_ONCE}"
+    return changed_rows(connection, f"DELETE FROM sessions WHERE rowid IN ({some})", *values)
+
+
+def changed_rows(connection: sqlite3.Connection, statement: str, *values: Any) -> int:
+    return connection.execute(statement, values).rowcount
+
+
+def file_number(path: Path) -> tuple[int, int] | None:
+    """Of the file that has this name now."""
+    try:
+        state = path.stat()
+    except FileNotFoundError:
+        return None
+    return state.st_dev, state.st_ino
+
+
+def hashed(session: str) -> bytes:
+    """A session id may have any characters and any length, and is nobody's business: its hash is stored."""
+    return hashlib.sha256(session.encode("utf-8", "surrogatepass")).digest()
+
+
 def key(session: str) -> str:
-    """A session id may have any characters and any length, so the key is a hash of it."""
-    return "posrec:session:" + hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()
+    """Of a session in Redis."""
+    return "posrec:session:" + hashed(session).hex()
 
 
-def password_in(url: str) -> str | None:
+def password_in(address: str) -> str | None:
     """The password in an address such as redis://user:password@host:6379/0."""
     with suppress(ValueError):
-        return urlsplit(url).password
+        return urlsplit(address).password
     return None
 
 
-def without_password(url: str) -> str:
+def without_password(address: str) -> str:
     """For messages.
 
     >>> without_password("redis://shop:secret@127.0.0.1:6379/0")
     'redis://***@127.0.0.1:6379/0'
     """
-    return re.sub(r"//.*@", "//***@", url)
+    return re.sub(r"//.*@", "//***@", address)

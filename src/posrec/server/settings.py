@@ -16,7 +16,8 @@ from posrec.models.own_code import OwnCode
 from posrec.server.schemas import MOST_CLICKS
 
 MOST_NAME_CHARACTERS = 40  # of a run's name in the id of an answer
-KEY_VARIABLE, STORE_VARIABLE = "POSREC_API_KEY", "POSREC_SESSION_STORE"
+KEY_VARIABLE, KEY_FILE_VARIABLE = "POSREC_API_KEY", "POSREC_API_KEY_FILE"
+STORE_VARIABLE = "POSREC_SESSION_STORE"
 
 
 class ServerSettings(msgspec.Struct, frozen=True):
@@ -37,7 +38,9 @@ class ServerSettings(msgspec.Struct, frozen=True):
     split: tuple[float, ...] = ()  # the shares of the runs; none means equal ones
     allow_file: str | None = None  # a file of item ids: only these are recommended
     deny_file: str | None = None  # a file of item ids: these are never recommended
+    items_file: str | None = None  # a file of items, whose columns replace those of the runs
     feedback: str | None = None  # the folder for what POST /v1/feedback receives
+    keep_feedback: float | None = None  # seconds after which its files are deleted; None keeps them
     workers: int = 1
     shared: str = ""  # the folder for the files that several workers share
 
@@ -95,6 +98,17 @@ def parse_shares(text: str | None, runs: int) -> tuple[float, ...]:
     return shares
 
 
+def parse_keep(text: str | None, feedback: Path | None) -> float | None:
+    """The seconds of `--keep-feedback 90d`."""
+    if text is None:
+        return None
+    if feedback is None:
+        raise InputError(f"--keep-feedback {text} is for --feedback DIR, which is not given")
+    from posrec.data.source.readers.times import parse_duration  # imports polars
+
+    return parse_duration(text, "--keep-feedback") / 1000
+
+
 def chosen_key(key: str | None, file: Path | None) -> str | None:
     """The API key of `--api-key` or POSREC_API_KEY, or the one in `--api-key-file`; None where there is none."""
     if key is not None and file is not None:
@@ -108,8 +122,9 @@ def chosen_key(key: str | None, file: Path | None) -> str | None:
         except UnicodeDecodeError:
             raise InputError(f"{source} is not a text file") from None
     if key is None:
-        if KEY_VARIABLE in os.environ:  # an empty variable does not reach the option
-            raise InputError(f"{KEY_VARIABLE} is empty; unset it to serve without a key")
+        for name in (KEY_VARIABLE, KEY_FILE_VARIABLE):
+            if name in os.environ:  # an empty variable does not reach the option
+                raise InputError(f"{name} is empty; unset it to serve without a key")
         return None
     if not key:
         raise InputError(f"{source}: the key is empty; leave the option out to serve without a key")

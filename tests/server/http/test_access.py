@@ -121,7 +121,8 @@ def test_the_content_type_is_checked_however_the_path_is_written(plain_server: S
     ("path", "body", "success"),
     [
         ("/v1/feedback", b'{"answer": "a", "event": "shown", "items": ["i3"]}', 202),
-        ("/v1/sessions/a/click", b'{"item": "i3"}', 404),
+        ("/v1/sessions/a/click", b'{"item": "i3"}', 200),
+        ("/v1/sessions/a", b"", 204),
     ],
 )
 @pytest.mark.parametrize(
@@ -144,9 +145,16 @@ def test_the_content_type_is_checked_however_the_path_is_written(plain_server: S
 def test_only_pages_of_allowed_origins_write(
     writable: Server, path: str, body: bytes, success: int, headers: tuple[str, ...], status: int | None
 ) -> None:
-    """404 stands for success where no sessions are stored."""
-    answer = ask(writable, head("POST", path, f"Content-Length: {len(body)}", *headers) + body)
-    assert answer.status == (status or success), answer.body
+    """A session is deleted without a body, whose type would be checked."""
+    method, allowed = ("POST", ()) if body else ("DELETE", (None, 415))
+    answer = ask(writable, head(method, path, f"Content-Length: {len(body)}", *headers) + body)
+    assert answer.status == (success if status in (None, *allowed) else status), answer.body
+
+
+def test_a_session_is_deleted_only_with_the_key(guarded: Server) -> None:
+    assert ask(guarded, head("DELETE", "/v1/sessions/a")).status == 401
+    assert ask(guarded, head("DELETE", "/v1/sessions/a", KEY)).status == 204
+    assert ask(guarded, head("GET", "/v1/sessions/a", KEY)).headers["allow"] == "DELETE, OPTIONS"
 
 
 def preflight(server: Server, path: str, origin: str) -> Answer:
@@ -160,7 +168,7 @@ def test_a_preflight_needs_no_key(guarded: Server, path: str) -> None:
     answer = preflight(guarded, path, SHOP)
     assert (answer.status, answer.body) == (204, b"")
     assert answer.headers["access-control-allow-origin"] == SHOP
-    assert "POST" in answer.headers["access-control-allow-methods"]
+    assert {"POST", "DELETE"} <= {*answer.headers["access-control-allow-methods"].split(", ")}
     assert {"content-type", "x-api-key"} <= set(answer.headers["access-control-allow-headers"].split(","))
     assert int(answer.headers["access-control-max-age"]) > 0
 

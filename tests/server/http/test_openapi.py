@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.server.server_process import Server
-from tests.server.store_process import PROGRAM
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("schemathesis")
@@ -16,11 +15,9 @@ pytest.importorskip("schemathesis")
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 
 
-@pytest.fixture(scope="module")
-def server(request: pytest.FixtureRequest) -> Server:
-    """With a session store, where redis-server is installed."""
-    found: Server = request.getfixturevalue("plain_server" if PROGRAM is None else "store_server")
-    return found
+@pytest.fixture
+def server(plain_server: Server) -> Server:
+    return plain_server
 
 
 def schemathesis(server: Server, folder: Path, *options: object) -> subprocess.CompletedProcess[str]:
@@ -50,7 +47,7 @@ def test_requests_have_no_other_fields_than_those_documented(server: Server) -> 
 def test_a_few_examples_of_everything(server: Server, tmp_path: Path) -> None:
     done = schemathesis(server, tmp_path, "--max-examples", 10, "--seed", 1, "--phases", "coverage,fuzzing")
     assert done.returncode == 0, report(done)
-    assert "11 selected / 11 total" in done.stdout
+    assert "12 selected / 12 total" in done.stdout
     assert server.recommend("i3").status == 200
 
 

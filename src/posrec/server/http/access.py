@@ -50,7 +50,8 @@ class Access:
     def check_writing(self, request: Request) -> None:
         """Refuse what a web page of another site can send: without asking first, a browser sends any page's text and
         forms, and with them the origin of the page."""
-        check_content_type(request, (JSON_TYPE,))
+        if request.method == "POST":
+            check_content_type(request, (JSON_TYPE,))
         origin = request.headers.get(b"origin")
         if origin is None or self.allows_origin(origin):
             return
@@ -74,7 +75,7 @@ class Access:
         if not self.allows_origin(origin):
             raise Refused(400, OTHER_ORIGIN)
         headers = [
-            (b"access-control-allow-methods", b"GET, HEAD, POST, OPTIONS"),
+            (b"access-control-allow-methods", b"GET, HEAD, POST, DELETE, OPTIONS"),
             (b"access-control-max-age", b"600"),
         ]
         if (names := request.headers.get(b"access-control-request-headers")) is not None:

@@ -35,6 +35,7 @@ from posrec.server.settings import ServerSettings
 
 CLIENT_CLOSED = 499  # counted and logged where a client disconnected before its answer
 LARGE_BODY = 32 << 10  # bytes; decoding more would delay other requests
+SESSION_ID = re.compile("(?<=^/v1/sessions/)[^/]+")  # in a path; it may stand for a person, and is not logged
 ENCODER = msgspec.json.Encoder()
 
 Handler = Callable[..., Awaitable[Any]]
@@ -88,6 +89,8 @@ class Route:
         if self.query_type is not None:
             arguments["query"] = msgspec.convert(request.query(), self.query_type, strict=False)
         result = await self.handler(**arguments)
+        if result is None:
+            return Answer(self.status)
         if self.media_type == JSON:
             return Answer(self.status, ENCODER.encode(result))
         content = result.encode() if isinstance(result, str) else result
@@ -175,8 +178,8 @@ class Application:
         self.metrics.request(request.path, status, seconds)
         if self.settings.log_requests:
             level = logging.WARNING if status >= 500 else logging.INFO
-            milliseconds = round(1000 * seconds, 2)
-            log_event("request", level, method=request.method, path=request.path, status=status, ms=milliseconds)
+            path, milliseconds = SESSION_ID.sub("...", request.path), round(1000 * seconds, 2)
+            log_event("request", level, method=request.method, path=path, status=status, ms=milliseconds)
 
     async def live(self, receive: Receive, send: Send) -> None:
         """ASGI's lifespan: from the start of the server to its end."""

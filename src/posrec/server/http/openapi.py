@@ -46,8 +46,10 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
 
 
 def operation(route: Route) -> dict[str, Any]:
-    answer = content(route.types["return"], route.media_type)
-    answers = {str(route.status): {"description": "The answer.", "content": answer}}
+    answers: dict[str, Any] = {str(route.status): {"description": "Done; there is no body."}}
+    if route.types["return"] is not type(None):
+        answer = content(route.types["return"], route.media_type)
+        answers = {str(route.status): {"description": "The answer.", "content": answer}}
     for status in sorted(route.errors):
         answers[str(status)] = {"description": ERRORS[status], "content": content(ErrorAnswer)}
     result: dict[str, Any] = {
@@ -88,13 +90,14 @@ def docs_page(openapi: dict[str, Any], first: str, second: str) -> str:
 
 
 def examples(first: str, second: str) -> dict[str, tuple[str, Any]]:
-    """The path of a route -> an address to try, and the body; None for a GET."""
+    """The path of a route -> an address to try, and the body; None where there is none."""
     return {
         "/v1/recommend": ("/v1/recommend", {"session": [first, second], "k": 5}),
         "/v1/recommend/batch": ("/v1/recommend/batch", {"sessions": [[first], [second], []], "k": 2}),
         "/v1/explain": ("/v1/explain", {"session": [first], "item": second}),
         "/v1/feedback": ("/v1/feedback", {"answer": "the id of an answer", "event": "shown", "items": [first, second]}),
         "/v1/sessions/{session_id}/click": ("/v1/sessions/anna/click", {"item": first, "k": 5}),
+        "/v1/sessions/{session_id}": ("/v1/sessions/anna", None),
         "/v1/similar/{item}": (f"/v1/similar/{quote(first, safe='')}?k=5", None),
         "/v1/items": ("/v1/items?limit=5", None),
         "/v1/run": ("/v1/run", None),

@@ -33,11 +33,11 @@ LAYOUTS = (
 )
 
 
-def parse_duration(text: str) -> int:
+def parse_duration(text: str, option: str = "--gap") -> int:
     """'30m' -> 1800000 milliseconds."""
     match = DURATION.fullmatch(text.strip())
     if not match or float(match[1]) <= 0:
-        raise InputError(f"--gap {text!r} is not a duration; write e.g. 30m, 2h, 90s or 1d")
+        raise InputError(f"{option} {text!r} is not a duration; write e.g. 30m, 2h, 90s or 1d")
     return round(float(match[1]) * DURATION_UNITS[match[2]])
 
 

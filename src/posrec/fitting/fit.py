@@ -1,5 +1,6 @@
 """From a prepared dataset to a run: build the model, train it or count, evaluate it, and write the run folder."""
 
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ from posrec.models.registry import ModelSpec, find_spec, model_name, with_own_en
 from posrec.progress import Progress, default_progress
 from posrec.recommend.export.writing import add_export
 from posrec.recommend.recommender import Recommender
-from posrec.runs.beginning import begin_run, is_new_run, lock_run, run_config
+from posrec.runs.beginning import begin_run, differences, is_new_run, lock_run, run_config
 from posrec.runs.folder import POPULARITY
 from posrec.runs.run import Run, finish_run, load_run
 from posrec.training.checkpoint import load_weights
@@ -137,6 +138,7 @@ def fit_run(
         network = job.build()
         start = warm_start(job, network, progress)
         config = job.config_of(network)
+        check_same_in_all(config, place)
         with run_folder(job, config, place):
             if isinstance(network, SessionModel) and job.training.protocol == "refit":
                 del network  # two models are built in its place, one after the other
@@ -297,6 +299,18 @@ def check_shardable(spec: ModelSpec, name: str) -> None:
     """Raise an InputError for a model that several processes can't train together."""
     if not spec.is_trained:
         raise InputError(f"{name} counts the sessions in one process and is not trained; start it without torchrun")
+
+
+def check_same_in_all(config: dict[str, Any], place: Place) -> None:
+    """Raise an InputError, the same in every process, unless all have the same dataset and settings."""
+    world, own = place.world, json.dumps(config)
+    first, *others = [json.loads(world.text(own, place.device, rank)) for rank in range(world.size)]
+    for rank, other in enumerate(others, start=1):
+        if differing := differences(first, other, "is", "and"):
+            raise InputError(
+                f"process 0 and process {rank} of the training have different data or options: {differing}; give all "
+                "processes the same command, and copies of one prepared dataset"
+            )
 
 
 @contextmanager

@@ -120,17 +120,17 @@ class World:
         distributed.recv(values, source)
         return values
 
-    def number(self, value: float, device: torch.device) -> float:
-        """A number of the first process."""
-        return float(self.spread(torch.tensor(value, dtype=torch.double, device=device)))
+    def number(self, value: float, device: torch.device, source: int = 0) -> float:
+        """A number of process `source`."""
+        return float(self.spread(torch.tensor(value, dtype=torch.double, device=device), source))
 
-    def text(self, value: str, device: torch.device) -> str:
-        """A text of the first process."""
+    def text(self, value: str, device: torch.device, source: int = 0) -> str:
+        """A text of process `source`."""
         content = torch.tensor(list(value.encode()), dtype=torch.uint8, device=device)
-        length = int(self.number(len(content), device))
-        if not self.is_first:
+        length = int(self.number(len(content), device, source))
+        if self.rank != source:
             content = torch.empty(length, dtype=torch.uint8, device=device)
-        return bytes(self.spread(content).tolist()).decode() if length else ""
+        return bytes(self.spread(content, source).tolist()).decode() if length else ""
 
     def agree(self, device: torch.device, *wishes: bool) -> list[bool]:
         """Whether any process wants each of these: to stop, or to save a checkpoint. Processes receive a signal, and

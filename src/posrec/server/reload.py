@@ -19,7 +19,7 @@ from posrec.io.unfinished import is_locked
 from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.export.opening import missing_export, open_recommender, try_out
 from posrec.recommend.recommender import Recommender
-from posrec.recommend.session import read_ids, unknown_ids_note
+from posrec.recommend.session import ListedIds
 from posrec.server.feedback import answer_key, new_answer_id
 from posrec.server.item_search import ItemSearch
 from posrec.server.json_log import log_event
@@ -47,21 +47,20 @@ class RuleFiles:
 
     def __init__(self, allow: str | None, deny: str | None) -> None:
         self.paths = [None if path is None else Path(path) for path in (allow, deny)]
-        self.ids: list[list[str] | None] = [None, None]
+        self.ids: list[ListedIds | None] = [None, None]
         self.stamps: tuple[Stamp | None, ...] = ()
 
     def read(self) -> None:
         """Read both files. An InputError where that fails; what was read before then stays."""
         self.stamps = self.current_stamps()
-        self.ids = [None if path is None else read_ids(path) for path in self.paths]
+        self.ids = [None if path is None else ListedIds(path) for path in self.paths]
 
     def apply(self, catalogue: Catalogue) -> None:
         """Recommend from the catalogue only what the rules allow. Ids that it does not know are logged."""
-        allow, deny = self.ids
-        catalogue.set_rules(allow, deny)
-        for path, ids in zip(self.paths, (allow, deny), strict=True):
-            if path is not None and (note := unknown_ids_note(path, ids or [], catalogue.number)):
-                log_event(note, logging.WARNING)
+        allow, deny = [(None, None) if ids is None else ids.known(catalogue.number) for ids in self.ids]
+        catalogue.set_rules(allow[0], deny[0])
+        for note in filter(None, (allow[1], deny[1])):
+            log_event(note, logging.WARNING)
 
     async def watch(self, changed: Callable[[], None]) -> None:
         """Read the files again whenever they change, and call `changed` in a thread."""
@@ -71,7 +70,7 @@ class RuleFiles:
             try:
                 await asyncio.to_thread(self.read)
                 await asyncio.to_thread(changed)
-                allowed, denied = (None if ids is None else len(ids) for ids in self.ids)
+                allowed, denied = (None if ids is None else ids.number for ids in self.ids)
                 log_event("rules read again", allowed=allowed, denied=denied)
             except Exception as error:  # the watcher must survive whatever happens to the files
                 log_event("the rules could not be read again; the ones before stay", logging.ERROR, reason=str(error))

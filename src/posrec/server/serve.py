@@ -33,7 +33,7 @@ import uvicorn
 from posrec.device import THREADS
 from posrec.errors import InputError, not_installed
 from posrec.io import RUN, require_folder
-from posrec.recommend.session import read_ids
+from posrec.recommend.session import ListedIds
 from posrec.server.feedback import FeedbackFiles
 from posrec.server.http.access import allowed_hosts
 from posrec.server.http.guard import KEEP_ALIVE, Connection
@@ -60,7 +60,7 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
         require_folder(Path(run), RUN)
     settings.code.check()
     for rules in filter(None, (settings.allow_file, settings.deny_file)):
-        read_ids(Path(rules))
+        ListedIds(Path(rules))
     if settings.feedback is not None:
         FeedbackFiles(Path(settings.feedback))
     if settings.session_store is not None:

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posrec.errors import InputError
-from posrec.io.unfinished import flush, scratch_folder, temporary
+from posrec.io.unfinished import flush, locked, scratch_folder, temporary
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,15 +39,21 @@ def whole_file(path: Path, overwrite: bool = False, keep_suffix: bool = False) -
     The temporary name has no suffix, so that nobody who lists `*.json` finds it. `keep_suffix` is for writers that
     choose a format by the suffix. If `path` is a symbolic link, the file that it leads to is replaced.
     """
-    if path.exists() and not overwrite:
-        raise InputError(f"{path} exists already; name another file, remove it, or pass --overwrite")
+
+    def refuse_existing() -> None:
+        if path.exists() and not overwrite:
+            raise InputError(f"{path} exists already; name another file, remove it, or pass --overwrite")
+
+    refuse_existing()
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file")
     refuse_unwritable(path)
     path = path.resolve() if path.is_symlink() else path
     with temporary(path, create_file, "".join(path.suffixes) if keep_suffix else "") as unfinished:
         yield unfinished
-        give_name(unfinished, path)
+        with nullcontext() if overwrite else locked(path.parent):  # of two writers, only one gets the name
+            refuse_existing()
+            give_name(unfinished, path)
 
 
 def create_file(path: Path) -> None:

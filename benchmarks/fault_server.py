@@ -80,13 +80,13 @@ class Server:
         return status, [one["item"] for one in content.get("items", [])]
 
     def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
-        """The status and the content of an answer."""
+        """The status and the content of an answer; 0 where there is none within 30 seconds."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read() or b"{}")
-        except (ConnectionError, http.client.HTTPException):
+        except (OSError, http.client.HTTPException):
             return 0, {}
         finally:
             connection.close()

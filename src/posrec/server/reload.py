@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -151,13 +152,14 @@ async def changes(stamp: Callable[[], Hashable], seen: Hashable) -> AsyncIterato
     called in a thread."""
     while True:
         await asyncio.sleep(POLL)
-        now = await asyncio.to_thread(stamp)
-        if now is None or now == seen:
-            continue
-        await asyncio.sleep(POLL / 4)
-        if now == await asyncio.to_thread(stamp):
-            seen = now
-            yield
+        with suppress(MemoryError):  # it is looked at again
+            now = await asyncio.to_thread(stamp)
+            if now is None or now == seen:
+                continue
+            await asyncio.sleep(POLL / 4)
+            if now == await asyncio.to_thread(stamp):
+                seen = now
+                yield
 
 
 def run_stamp(run: Path) -> frozenset[tuple[str, Stamp]] | None:

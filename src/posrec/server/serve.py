@@ -37,7 +37,7 @@ from posrec.recommend.session import ListedIds
 from posrec.server.feedback import FeedbackFiles
 from posrec.server.http.access import allowed_hosts
 from posrec.server.http.guard import KEEP_ALIVE, Connection
-from posrec.server.json_log import log_as_json, log_event
+from posrec.server.json_log import log_as_json, log_event, log_seldom
 from posrec.server.session_store import SessionStore, password_in
 from posrec.server.settings import KEY_VARIABLE, STORE_VARIABLE, ServerSettings
 
@@ -150,6 +150,15 @@ def bind(host: str, port: int, shared: bool) -> socket.socket:
     return bound
 
 
+def can_open_files() -> bool:
+    """The event loop closes a connection for which it has no file, and does not say so."""
+    try:
+        os.close(os.dup(0))
+    except OSError as error:
+        return error.errno not in (errno.EMFILE, errno.ENFILE)
+    return True
+
+
 class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept the connections that wait in the kernel first; it would reset them when the socket is closed."""
@@ -169,7 +178,12 @@ class Server(uvicorn.Server):
         return Connection(self.config, self.server_state, self.lifespan.state)
 
     async def check_connections(self) -> None:
+        """About once a second."""
         now = time.monotonic()
+        if not can_open_files():
+            log_seldom(
+                "no more files can be opened, so new connections are closed at once; raise the limit (ulimit -n)"
+            )
         for connection in list(self.server_state.connections):
             assert isinstance(connection, Connection)
             connection.check(now)

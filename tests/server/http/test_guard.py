@@ -302,6 +302,15 @@ def test_where_none_is_idle_the_next_gets_503(crowded: Server) -> None:
         assert patient.read().status == 200
 
 
+def test_files_that_run_out_are_logged(crowded: Server) -> None:
+    """The limit may be lowered from outside, and other users may have all files of the machine."""
+    _, most = resource.prlimit(crowded.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(crowded.process.pid, resource.RLIMIT_NOFILE, (3, most))
+    until(lambda: [line for line in crowded.log if line["message"].startswith("no more files can be opened")])
+    resource.prlimit(crowded.process.pid, resource.RLIMIT_NOFILE, (most, most))
+    assert crowded.recommend("i3").status == 200
+
+
 def test_too_few_files(trained: Path) -> None:
     line = f"ulimit -n 100; exec {sys.executable} -m posrec serve {trained} --port 0"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)

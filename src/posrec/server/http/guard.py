@@ -26,6 +26,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from posrec.server.http.messages import CLOSE, Answer, Header, Refused, error_answer
+from posrec.server.json_log import NO_MEMORY
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -115,6 +116,8 @@ class Connection(HttpToolsProtocol):
             return
         except httptools.HttpParserError as error:
             reason = error.__context__  # what a method of this class has raised, if one has
+            if isinstance(reason, MemoryError):
+                reason = Refused(503, NO_MEMORY)
             self.refuse(reason if isinstance(reason, Refused) else Refused(400, "the request is not valid HTTP"))
             return
         if not self.has_room:

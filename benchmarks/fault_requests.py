@@ -116,7 +116,7 @@ class SlowClients(Attack):
             case _:
                 client.setblocking(False)
                 with suppress(BlockingIOError):
-                    client.send(post("/v1/recommend", b'{"session": ["i3"], "k": 30}') * 400)
+                    client.send(head("GET", "/openapi/openapi.json") * 100)
         return client
 
     def is_cut_off(self, client: socket.socket, kind: str) -> bool:

@@ -107,8 +107,8 @@ class ListedIds:
         if not named:
             return known, None
         unknown = self.number - len(known)
-        share = f"{unknown:,} of {plural(self.number, 'id')}: {some(named, unknown)}"
-        return known, f"{self.path}: the run does not know {share}; write ids as in the log, without quotes"
+        share, ids = f"{unknown:,} of {plural(self.number, 'id')}", some(named, unknown)
+        return known, f"{self.path}: the run does not know {share}: {ids}; write ids as in the log, without quotes"
 
 
 def some(ids: Sequence[str], number: int | None = None) -> str:

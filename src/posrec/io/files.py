@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posrec.errors import InputError
-from posrec.io.unfinished import flush, locked, scratch_folder, temporary
+from posrec.io.unfinished import flush, scratch_folder, temporary
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,9 +51,8 @@ def whole_file(path: Path, overwrite: bool = False, keep_suffix: bool = False) -
     path = path.resolve() if path.is_symlink() else path
     with temporary(path, create_file, "".join(path.suffixes) if keep_suffix else "") as unfinished:
         yield unfinished
-        with nullcontext() if overwrite else locked(path.parent):  # of two writers, only one gets the name
-            refuse_existing()
-            give_name(unfinished, path)
+        refuse_existing()  # another process may have been quicker
+        give_name(unfinished, path)
 
 
 def create_file(path: Path) -> None:

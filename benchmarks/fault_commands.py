@@ -1,5 +1,7 @@
-"""Commands that are killed (kill -9 at random moments and at renames) or that run out of disk space."""
+"""Commands that are killed, run out of disk space or write the same output, the nightly script, processes of torchrun
+and of Ray, and a catalogue of one item."""
 
+import json
 import os
 import random
 import shutil
@@ -7,15 +9,25 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from fault_server import make_run
+from fault_server import SESSIONS, SETTLED, Attack, Missing, Server, make_run, repeated, write_log
+from harness import posrec
+from posrec.recommend.recommender import Recommender
+from posrec.runs.run import load_run
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from tests.faults.forked import FILE_SIZE_LIMIT, forked
 
 COMMANDS = ("prepare", "train", "score", "export")
-KILLED = ("prepare", "train", "score") * 3 + ("export",)  # an export takes ten times as long as the others
+KILLED = ("prepare", "train", "score") * 3 + ("export", "export of the run")  # an export takes ten times as long
+NIGHTLY = Path(__file__).resolve().parents[1] / "examples" / "nightly" / "nightly.py"
+MODELS = ("posrec-plus", "posrec", "coclick")
+ONE = "the-only-item"
 KILLED_AT_RENAME = """
 import os, signal
 left = [{number}]
@@ -32,11 +44,12 @@ def wrapped(really):
 os.rename, os.replace = wrapped(os.rename), wrapped(os.replace)
 """
 RENAMES_COUNTED = KILLED_AT_RENAME.format(number=0, before=False)
+NIGHT = f"import runpy\ncode = runpy.run_path({str(NIGHTLY)!r})['main']()\n"
 AND_PRINTED = "from posrec.cli import main\ntry:\n    main()\nfinally:\n    print('renames', -left[0])\n"
 
 
 class Commands:
-    """The four commands on small data, with what an undisturbed run of each takes, writes and results in."""
+    """Commands on small data, with what an undisturbed run of each takes, writes and results in."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.run = folder, make_run(folder, 1)
@@ -49,7 +62,7 @@ class Commands:
         self.renames: dict[str, int] = {}
         self.bytes: dict[str, list[int]] = {}  # of each file that is written
         self.results: dict[str, bytes] = {}
-        for name in COMMANDS:
+        for name in (*COMMANDS, "export of the run"):
             out = self.fresh(name)
             began = time.monotonic()
             result = forked(*self.arguments(name, out), before=RENAMES_COUNTED, code=AND_PRINTED)
@@ -62,6 +75,8 @@ class Commands:
         """Where the command writes, in an empty folder."""
         for path in self.work.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if name == "export of the run":
+            shutil.copytree(self.run, self.work / "out")
         return self.work / {"score": "answers.jsonl", "export": "model.onnx"}.get(name, "out")
 
     def arguments(self, name: str, out: Path) -> list[object]:
@@ -73,16 +88,21 @@ class Commands:
                 return ["train", self.folder / "data", "--model", "posrec", "--out", out, *settings]
             case "score":
                 return ["score", self.run, self.folder / "sessions.jsonl", out, "--device", "cpu"]
+            case "export of the run":
+                return ["export", out]
         return ["export", self.run, "--onnx", out]
 
     def content(self, name: str, out: Path) -> bytes:
         """What must be the same after the repetition; an export is checked by the command itself."""
+        if name == "export of the run":
+            return b"" if load_run(out).has_export else b"none"
         file = {"prepare": out / "train_items.npy", "train": out / "model.safetensors"}.get(name, out)
         return file.read_bytes() if name != "export" else b"" if file.stat().st_size else b"empty"
 
     def problem_after(self, name: str, out: Path) -> str:
         """Repeat a command that was disturbed: empty if it succeeds with the same result and leaves nothing else."""
-        again = forked(*self.arguments(name, out), *(["--resume"] if out.exists() else []))
+        more = {"train": ["--resume"], "export of the run": ["--overwrite"]}.get(name, []) if out.exists() else []
+        again = forked(*self.arguments(name, out), *more)
         if again.returncode:
             return f"failed: {name} again: {again.stderr.strip()[-200:]}"
         if self.content(name, out) != self.results[name]:
@@ -95,7 +115,8 @@ class Commands:
 
 
 class CommandKills(Commands):
-    """A killed command leaves no half-written output, and the same command then succeeds with the same result."""
+    """Kill -9 of `prepare`, `train`, `score` or `export`, at a random moment of its work or at a rename. Nothing
+    half-written is left, and the same command succeeds afterwards with the same result."""
 
     def step(self, number: int, draw: random.Random) -> str:
         name = KILLED[number % len(KILLED)]
@@ -108,18 +129,18 @@ class CommandKills(Commands):
             done = forked(*self.arguments(name, out), kill_after=draw.uniform(0, self.seconds[name]))
         if done.returncode not in (0, -signal.SIGKILL):
             return f"failed: {name}: {done.stderr.strip()[-200:]}"
-        if done.returncode == 0 or (out.exists() and name != "train"):
+        if name == "export of the run" and (asked := forked("recommend", out, "i3", "--device", "cpu")).returncode:
+            return f"failed: {name}: the run can't be used: {asked.stderr[-200:]}"
+        if done.returncode == 0 or (out.exists() and name not in ("train", "export of the run")):
             complete = self.content(name, out) == self.results[name]
             return f"{name}: complete" if complete else f"failed: {name} left a file that differs"
         return self.problem_after(name, out) or f"{name}: killed, then repeated with the same result"
 
 
 class FullDisk(Commands):
-    """A command without space says so in a line and leaves nothing half-written; with space, it then succeeds.
-
-    The space is a tenth, a half and nine tenths of what the command needs: of a real file system where one may be
-    mounted (root on Linux), and as the largest size of a file.
-    """
+    """`prepare`, `train`, `score` or `export` with a tenth, a half or nine tenths of the space that it needs, on a real
+    full file system and with a limit on the size of files. The error is one line, nothing half-written is left, and
+    with enough space the same command succeeds."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -155,3 +176,205 @@ class FullDisk(Commands):
         if self.mounted:
             subprocess.run(["umount", str(self.work)], check=True)
         return {}
+
+
+class TwoWriters(Commands):
+    """`prepare`, `train`, `score` or `export` twice at once, with the same output. One succeeds, the other says in a
+    line why it does not, and the output is that of one."""
+
+    def step(self, number: int, draw: random.Random) -> str:
+        name = COMMANDS[number % len(COMMANDS)]
+        out = self.fresh(name)
+        with ThreadPoolExecutor(2) as both:
+            first = both.submit(forked, *self.arguments(name, out))
+            time.sleep(draw.uniform(0, 0.8 * self.seconds[name]))
+            done = [first.result() for first in (first, both.submit(forked, *self.arguments(name, out), forker=1))]
+        last = [one.stderr.strip().rpartition("\n")[2] for one in done if one.returncode]
+        if sorted(one.returncode for one in done) != [0, 2] or not last[0].startswith("error: "):
+            return f"failed: {name}: {[(one.returncode, one.stderr[-200:]) for one in done]}"
+        left = [path.name for path in self.work.iterdir() if path != out]
+        if left or self.content(name, out) != self.results[name]:
+            return f"failed: {name} left {left}, or another result"
+        return f"{name}: one wrote, the other was refused"
+
+
+class Nights(Attack):
+    """Kill -9 of the [nightly script](nightly.md#a-night-as-a-cron-job) at a random moment or at a rename, while its
+    `current` is served. Answers are those of a whole run, and the next night succeeds and leaves nothing behind."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home, log = folder / "home", folder / "nights.csv"
+        shutil.rmtree(self.home, ignore_errors=True)
+        write_log(log)
+        self.options = ["--log", log, "--home", self.home, "--model", "posrec", "--device", "cpu", "--least", "10"]
+        self.options += ["--set", "d=16", "--set", "epochs=2", "--keep", "3"]
+        began = time.monotonic()
+        first = self.night(before=RENAMES_COUNTED, code=NIGHT + "print('renames', -left[0])\n")
+        assert first.returncode == 0, first.stderr
+        self.seconds, self.renames = time.monotonic() - began, int(first.stdout.rpartition("renames ")[2])
+        super().__init__(self.home / "current")
+
+    def night(self, **options: Any) -> "subprocess.CompletedProcess[str]":
+        return forked(*self.options, **{"code": NIGHT + "sys.exit(code)\n", **options})
+
+    def step(self, number: int, draw: random.Random) -> str:
+        answers: dict[tuple[str, int], list[str]] = {}
+
+        def ask(place: int) -> str:
+            """Every answer of a run is the same as before."""
+            session = place % len(SESSIONS)
+            status, content = self.server.answer("/v1/recommend", {"session": SESSIONS[session], "k": 5})
+            if status != 200:
+                return f"status {status}"
+            items = [one["item"] for one in content["items"]]
+            return "right" if answers.setdefault((content["run"], session), items) == items else f"wrong: {items}"
+
+        with repeated(ask) as (counts,):
+            if number % 2:
+                moment = {"number": draw.randint(1, self.renames), "before": draw.random() < 0.5}
+                killed = self.night(before=KILLED_AT_RENAME.format(**moment))
+            else:
+                killed = self.night(kill_after=draw.uniform(0, self.seconds))
+            again = self.night()
+            time.sleep(SETTLED)
+        if killed.returncode not in (0, 3, -signal.SIGKILL) or again.returncode not in (0, 3):
+            return f"failed: {killed.returncode}, then {again.returncode}: {(killed.stderr + again.stderr)[-300:]}"
+        left = [
+            str(path) for path in self.home.rglob(".*") if ".unfinished-" in path.name or path.name == ".current.new"
+        ]
+        expected = [
+            [one.item for one in Recommender.load(self.home / "current", "cpu").recommend(session, 5)]
+            for session in SESSIONS
+        ]
+        if left or set(counts) != {"right"} or self.server.answers() != expected:
+            return f"failed: left {left}, {dict(counts)}"
+        return "killed, then repeated" if killed.returncode < 0 else "done before the kill"
+
+
+class OneItem:
+    """A catalogue of one item, with posrec-plus, posrec and coclick: `prepare`, `train`, `evaluate`, `recommend`,
+    `score`, `export`, `serve`. Every command recommends it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        clicks = [f"s{n},{ONE},{1_700_000_000_000 + 3_600_000 * n + m}" for n in range(60) for m in range(2 + n % 3)]
+        (folder / "one.csv").write_text("\n".join(["session_id,item_id,timestamp", *clicks]) + "\n")
+        (folder / "one.jsonl").write_text(json.dumps({"session": [ONE]}) + "\n")
+
+    def step(self, number: int, draw: random.Random) -> str:
+        model, data, run = MODELS[number % 3], self.folder / f"one-{number}", self.folder / f"one-run-{number}"
+        answers, network = self.folder / f"one-{number}.jsonl", self.folder / f"one-{number}.onnx"
+        for line, code in (
+            (("prepare", self.folder / "one.csv", "--out", data), 0),
+            (("train", data, "--model", model, "--out", run, "--device", "cpu"), 0),
+            (("evaluate", run, data, "--device", "cpu", "--json"), 0),
+            (("recommend", run, ONE, "--device", "cpu", "--explain", "--json"), 0),
+            (("recommend", run, ONE, "--device", "cpu", "--exclude-seen"), 0),
+            (("score", run, self.folder / "one.jsonl", answers, "--device", "cpu"), 0),
+            (("export", run, "--onnx", network), 2 if model == "coclick" else 0),
+        ):
+            done = forked(*line)
+            if done.returncode != code or "Traceback" in done.stderr or "nan" in done.stdout:
+                return f"failed: {model}: {line[0]}: exit code {done.returncode}: {(done.stdout + done.stderr)[-300:]}"
+        server = Server(run, onnx=True)
+        served = server.ask([ONE])
+        server.stop()
+        if served != (200, [ONE]) or json.loads(answers.read_text())["items"] != [ONE] or server.tracebacks():
+            return f"failed: {model}: {served}, {answers.read_text()}"
+        return f"{model}: all commands"
+
+    def close(self) -> dict[str, Any]:
+        return {}
+
+
+class DifferentRanks:
+    """`torchrun` of two processes with different datasets or options. Both end, with a sentence that names the
+    difference, and nothing is written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        make_run(folder, 1)
+        write_log(folder / "shorter.csv", 380)
+        text = (folder / "clicks.csv").read_text()
+        (folder / "fewer.csv").write_text(text.replace(",i3,", ",i4,"))
+        for name in ("shorter", "fewer"):
+            done = forked("prepare", folder / f"{name}.csv", "--format", "csv", "--out", folder / name, "--overwrite")
+            assert done.returncode in (0, 2), done.stderr
+
+    def step(self, number: int, draw: random.Random) -> str:
+        other, named = (("shorter", "dataset is"), ("fewer", "items is 30, and 29"), ("data", "seed is 0, and 1"))[
+            number % 3
+        ]
+        folder, out = self.folder, self.folder / "ranks"
+        command = " ".join(
+            posrec("train", "$DATA", "--model", draw.choice(MODELS[:2]), "--out", out, "--device", "cpu")
+        )
+        choose = (
+            f"if [ $RANK = 0 ]; then DATA={folder}/data; SEED=0; else DATA={folder}/{other}; SEED={number % 3 // 2}; fi"
+        )
+        line = [
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            "2",
+            "--no-python",
+            "sh",
+            "-c",
+            f"{choose}; exec {command} --seed $SEED",
+        ]
+        done = subprocess.run([sys.executable, *line], capture_output=True, text=True, timeout=600, check=False)
+        said = "process 0 and process 1 of the training have different data or options" in done.stderr
+        if not done.returncode or not said or named not in done.stderr or out.exists():
+            return f"failed: {other}: exit code {done.returncode}, {done.stderr[-300:]}"
+        return f"{named.partition(' ')[0]}: named"
+
+    def close(self) -> dict[str, Any]:
+        return {}
+
+
+class RayKills(Commands):
+    """Kill -9 of a worker of Ray during `posrec score --engine ray`. The answers are those of one process."""
+
+    def __init__(self, folder: Path) -> None:
+        if find_spec("ray") is None:
+            raise Missing("ray is not installed (posrec[ray])")
+        self.killed = 0
+        self.folder, self.run, self.work = folder, make_run(folder, 1), folder / "by-ray"
+        self.work.mkdir(exist_ok=True)
+        lines = (f'{{"session": ["i{n % 30}", "i{n % 7}"]}}\n' for n in range(200_000))
+        (folder / "sessions.jsonl").write_text("".join(lines))
+        out = self.fresh("score")
+        assert forked(*self.arguments("score", out)).returncode == 0
+        self.results = {"score": out.read_bytes()}
+
+    def step(self, number: int, draw: random.Random) -> str:
+        out = self.fresh("score")
+        line = posrec(*self.arguments("score", out), "--engine", "ray", "--workers", 2)
+        scoring = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        parts = self.work / "answers.jsonl.parts" / "answers"
+        while scoring.poll() is None and not (parts.exists() and any(parts.iterdir())):
+            time.sleep(0.05)
+        time.sleep(draw.uniform(0, 1))
+        workers = [pid for pid in descendants(scoring.pid) if command_line(pid).startswith("ray::")]
+        for pid in workers[:1]:
+            os.kill(pid, signal.SIGKILL)
+        error = scoring.communicate(timeout=600)[1]
+        if scoring.returncode or out.read_bytes() != self.results["score"]:
+            return f"failed: exit code {scoring.returncode}, {error[-300:]}"
+        return "killed, the same answers" if workers else "done before the kill"
+
+
+def descendants(process: int) -> list[int]:
+    """The processes that a process has started, those of these, and so on."""
+    found = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{process}/task").iterdir():
+            for pid in map(int, (task / "children").read_text().split()):
+                found += [pid, *descendants(pid)]
+    return found
+
+
+def command_line(process: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes().decode()
+    return ""

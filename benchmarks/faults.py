@@ -1,4 +1,4 @@
-"""Faults on purpose: malformed requests, kill -9, full disks, damaged runs, overload, a long time under load.
+"""Faults on purpose: odd clients, kill -9, full disks, damaged runs, limits, clocks, overload, a long time under load.
 
     python benchmarks/faults.py                                      everything, into results/faults.json (hours)
     python benchmarks/faults.py --parts requests --requests 5000     one part, a shorter one
@@ -6,7 +6,8 @@
 
 Each step of a part draws from a seed of its own, and the counts are written to the result file as they grow. A run that
 was interrupted goes on where it stopped; `overload`, `beside` and `soak` begin again. A part that is complete is not
-repeated unless `--again` is given. The exit code is 1 if any step failed.
+repeated unless `--again` is given, and one whose programs are not installed is skipped. The exit code is 1 if any step
+failed.
 """
 
 import random
@@ -19,29 +20,45 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fault_commands import CommandKills, FullDisk
+from fault_commands import CommandKills, DifferentRanks, FullDisk, Nights, OneItem, RayKills, TwoWriters
 from fault_load import beside, draw_soak, overload, soak
-from fault_requests import MalformedRequests
-from fault_server import DamagedRuns, StoreFaults, WorkerKills
+from fault_requests import JavaRequests, MalformedRequests, SlowClients
+from fault_server import Missing
+from fault_serving import ClockJumps, DamagedRuns, Limits, LongDenyFile, StoreFaults, WorkerKills
 from harness import command, conditions, parser_for
 from posrec.io import read_json, write_json
 
-PARTS: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "requests": (MalformedRequests, "malformed requests of eight kinds"),
-    "workers": (WorkerKills, "kill -9 of a worker while clients ask"),
-    "commands": (CommandKills, "kill -9 of prepare, train, score and export, at random moments and at renames"),
-    "store": (StoreFaults, "Redis killed and frozen while clients ask"),
-    "disk": (FullDisk, "no space for prepare, train, score and export, at three sizes"),
-    "runs": (DamagedRuns, "a file of the served run damaged in place"),
+# What is done, and what must hold, is in the description of each attack. The number: steps, of a load seconds.
+PARTS: dict[str, tuple[Callable[[Path], Any], int]] = {
+    "requests": (MalformedRequests, 100_000),
+    "java": (JavaRequests, 20),
+    "slow": (SlowClients, 30),
+    "workers": (WorkerKills, 20),
+    "limits": (Limits, 30),
+    "clock": (ClockJumps, 24),
+    "deny": (LongDenyFile, 6),
+    "store": (StoreFaults, 20),
+    "runs": (DamagedRuns, 48),
+    "commands": (CommandKills, 200),
+    "nights": (Nights, 20),
+    "writers": (TwoWriters, 24),
+    "disk": (FullDisk, 24),
+    "ranks": (DifferentRanks, 6),
+    "ray": (RayKills, 6),
+    "one-item": (OneItem, 3),
 }
-LOADS: dict[str, tuple[Callable[[Path, float], dict[str, Any]], str]] = {
-    "overload": (overload, "three times as many requests as can be answered, 43,097 items, two workers"),
-    "beside": (beside, "plain requests beside clients that ask for as much as they may, 27,051 items, one worker"),
-    "soak": (soak, "a steady rate, two workers"),
+LOADS: dict[str, tuple[Callable[[Path, float], dict[str, Any]], int]] = {
+    "overload": (overload, 20),
+    "beside": (beside, 20),
+    "soak": (soak, 3_600),
 }
 SAVE_EVERY = 20.0  # seconds
 MOST_FAILURES = 20  # kept in the result file, as text
 FIGURE = Path("docs/figures/soak.svg")  # drawn when a soak was measured
+
+
+def description(attack: object) -> str:
+    return " ".join(str(attack.__doc__).split())
 
 
 def run_part(name: str, total: int, seed: int, folder: Path, out: Path) -> bool:
@@ -50,18 +67,17 @@ def run_part(name: str, total: int, seed: int, folder: Path, out: Path) -> bool:
     parts = report.setdefault("parts", {})
     part = parts.get(name)
     if part is None or part["seed"] != seed:
-        part = parts[name] = {
-            "about": PARTS[name][1],
-            "command": command(),
-            "seed": seed,
-            "done": 0,
-            "outcomes": {},
-            "failures": [],
-        }
+        part = {"about": "", "command": command(), "seed": seed, "done": 0, "outcomes": {}, "failures": []}
     if part["done"] >= total:
         return not part["failed"] and not part.get("tracebacks")
     outcomes = Counter(part["outcomes"])
-    attack = PARTS[name][0](folder)
+    try:
+        attack = PARTS[name][0](folder)
+    except Missing as error:
+        print(f"{name}: skipped, because {error}", flush=True)
+        return True
+    parts[name] = part
+    part["about"] = description(attack)
     saved = time.monotonic()
     try:
         for number in range(part["done"], total):
@@ -77,7 +93,8 @@ def run_part(name: str, total: int, seed: int, folder: Path, out: Path) -> bool:
                 print(f"{name}: {number + 1:,} of {total:,}, {outcomes['failed']} failed", flush=True)
     finally:
         part.update(attack.close())
-        write_json(out, report | {"conditions": conditions()})
+        part["conditions"] = conditions()
+        write_json(out, report)
     print(f"{name}: {part['done']:,} steps, {part['failed']} failed: {part['outcomes']}", flush=True)
     return not part["failed"] and not part.get("tracebacks")
 
@@ -87,10 +104,10 @@ def run_load(name: str, seconds: float, folder: Path, out: Path) -> bool:
     report = read_json(out) if out.exists() else {"parts": {}}
     part = report["parts"].get(name)
     if part is None or part["seconds"] < seconds:
-        attack, about = LOADS[name]
-        part = {"about": about, "command": command(), **attack(folder, seconds), "conditions": conditions()}
+        load = LOADS[name][0]
+        part = {"about": description(load), "command": command(), **load(folder, seconds), "conditions": conditions()}
         report["parts"][name] = part
-        write_json(out, report | {"conditions": conditions()})
+        write_json(out, report)
         if name == "soak":
             draw_soak(part, FIGURE)
     print(f"{name}: { ({key: value for key, value in part.items() if key != 'series'}) }", flush=True)
@@ -101,15 +118,9 @@ def run_load(name: str, seconds: float, folder: Path, out: Path) -> bool:
 def main() -> None:
     parser = parser_for(__doc__, "results/faults.json")
     parser.add_argument("--parts", nargs="+", choices=[*PARTS, *LOADS], default=[*PARTS, *LOADS])
-    parser.add_argument("--requests", type=int, default=100_000)
-    parser.add_argument("--workers", type=int, default=20)
-    parser.add_argument("--commands", type=int, default=200)
-    parser.add_argument("--store", type=int, default=20)
-    parser.add_argument("--disk", type=int, default=24)
-    parser.add_argument("--runs", type=int, default=48)
-    parser.add_argument("--overload", type=float, default=20, help="seconds at three times the capacity")
-    parser.add_argument("--beside", type=float, default=20, help="seconds beside each kind of expensive request")
-    parser.add_argument("--soak", type=float, default=3600, help="seconds at 500 requests a second")
+    for name, (_, amount) in {**PARTS, **LOADS}.items():
+        unit = "seconds" if name in LOADS else "steps"
+        parser.add_argument(f"--{name}", type=int, default=amount, help=f"{unit} [default: {amount:,}]")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--again", action="store_true", help="forget the results of the named parts")
     arguments = parser.parse_args()
@@ -121,10 +132,11 @@ def main() -> None:
     good = True
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.parts:
+            amount = getattr(arguments, name.replace("-", "_"))
             if name in LOADS:
-                good = run_load(name, getattr(arguments, name), Path(folder), arguments.out) and good
+                good = run_load(name, amount, Path(folder), arguments.out) and good
             else:
-                good = run_part(name, getattr(arguments, name), arguments.seed, Path(folder), arguments.out) and good
+                good = run_part(name, amount, arguments.seed, Path(folder), arguments.out) and good
     sys.exit(0 if good else 1)
 
 

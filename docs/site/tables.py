@@ -350,37 +350,78 @@ def replicas() -> Table:
 
 
 def faults() -> Table:
-    parts = result("faults")["parts"]
-    killed = sum(number for name, number in parts["commands"]["outcomes"].items() if "killed" in name)
-    requests, overload, soak = parts["requests"], parts["overload"], parts["soak"]
-    answers = [f"{number:,} × {status}" for status, number in requests["outcomes"].items()]
-    middle, rounds = overload["middle_round"], overload["p99_ms_of_rounds"]
-    memory, files = ([sample[key] for sample in soak["series"]] for key in ("memory_mb", "files"))
-    notes = {
-        "requests": f"{', '.join(answers)}; {requests['tracebacks']} tracebacks in the log, "
-        f"{requests['memory_growth_mb']} MB more memory",
-        "workers": f"every worker replaced; {parts['workers']['requests_lost']} requests lost in all, those in flight",
-        "commands": f"{killed} killed before the end and repeated with the same result; the others had written "
-        "everything",
-        "store": "stored sessions got 503, all others their right answers, the slowest after "
-        f"{parts['store']['slowest_without_store_ms']} ms",
-        "disk": "each refused in a line, then repeated with the same result",
-        "runs": "only answers of the whole run",
-        "overload": f"{overload['rate']:,} requests a second where {overload['capacity_per_second']:,} could be "
-        f"answered: {overload['answered']:,} answered, all others refused with 503. Of five rounds the middle one "
-        f"had p50 {middle['p50_ms']:.0f} ms and p99 {middle['p99_ms']:.0f} ms; p99 was from {rounds[0]:.0f} to "
-        f"{rounds[-1]:.0f} ms",
-        "soak": f"{soak['seconds'] / 60:.0f} minutes: p50 {soak['p50_ms']:,.0f} ms, p99 {soak['p99_ms']:,.0f} ms. "
-        f"Memory of all processes from {memory[0]:,.0f} to {memory[-1]:,.0f} MB, never more than {max(memory):,.0f}; "
-        f"at most {max(files)} open files",
-    }
-    rows = [["Part", "Steps", "Failed", ""]]
-    for name, note in notes.items():
-        steps, failed = {"overload": ("requests", "dropped"), "soak": ("requests", "errors")}.get(
-            name, ("done", "failed")
-        )
-        rows.append([f"`{name}`", f"{parts[name][steps]:,}", f"{parts[name][failed]:,}", note])
+    """A row for each part that was run."""
+    rows = [["Part", "What is done, and what must hold", "Steps", "Failed", "What happened"]]
+    for name, part in result("faults")["parts"].items():
+        steps = part.get("done", part.get("requests"))
+        failed = part["errors"] if name == "soak" else part.get("failed", part.get("dropped"))
+        about = part["about"].rstrip(".")
+        rows.append([f"`{name}`", about, f"{steps:,}", f"{failed:,}", WHAT_HAPPENED[name](part)])
     return rows
+
+
+def counts(numbers: dict[str, int]) -> str:
+    return ", ".join(f"{number:,} × {name}" for name, number in numbers.items())
+
+
+def overload_note(part: Row) -> str:
+    middle, rounds = part["middle_round"], part["p99_ms_of_rounds"]
+    return (
+        f"{part['rate']:,} requests a second where {part['capacity_per_second']:,} could be answered: "
+        f"{part['answered']:,} answered, all others refused with 503. Of five rounds the middle one had p50 "
+        f"{middle['p50_ms']:.0f} ms and p99 {middle['p99_ms']:.0f} ms; p99 was from {rounds[0]:.0f} to "
+        f"{rounds[-1]:.0f} ms"
+    )
+
+
+def beside_note(part: Row) -> str:
+    latencies = [f"{kind} {load['p99_ms']:,.0f} ms" for kind, load in part["kinds"].items()]
+    refused = f"{part['errors']:,} refused with 503"
+    return f"p99 beside {', '.join(latencies)}; {refused}; memory at most {part['most_memory_mb']:,} MB"
+
+
+def soak_note(part: Row) -> str:
+    memory, files = ([sample[key] for sample in part["series"]] for key in ("memory_mb", "files"))
+    return (
+        f"{part['seconds'] / 60:.0f} minutes: p50 {part['p50_ms']:,.0f} ms, p99 {part['p99_ms']:,.0f} ms. Memory of "
+        f"all processes from {memory[0]:,.0f} to {memory[-1]:,.0f} MB, never more than {max(memory):,.0f}; at most "
+        f"{max(files)} open files"
+    )
+
+
+WHAT_HAPPENED: dict[str, Callable[[Row], str]] = {
+    **dict.fromkeys(
+        ("runs", "commands", "nights", "writers", "disk", "ranks", "ray", "one-item"),
+        lambda part: counts(part["outcomes"]),
+    ),
+    "requests": lambda part: (
+        f"{counts(part['outcomes'])}; {part['tracebacks']} tracebacks in the log, "
+        f"{part['memory_growth_mb']} MB more memory"
+    ),
+    "java": lambda part: counts(part["requests"]),
+    "slow": lambda part: (
+        f"{part['cut_off']:,} slow clients cut off, {part['plain_requests']:,} right answers, the "
+        f"slowest after {part['slowest_ms']:,} ms; {part['memory_growth_mb']} MB more memory"
+    ),
+    "workers": lambda part: f"every worker replaced; {part['requests_lost']} requests lost in all, those in flight",
+    "limits": lambda part: counts(part["answers"]),
+    "clock": lambda part: (
+        f"{part['feedback_rows']:,} rows of feedback, all on disk; the slowest plain request took "
+        f"{part['slowest_ms']:,} ms"
+    ),
+    "deny": lambda part: (
+        f"read within {part['most_seconds']} s; memory from {part['memory_mb']} to at most "
+        f"{part['most_memory_mb']} MB with a file of {part['file_mb']} MB; the slowest request took "
+        f"{part['slowest_ms']:,} ms"
+    ),
+    "store": lambda part: (
+        f"{counts(part['outcomes'])}; the slowest without a stored session after "
+        f"{part.get('slowest_ms', part.get('slowest_without_store_ms'))} ms"
+    ),
+    "overload": overload_note,
+    "beside": beside_note,
+    "soak": soak_note,
+}
 
 
 def scaling_table(name: str) -> Callable[[], Table]:

@@ -63,8 +63,8 @@ FILE_SIZE_LIMIT = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({
 
 
 @functools.cache
-def forking() -> "subprocess.Popen[str]":
-    """The process that forks; it is started once and ends with this one."""
+def forking(forker: int) -> "subprocess.Popen[str]":
+    """A process that forks; it is started once and ends with this one."""
     source = Path(posrec.__file__).resolve().parents[1]
     environment = {**os.environ, "PYTHONPATH": str(source), "COLUMNS": "200"}
     line, pipe = [sys.executable, "-c", FORKING], subprocess.PIPE
@@ -74,13 +74,13 @@ def forking() -> "subprocess.Popen[str]":
 
 
 def forked(
-    *arguments: object, code: str = COMMAND, before: str = "", kill_after: float | None = None
+    *arguments: object, code: str = COMMAND, before: str = "", kill_after: float | None = None, forker: int = 0
 ) -> "subprocess.CompletedProcess[str]":
     """`posrec ARGUMENTS` in a process of its own, or `code` with them as its sys.argv[1:]; `before` is run first.
 
-    The process is killed after `kill_after` seconds, if it has not ended by then.
+    The process is killed after `kill_after` seconds, if it has not ended by then. A forker runs one command at a time.
     """
-    process = forking()
+    process = forking(forker)
     assert process.stdin is not None
     assert process.stdout is not None
     words = list(map(str, arguments))

@@ -200,6 +200,20 @@ def test_leftover_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     assert listed(tmp_path) == ["a.json"]
 
 
+def test_of_two_writers_of_a_file_one_gets_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.onnx"
+
+    def write_meanwhile() -> None:
+        with whole_file(path) as second:
+            second.write_text("second")
+            with whole_file(path) as first:
+                first.write_text("first")
+
+    with pytest.raises(InputError, match="exists already"):
+        write_meanwhile()
+    assert (path.read_text(), listed(tmp_path)) == ("first", ["a.onnx"])
+
+
 def test_the_unfinished_file_of_a_living_writer_stays(tmp_path: Path) -> None:
     with whole_file(tmp_path / "b.json") as unfinished:
         write_text(tmp_path / "a.json", "{}")

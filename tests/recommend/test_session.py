@@ -1,26 +1,41 @@
 """Files of item ids, as people's programs write them."""
 
 import codecs
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from posrec.errors import InputError
-from posrec.recommend.session import read_ids
+from posrec.recommend.session import ListedIds
 from tests.helpers import command
 
 
 @pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
 def test_a_byte_order_mark_is_no_part_of_an_id(tmp_path: Path, mark: bytes) -> None:
-    (tmp_path / "ids.txt").write_bytes(mark + "i1\r\n\r\n zürich \n".encode())
-    assert read_ids(tmp_path / "ids.txt") == ["i1", "zürich"]
+    (tmp_path / "ids.txt").write_bytes(mark + "i1\r\n\r\n zürich \n\ni2\ri3".encode())
+    assert list(ListedIds(tmp_path / "ids.txt")) == ["i1", "zürich", "i2", "i3"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1"])
 def test_other_encodings_are_refused(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "ids.txt").write_bytes("i1\nzürich\n".encode(encoding))
     with pytest.raises(InputError, match=r"ids\.txt is not UTF-8 text .*; it must have one item id per line"):
-        read_ids(tmp_path / "ids.txt")
+        ListedIds(tmp_path / "ids.txt")
+
+
+def test_many_ids_take_the_memory_of_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "ids.txt"
+    path.write_text("".join(f"i{number:07d}\n" for number in range(100_000)))
+    tracemalloc.start()
+    ids = ListedIds(path)
+    known, note = ids.known({"i0000003": 3}.get)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2 * path.stat().st_size
+    assert (known, ids.number) == (["i0000003"], 100_000)
+    first = ", ".join(f"i000000{number}" for number in (0, 1, 2, 4, 5))
+    assert f"{path}: the run does not know 99,999 of 100,000 ids: {first} and 99,994 more; write" in str(note)
 
 
 def test_commands_warn_of_unknown_ids(trained: Path, tmp_path: Path) -> None:

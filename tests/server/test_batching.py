@@ -36,6 +36,32 @@ def test_requests_that_arrive_while_computing_form_the_next_batches() -> None:
     assert sizes == [1, 4, 4, 1]
 
 
+def test_requests_are_answered_again_after_memory_has_run_out() -> None:
+    """Wherever that is: beside a batch, or while the next one is chosen."""
+
+    async def play() -> list[int]:
+        failing = [True]
+
+        def fail_once(*_: int) -> None:
+            if failing.pop() if failing else False:
+                raise MemoryError
+
+        batcher = Batcher(lambda numbers: [2 * number for number in numbers], observe=fail_once)
+        batcher.start()
+        with pytest.raises(MemoryError):
+            await asyncio.wait_for(batcher.submit(1), 60)
+        answers = [await asyncio.wait_for(batcher.submit(2), 60)]
+        failing.append(True)
+        really, batcher.next_batch = batcher.next_batch, lambda: [fail_once(), *really()][1:]  # type: ignore[method-assign]
+        with pytest.raises(MemoryError):
+            await asyncio.wait_for(batcher.submit(3), 60)
+        answers.append(await asyncio.wait_for(batcher.submit(4), 60))
+        await batcher.stop()
+        return answers
+
+    assert asyncio.run(play()) == [4, 8]
+
+
 def test_stopping_waits_for_the_batch_that_is_computed() -> None:
     async def play() -> int:
         going = threading.Event()

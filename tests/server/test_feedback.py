@@ -194,6 +194,11 @@ def test_files_rotate_by_rows_and_by_time(tmp_path: Path, monkeypatch: pytest.Mo
         *(1_700_000_000_000, "run-1", "b", "shown", 2, "run-1", "run", False),
         *(None, None, None, False),
     )
+    files.write("run-1", "shown", ["a"], None)
+    now[0] -= 86_400  # the clock is set back: the file would stay open for a day
+    files.rotate_if_due()
+    files.wait()
+    assert len(list(tmp_path.glob("feedback-*.parquet"))) == 4
 
 
 def test_rows_that_can_t_be_converted_stay_and_the_next_start_converts_them(

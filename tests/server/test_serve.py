@@ -267,3 +267,14 @@ def test_a_cleaner_removes_the_workers_folder(trained: Path, tmp_path: Path, mon
         until(lambda: len(server.said("serving")) == 4)
         assert server.recommend("i3").status == 200
         assert server.metric('posrec_requests_total{path="/v1/recommend",status="2xx"}') == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads can't be listed here")
+def test_no_thread_is_started_later(trained: Path) -> None:
+    """Where memory has run out, Python waits for ever for a thread that can't begin to run."""
+    with serving(trained) as server:
+        folder = Path(f"/proc/{server.process.pid}/task")
+        before = {one.name for one in folder.iterdir()}
+        assert server.ask("POST", "/v1/recommend/batch", {"sessions": [["i3"]] * 100}).status == 200
+        assert server.recommend("i3").status == 200
+        assert {one.name for one in folder.iterdir()} == before

@@ -7,6 +7,7 @@ compare. Its outcome is in FOLDER/JOB.RANK: "done", or the error.
 """
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -15,10 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from posrec.data.dataset import SessionDataset, load
+from posrec.errors import InputError
 from posrec.evaluation.evaluate import evaluate
 from posrec.fitting.fit import fit_run
 from posrec.models.base import Encoded
@@ -257,6 +260,20 @@ def train_run(world: World, folder: Path, name: str) -> None:
     fit_run(load(folder / "data"), model, out, settings, "cpu", resume, SilentProgress(), world=world)
 
 
+def different_data(world: World, folder: Path) -> None:
+    """All processes say what differs in one of them, and none waits or writes."""
+    same = load(folder / "data")
+    data = replace(same, manifest={**same.manifest, "fingerprint": f"of process {world.rank}"})
+    for chosen, settings, differing in (
+        (data, {}, "dataset is 'of process 0', and 'of process 1'"),
+        (same, {"lambda2": 0.5 + world.rank}, "lambda2 is 0.5, and 1.5"),
+    ):
+        expected = f"process 0 and process 1 of the training have different data or options: {differing};"
+        with pytest.raises(InputError, match=re.escape(expected)):
+            fit_run(chosen, "posrec", folder / "different", settings, "cpu", progress=SilentProgress(), world=world)
+        assert not (folder / "different").exists()
+
+
 WITHOUT_DROPOUT: list[tuple[Any, Any]] = [
     (PosRec, PosRecConfig(d=D)),
     (PosRecPlus, PosRecPlusConfig(d=D, dropout=0, item_dropout=0, repeat_dropout=0, repeat_width=8)),
@@ -281,6 +298,7 @@ JOBS: dict[str, Callable[[World, Path], None]] = {
     "smoothing": smoothing,
     "attributes": attributes,
     "ranking": ranking,
+    "different_data": different_data,
     **{name: partial(train_run, name=name) for name in TRAINED},
 }
 

@@ -215,14 +215,15 @@ def answer_rules(
 
 
 def listed_ids(path: Path, run: Path) -> list[str]:
-    """The ids of a file. Those that the run does not know are reported."""
+    """The ids of a file that the run knows. The others are reported."""
     from posrec.data.vocabulary import FILE, Vocabulary
-    from posrec.recommend.session import read_ids, unknown_ids_note
+    from posrec.recommend.session import ListedIds
     from posrec.runs.folder import open_finished
 
-    ids = read_ids(path)
+    listed = ListedIds(path)
     reader, _ = open_finished(run)
-    if note := unknown_ids_note(path, ids, Vocabulary.from_json(reader.json(FILE), run / FILE).find):
+    ids, note = listed.known(Vocabulary.from_json(reader.json(FILE), run / FILE).find)
+    if note:
         warn(note)
     return ids
 

@@ -27,7 +27,7 @@ from posrec.models.registry import ModelSpec, find_spec, model_name, with_own_en
 from posrec.progress import Progress, default_progress
 from posrec.recommend.export.writing import add_export
 from posrec.recommend.recommender import Recommender
-from posrec.runs.beginning import begin_run, is_new_run, lock_run, run_config
+from posrec.runs.beginning import begin_run, differences, is_new_run, lock_run, run_config
 from posrec.runs.folder import POPULARITY, Run
 from posrec.runs.run import finish_run, load_run
 from posrec.training.checkpoint import load_weights
@@ -138,6 +138,7 @@ def fit_run(
         network = job.build()
         start = warm_start(job, network, progress)
         config = job.config_of(network)
+        check_same_in_all(config, place)
         with run_folder(job, config, place):
             if isinstance(network, SessionModel) and job.training.protocol == "refit":
                 del network  # two models are built in its place, one after the other
@@ -292,6 +293,18 @@ def check_validation(data: PreparedDataset, protocol: str) -> None:
             f"{data.path} has no samples before its validation part, and protocol {protocol} needs some; "
             "use --protocol paper, or prepare a longer log"
         )
+
+
+def check_same_in_all(config: dict[str, Any], place: Place) -> None:
+    """Raise an InputError, the same in every process, unless all have the same dataset and settings."""
+    world = place.world
+    first, *others = [world.of_process(config, place.device, rank) for rank in range(world.size)]
+    for rank, other in enumerate(others, start=1):
+        if differing := differences(first, other, "is", "and"):
+            raise InputError(
+                f"process 0 and process {rank} of the training have different data or options: {differing}; give all "
+                "processes the same command, and copies of one prepared dataset"
+            )
 
 
 @contextmanager

@@ -47,14 +47,19 @@ def whole_file(path: Path, overwrite: bool = False, keep_suffix: bool = False) -
     The temporary name has no suffix, so that nobody who lists `*.json` finds it. `keep_suffix` is for writers that
     choose a format by the suffix. If `path` is a symbolic link, the file that it leads to is replaced.
     """
-    if path.exists() and not overwrite:
-        raise InputError(f"{path} exists already; name another file, remove it, or pass --overwrite")
+
+    def refuse_existing() -> None:
+        if path.exists() and not overwrite:
+            raise InputError(f"{path} exists already; name another file, remove it, or pass --overwrite")
+
+    refuse_existing()
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file")
     refuse_unwritable(path)
     path = path.resolve() if path.is_symlink() else path
     with temporary(path, create_file, "".join(path.suffixes) if keep_suffix else "") as unfinished:
         yield unfinished
+        refuse_existing()  # another process may have been quicker
         give_name(unfinished, path)
 
 

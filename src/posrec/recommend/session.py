@@ -5,7 +5,7 @@
 (('sku-1', 'sku-7'), 2)
 """
 
-import codecs
+import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -77,33 +77,49 @@ def is_many(sessions: Any) -> bool:
     return bool(sessions) and all(isinstance(one, Session | list | tuple) for one in sessions)
 
 
-def read_ids(path: Path) -> list[str]:
-    """The ids of a text file with one id per line; blank lines and a byte order mark are ignored."""
-    try:
-        content = path.read_bytes()
-        text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text ({error}); it must have one item id per line") from None
-    except OSError as error:
-        raise InputError(
-            f"{path} can't be read ({error.strerror}); it must be a file with one item id per line"
-        ) from None
-    if "\0" in text:  # UTF-16 and UTF-32 have zero bytes in every line of ASCII
-        raise InputError(f"{path} is not UTF-8 text (it has zero bytes); it must have one item id per line")
-    return [line.strip() for line in text.splitlines() if line.strip()]
+class ListedIds:
+    """The ids of a text file with one id per line; blank lines and a byte order mark are ignored.
+
+    The file's bytes are kept and the ids made anew whenever they are iterated: as texts, ten million of them would take
+    seven times as much memory. Nothing here keeps other threads waiting for long.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self.content = path.read_bytes()
+            self.number = sum(1 for _ in self)
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} is not UTF-8 text ({error}); it must have one item id per line") from None
+        except OSError as error:
+            raise InputError(
+                f"{path} can't be read ({error.strerror}); it must be a file with one item id per line"
+            ) from None
+        if b"\0" in self.content:  # UTF-16 and UTF-32 have zero bytes in every line of ASCII
+            raise InputError(f"{path} is not UTF-8 text (it has zero bytes); it must have one item id per line")
+
+    def __iter__(self) -> Iterator[str]:
+        lines = map(str.strip, io.TextIOWrapper(io.BytesIO(self.content), encoding="utf-8-sig"))
+        return filter(None, lines)
+
+    def known(self, number: Callable[[str], int | None]) -> tuple[list[str], str | None]:
+        """The ids that have a number, because the run knows them; and a sentence about the others, if there are any."""
+        known: list[str] = []
+        named: list[str] = []
+        for one in self:
+            if number(one) is not None:
+                known.append(one)
+            elif len(named) < NAMED:
+                named.append(one)
+        if not named:
+            return known, None
+        unknown = self.number - len(known)
+        share, ids = f"{unknown:,} of {plural(self.number, 'id')}", some(named, unknown)
+        return known, f"{self.path}: the run does not know {share}: {ids}; write ids as in the log, without quotes"
 
 
-def unknown_ids_note(path: Path, ids: Sequence[str], number: Callable[[str], int | None]) -> str | None:
-    """A sentence about ids of the file `path` that have no number, because the run does not know them; None where it
-    knows all."""
-    unknown = [one for one in ids if number(one) is None]
-    if not unknown:
-        return None
-    share = f"{len(unknown):,} of {plural(len(ids), 'id')}"
-    return f"{path}: the run does not know {share}: {some(unknown)}; write ids as in the log, without quotes"
-
-
-def some(ids: Sequence[str]) -> str:
-    """The first ids and how many more there are, so that an error message stays short."""
+def some(ids: Sequence[str], number: int | None = None) -> str:
+    """The first ids and how many more there are, of `number` in all, so that an error message stays short."""
     named = ", ".join(one if len(one) <= 100 else f"{one[:100]}..." for one in ids[:NAMED])
-    return named if len(ids) <= NAMED else f"{named} and {len(ids) - NAMED:,} more"
+    more = (len(ids) if number is None else number) - NAMED
+    return f"{named} and {more:,} more" if more > 0 else named

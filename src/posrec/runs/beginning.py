@@ -71,12 +71,20 @@ def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any], defaul
     that the run's version did not have is that of `defaults`."""
     if not isinstance(before.get("training"), dict):
         raise InputError(f"{path / RUN} has no settings of the training; it is damaged, or another program wrote it")
-    before, now = ({**defaults, **config, **config["training"]} for config in (before, now))
+    before, now = ({**defaults, **config} for config in (before, now))
+    if differing := differences(before, now, "was", "is"):
+        raise InputError(f"{path} can't be resumed with another setting: {differing}")
+
+
+def differences(one: dict[str, Any], other: dict[str, Any], name_one: str, name_other: str) -> str:
+    """In which settings two config.json differ, and whether in the dataset; versions are not compared."""
+    one, other = ({**config, **config["training"]} for config in (one, other))
     ignored = {"schema", "trained_until", "posrec", "torch", "python", "training"}
-    differing = [key for key in sorted({*before, *now} - ignored) if before.get(key) != now.get(key)]
-    if differing:
-        shown = "; ".join(f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in differing)
-        raise InputError(f"{path} can't be resumed with another setting: {shown}")
+    return "; ".join(
+        f"{key} {name_one} {one.get(key)!r}, {name_other} {other.get(key)!r}"
+        for key in sorted({*one, *other} - ignored)
+        if one.get(key) != other.get(key)
+    )
 
 
 def begin_run(path: Path, config: dict[str, Any], data: PreparedDataset) -> None:

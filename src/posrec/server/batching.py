@@ -147,6 +147,19 @@ class Batcher:
         self.task = asyncio.create_task(self.work())
 
     async def work(self) -> None:
+        """Compute batches, whatever happens: memory may run out anywhere."""
+        while True:
+            try:
+                await self.compute_batches()
+            except Exception as error:
+                for one in self.waiting:
+                    self.work_waiting -= one.work
+                    if not one.answer.done():
+                        one.answer.set_exception(error)
+                self.waiting.clear()
+                self.arrived.clear()
+
+    async def compute_batches(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await self.arrived.wait()
@@ -154,11 +167,11 @@ class Batcher:
             batch = self.next_batch()
             if not batch:
                 continue
-            work, is_full = sum([one.work for one in batch]), bool(self.waiting)
-            self.last_size = len(batch)
-            self.observe(len(batch), len(self.waiting))
             began, self.computing = self.clock(), True
             try:
+                work, is_full = sum([one.work for one in batch]), bool(self.waiting)
+                self.last_size = len(batch)
+                self.observe(len(batch), len(self.waiting))
                 queries = [one.query for one in batch]
                 if 0 < self.seconds_each * work < self.inline:
                     answers = self.compute(queries)
@@ -171,6 +184,8 @@ class Batcher:
                 for one in batch:
                     if not one.answer.done():
                         one.answer.set_exception(error)
+                self.last_end, self.computing = self.clock(), False
+                continue
             before, self.last_end, self.computing = self.last_end, self.clock(), False
             self.seconds_each = smoothed(self.seconds_each, (self.last_end - began) / work)
             if is_full or work >= self.max_batch:

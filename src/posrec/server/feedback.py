@@ -184,7 +184,8 @@ class FeedbackFiles:
 
     def rotate_if_due(self, now: float | None = None) -> None:
         now = self.clock() if now is None else now
-        if self.file is not None and (self.rows >= ROTATE_ROWS or now - self.began >= ROTATE_SECONDS):
+        is_recent = 0 <= now - self.began < ROTATE_SECONDS  # it is not where the clock was set back
+        if self.file is not None and (self.rows >= ROTATE_ROWS or not is_recent):
             self.begin_rotation()
 
     def begin_rotation(self) -> None:

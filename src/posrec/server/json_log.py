@@ -1,12 +1,17 @@
 """The server's log: one JSON object per line, on standard error."""
 
 import logging
+import math
 import sys
+import time
 from datetime import UTC, datetime
 
 from posrec.progress import printable_json
 
 LOG = logging.getLogger("posrec.server")
+NO_MEMORY = "the server has no memory left; requests are refused or lost until it has some"
+LOG_PAUSE = 10.0  # seconds
+last_logged: dict[str, float] = {}  # when, by message
 
 
 class JsonFormatter(logging.Formatter):
@@ -30,6 +35,14 @@ def log_as_json() -> None:
     logging.root.setLevel(logging.WARNING)
     for name in ("posrec.server", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.INFO)
+
+
+def log_seldom(message: str, **fields: object) -> None:
+    """Log an error that may repeat with every request, once in LOG_PAUSE."""
+    now = time.monotonic()
+    if now - last_logged.get(message, -math.inf) > LOG_PAUSE:
+        last_logged[message] = now
+        log_event(message, logging.ERROR, **fields)
 
 
 def log_event(message: str, level: int = logging.INFO, **fields: object) -> None:

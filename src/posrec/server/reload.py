@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from posrec.io import RUN, STATE, WEIGHTS
 from posrec.io.unfinished import is_locked
 from posrec.recommend.export.opening import missing_export, open_recommender, try_out
 from posrec.recommend.recommender import Recommender
-from posrec.recommend.session import read_ids, unknown_ids_note
+from posrec.recommend.session import ListedIds
 from posrec.server.feedback import answer_key, new_answer_id
 from posrec.server.item_columns import read_columns
 from posrec.server.item_search import ItemSearch
@@ -89,8 +90,9 @@ class ShopFiles:
     """What a shop changes during the day: which items may be recommended, and columns of the items."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        self.allow = WatchedFile(settings.allow_file, lambda path, _: read_ids(path))
-        self.deny = WatchedFile(settings.deny_file, lambda path, _: read_ids(path))
+        self.allow, self.deny = (
+            WatchedFile(path, lambda path, _: ListedIds(path)) for path in (settings.allow_file, settings.deny_file)
+        )
         self.items = WatchedFile(settings.items_file, read_columns)
         self.lock = threading.Lock()  # for whoever replaces the catalogue of a recommender
 
@@ -100,10 +102,13 @@ class ShopFiles:
 
     def apply_rules(self, recommender: Recommender) -> None:
         """Recommend only what the rules allow. Ids that the run does not know are logged."""
-        recommender.catalogue = recommender.catalogue.with_rules(self.allow.content, self.deny.content)
-        for file in (self.allow, self.deny):
-            if file.path and (note := unknown_ids_note(file.path, file.content, recommender.catalogue.number)):
-                log_event(note, logging.WARNING)
+        number = recommender.catalogue.number
+        allow, deny = (
+            (None, None) if file.content is None else file.content.known(number) for file in (self.allow, self.deny)
+        )
+        recommender.catalogue = recommender.catalogue.with_rules(allow[0], deny[0])
+        for note in filter(None, (allow[1], deny[1])):
+            log_event(note, logging.WARNING)
 
     def apply_items(self, recommender: Recommender) -> None:
         """Filter, boost and answer by the columns of the file."""
@@ -193,13 +198,14 @@ async def changes(stamp: Callable[[], Hashable], seen: Hashable) -> AsyncIterato
     called in a thread."""
     while True:
         await asyncio.sleep(POLL)
-        now = await asyncio.to_thread(stamp)
-        if now is None or now == seen:
-            continue
-        await asyncio.sleep(POLL / 4)
-        if now == await asyncio.to_thread(stamp):
-            seen = now
-            yield
+        with suppress(MemoryError):  # it is looked at again
+            now = await asyncio.to_thread(stamp)
+            if now is None or now == seen:
+                continue
+            await asyncio.sleep(POLL / 4)
+            if now == await asyncio.to_thread(stamp):
+                seen = now
+                yield
 
 
 def run_stamp(run: Path) -> frozenset[tuple[str, Stamp]] | None:

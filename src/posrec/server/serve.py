@@ -33,12 +33,12 @@ import uvicorn
 from posrec.device import THREADS
 from posrec.errors import InputError, not_installed
 from posrec.io import RUN, require_folder, scratch_folder
-from posrec.recommend.session import read_ids
+from posrec.recommend.session import ListedIds
 from posrec.server.feedback import FeedbackFiles
 from posrec.server.http.access import allowed_hosts
 from posrec.server.http.guard import KEEP_ALIVE, Connection
 from posrec.server.item_columns import read_columns
-from posrec.server.json_log import log_as_json, log_event
+from posrec.server.json_log import log_as_json, log_event, log_seldom
 from posrec.server.session_store import SQLITE, SqliteSessions, open_store, password_in
 from posrec.server.settings import KEY_VARIABLE, STORE_VARIABLE, ServerSettings
 
@@ -62,7 +62,7 @@ def serve(settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000, w
         require_folder(Path(run), RUN)
     settings.code.check()
     for rules in filter(None, (settings.allow_file, settings.deny_file)):
-        read_ids(Path(rules))
+        ListedIds(Path(rules))
     if settings.items_file is not None:
         os.environ.setdefault(POLARS_THREADS, "1")  # every worker reads the file, while others answer
         read_columns(Path(settings.items_file), None)
@@ -177,6 +177,15 @@ def bind(host: str, port: int, shared: bool) -> socket.socket:
     return bound
 
 
+def can_open_files() -> bool:
+    """The event loop closes a connection for which it has no file, and does not say so."""
+    try:
+        os.close(os.dup(0))
+    except OSError as error:
+        return error.errno not in (errno.EMFILE, errno.ENFILE)
+    return True
+
+
 class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept the connections that wait in the kernel first; it would reset them when the socket is closed."""
@@ -196,7 +205,12 @@ class Server(uvicorn.Server):
         return Connection(self.config, self.server_state, self.lifespan.state)
 
     async def check_connections(self) -> None:
+        """About once a second."""
         now = time.monotonic()
+        if not can_open_files():
+            log_seldom(
+                "no more files can be opened, so new connections are closed at once; raise the limit (ulimit -n)"
+            )
         for connection in list(self.server_state.connections):
             assert isinstance(connection, Connection)
             connection.check(now)

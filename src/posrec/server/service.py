@@ -2,10 +2,9 @@
 
 import asyncio
 import gc
-import logging
-import math
-import time
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from posrec.recommend.session import EncodedSession
 from posrec.server.batching import INLINE, INLINE_OF_SEVERAL, BackgroundQueue, Batcher
 from posrec.server.feedback import FeedbackFiles, delete_old
 from posrec.server.http.messages import Refused, Request
-from posrec.server.json_log import log_event
+from posrec.server.json_log import NO_MEMORY, log_event, log_seldom
 from posrec.server.metrics import Metrics
 from posrec.server.reload import LoadedRun, RunReloader, ShopFiles
 from posrec.server.schemas import (
@@ -57,7 +56,6 @@ ANSWER_BYTES_PER_UNIT = 20_000
 DIVERSIFIED_PER_UNIT = 25  # items among which `diversify` chooses
 MOST_ANSWER_BYTES = 16 << 20
 TIDY_PAUSE = 60.0  # seconds
-STORE_LOG_PAUSE = 10.0  # seconds between two log lines about a session store that fails
 
 
 class Query(NamedTuple):
@@ -81,7 +79,6 @@ class Service:
         ]
         self.split = Split(settings.split or [1] * len(self.reloaders))
         self.store: SessionStore | None = None
-        self.store_failure_logged = -math.inf
         if settings.session_store:
             self.store = open_store(settings.session_store, self.store_failed)
         self.feedback: FeedbackFiles | None = None
@@ -95,6 +92,8 @@ class Service:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         use_threads(1)  # sessions are small; more workers use more cores
+        self.start_threads()
+        asyncio.get_running_loop().set_exception_handler(log_loop_error)
         self.batcher.start()
         self.files.read()
         for reloader in self.reloaders:  # one that can't be loaded now is served once it can be
@@ -121,6 +120,22 @@ class Service:
             self.feedback.rotate()
         log_event("stopped")
 
+    def start_threads(self) -> None:
+        """Start all threads now. Where memory runs out, Python waits for ever for a thread that can't begin to run, and
+        with it the event loop would."""
+        watchers = len(self.reloaders) + 1  # each may read for long
+        pools = {
+            ThreadPoolExecutor(watchers, "posrec-watch"): watchers,
+            self.batcher.thread: 1,
+            self.background.thread: 1,
+        }
+        asyncio.get_running_loop().set_default_executor(next(iter(pools)))
+        if self.feedback is not None:
+            pools[self.feedback.thread] = 1
+        for pool, threads in pools.items():
+            all_running = threading.Barrier(threads)
+            wait([pool.submit(all_running.wait) for _ in range(threads)])
+
     async def try_store(self) -> None:
         """Ask the session store once, so that the log has the reason if it can't be used."""
         with suppress(StoreUnavailable):
@@ -129,15 +144,12 @@ class Service:
 
     def store_failed(self, reason: str) -> None:
         self.metrics.count("store_errors")
-        now = time.monotonic()
-        if now - self.store_failure_logged > STORE_LOG_PAUSE:
-            self.store_failure_logged = now
-            log_event("the session store failed", logging.ERROR, reason=reason)
+        log_seldom("the session store failed", reason=reason)
 
     def apply_rules(self) -> None:
         self.apply(self.files.apply_rules)
         allow, deny = self.files.allow.content, self.files.deny.content
-        allowed, denied = (None if ids is None else len(ids) for ids in (allow, deny))
+        allowed, denied = (None if ids is None else ids.number for ids in (allow, deny))
         log_event("rules read again", allowed=allowed, denied=denied)
 
     def apply_items(self) -> None:
@@ -154,7 +166,8 @@ class Service:
         """Turn feedback into Parquet files in time, also where no more arrives, and delete what is too old."""
         while True:
             if self.feedback is not None:
-                self.feedback.rotate_if_due()
+                with suppress(MemoryError):  # it is tried again
+                    self.feedback.rotate_if_due()
                 if self.settings.keep_feedback is not None:
                     await asyncio.to_thread(delete_old, self.feedback.folder, self.settings.keep_feedback)
             if self.store is not None:
@@ -258,6 +271,14 @@ class Service:
         if self.store is None:
             raise Refused(404, "no sessions are stored here; start the server with --session-store sqlite:FILE")
         return self.store
+
+
+def log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What went wrong outside a request; every connection may report that there is no memory to read from it."""
+    if isinstance(context.get("exception"), MemoryError):
+        log_seldom(NO_MEMORY)
+    else:
+        loop.default_exception_handler(context)
 
 
 def first_click(session: list[Any]) -> str | None:

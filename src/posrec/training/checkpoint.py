@@ -28,7 +28,7 @@ def load_weights(run: Path, model: SessionModel) -> None:
 
 def has_state(run: Path, model: SessionModel) -> bool:
     """Whether the run has a checkpoint."""
-    exists: bool = world_of(model).of_first((run / STATE).exists(), next(model.parameters()).device)
+    exists: bool = world_of(model).of_process((run / STATE).exists(), next(model.parameters()).device)
     return exists
 
 

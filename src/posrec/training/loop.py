@@ -267,7 +267,7 @@ def evaluate_on(
     if rows is not None and isinstance(model, SessionModel):
         rank = sharded_ranker(model, rows)
         # As much as the first process has memory for: all have to rank the same samples at a time.
-        at_once = rows.world.of_first(rows_for(samples, model.items, max_length), device)
+        at_once = rows.world.of_process(rows_for(samples, model.items, max_length), device)
     outcome = evaluate(model, samples, model.items, max_length, clicks, progress, rank, at_once)
     model.train(was_training)
     return outcome

@@ -123,6 +123,20 @@ def test_memory_does_not_grow_with_what_is_sent(server: Server, start: bytes, pi
     assert memory(server) - before < 16 << 20
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="the memory of a process can't be read here")
+def test_pipelined_requests_are_read_only_as_they_are_answered(server: Server) -> None:
+    assert ask(server, head("GET", "/healthz")).status == 200
+    before, logged = memory(server), len(server.log)
+    with Client(server) as client:
+        client.socket.settimeout(0.5)
+        with suppress(TimeoutError):  # nothing is read, so the server stops reading too
+            client.sendall(head("GET", "/healthz") * 200_000)
+        assert client.read("GET").body == b"ok"
+    assert ask(server, head("GET", "/healthz")).status == 200
+    assert memory(server) - before < 16 << 20
+    assert server.log[logged:] == []
+
+
 @pytest.mark.parametrize("request_line", [b"nonsense", b"GET / HTTP/9.9", b"\x16\x03\x01\x02\x00\x01\x00"])
 def test_what_is_not_http_is_answered_400(server: Server, request_line: bytes) -> None:
     answer = ask(server, request_line + b"\r\nHost: localhost\r\n\r\n")
@@ -286,6 +300,15 @@ def test_where_none_is_idle_the_next_gets_503(crowded: Server) -> None:
         until(lambda: crowded.open_files() < FILES - OWN)
         patient.sendall(recommend())
         assert patient.read().status == 200
+
+
+def test_files_that_run_out_are_logged(crowded: Server) -> None:
+    """The limit may be lowered from outside, and other users may have all files of the machine."""
+    _, most = resource.prlimit(crowded.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(crowded.process.pid, resource.RLIMIT_NOFILE, (3, most))
+    until(lambda: [line for line in crowded.log if line["message"].startswith("no more files can be opened")])
+    resource.prlimit(crowded.process.pid, resource.RLIMIT_NOFILE, (most, most))
+    assert crowded.recommend("i3").status == 200
 
 
 def test_too_few_files(trained: Path) -> None:

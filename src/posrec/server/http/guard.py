@@ -5,6 +5,8 @@
 - An answer that the client does not read, and a connection without a request, are given up by `check`.
 - Where too many connections are open, an idle one is closed for the new one. Where none is idle, the new one is
   refused (503) with the first piece of its request.
+- Of pipelined requests few are parsed at a time, and the client can't send more before some are answered. uvicorn reads
+  on after every answer, so that a client could fill the memory.
 - A request for an upgrade, such as h2c, is answered in HTTP/1.1 with its body; uvicorn loses the body.
 - A client that closes its sending side still gets the answers that are begun within LEAVING_GRACE. The complete
   requests before a broken one are answered too.
@@ -24,6 +26,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from posrec.server.http.messages import CLOSE, Answer, Header, Refused, error_answer
+from posrec.server.json_log import NO_MEMORY
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -35,6 +38,8 @@ MOST_HEADERS = 100
 TOO_LARGE = f"the head of the request is larger than {HEAD_BYTES:,} bytes or has more than {MOST_HEADERS} headers"
 OTHER_CODING = "Transfer-Encoding must be chunked, without other codings"
 NO_ROOM = "too many connections are open; try again shortly"
+PIECE_BYTES = 4 << 10  # that are parsed at a time, so that a head or a number of requests gets little beyond its limit
+MOST_PIPELINED = 16  # requests of a connection that wait for their answers; more are not parsed before
 KEEP_ALIVE = 75  # seconds that a connection without a request may stay open
 CLOSING_GRACE = 1.0  # seconds for one more request of a connection that was open when the server was stopped
 LEAVING_GRACE = 2.0  # seconds for the answers to a client that has closed its sending side
@@ -47,6 +52,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.unanswered: deque[RequestResponseCycle] = deque()  # the requests whose head is complete, the oldest first
+        self.unparsed = b""  # what was received while too many requests waited for their answers
         self.has_room = True  # whether this connection is one of those that may be open
         self.in_head = False
         self.head_since: float | None = None  # when the first byte of an unfinished head arrived
@@ -68,20 +74,38 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if not self.has_room:  # others may have been closed meanwhile
             self.has_room = len(self.connections) <= self.app.settings.connections
-        for start in range(0, len(data), HEAD_BYTES):  # small pieces, so that no head gets far beyond its limit
-            if self.refused_since is not None or self.transport.is_closing():
-                return
-            self.feed(data[start : start + HEAD_BYTES])
+        self.unparsed += data
+        self.parse(MOST_PIPELINED)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client has closed its sending side. One that has left altogether looks the same, so it gets only the
         answers that are begun soon."""
+        self.parse(len(self.unparsed))
         if not self.close_after_complete_requests():
             return None  # it closes the connection
         self.loop.call_later(LEAVING_GRACE, self.close_if_unanswered)
         return True
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """uvicorn itself tells only the latest of several pipelined requests."""
+        for cycle in self.unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        super().connection_lost(exc)
+
     # Parsing
+
+    def parse(self, most_pipelined: int) -> None:
+        """Parse what was received, until so many requests wait for their answers."""
+        data, self.unparsed = self.unparsed, b""
+        for start in range(0, len(data), PIECE_BYTES):
+            if self.refused_since is not None or self.transport.is_closing():
+                return
+            if len(self.unanswered) >= most_pipelined:
+                self.unparsed = data[start:]
+                self.flow.pause_reading()
+                return
+            self.feed(data[start : start + PIECE_BYTES])
 
     def feed(self, piece: bytes) -> None:
         self.advanced = False
@@ -92,6 +116,8 @@ class Connection(HttpToolsProtocol):
             return
         except httptools.HttpParserError as error:
             reason = error.__context__  # what a method of this class has raised, if one has
+            if isinstance(reason, MemoryError):
+                reason = Refused(503, NO_MEMORY)
             self.refuse(reason if isinstance(reason, Refused) else Refused(400, "the request is not valid HTTP"))
             return
         if not self.has_room:
@@ -160,6 +186,8 @@ class Connection(HttpToolsProtocol):
         self.unanswered.popleft()
         self.idle_since = time.monotonic()
         super().on_response_complete()
+        if self.unparsed:
+            self.parse(MOST_PIPELINED)
 
     # Refusals
 

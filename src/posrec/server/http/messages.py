@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import msgspec
 
 from posrec.errors import InputError, RunFailed
-from posrec.server.json_log import LOG
+from posrec.server.json_log import LOG, NO_MEMORY, log_seldom
 from posrec.server.schemas import ErrorAnswer
 from posrec.server.settings import ServerSettings
 
@@ -183,5 +183,8 @@ def error_answer(error: Exception) -> Answer:
             return refusal(400, f"the body is not valid JSON: {error}")
         case RecursionError():
             return refusal(400, "the body is nested too deeply")
+        case MemoryError():
+            log_seldom(NO_MEMORY)
+            return refusal(503, NO_MEMORY)
     LOG.error("unexpected error", exc_info=error)
     return refusal(500, "internal error; the server log has the details")

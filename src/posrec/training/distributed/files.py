@@ -71,7 +71,7 @@ def names_and_about(path: Path, world: World, device: torch.device) -> tuple[lis
     if world.is_first:
         file, about = opened(path)
         content = sorted(file.keys()), about
-    names, about = world.of_first(content, device)
+    names, about = world.of_process(content, device)
     return names, about
 
 

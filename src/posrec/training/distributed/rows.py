@@ -25,7 +25,7 @@ class ShardedRows(TableRows):
         super().__init__(items)
         blocks = self.total // ROW_MULTIPLE
         if blocks < world.size:
-            raise ValueError(f"{items} items are too few for {world.size} processes; start at most {blocks}")
+            raise InputError(f"{items} items are too few for {world.size} processes; start at most {blocks}")
         self.world = world
         self.batch_size: int | None = None  # samples after these only make the processes' parts of a batch equal
         self.starts = [ROW_MULTIPLE * (rank * blocks // world.size) for rank in range(world.size + 1)]

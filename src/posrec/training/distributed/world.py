@@ -121,15 +121,15 @@ class World:
         distributed.recv(values, source)
         return values
 
-    def of_first(self, value: Any, device: torch.device) -> Any:
-        """A value of the first process, which JSON can hold, for all."""
+    def of_process(self, value: Any, device: torch.device, source: int = 0) -> Any:
+        """A value of process `source`, which JSON can hold, for all."""
         if self.is_alone:
             return value
         content = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=device)
-        length = int(self.spread(torch.tensor(len(content), device=device)))
-        if not self.is_first:
+        length = int(self.spread(torch.tensor(len(content), device=device), source))
+        if self.rank != source:
             content = torch.empty(length, dtype=torch.uint8, device=device)
-        return json.loads(bytes(self.spread(content).tolist()))
+        return json.loads(bytes(self.spread(content, source).tolist()))
 
     def agree(self, device: torch.device, *wishes: bool) -> list[bool]:
         """Whether any process wants each of these: to stop, or to save a checkpoint. Processes receive a signal, and
@@ -208,7 +208,7 @@ def entered_by_first(world: World, device: torch.device) -> Iterator[None]:
         yield
     except BaseException:
         if world.is_first:
-            world.of_first(False, device)
+            world.of_process(False, device)
         raise
-    if not world.of_first(True, device):
+    if not world.of_process(True, device):
         raise InputError("the first process could not begin the run; its message says why")

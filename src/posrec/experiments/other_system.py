@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import torch
@@ -106,14 +107,15 @@ class ScoreRows:
         return taken
 
     def frames(self, file: File) -> Iterator[pl.DataFrame]:
-        """A file in parts, which hold the three columns, of types as they are."""
+        """A file in parts, which hold the three columns."""
         try:
             if kind_of(Path(file.name)) == "parquet":
                 with open_parquet(file) as frame:
                     names = frame.collect_schema().names()
                     if missing := [name for name in COLUMNS if name not in names]:
                         raise InputError(f"{file} has no column {missing[0]!r}; it needs {', '.join(COLUMNS)}")
-                    yield from frame.select(*COLUMNS).collect_batches(chunk_size=ROWS_AT_A_TIME, maintain_order=True)
+                    columns = frame.select(pl.col(name).cast(kind, strict=False) for name, kind in COLUMNS.items())
+                    yield from columns.collect_batches(chunk_size=ROWS_AT_A_TIME, maintain_order=True)
             else:
                 for block in blocks([file], SilentProgress()):
                     yield pl.read_ndjson(BytesIO(block.data), schema=COLUMNS)
@@ -123,31 +125,32 @@ class ScoreRows:
     def checked(self, part: pl.DataFrame) -> pl.DataFrame:
         """The part with numbers in place of ids, without the items that are not ranked."""
         begin = f"{self.data.fingerprint[:12]}-"
-        session, item = pl.col("session").cast(pl.String), pl.col("item").cast(pl.String)
-        number = session.str.strip_prefix(begin).cast(pl.Int64, strict=False)
+        number = pl.col("session").str.strip_prefix(begin).cast(pl.Int64, strict=False)
+        is_sample = pl.col("session").str.starts_with(begin) & number.is_between(1, len(self.data.test))
         rows = part.select(
             "session",
-            sample=pl.when(session.str.starts_with(begin) & number.is_between(1, len(self.data.test))).then(number - 1),
-            item=item.cast(self.items, strict=False).to_physical().cast(pl.Int64),
-            score=pl.col("score").cast(pl.Float64, strict=False).fill_nan(None),
+            sample=pl.when(is_sample).then(number - 1),
+            item=pl.col("item").cast(self.items, strict=False).to_physical().cast(pl.Int64),
+            score=pl.col("score").fill_nan(None),
         )
         is_late = pl.col("sample") < pl.col("sample").shift(fill_value=self.latest)
-        bad = rows.with_row_index("row", self.read + 1).filter(
-            pl.col("sample").is_null() | pl.col("score").is_null() | is_late
-        )
+        is_bad = pl.col("sample").is_null() | pl.col("score").is_null() | is_late
+        bad = rows.with_row_index("row", self.read + 1).filter(is_bad)
         if len(bad):
-            raise InputError(f"{self.path}, row {bad['row'][0]}: {self.fault(*bad.row(0)[1:])}")
+            raise InputError(f"{self.path}, row {bad['row'][0]}: {self.fault(bad.row(0, named=True))}")
         self.read += len(rows)
         self.latest = rows["sample"][-1] if len(rows) else self.latest
         known = rows.filter(pl.col("item").is_not_null())
         self.unknown += len(rows) - len(known)
         return known.select("sample", "item", "score")
 
-    def fault(self, session: object, sample: int | None, item: int | None, score: float | None) -> str:
-        if sample is None:
+    def fault(self, row: dict[str, Any]) -> str:
+        if row["sample"] is None:
             first, last = sample_id(self.data, 1), sample_id(self.data, len(self.data.test))
             return (
-                f"session {session!r} is not a test sample of {self.data.path}, whose samples are {first} to {last}; "
-                f"score those that posrec compare {self.data.path} --samples FILE writes"
+                f"session {row['session']!r} is not a test sample of {self.data.path}, whose samples are {first} to "
+                f"{last}; score those that posrec compare {self.data.path} --samples FILE writes"
             )
-        return "the score must be a number" if score is None else f"its session {session!r} follows a later one; sort the rows by session"
+        if row["score"] is None:
+            return "the score must be a number"
+        return f"its session {row['session']!r} follows a later one; sort the rows by session"

@@ -102,9 +102,7 @@ def evaluate_finished(
     run = load_run(path)
     if match_ids and run.vocabulary.ids != data.vocabulary.ids:
         return evaluate_run(run, data, device, progress, match_ids)
-    check_evaluable(run, data)
-    outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress)
-    return replace(outcome, dataset=data.fingerprint)
+    return evaluate(Recommender(run, device), data, progress)
 
 
 def stored_evaluation(path: Path, data: PreparedDataset) -> Evaluation | None:
@@ -121,9 +119,8 @@ def stored_evaluation(path: Path, data: PreparedDataset) -> Evaluation | None:
         return None
     ranks = torch.from_numpy(parse_array(reader.read(RANKS)).copy())
     lengths = data.test.clicks_before(torch.arange(len(data.test)))
-    accuracy = rank_metrics(ranks)
-    of_lists = {name: value for name, value in metrics.items() if name.startswith(("coverage", "popularity"))}
-    return Evaluation(accuracy | of_lists, ranks, lengths, dataset=data.fingerprint)
+    others = {name: value for name, value in metrics.items() if name.startswith(("coverage", "popularity"))}
+    return Evaluation(rank_metrics(ranks) | others, ranks, lengths, dataset=data.fingerprint)
 
 
 def check_evaluable(run: AnyRun, data: PreparedDataset) -> None:

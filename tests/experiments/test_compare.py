@@ -145,6 +145,21 @@ def test_a_run_that_does_not_say_what_it_was_measured_on_is_ranked_again(
     assert content(run) == before
 
 
+def test_a_run_of_a_model_of_ones_own_needs_stored_ranks(data: PreparedDataset, runs: Path, tmp_path: Path) -> None:
+    """Comparing runs no code that a run names."""
+    run = tmp_path / "own"
+    shutil.copytree(runs / "itemknn", run)
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "model": "mine.py:MINE"}))
+    update_checksums(run)
+    result = compare(data, runs=[run, runs / "itemknn"], progress=SilentProgress())
+    assert result.metrics["own"] == result.metrics["itemknn"]
+    (run / "metrics.json").write_text("{}")
+    update_checksums(run)
+    with pytest.raises(InputError, match=r"own is a run of a model .* of your own; posrec evaluate .* first"):
+        compare(data, runs=[run, runs / "itemknn"], progress=SilentProgress())
+
+
 def test_figures_of_different_samples_are_refused(data: PreparedDataset, runs: Path, tmp_path: Path) -> None:
     """A run of other items is named with both datasets; matched by id it is ranked on the samples of the others."""
     sessions = [[str((number + step) % 7) for step in range(4)] for number in range(20)]

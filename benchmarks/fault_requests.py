@@ -83,7 +83,7 @@ def valid_then_mutated(draw: random.Random) -> bytes:
 
 
 def wrong_fields(draw: random.Random) -> bytes:
-    names = ("session", "k", "exclude_seen", "allow", "deny", "session_id", "item", "other")
+    names = ("session", "k", "exclude", "diversify", "explore", "allow", "deny", "session_id", "item", "other")
     body = {draw.choice(names): draw.choice(VALUES) for _ in range(draw.randint(0, 5))}
     return post(draw.choice(PATHS[:5]), json.dumps(body).encode())
 

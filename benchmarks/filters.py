@@ -37,7 +37,7 @@ class RandomSessions:
 
 def median_ms(ranker: SearchRanker, plans: dict[str, Plan], sessions: list[EncodedSession]) -> dict[str, float]:
     def query(plan: Plan, turn: int) -> None:
-        plan.ordered(sessions[turn], ranker.rank(plan.queries(sessions[turn])))
+        plan.ordered(sessions[turn], ranker.rank(plan.queries(sessions[turn])), ranker.rank)
 
     ways = {name: partial(query, plan) for name, plan in plans.items()}
     return medians(in_turns(ways, len(sessions), warm_up=0, clock=time.thread_time))

@@ -92,7 +92,7 @@ def random_run(items: int, folder: Path = Path("random"), vocabulary: Vocabulary
     config = PosRecConfig()
     about = {"model": "posrec", "items": items, **asdict(config), "training": {}}
     vocabulary = vocabulary or Vocabulary([f"i{number}" for number in range(items)])
-    return Run(folder, PosRec(items, config).eval(), vocabulary, about, torch.randint(1, 1000, (items,)).numpy())
+    return Run(folder, PosRec(items, config).eval, vocabulary, about, torch.randint(1, 1000, (items,)).numpy())
 
 
 def test_samples(data: PreparedDataset) -> list[list[str]]:

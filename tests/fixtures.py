@@ -60,7 +60,8 @@ class TwoClicks(CountingModel):
 
 def run_of(model: Model, ids: list[str], name: str, folder: Path = Path("run")) -> Run:
     """A run in memory, of whose items each was clicked once."""
-    return Run(folder, model, Vocabulary(ids), {"model": name, "items": model.items}, np.ones(model.items, np.int64))
+    about = {"model": name, "items": model.items}
+    return Run(folder, lambda: model, Vocabulary(ids), about, np.ones(model.items, np.int64))
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def shop_run(tmp_path: Path) -> Run:
     """Items a to e are known to the model; f is in the vocabulary, but training never saw it."""
     titles = ["Anorak", None, "Clogs", None, "Espresso [new]", "Flask"]
     vocabulary = Vocabulary(["a", "b", "c", "d", "e", "f"], {"title": titles})
-    return Run(tmp_path / "run", TwoClicks(), vocabulary, {"model": "two", "items": 5}, torch.tensor([3, 9, 1, 7, 5]))
+    return Run(tmp_path / "run", TwoClicks, vocabulary, {"model": "two", "items": 5}, torch.tensor([3, 9, 1, 7, 5]))
 
 
 @pytest.fixture

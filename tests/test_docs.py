@@ -3,6 +3,7 @@
 import doctest
 import functools
 import gzip
+import json
 import pickle
 import re
 import shlex
@@ -46,6 +47,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "days").mkdir()
     for day in (1, 2):
         (folder / "days" / f"{day}.csv.gz").write_bytes(gzip.compress((folder / "clicks.csv").read_bytes()))
+    (folder / "hours").mkdir()
+    searches = {"event": {"type": "search"}, "user": {"id": 1}, "ts": 1_700_000_000_000}
+    for hour in range(24):
+        events = [
+            {"session": {"id": s if int(s) % 5 > 1 else None}, "user": {"id": s}, "product": {"sku": i}}
+            | {"ts": t, "event": {"type": "view"}}
+            for s, i, t in clicks[hour::24]
+        ]
+        hourly = "".join(json.dumps(event) + "\n" for event in (events if hour else [searches]))
+        (folder / "hours" / f"{hour:02}.jsonl.gz").write_bytes(gzip.compress(hourly.encode()))
     write_lines(
         folder / "yoochoose-clicks.dat",
         [f"{s},{day:%Y-%m-%dT%H:%M:%S}.000Z,{i},0" for (s, i, _), day in zip(clicks, days, strict=True)],
@@ -66,7 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_pages_show_commands() -> None:
-    assert [len(commands(page)) for page in PAGES] == [21, 1, 10]
+    assert [len(commands(page)) for page in PAGES] == [24, 1, 10]
 
 
 @pytest.mark.parametrize("page", PAGES)

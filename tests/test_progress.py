@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import posrec
+from posrec import progress as progress_module
 from posrec.data.dataset import PreparedDataset
-from posrec.progress import NotebookProgress, Progress, default_progress
+from posrec.progress import NotebookProgress, Progress, SilentProgress, TerminalProgress, default_progress
 from tests.helpers import command
 
 QUICK = {"d": 8, "epochs": 2, "batch_size": 64, "max_length": 10}
@@ -60,6 +61,23 @@ def test_an_epoch_is_a_line_where_there_is_no_terminal(small: PreparedDataset, t
     assert len(lines) == 2
     validated = EPOCH + r", mrr@20 \d+\.\d\d on validation"
     assert all(re.fullmatch(validated.format(epoch), line) for epoch, line in enumerate(lines, start=1))
+
+
+@pytest.mark.parametrize("kind", [Progress, TerminalProgress])
+def test_long_work_without_a_terminal_is_a_line_every_half_minute(
+    kind: type[Progress], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now)
+    progress = kind()
+    for second in range(0, 100, 7):
+        now = 1000.0 + second
+        progress.update("Epoch 1 of 2" if second < 60 else "Epoch 2 of 2", second, 100, "loss 5.100")
+    assert capsys.readouterr().err.splitlines() == [
+        f"Epoch {epoch} of 2: {second}%, loss 5.100" for epoch, second in ((1, 35), (2, 70))
+    ]
+    SilentProgress().update("Epoch", 1, 0)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_notebook_has_a_bar(small: PreparedDataset, notebook: Handle, capsys: pytest.CaptureFixture[str]) -> None:

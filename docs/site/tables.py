@@ -158,6 +158,17 @@ def counting_speed() -> Table:
     return rows
 
 
+def repeats() -> Table:
+    shops = {"shop": "demo shop", "shop-without-repeats": "`--drop-repeats`"}
+    rows = [["", *(f"{name} {what}" for name in shops.values() for what in ("R@20", "M@20", "M@20 without factors"))]]
+    found = {(one["model"], one["dataset"]): one for one in result("repeats")["rows"]}
+    for model in ("spop", "vsknn", "stan", "coclick"):
+        of_model = [found[model, shop] for shop in shops]
+        figures = [[*one["recall@20, mrr@20"], one["without factors"][1]] for one in of_model]
+        rows.append([model, *(f"{figure:.2f}" for shop in figures for figure in shop)])
+    return rows
+
+
 def plus_accuracy() -> Table:
     rows = [by_dataset(*AT_20)]
     for name in ("posrec-plus", "PosRec", "STAN", "VSKNN", "co-clicks"):
@@ -378,7 +389,7 @@ def scaling_table(name: str) -> Callable[[], Table]:
 
 TABLES: dict[str, dict[str, Callable[[], Table]]] = {
     "README.md": {"accuracy": headline_accuracy},
-    "docs/models.md": {"models": models, "counting speed": counting_speed},
+    "docs/models.md": {"models": models, "repeats": repeats, "counting speed": counting_speed},
     "docs/models_plus.md": {"accuracy": plus_accuracy, "parts": plus_parts},
     "docs/which_model.md": {"accuracy": which_model},
     "docs/performance.md": {

@@ -1,7 +1,8 @@
 """What long work reports while it runs: messages, and how much is done.
 
 Library code reports to a `Progress`. The command line passes one that draws a bar in a terminal. The default in Python
-prints messages to standard error, an epoch a line, and in a notebook it draws a bar under the cell as well.
+prints messages to standard error, an epoch a line, and in a notebook it draws a bar under the cell as well. Where there
+is no bar, a line every half minute says how far the work is.
 """
 
 import json
@@ -60,13 +61,22 @@ class TerminalConsole(Console):
 
 
 class Progress:
-    """Prints messages to standard error; override a method to show more or less."""
+    """Prints messages to standard error, and every half minute how much is done; override a method to show more or
+    less."""
+
+    LINE_SECONDS = 30
+    next_line = 0.0  # when a line is printed; 0 before the first update
 
     def message(self, text: str) -> None:
         print(printable(text), file=sys.stderr)
 
     def update(self, work: str, done: float, total: float, note: str = "") -> None:
         """`done` of `total`, in any unit; a new name of `work` starts a new bar."""
+        now = time.monotonic()
+        if self.next_line and now >= self.next_line:
+            self.message(f"{work}: {done / (total or 1):.0%}{f', {note}' if note else ''}")
+        if now >= self.next_line:
+            self.next_line = now + self.LINE_SECONDS
 
     def validated(self, epoch: int, metrics: dict[str, float]) -> None:
         """The validation metrics of a finished epoch, under early stopping; may raise to end the training."""
@@ -76,9 +86,12 @@ class SilentProgress(Progress):
     def message(self, text: str) -> None:
         pass
 
+    def update(self, work: str, done: float, total: float, note: str = "") -> None:
+        pass
+
 
 class TerminalProgress(Progress):
-    """Draws a bar on standard error inside `with`. If that is not a terminal, only messages are printed."""
+    """Draws a bar on standard error inside `with`. If that is not a terminal, lines are printed."""
 
     def __init__(self) -> None:
         self.console = TerminalConsole(stderr=True, highlight=False)
@@ -99,6 +112,9 @@ class TerminalProgress(Progress):
         self.console.print(text, soft_wrap=True)
 
     def update(self, work: str, done: float, total: float, note: str = "") -> None:
+        if self.bars.disable:
+            super().update(work, done, total, note)
+            return
         if work not in self.tasks:
             self.tasks[work] = self.bars.add_task(work, total=total, note="")
         self.bars.update(self.tasks[work], completed=done, total=total, note=note)

@@ -57,7 +57,7 @@ def test_errors(run: Path, tmp_path: Path) -> None:
 def test_a_report_of_what_clients_sent(tmp_path: Path) -> None:
     """The part of an answer's id before the dash is the run."""
     feedback = FeedbackFiles(tmp_path)
-    feedback.write(new_answer_id(f"{EVIL}[/bold]", feedback.key), "shown", [f"i1{EVIL}"], None)
+    feedback.write(new_answer_id("5f0c9e1b7a42", f"{EVIL}[/bold]", feedback.key), "shown", [f"i1{EVIL}"], None)
     for more in ((), ("--json",)):
         done = command("report", tmp_path, *more)
         assert done.code == 0, done.err

@@ -19,8 +19,6 @@ from posrec.testing import SMALL, known_settings, same
 from tests.contract.models import MODELS, TRAINED
 from tests.helpers import chain_shop
 
-every_trained_model = pytest.mark.parametrize("spec", [MODELS[name] for name in TRAINED], ids=TRAINED)
-
 # Shallow, because a hundred steps teach a deep model little more than what is popular.
 SHALLOW = {"d": 32, "hidden": 32, "layers": 1, "heads": 2, "batch_size": 128, "dropout": 0.0}
 QUICK = {**SMALL, "epochs": 2, "batch_size": 32, "learning_rate": 0.01, "dropout": 0.1, "protocol": "paper"}
@@ -54,10 +52,15 @@ class Interrupting(SilentProgress):
             signal.raise_signal(signal.SIGTERM)
 
 
-@every_trained_model
-def test_a_stopped_run_ends_with_the_weights_of_a_whole_one(
-    spec: ModelSpec, data: PreparedDataset, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("posrec", "posrec-plus", "gru4rec", "own") else pytest.param(name, marks=pytest.mark.slow)
+        for name in TRAINED
+    ],
+)
+def test_a_stopped_run_ends_with_the_weights_of_a_whole_one(name: str, data: PreparedDataset, tmp_path: Path) -> None:
+    spec = MODELS[name]
     fit(spec, data, tmp_path / "whole")
     with pytest.raises(RunStopped):
         fit(spec, data, tmp_path / "cut", Interrupting(after=3))

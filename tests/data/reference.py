@@ -71,6 +71,30 @@ def numbered(train: list[Session], test: list[Session]) -> tuple[list[list[int]]
     return parts[0], parts[1], list(numbers)
 
 
+Event = tuple[str, str, str, int, str]  # session or nothing, user, item, time, kind
+
+
+def visits(
+    events: list[Event], gap: int, duplicates_dropped: bool = False, most: int | None = None
+) -> list[tuple[str, str, int]]:
+    """The clicks of events by their session, or by their user, for whom a new visit begins after more than `gap`.
+    Duplicates follow the same event within a second; visits of more than `most` clicks are left out."""
+    by_visitor: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
+    for session, user, item, time, kind in events:
+        by_visitor.setdefault(("session", session) if session else ("user", user), []).append((time, item, kind))
+    found: list[list[tuple[str, str, int]]] = []
+    for (role, name), clicks in by_visitor.items():
+        before, latest = 0, dict[tuple[str, str], int]()
+        for place, (time, item, kind) in enumerate(sorted(clicks, key=lambda click: click[0])):
+            if place == 0 or (role == "user" and time - before > gap):
+                found.append([])
+                latest = {}
+            if not duplicates_dropped or time - latest.get((item, kind), -DAY) > 1000:
+                found[-1].append((f"{role} {name} {len(found)}", item, time))
+            before = latest[item, kind] = time
+    return [click for visit in found if most is None or len(visit) <= most for click in visit]
+
+
 def clean(
     clicks: list[tuple[str, str, int]],
     *,

@@ -55,6 +55,25 @@ def test_columns_of_any_type_reach_the_prepared_vocabulary(tmp_path: Path) -> No
     assert [data.vocabulary.title(number) for number in (1, 2, 3, 4)] == ["A", "B", "i2", "i3"]
 
 
+def test_a_table_of_items(tmp_path: Path) -> None:
+    clicks = pl.DataFrame(small_shop(), schema=["session", "item", "time"], orient="row")
+    items = pl.DataFrame({"sku": ["i1", "i9"], "Name": ["Tent", "Mat"], "price": [9.5, None]})
+    expected = {"title": [None, "Tent", None, None, "Mat"], "price": [None, 9.5, None, None, None]}
+    for number, table in enumerate((items, items.lazy(), items.to_pandas(), items.to_arrow())):
+        progress = RecordingProgress()
+        out = tmp_path / f"{number}"
+        data = posrec.prepare(clicks, out=out, items=table, all_items=True, progress=progress)
+        assert (data.vocabulary.ids, data.vocabulary.columns) == (["i0", "i1", "i2", "i3", "i9"], expected)
+        assert "items: column 'sku' read as the item id" in progress.messages
+        assert "items: describes 2 of 5 items" in progress.messages
+    with pytest.raises(InputError, match=r"items has no column that looks like an item id .*: price"):
+        posrec.prepare(clicks, out=tmp_path / "no", items=items.select("price"))
+    with pytest.raises(
+        InputError, match="give a path, a list of paths, or a polars, pandas or Arrow table, not builtin"
+    ):
+        posrec.prepare(clicks, out=tmp_path / "no", items={"id": ["i1"]})
+
+
 def test_of_rows_with_the_same_id_the_first_is_kept_and_the_others_are_counted(tmp_path: Path) -> None:
     (tmp_path / "items.csv").write_text("id,title\na,one\nb,two\na,three\na,four\n")
     progress = RecordingProgress()

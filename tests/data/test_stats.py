@@ -1,5 +1,6 @@
 """The figures of `posrec stats`, worked out by hand and against slow versions."""
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 import posrec
 from posrec.data.stats import length_histogram, popularity, repeating_sessions, sample_clicks, stats
 from posrec.progress import SilentProgress
-from tests.helpers import write_lines
+from tests.helpers import command, write_lines, write_log
 from tests.nn.test_batch import dataset, sessions_strategy
 
 lengths_strategy = st.lists(st.integers(2, 80), min_size=1, max_size=30)
@@ -39,7 +40,22 @@ def test_figures_by_hand(tmp_path: Path) -> None:
             "gini": round((2 * (1 * 1 + 2 * 2 + 3 * 6) / 9 - 4) / 3, 4),
             "most_clicks": 6, "median_clicks": 2, "fewest_clicks": 1,
         },
+        "clicks_by_day": {}, "warnings": [],  # lines of items have no times
     }  # fmt: skip
+
+
+def test_clicks_by_day(tmp_path: Path) -> None:
+    """A session counts on the day on which it begins; the last month has a day without clicks."""
+    days = {"2026-08-31T23:59:59Z": 3, "2026-09-01T00:00:00Z": 40, "2026-09-03T12:00:00Z": 5}
+    clicks = [(f"{day}{n // 2}", f"i{n % 2}", day) for day, sessions in days.items() for n in range(2 * sessions)]
+    out = tmp_path / "out"
+    posrec.prepare(write_log(tmp_path / "c.csv", clicks), out=out, min_support=1, progress=SilentProgress())
+    shown = json.loads(command("stats", out, "--json").out)
+    assert shown["clicks_by_day"] == {"2026-08-31": 6, "2026-09-01": 80, "2026-09-03": 10}
+    lines = [line.split() for line in command("stats", out).out.splitlines()]
+    assert ["days", "with", "clicks", "3", "2026-08-31", "to", "2026-09-03;"] in [line[:7] for line in lines]
+    assert ["2026-08", "6", "·" * 30 + "▁"] in lines
+    assert ["2026-09", "90", "█·▁"] in lines
 
 
 @given(sessions_strategy)

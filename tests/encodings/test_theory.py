@@ -11,7 +11,7 @@ from posrec.encodings.theory import PAPER, PaperClaim, bias_is_relative, differe
 FALSE = {"Section 3.4, ASPE linear", "Section 3.4, 2DSPE aware"}
 
 
-@pytest.mark.parametrize(("max_length", "d"), [(12, 8), (70, 100)])
+@pytest.mark.parametrize(("max_length", "d"), [(12, 8), pytest.param(70, 100, marks=pytest.mark.slow)])
 def test_all_statements_but_two_hold(max_length: int, d: int) -> None:
     checked = statements(max_length, d)
     assert {statement.name for statement in checked if not statement.holds} == FALSE

@@ -11,7 +11,7 @@ def test_first_repeats_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     items = torch.tensor([1, 2, 1, 3, 1, 4, 4, 5], dtype=torch.int32)
     sessions = SessionDataset(items, torch.tensor([0, 5, 8]), torch.zeros(2, dtype=torch.long))
     assert first_repeats(sessions).tolist() == [0, 0, 3, 3, 0, 2]
-    monkeypatch.setattr(breakdown, "PAIRS", 1)  # one sample at a time, as for very long sessions
+    monkeypatch.setattr(breakdown, "PAIRS_AT_A_TIME", 1)  # one sample at a time, as for very long sessions
     assert first_repeats(sessions).tolist() == [0, 0, 3, 3, 0, 2]
 
 

@@ -137,9 +137,9 @@ def test_of_two_prepares_into_one_folder_one_succeeds(log: Path, tmp_path: Path)
 
 def test_a_run_is_trained_by_one_process_at_a_time(small: PreparedDataset, tmp_path: Path) -> None:
     line = ("train", small.path, "--out", tmp_path / "run", *SMALL)
-    slow = "import time, posrec.training.loop as loop\ntrain = loop.train_epoch\n" \
+    slow = "import time\nfrom posrec.training.loop import Training\n" \
         "def slowly(*a):\n    print('training', flush=True)\n    time.sleep(600)\n" \
-        "loop.train_epoch = slowly\nfrom posrec.cli import main\nmain()\n"  # fmt: skip
+        "Training.train_epoch = slowly\nfrom posrec.cli import main\nmain()\n"  # fmt: skip
     first = start(*line, code=slow)
     assert first.stdout is not None
     assert first.stdout.readline() == "training\n"

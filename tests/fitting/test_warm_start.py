@@ -119,10 +119,7 @@ def test_smoothing_is_undone_whatever_its_weight(trained_plus: Path, newer: Prep
 
 @pytest.mark.parametrize(
     "model",
-    [
-        name if name in ("posrec", "posrec-plus", "fpmc") else pytest.param(name, marks=pytest.mark.slow)
-        for name in TRAINED
-    ],
+    [name if name in ("posrec", "fpmc") else pytest.param(name, marks=pytest.mark.slow) for name in TRAINED],
 )
 def test_every_trained_model_starts_from_a_run_and_is_evaluated(
     model: str, small: PreparedDataset, newer: PreparedDataset, tmp_path: Path

@@ -40,8 +40,8 @@ def repeated(session: Sequence[int]) -> set[int]:
     return {item for item in session if session.count(item) > 1}
 
 
-def divided_edges(session: Sequence[int], anchors: bool) -> tuple[Weights, Weights]:
-    """SR-GNN's and GC-SAN's edges: anchors added, then each node's weights divided by their sum."""
+def edges_with_anchors(session: Sequence[int], anchors: bool, divided: bool = True) -> tuple[Weights, Weights]:
+    """The edges of PosRec, SR-GNN and GC-SAN: anchors added, then each node's weights divided by their sum."""
     incoming, outgoing = count_edges(session)
     if anchors:
         steps = distances(session)
@@ -50,7 +50,7 @@ def divided_edges(session: Sequence[int], anchors: bool) -> tuple[Weights, Weigh
                 incoming[node, anchor] += steps[node][anchor]
             for anchor in {session[-1], *repeated(session)}:
                 outgoing[node, anchor] += steps[node][anchor]
-    for weights in (incoming, outgoing):
+    for weights in (incoming, outgoing) if divided else ():
         for node in dict.fromkeys(session):
             total = sum(value for (receiver, _), value in weights.items() if receiver == node)
             for key in weights:

@@ -66,12 +66,3 @@ def test_only_the_best_neighbours_are_kept() -> None:
     model = counted([[1, 2], [1, 2], [1, 3]], neighbours=1)
     scores = model.scores(SessionBatch.of([[1]]))[0]
     assert (scores[1] > 0, scores[2] > 0) == (True, False)
-
-
-@pytest.mark.parametrize(
-    "settings", [{"window": 0}, {"neighbours": 0}, {"repeat": -1.0}, {"decay": 0.0}, {"repeat_decay": 1.5}]
-)
-def test_settings_outside_their_range_are_refused(settings: dict[str, float]) -> None:
-    (name,) = settings
-    with pytest.raises(ValueError, match=f"{name} must be"):
-        CoClick(ITEMS, CoClickConfig(**settings))  # type: ignore[arg-type]

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from posrec.models.baselines.gcsan import GCSAN, GCSANConfig
-from posrec.nn.batch import SessionBatch
 from tests.models import checks
 from tests.models.checks import ITEMS, SESSIONS, sessions
 
@@ -22,7 +21,7 @@ def make(**changes) -> GCSAN:
 
 def slowly(model: GCSAN, session: list[int]) -> Tensor:
     """S_f of one session."""
-    edges = checks.divided_edges(session, model.config.anchors)
+    edges = checks.edges_with_anchors(session, model.config.anchors)
     nodes = checks.gated_graph_slowly(model.graph, checks.look_up(model, session), edges)
     hidden = nodes
     for layer in model.attention:
@@ -55,15 +54,3 @@ def test_any_batch_agrees_with_the_equations(batch: list[list[int]], anchors: bo
 def test_every_weight_has_a_gradient(anchors: bool) -> None:
     """The contract suite checks the default settings only."""
     checks.assert_every_weight_has_a_gradient(make(anchors=anchors, layers=2))
-
-
-def test_dropout_is_applied_in_training_only() -> None:
-    model, batch = make(dropout=0.5), SessionBatch.of(SESSIONS)
-    assert torch.equal(model.scores(batch), make().scores(batch))
-    model.train()
-    assert not torch.equal(model.scores(batch), model.scores(batch))
-
-
-def test_the_weight_is_a_share() -> None:
-    with pytest.raises(ValueError, match=r"weight must be between 0 and 1, not 1.5"):
-        make(weight=1.5)

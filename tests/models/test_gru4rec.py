@@ -51,8 +51,6 @@ def test_tied_models_have_one_table_and_others_two() -> None:
     assert untied.item_vectors().data_ptr() == untied.out.weight.data_ptr() != untied.embedding.weight.data_ptr()
     with pytest.raises(ValueError, match=r"hidden must be d=6 with one item table \(tied=true\), not 4"):
         make(hidden=4)
-    with pytest.raises(ValueError, match="layers must be at least 1, not 0"):
-        make(layers=0)
 
 
 @pytest.mark.parametrize("truncated", [True, False])
@@ -61,12 +59,3 @@ def test_a_truncated_gradient_ends_at_the_last_click(truncated: bool) -> None:
     model.session_vectors(SessionBatch.of([[1, 2, 3], [4], [5, 6]])).sum().backward()
     moved = model.embedding.weight.grad[: checks.ITEMS].abs().sum(1).nonzero()[:, 0] + 1
     assert moved.tolist() == ([3, 4, 6] if truncated else [1, 2, 3, 4, 5, 6])
-
-
-@pytest.mark.parametrize("where", ["dropout", "embedding_dropout"])
-def test_dropout_is_applied_in_training_only(where: str) -> None:
-    model = make(**{"dropout": 0.0, where: 0.5})
-    still = model.scores(checks.batch())
-    assert torch.equal(model.scores(checks.batch()), still)
-    model.train()
-    assert not torch.equal(model.scores(checks.batch()), model.scores(checks.batch()))

@@ -8,10 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.evaluation.metrics import ranks_of
 from posrec.models.baselines.counting import itemknn
 from posrec.models.baselines.counting.itemknn import ItemKNN, ItemKNNConfig
-from posrec.nn.batch import SessionBatch
 from tests.models.counting import ITEMS, fitted, logs, scores, sessions, with_rest
 
 # Sessions with 1: 3, with 2: 2, with 3: 2; 1 and 2 meet in two, 1 and 3 in one, 2 and 3 in one; 4 is alone.
@@ -64,11 +62,6 @@ def test_an_unknown_last_click_gives_way_to_the_one_before() -> None:
     assert scores(model, [3, 1, 77]) == scores(model, [1])
 
 
-def test_ties_count_against_the_target() -> None:
-    model = fitted(ItemKNN, COSINE, [[1, 2], [1, 3]], items=3)
-    assert ranks_of(model.scores(SessionBatch.of([[1], [1]])), torch.tensor([2, 3])).tolist() == [2, 2]
-
-
 @given(logs, sessions, st.sampled_from([0, 2.5]), st.sampled_from([0.5, 0.75]), st.integers(1, 9), st.integers(1, 40))
 def test_any_log_agrees_with_plain_counting(
     log: list[list[int]], session: list[int], regularization: float, alpha: float, neighbours: int, at_once: int
@@ -77,9 +70,3 @@ def test_any_log_agrees_with_plain_counting(
     with patch.object(itemknn, "PAIRS_AT_ONCE", at_once):  # in blocks of any size
         model = fitted(ItemKNN, config, log)
     assert scores(model, session)[0] == pytest.approx(with_rest(similarities(log, config)[session[-1]], log))
-
-
-@pytest.mark.parametrize(("setting", "value"), [("neighbours", 0), ("regularization", -1), ("alpha", 1.5)])
-def test_a_number_outside_its_range_is_refused(setting: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"{setting} must be .*, not {value}"):
-        ItemKNN(5, ItemKNNConfig(**{setting: value}))

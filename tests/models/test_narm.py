@@ -50,11 +50,3 @@ def test_the_weights_of_a_session_sum_to_one_over_its_clicks() -> None:
     assert torch.allclose(weights.sum(1), torch.ones(len(batch.lengths), dtype=torch.float64))
     assert (weights[~batch.mask] == 0).all()
     assert (make(softmax=False).weights(states, states[:, 0], batch.mask)[~batch.mask] == 0).all()
-
-
-@pytest.mark.parametrize("where", ["dropout", "embedding_dropout"])
-def test_dropout_is_applied_in_training_only(where: str) -> None:
-    model = make(**{"dropout": 0.0, "embedding_dropout": 0.0, where: 0.5})
-    assert torch.equal(model.scores(checks.batch()), model.scores(checks.batch()))
-    model.train()
-    assert not torch.equal(model.scores(checks.batch()), model.scores(checks.batch()))

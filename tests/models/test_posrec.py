@@ -2,9 +2,7 @@
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 
-import networkx as nx
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,10 +12,10 @@ from torch import Tensor
 from posrec.encodings.schemes import ENCODINGS
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.nn.batch import SessionBatch
+from tests.models import checks
+from tests.models.checks import ITEMS, sessions
 
-ITEMS = 12
 SMALL = PosRecConfig(d=8, heads=2, max_length=9)
-sessions = st.lists(st.integers(1, ITEMS), min_size=1, max_size=9)
 
 
 def make(**changes) -> PosRec:
@@ -27,42 +25,9 @@ def make(**changes) -> PosRec:
 
 def slowly(model: PosRec, session: list[int]) -> Tensor:
     """h of one session: loops over nodes, dictionaries of edges, no packing, no masks."""
-    config, d = model.config, model.config.d
-    nodes = list(dict.fromkeys(session))
-    weight: dict[tuple[int, int], float] = {}
-    plain = nx.Graph()
-    plain.add_nodes_from(nodes)
-    for before, after in pairwise(session):
-        weight[before, after] = weight.get((before, after), 0) + 1
-        plain.add_edge(before, after)
-    distance = dict(nx.all_pairs_shortest_path_length(plain))
-    repeated = {item for item in nodes if session.count(item) > 1}
-    embedding = {item: model.embedding.weight[item - 1] for item in nodes}
-
-    w_in, w_out, w_gates = model.graph.from_node.weight.split([d, d, 3 * d])
-    b_in, b_out, b_gates = model.graph.from_node.bias.split([d, d, 3 * d])
-    updated = {}
-    for node in nodes:
-        incoming = {other: weight.get((other, node), 0.0) for other in nodes}
-        outgoing = {other: weight.get((node, other), 0.0) for other in nodes}
-        if config.anchors:
-            for anchor in {session[0], *repeated}:
-                incoming[anchor] += distance[node][anchor]
-            for anchor in {session[-1], *repeated}:
-                outgoing[anchor] += distance[node][anchor]
-        if config.normalize:
-            for weights in (incoming, outgoing):
-                total = max(sum(weights.values()), 1)
-                weights.update({other: value / total for other, value in weights.items()})
-        message = torch.cat([
-            sum(incoming[other] * (w_in @ embedding[other] + b_in) for other in nodes),
-            sum(outgoing[other] * (w_out @ embedding[other] + b_out) for other in nodes),
-        ])  # fmt: skip
-        from_message = model.graph.from_message.weight @ message + model.graph.from_message.bias
-        from_node = w_gates @ embedding[node] + b_gates
-        reset, update = ((from_message + from_node)[part * d : (part + 1) * d].sigmoid() for part in (0, 1))
-        new = (from_message[2 * d :] + reset * from_node[2 * d :]).tanh()
-        updated[node] = (1 - update) * new + update * embedding[node]
+    config, nodes = model.config, list(dict.fromkeys(session))
+    edges = checks.edges_with_anchors(session, config.anchors, config.normalize)
+    updated = checks.gated_graph_slowly(model.graph, checks.look_up(model, session), edges)
 
     forward = torch.tensor([[session.index(node) for node in nodes]])
     backward = torch.tensor([[session[::-1].index(node) for node in nodes]])
@@ -111,42 +76,8 @@ def test_any_batch_agrees_with_the_equations(
     assert torch.allclose(fast, torch.stack([slowly(model, session) for session in batch]), atol=close)
 
 
-def test_capacity_changes_no_gradient() -> None:
-    model, made = make(), SessionBatch.of([[1, 2, 1], [3], [4, 5]])
-    gradients = []
-    for batch in (made, replace(made, capacity=11)):
-        model.zero_grad()
-        model.scores(batch).square().sum().backward()
-        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
-    for exact, roomy in zip(*gradients, strict=True):
-        assert torch.allclose(exact, roomy, atol=1e-12)
-
-
-@pytest.mark.parametrize("session", [[1], [2] * 200, [1 + i % ITEMS for i in range(200)]], ids=["one", "same", "long"])
-def test_extreme_sessions_score_finitely(session: list[int]) -> None:
-    assert make().scores(SessionBatch.of([session])).isfinite().all()
-
-
-def test_items_it_does_not_know_look_alike_and_like_nothing() -> None:
-    model = make()
-    scores = model.scores(SessionBatch.of([[1, 50, 2], [1, 60, 2], [1, 3, 2]]))
-    assert torch.allclose(scores[0], scores[1], atol=1e-6)
-    assert not torch.allclose(scores[0], scores[2])
-    model.session_vectors(SessionBatch.of([[50, 60]])).sum().backward()
-    assert model.embedding.weight.grad is not None
-    assert model.embedding.weight.grad.abs().sum() == 0
-
-
-def test_the_table_is_looked_up_and_multiplied_with_one_gradient() -> None:
-    """`vectors` adds up what `session_vectors` and `item_vectors` would each give."""
-    model, batch = make(), SessionBatch.of([[1, 2, 1], [3, 9]])
-    gradients = []
-    for both in (True, False):
-        model.zero_grad()
-        sessions, table = model.vectors(batch) if both else (model.session_vectors(batch), model.item_vectors())
-        (sessions @ table[:ITEMS].T).square().sum().backward()
-        gradients.append(model.embedding.weight.grad.clone())
-    assert torch.allclose(*gradients, atol=1e-12)
+def test_every_weight_has_a_gradient() -> None:
+    checks.assert_every_weight_has_a_gradient(make())
 
 
 def test_repeated_item_takes_its_earliest_and_latest_position() -> None:
@@ -159,11 +90,6 @@ def test_repeated_item_takes_its_earliest_and_latest_position() -> None:
     assert forward[0, 0] == 0
     assert backward[0, 0] == 0
     assert (forward[0, 1], backward[0, 1], length[0]) == (1, 1, 3)
-
-
-def test_heads_must_divide_d() -> None:
-    with pytest.raises(ValueError, match="heads=3 must divide d=8"):
-        make(heads=3)
 
 
 @given(st.lists(sessions, min_size=1, max_size=4), st.sampled_from(["ldpe", "rpe"]))

@@ -92,13 +92,6 @@ def test_scores_depend_on_order_with_an_encoding_only() -> None:
         assert torch.allclose(scores[0], scores[1], atol=1e-12) == same, encoding
 
 
-def test_dropout_is_applied_in_training_only() -> None:
-    model, batch = make(dropout=0.5), SessionBatch.of(SESSIONS)
-    assert torch.equal(model.scores(batch), make(dropout=0.0).scores(batch))
-    model.train()
-    assert not torch.equal(model.scores(batch), model.scores(batch))
-
-
 def test_heads_must_divide_d() -> None:
     with pytest.raises(ValueError, match="heads=3 must divide d=8"):
         make(heads=3)

@@ -1,14 +1,17 @@
 """A setting outside its range is an error that names it, whatever the model."""
 
+import math
 import re
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pytest
+import torch
 
-from posrec.config import setting
+from posrec.config import Declaration, declarations, setting
 from posrec.errors import InputError
 from posrec.models.registry import MODELS
+from posrec.nn.batch import SessionBatch
 
 
 def settings_of(kind: type) -> list[tuple[str, str]]:
@@ -43,10 +46,42 @@ def test_sizes_are_at_least_1(model: str, setting: str) -> None:
         spec.build(5, replace(spec.config(), **{setting: 0}))
 
 
-def test_a_share_is_between_0_and_1() -> None:
-    spec = MODELS["gcsan"]
-    with pytest.raises(InputError, match=r"^weight must be between 0 and 1, not 1\.5$"):
-        spec.build(5, replace(spec.config(), weight=1.5))
+def outside(declared: Declaration) -> list[Any]:
+    """Values just outside what a setting allows."""
+    low, high = declared.between
+    numbers = (declared.at_least - 1, declared.above, declared.at_most + 1, declared.below, low - 1, high + 1)
+    return [number for number in numbers if math.isfinite(number)] + (["steep"] if declared.choices else [])
+
+
+@pytest.mark.parametrize(
+    ("model", "setting", "value"),
+    [
+        (model, name, value)
+        for model, spec in MODELS.items()
+        for name, declared in declarations(spec.config)
+        for value in outside(declared)
+    ],
+)
+def test_a_value_outside_the_declared_range_is_refused(model: str, setting: str, value: Any) -> None:
+    spec = MODELS[model]
+    with pytest.raises(InputError, match=f"^{setting} must be .*, not {value!r}$"):
+        spec.build(5, replace(spec.config(), **{setting: value}))
+
+
+DROPOUTS = [(model, name) for model, name in settings_of(float) if "dropout" in name and name != "id_dropout"]
+
+
+@pytest.mark.parametrize(("model", "setting"), DROPOUTS)
+def test_dropout_is_applied_in_training_only(model: str, setting: str) -> None:
+    spec, batch, scores = MODELS[model], SessionBatch.of([[1, 2, 3, 2], [4, 5]]), []
+    none = {name: 0.0 for other, name in DROPOUTS if other == model}
+    for share in (0.0, 0.5):
+        torch.manual_seed(0)
+        built = spec.build(5, replace(spec.config(), **{**none, setting: share}))
+        scores.append(built.eval().scores(batch))
+    assert torch.equal(*scores)
+    built.train()
+    assert not torch.equal(built.scores(batch), built.scores(batch))
 
 
 @dataclass(frozen=True)

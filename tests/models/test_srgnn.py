@@ -23,7 +23,7 @@ def slowly(model: SRGNN, session: list[int]) -> Tensor:
     """s_h of one session; Eq. (6) runs over the clicks one by one."""
     nodes = checks.look_up(model, session)
     for _ in range(model.config.steps):
-        nodes = checks.gated_graph_slowly(model.graph, nodes, checks.divided_edges(session, model.config.anchors))
+        nodes = checks.gated_graph_slowly(model.graph, nodes, checks.edges_with_anchors(session, model.config.anchors))
     last = nodes[session[-1]]
     whole = torch.zeros_like(last)
     for item in session:

@@ -59,15 +59,3 @@ def test_without_an_encoding_only_the_last_place_is_known() -> None:
     for model, same in ((plain, True), (placed, False)):
         scores = model.scores(mixed)
         assert torch.allclose(scores[0], scores[1]) is same
-
-
-def test_dropout_is_applied_in_training_only() -> None:
-    model = make(dropout=0.5)
-    assert torch.equal(model.scores(checks.batch()), model.scores(checks.batch()))
-    model.train()
-    assert not torch.equal(model.scores(checks.batch()), model.scores(checks.batch()))
-
-
-def test_an_unknown_encoding_is_refused() -> None:
-    with pytest.raises(ValueError, match="encoding='abc' is not known"):
-        make(encoding="abc")

@@ -4,13 +4,10 @@ import math
 from dataclasses import replace
 
 import pytest
-import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from posrec.evaluation.metrics import ranks_of
 from posrec.models.baselines.counting.vsknn import VSKNN, WEIGHTS, VSKNNConfig
-from posrec.nn.batch import SessionBatch
 from tests.models.counting import fitted, logs, scores, sessions, with_rest
 
 LOG = [[1, 2], [2, 3, 2], [4, 5], [1, 3]]
@@ -67,25 +64,9 @@ def test_the_sample_is_the_newest_and_of_equals_the_newest_are_nearest() -> None
         assert [score > 0 for score in found] == [True, False, True, False, False]
 
 
-def test_ties_count_against_the_target() -> None:
-    model = fitted(VSKNN, PLAIN, [[1, 2], [1, 3]], items=3)
-    assert ranks_of(model.scores(SessionBatch.of([[1], [1]])), torch.tensor([2, 3])).tolist() == [3, 3]
-
-
 @given(logs, sessions, st.sampled_from([*WEIGHTS]), st.sampled_from([*WEIGHTS]), st.integers(1, 9), st.integers(1, 9))
 def test_any_log_agrees_with_the_equations(
     log: list[list[int]], session: list[int], weighting: str, decay: str, k: int, sample_size: int
 ) -> None:
     config = VSKNNConfig(k, sample_size, weighting, decay, idf=1.5)
     assert scores(fitted(VSKNN, config, log), session)[0] == pytest.approx(slowly(log, session, config), rel=1e-5)
-
-
-def test_an_unknown_weighting_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"decay must be one of same, linear, .*, not 'steep'"):
-        VSKNN(5, VSKNNConfig(decay="steep"))
-
-
-@pytest.mark.parametrize("setting", ["k", "sample_size", "idf"])
-def test_a_number_outside_its_range_is_refused(setting: str) -> None:
-    with pytest.raises(ValueError, match=f"{setting} must be at least"):
-        VSKNN(5, VSKNNConfig(**{setting: -1}))

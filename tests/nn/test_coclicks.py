@@ -9,6 +9,7 @@ from torch import Tensor
 
 from posrec.nn.items.coclicks import CoClickGraph, co_clicks
 from posrec.nn.items.item_table import TableRows
+from posrec.nn.items.sparse_matrix import SparseMatrix
 
 ITEMS, ROWS = 6, 8  # two rows fill the table up
 logs = st.lists(st.lists(st.integers(1, ITEMS), min_size=1, max_size=6), min_size=1, max_size=8)
@@ -45,7 +46,7 @@ def test_counts_agree_with_plain_loops(log: list[list[int]], window: int) -> Non
 def test_of_equal_counts_the_newest_are_kept() -> None:
     graph = CoClickGraph(1.0, neighbours=1, window=1)
     graph.count(*flat([[1, 2], [1, 3]]), TableRows(ITEMS))
-    first = graph.columns[graph.offsets[0] : graph.offsets[1]]
+    first = graph.edges.columns[graph.edges.offsets[0] : graph.edges.offsets[1]]
     assert (first + 1).tolist() == [3]
 
 
@@ -55,8 +56,8 @@ def test_smoothing_and_its_gradient_agree_with_a_dense_matrix(log: list[list[int
     graph.count(*flat(log), TableRows(ITEMS))
     dense = torch.zeros(ROWS, ROWS, dtype=torch.double)
     for row in range(ROWS):
-        for place in range(int(graph.offsets[row]), int(graph.offsets[row + 1])):
-            dense[row, graph.columns[place]] = graph.values[place]
+        for place in range(int(graph.edges.offsets[row]), int(graph.edges.offsets[row + 1])):
+            dense[row, graph.edges.columns[place]] = graph.edges.values[place]
     counts = counted_slowly(log, 2)
     for item in range(1, ITEMS + 1):  # the most clicked neighbours, weighted by their counts
         kept = sorted(counts[item].values(), reverse=True)[:neighbours]
@@ -70,6 +71,20 @@ def test_smoothing_and_its_gradient_agree_with_a_dense_matrix(log: list[list[int
     assert torch.allclose(smoothed, expected, atol=1e-6)
     (gradient,) = torch.autograd.grad((smoothed * factor).sum(), table)
     assert torch.allclose(gradient, factor + 0.5 * dense.T @ factor, atol=1e-6)
+
+
+def test_unused_places_at_the_end_of_the_lists_change_no_product() -> None:
+    rows, entries = TableRows(ITEMS), (torch.tensor([4, 0, 4]), torch.tensor([1, 2, 5]), torch.tensor([0.5, 2.0, 1.0]))
+    both = rows.by_source(*entries), rows.by_source(entries[1], entries[0], entries[2])
+    matrices, table = [SparseMatrix(), SparseMatrix()], torch.arange(24.0).view(ROWS, 3).requires_grad_()
+    for matrix, most in zip(matrices, (None, 8 * ITEMS), strict=True):
+        matrix.fill(*both, most)
+    assert [len(matrix.columns) for matrix in matrices] == [3, 6]
+    exact, padded = (matrix.times(table) for matrix in matrices)
+    assert torch.equal(exact, padded)
+    assert exact[4].tolist() == (0.5 * table[1] + table[5]).tolist()
+    gradients = [torch.autograd.grad(product.square().sum(), table)[0] for product in (exact, padded)]
+    assert torch.equal(*gradients)
 
 
 def test_without_a_weight_nothing_is_counted() -> None:

@@ -47,7 +47,7 @@ def test_products_of_the_columns_are_the_trend() -> None:
 def test_a_sample_is_scored_without_its_target_and_what_follows() -> None:
     """Whatever the clicks from the target on are, the trends of the sample's part stay the same."""
     clicks = [1, 2, 3, 4, 1, 2, 2, 2, 3, 1, 4, 4, 4, 1, 2, 3, 3, 1, 4, 2, 2, 1, 3] * 3
-    for target in range(len(clicks)):
+    for target in range(0, len(clicks), 4):
         when = torch.tensor([target / len(clicks)], dtype=torch.double)
         changed = clicks[:target] + [4] * (len(clicks) - target)
         scores = [

@@ -14,7 +14,10 @@ PRICE = ["120", "35.5", None, "9", "200"]  # text, as a CSV file has it
 WEIGHT = [1, 2.5, None, 42, 42.0]
 TAGS = [["blue", "new"], [], None, ["new"], ["blue"]]
 SALE = [True, False, None, True, False]
-ITEMS = Attributes({"category": CATEGORY, "price": PRICE, "weight": WEIGHT, "tags": TAGS, "sale": SALE}, items=5)
+STOCK = ["True", "False", "few", None, "true"]
+ITEMS = Attributes(
+    {"category": CATEGORY, "price": PRICE, "weight": WEIGHT, "tags": TAGS, "sale": SALE, "stock": STOCK}, items=5
+)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +39,13 @@ ITEMS = Attributes({"category": CATEGORY, "price": PRICE, "weight": WEIGHT, "tag
         ({"tags": {"not": "new"}}, [0, 1, 1, 0, 1]),
         ({"sale": True}, [1, 0, 0, 1, 0]),
         ({"sale": "false"}, [0, 1, 0, 0, 1]),
+        ({"sale": "True"}, [1, 0, 0, 1, 0]),  # as Python prints it
+        ({"stock": True}, [1, 0, 0, 0, 1]),
+        ({"stock": ["True", "few"]}, [1, 0, 1, 0, 1]),
+        ({"price": {"below": 120}}, [0, 1, 0, 1, 0]),
+        ({"price": {"above": 35.5, "max": 200}}, [1, 0, 0, 0, 1]),
+        ({"price": {"above": 9, "not": [120]}}, [0, 1, 0, 0, 1]),
+        ({"price": {"above": None}}, [1, 1, 0, 1, 1]),
         ({"category": "tents", "price": {"min": 100}}, [1, 0, 0, 0, 0]),
     ],
 )
@@ -46,8 +56,9 @@ def test_filters_worked_out_by_hand(wanted: dict[str, Any], expected: list[int])
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"colour": "red"}, "the items have no column 'colour'; they have category, price, weight, tags, sale"),
-        ({"category": {"max": 3}}, "column 'category' does not hold numbers, so min and max can't be used for it"),
+        ({"colour": "red"}, "the items have no column 'colour'; they have category, price, weight, tags, sale, stock"),
+        ({"category": {"max": 3}}, "column 'category' does not hold numbers, so max can't be used for it"),
+        ({"category": {"below": 3, "not": "tents"}}, "column 'category' does not hold numbers, so below can't be used"),
         ({"tags": {"min": 3}}, "column 'tags' does not hold numbers"),
         ({"sale": {"min": 0}}, "column 'sale' does not hold numbers"),
         ({"price": {"mx": 3}}, "the filter of 'price' must be a value, a list of values,"),

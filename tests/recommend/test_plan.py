@@ -96,8 +96,36 @@ def test_one_item_of_each_group(shop: Recommender) -> None:
     with pytest.raises(InputError, match="no item vectors to diversify by"):
         shop.recommend(["a"], diversify=0.5)
     for wrong in (1.5, -0.1, True, [0.5]):
-        with pytest.raises(InputError, match="diversify must be a number from 0 to 1 or the name of a column"):
+        with pytest.raises(InputError, match="diversify must be a number from 0 to 1, a column, or like"):
             shop.recommend(["a"], diversify=wrong)  # type: ignore[call-overload]
+
+
+def test_at_most_some_items_of_each_group(shop: Recommender) -> None:
+    def of(most: int, **more: Any) -> str:
+        return "".join(one.item for one in shop.recommend([], diversify={"column": "category", "most": most}, **more))
+
+    assert (of(1), of(2), of(2, k=3)) == ("bdc", "bdeac", "bde")
+    assert of(1, k=4, pin=["e"]) == "ebdc"  # a pinned item does not count
+    for wrong in ({"most": 2}, {"column": "category"}, {"column": "category", "most": 0}):
+        with pytest.raises(InputError, match=r'a column, or like \{"column": "brand", "most": 2\}, not'):
+            shop.recommend(["a"], diversify=wrong)
+    with pytest.raises(InputError, match="no column 'brand'; they have"):
+        shop.recommend(["a"], diversify={"column": "brand", "most": 2})
+
+
+def test_the_current_item_or_all_seen_ones_are_left_out(shop: Recommender) -> None:
+    assert scored(shop.recommend(["a", "b"], k=2, exclude="current")) == [("c", 11.0), ("e", 4.0)]
+    assert {one.item for one in shop.recommend(["a", "b"], exclude="current")} == {"c", "e", "a", "d"}
+    assert {one.item for one in shop.recommend(["a", "b"], exclude="seen")} == {"c", "e", "d"}
+    assert shop.recommend(["a", "b"], exclude_seen=True, exclude="current") == shop.recommend(
+        ["a", "b"], exclude="seen"
+    )
+    # The current item is one that the model does not know, so there is nothing to leave out.
+    assert {one.item for one in shop.recommend(["a", "b", "x"], exclude="current")} == set("abcde")
+    assert len(shop.recommend([], exclude="current")) == 5
+    assert [one.item for one in shop.recommend(["a", "b"], k=2, exclude="current", pin=["b"])] == ["c", "e"]
+    with pytest.raises(InputError, match="exclude must be one of current, seen, not 'last'"):
+        shop.recommend(["a"], exclude="last")  # type: ignore[call-overload]
 
 
 def test_rules_hold_for_every_request_and_can_change(shop: Recommender) -> None:
@@ -134,13 +162,15 @@ WANTED: list[dict[str, Any]] = [
     {"filter": {"shelf": {"not": None}}, "pin": ["i4", "i7", "i1400"]},
     {"diversify": "size", "k": 100},
     {"diversify": 0.4, "filter": {"size": {"min": 10}}},
+    {"diversify": {"column": "size", "most": 2}, "k": 150, "exclude": "current"},
+    {"exclude": "seen", "explore": 0.2, "pin": ["i4"], "filter": {"size": {"above": 5}}},
 ]
 
 
 def run_of(model: str) -> Run:
     torch.manual_seed(5)
     small: Any = PosRec(ITEMS, PosRecConfig(d=8)) if model == "posrec" else PosRecPlus(ITEMS, PosRecPlusConfig(d=8))
-    return Run(Path("run"), small.eval(), CATALOGUE, {"model": model, "items": ITEMS}, torch.arange(ITEMS))
+    return Run(Path("run"), small.eval, CATALOGUE, {"model": model, "items": ITEMS}, torch.arange(ITEMS))
 
 
 @pytest.mark.parametrize("model", ["posrec", "posrec-plus"])
@@ -172,6 +202,9 @@ def test_a_filtered_faiss_search_finds_k_items_where_there_are_k() -> None:
         answer = rec.recommend(["i1", "i2"], k=k, filter=wanted, fields=["size"])
         assert len(answer) == k
         assert all(one.fields is not None and one.fields["size"] <= share for one in answer)
+    for exclude in ("current", "seen"):
+        answer = rec.recommend(["i1", "i2"], k=50, exclude=exclude)
+        assert (len(answer), "i2" in [one.item for one in answer]) == (50, False)
     small = {"size": [1, 2]}  # few enough to be scored one by one
     assert [one.item for one in rec.recommend(["i1"], filter=small)] == [
         one.item for one in exact.recommend(["i1"], filter=small)
@@ -250,6 +283,8 @@ def test_groups_that_are_far_down_the_list_are_found(monkeypatch: pytest.MonkeyP
     assert [one.item for one in answer] == [order[7], *(order[step * group] for group in range(4))]
     answer = rec.recommend(["i1", "i2"], k=50, diversify="group")
     assert [one.item for one in answer] == [order[step * group] for group in range(6)]
+    answer = rec.recommend(["i1", "i2"], k=50, diversify={"column": "group", "most": 3})
+    assert [one.item for one in answer] == [order[step * group + place] for group in range(6) for place in range(3)]
 
 
 @pytest.mark.parametrize(
@@ -279,3 +314,71 @@ def test_similar_items_by_filter() -> None:
     kept = [one.item for one in plain if one.fields is not None and one.fields["size"] <= 20]
     found = rec.similar_items("i3", k=10, filter={"size": {"max": 20}}, deny=[kept[0]])
     assert [one.item for one in found] == kept[1:11]
+
+
+# New items: those with fewer than five training clicks.
+
+NEW = [f"i{n}" for n in range(5)]  # the n-th item was clicked n times
+
+
+@pytest.fixture(scope="module")
+def explorer() -> Recommender:
+    run = run_of("posrec")
+    return Recommender(run, "cpu", search=ExactSearch(item_table(run)))
+
+
+def explored(answer: Any) -> list[str]:
+    return [one.item for one in answer if one.explored]
+
+
+def test_new_items_get_their_share_of_places(explorer: Recommender) -> None:
+    plain = explorer.recommend(["i70", "i80"], k=20)
+    answer = explorer.recommend(["i70", "i80"], k=20, explore=0.1)
+    assert (len(explored(answer)), len(answer)) == (2, 20)
+    assert set(explored(answer)) < set(NEW) - {one.item for one in plain}
+    assert [one.item for one in answer if not one.explored] == [one.item for one in plain][:18]
+    assert not answer[0].explored
+    assert answer == explorer.recommend(["i70", "i80"], k=20, explore=0.1)  # the same session, the same list
+    by_score = {one.item: one.score for one in explorer.recommend(["i70", "i80"], allow=NEW)}
+    assert all(one.score == pytest.approx(by_score[one.item], abs=1e-4) for one in answer if one.explored)
+    assert [one.as_json().get("explored", False) for one in answer] == [one.explored for one in answer]
+
+
+def test_all_new_items_get_their_turn_and_the_best_more_often(explorer: Recommender) -> None:
+    sessions = [[f"i{n}"] for n in range(100, 500)]
+    answers = explorer.recommend(sessions, k=10, explore=0.05)
+    turns = [item for answer in answers for item in explored(answer)]
+    assert 140 < len(turns) < 260  # half a place of each list
+    assert set(turns) == set(NEW)
+    best = explorer.recommend(sessions, k=1, allow=NEW)
+    firsts = sum(explored(answer) == [one[0].item] for answer, one in zip(answers, best, strict=True))
+    assert 0.33 < firsts / len(turns) < 0.55  # 1 / (1 + 1/2 + 1/3 + 1/4 + 1/5) = 0.44
+    assert len({[one.explored for one in answer].index(True) for answer in answers if explored(answer)}) == 9
+
+
+def test_visitors_without_a_session_see_all_new_items_too(explorer: Recommender) -> None:
+    turns = [item for _ in range(60) for item in explored(explorer.recommend([], k=4, explore=0.5))]
+    assert set(turns) == set(NEW)
+
+
+def test_other_rules_hold_for_new_items(explorer: Recommender) -> None:
+    wanted = {"k": 8, "explore": 0.5}
+    assert set(explored(explorer.recommend(["i1"], **wanted, exclude="current", deny=["i0"]))) == {"i2", "i3", "i4"}
+    answer = explorer.recommend(["i70"], **wanted, pin=["i3", "i99"])
+    assert [one.item for one in answer][:2] == ["i3", "i99"]
+    assert "i3" not in explored(answer)
+    assert explored(explorer.recommend(["i70"], **wanted, filter={"size": -1})) == []
+    assert sorted(explored(explorer.recommend(["i70"], **wanted, allow=NEW))) == []  # they are in the list anyway
+    assert explored(explorer.recommend(["i70"], k=1, explore=0.5)) == []  # never the first
+    assert explored(explorer.recommend(["i70"], k=2, pin=["i98", "i99"], explore=0.5)) == []
+    limited = explorer.recommend(["i70"], k=8, explore=0.5, diversify={"column": "brand", "most": 2}, fields=["brand"])
+    brands = [one.fields["brand"] for one in limited if one.fields is not None]
+    assert max(brands.count(brand) for brand in brands) <= 2
+
+
+def test_a_run_without_new_items_answers_as_ever(shop: Recommender) -> None:
+    known = Recommender(replace(shop.run, popularity=torch.tensor([30, 90, 10, 70, 50])), "cpu")
+    assert known.recommend(["a", "b"], explore=0.5) == known.recommend(["a", "b"])
+    for wrong in (0.6, -0.1, True, "0.1"):
+        with pytest.raises(InputError, match=r"explore must be a number from 0 to 0.5, not"):
+            shop.recommend(["a"], explore=wrong)  # type: ignore[call-overload]

@@ -162,7 +162,7 @@ class FiveVectors(SessionModel):
 
 
 def test_similar_items_by_cosine(shop_run: Run) -> None:
-    shop_run = replace(shop_run, model=FiveVectors(5, shop_run.model.config))
+    shop_run = replace(shop_run, load_model=FiveVectors(5, shop_run.model.config).eval)
     found = Recommender(shop_run, "cpu").similar_items("a", k=4)
     assert [one.item for one in found[:1] + found[-1:]] == ["b", "d"]
     assert [round(one.score, 4) for one in found] == [0.9950, 0.0, 0.0, -1.0]

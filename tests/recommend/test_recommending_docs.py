@@ -45,7 +45,7 @@ def test_every_command_and_every_line_of_python_runs(
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(onnx_model, "as_onnx", lambda model, run: exported.read_bytes())  # saves a second export
     shown = [line for block in blocks("sh") for line in block.splitlines()]
-    assert len(shown) == 17
+    assert len(shown) == 19
     for line in shown:
         done = command(*shlex.split(line)[1:])
         assert done.code == 0, f"{line}\n{done.err}"

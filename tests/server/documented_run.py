@@ -31,5 +31,5 @@ def save_documented_run(folder: Path) -> Path:
         for row, category in enumerate(categories):
             model.embedding.weight[row, kinds.index(category)] += 2
     vocabulary = Vocabulary(list(ITEMS), {"title": titles, "category": categories})
-    save_run(Run(folder, model, vocabulary, config, torch.tensor(clicks)), folder / "run")
+    save_run(Run(folder, lambda: model, vocabulary, config, torch.tensor(clicks)), folder / "run")
     return folder / "run"

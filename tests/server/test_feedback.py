@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from posrec.errors import InputError, RunFailed
+from posrec.evaluation.click_through import COLUMNS
 from posrec.server import feedback as module
 from posrec.server.feedback import KEY_FILE, FeedbackFiles, is_signed, new_answer_id
 from tests.helpers import command, listed
@@ -31,36 +32,90 @@ def test_from_an_answer_to_a_report(trained: Path, tmp_path: Path) -> None:
         answers = [server.recommend(f"i{n}", k=4).json() for n in range(5)]
         for visit, answer in enumerate(answers):
             shown = [one["item"] for one in answer["items"]]
-            assert give(server, answer["id"], "shown", shown, session=f"v{visit}") == 202
+            assert give(server, answer["id"], "shown", shown, session=f"v{visit}", visitor="anna") == 202
             assert give(server, answer["id"], "clicked", shown[:1], session=f"v{visit}") == 202
-        assert give(server, answers[0]["id"], "bought", [answers[0]["items"][0]["item"]], session="v0") == 202
+        first = [answers[0]["items"][0]["item"]]
+        assert give(server, answers[0]["id"], "carted", first, session="v0") == 202
+        assert give(server, answers[0]["id"], "bought", first, session="v0", value=12.5) == 202
         assert give(server, answers[0]["id"], "clicked", ["zz"]) == 202
-        forged = answers[0]["id"].replace(answers[0]["id"][-1], "0" if answers[0]["id"][-1] != "0" else "1")
+        forged = answers[0]["id"][:-1] + ("0" if answers[0]["id"][-1] != "0" else "1")
         assert give(server, forged, "shown", ["i1"]) == 202
-        for wrong in ({"event": "seen"}, {"items": []}, {"answer": ""}, {"rank": 1}):
+        for wrong in ({"event": "seen"}, {"items": []}, {"answer": ""}, {"rank": 1}, {"value": 2}, {"visitor": ""}):
             body = {"answer": "a", "event": "shown", "items": ["i1"], **wrong}
             assert server.ask("POST", "/v1/feedback", body).status == 422
-        run = server.ask("GET", "/v1/run").json()["fingerprint"]
+        refused = {"answer": "a", "event": "bought", "items": ["i1", "i2"], "value": 2}
+        assert "a single item" in server.ask("POST", "/v1/feedback", refused).json()["error"]
+        (split,) = server.ask("GET", "/v1/run").json()["split"]
         while_serving = json.loads(command("report", folder, "--json").out)
     (file,) = folder.glob("*.parquet")  # written when the server stopped
     assert listed(folder) == [KEY_FILE, file.name]
     rows = pl.read_parquet(file)
-    assert rows.columns == ["time", "session", "item", "event", "rank", "answer", "run", "signed"]
-    assert len(rows) == 5 * 5 + 3
+    assert rows.columns == list(COLUMNS)
+    assert len(rows) == 5 * 5 + 4
     found = json.loads(command("report", folder, "--json").out)
     assert found == while_serving
-    assert [(one["group"], one["shown"], one["clicked"], one["bought"]) for one in found["by_rank"]] == [
+    assert [(one["group"], one["answers"], one["clicks"], one["purchases"]) for one in found["by_rank"]] == [
         ("1", 5, 5, 1),
         *((rank, 5, 0, 0) for rank in "234"),
     ]
-    assert [(one["group"], one["shown"], one["rate"]) for one in found["by_run"]] == [(run, 20, 0.25)]
-    assert (found["total"]["clicked"], found["unmatched"], found["unsigned"]) == (5, 1, 1)
+    (run,) = found["by_run"]
+    assert (split["name"], split["fingerprint"]) == (trained.name, answer["run"])
+    assert (run["group"], run["fingerprints"]) == (trained.name, [answer["run"]])
+    counts = [run[name] for name in ("visitors", "answers", "shown", "clicks", "carts", "purchases", "value")]
+    assert counts == [1, 5, 20, 5, 1, 1, 12.5]
+    assert run["ratios"]["clicks"] == {"mean": 1.0, "interval": None}
+    assert (found["total"]["clicks"], found["unmatched"], found["unsigned"]) == (5, 1, 1)
     table = command("report", folder)
-    assert (table.code, "25.00%" in table.out, "1 clicks or purchases" in table.out) == (0, True, True)
+    assert (table.code, "12.50" in table.out, "1 clicks, carts or purchases" in table.out) == (0, True, True)
     assert "Not counted: 1 rows of answers that the server did not give." in table.out
-    rows.drop("signed").write_parquet(file.with_name("feedback-0.parquet"))  # of a server that did not sign answers
+    of_before = rows.drop("signed", "visitor", "name", "value")  # of a server that wrote none of these columns
+    of_before.write_parquet(folder / "feedback-0.parquet")
     file.unlink()
-    assert json.loads(command("report", folder, "--json").out)["total"]["shown"] == 21
+    (run,) = json.loads(command("report", folder, "--json").out)["by_run"]
+    assert (run["group"], run["shown"], run["visitors"]) == (answer["run"], 21, 6)
+
+
+def test_a_split_is_reported_by_the_names_of_the_runs(trained: Path, counted: Path, tmp_path: Path) -> None:
+    """Nine in ten visitors of the second run click, and one in ten of the first."""
+    folder, names = tmp_path / "feedback", [trained.name, counted.name]
+    with serving(trained, counted, "--feedback", folder) as server:
+        runs = {one["fingerprint"]: one["name"] for one in server.ask("GET", "/v1/run").json()["split"]}
+        assert list(runs.values()) == names
+        answered = dict.fromkeys(names, 0)
+        for number in range(80):
+            answer = server.recommend("i1", k=2, split_by=f"visitor-{number}").json()
+            name, shown = runs[answer["run"]], [one["item"] for one in answer["items"]]
+            answered[name] += 1
+            give(server, answer["id"], "shown", shown, visitor=f"visitor-{number}")
+            if (number % 10 == 0) is (name == names[0]):
+                give(server, answer["id"], "clicked", shown[:1], visitor=f"visitor-{number}")
+            if number == 29:
+                undecided = command("report", folder).out
+        shown_answers = {name: server.metric(f'posrec_feedback_total{{event="shown",run="{name}"}}') for name in names}
+        assert shown_answers == answered
+        assert answered == {name: server.metric(f'posrec_answers_total{{run="{name}"}}') for name in names}
+        assert server.metric("posrec_run_workers") == 2
+    assert "It can't be told yet whether" in undecided
+    assert "more visitors will show it." in undecided
+    decided = command("report", folder)
+    assert f"{names[1]} is better than {names[0]}: " in decided.out
+    assert "had answers of both" not in decided.out
+    days = command("report", folder, "--by", "day")
+    assert (days.code, days.err, days.out.count("o-")) == (0, "", 1)
+    assert command("report", folder, "--by", "rank").out.count("|") == 2
+    assert "which run is better: no purchases of " in command("report", folder, "--measure", "purchases").out
+
+
+def test_a_day_without_feedback_is_a_warning(tmp_path: Path) -> None:
+    now = [1_700_000_000.0]
+    files = FeedbackFiles(tmp_path, lambda: now[0])
+    for visitor in range(6):
+        answer = new_answer_id("5f0c9e1b7a42", "night", files.key)
+        files.write(answer, "shown", ["a"], visitor=f"v{visitor}")
+        now[0] += 12 * 3600 if visitor != 2 else 2 * 86_400
+    done = command("report", tmp_path, "--by", "day")
+    assert (done.code, "warning: 2023-11-16: no answers were reported as shown." in done.err) == (0, True)
+    assert command("report", tmp_path, "--by", "week").code == 2
 
 
 def test_the_key_stays_with_the_folder(tmp_path: Path) -> None:
@@ -75,11 +130,24 @@ def test_the_key_stays_with_the_folder(tmp_path: Path) -> None:
 
 def test_only_whole_ids_of_the_server_are_signed() -> None:
     key, other = bytes(32), bytes(31) + b"1"
-    answer = new_answer_id("5f0c9e1b7a42", key)
+    answer = new_answer_id("5f0c9e1b7a42", "night-1", key)
     assert is_signed(answer, key)
     assert not any(is_signed(one, key) for one in (answer[:-1], answer[1:], "a" + answer, "", "é", "5f0c9e1b7a42-1"))
     assert not is_signed(answer, other)
-    assert not is_signed(new_answer_id("5f0c9e1b7a42", None), key)
+    assert not is_signed(new_answer_id("5f0c9e1b7a42", "night-1", None), key)
+
+
+def test_the_id_of_an_answer_says_which_items_were_explored(tmp_path: Path) -> None:
+    files = FeedbackFiles(tmp_path)
+    answer = new_answer_id("5f0c9e1b7a42", "night-1", files.key, ["new é", "newer"])
+    assert is_signed(answer, files.key)
+    files.write(answer, "shown", ["old", "new é", "newer"], None)
+    files.write(answer, "clicked", ["newer"], None)
+    files.write(answer[:-1] + "!", "clicked", ["newer"], None)  # an answer that the server did not give
+    files.write(new_answer_id("5f0c9e1b7a42", "night-1", files.key), "clicked", ["newer"], None)
+    files.rotate()
+    (file,) = tmp_path.glob("*.parquet")
+    assert pl.read_parquet(file)["explored"].to_list() == [False, True, True, True, False, False]
 
 
 def test_prepare_reads_feedback(tmp_path: Path) -> None:
@@ -119,7 +187,10 @@ def test_files_rotate_by_rows_and_by_time(tmp_path: Path, monkeypatch: pytest.Mo
     files.wait()
     assert [len(pl.read_parquet(one)) for one in sorted(tmp_path.glob("*.parquet"))] == [4, 4, 2]
     first = pl.read_parquet(min(tmp_path.glob("*.parquet"))).to_dicts()[1]
-    assert tuple(first.values()) == (1_700_000_000_000, "run-1", "b", "shown", 2, "run-1", "run", False)
+    assert tuple(first.values()) == (
+        *(1_700_000_000_000, "run-1", "b", "shown", 2, "run-1", "run", False),
+        *(None, None, None, False),
+    )
 
 
 def test_rows_that_can_t_be_converted_stay_and_the_next_start_converts_them(
@@ -207,7 +278,7 @@ def test_a_file_in_place_of_the_folder_is_refused_at_the_start(tmp_path: Path) -
 
 def test_a_line_that_is_being_written_is_not_reported(tmp_path: Path) -> None:
     files = FeedbackFiles(tmp_path)
-    files.write(new_answer_id("run", files.key), "shown", ["a", "b"], "v")
+    files.write(new_answer_id("run", "name", files.key), "shown", ["a", "b"], "v")
     assert files.file is not None
     files.file.write(b'{"time":17')
     assert json.loads(command("report", tmp_path, "--json").out)["total"]["shown"] == 2

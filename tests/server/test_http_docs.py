@@ -19,7 +19,7 @@ pytest.importorskip("uvicorn")
 
 PAGE = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```sh\n(curl .*?)\n```\n\n```json\n(.*?)\n```", PAGE, re.MULTILINE | re.DOTALL)
-DRAWN = {"id": r"[0-9a-f]{12}-[0-9a-f]{32}", "run": r"[0-9a-f]{12}", "fingerprint": r"[0-9a-f]{12}"}
+DRAWN = {"id": r"[0-9a-f]{12}-run-[0-9a-f]{32}", "run": r"[0-9a-f]{12}", "fingerprint": r"[0-9a-f]{12}"}
 
 
 @pytest.fixture(scope="module")

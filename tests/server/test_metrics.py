@@ -1,4 +1,4 @@
-"""/metrics adds up the numbers of all workers, dead ones included; only the queue is that of the living."""
+"""/metrics adds up the numbers of all workers, dead ones included; gauges are of the living alone."""
 
 import os
 import subprocess
@@ -15,12 +15,20 @@ WORKER = """
 import os, sys
 from pathlib import Path
 from posrec.server.metrics import Metrics
-metrics = Metrics(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
+metrics = Metrics(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]), ["night"])
 metrics.request("/v1/recommend", 200, 0.004)
 metrics.request("/v1/sessions/anna/click", 404, 9)
 metrics.request("/favicon.ico", 404, 9)
 metrics.batch(8, waiting=5)
-metrics.count("unknown_items", 3)
+run = metrics.runs["night"]
+run.loaded("f0", None)
+run.loaded("f1", 1000 * os.getpid())
+run.session(4, unknown=3)
+run.answer(is_popular=True, is_short=False)
+metrics.feedback("night", "shown", 20)
+metrics.feedback("night", "clicked", 2)
+metrics.feedback("last night", "clicked", 1)
+metrics.feedback(None, "shown", 20)
 print(os.getpid(), flush=True)
 sys.stdin.read()
 """
@@ -64,10 +72,21 @@ def test_workers_are_summed_and_a_dead_one_leaves_the_queue_alone(tmp_path: Path
         'posrec_batch_size_bucket{le="4.0"} 0.0',
         'posrec_batch_size_bucket{le="8.0"} 2.0',
         "posrec_batch_size_sum 16.0",
-        "posrec_unknown_items_total 6.0",
+        'posrec_unknown_items_total{run="night"} 6.0',
+        'posrec_session_clicks_total{run="night"} 8.0',
+        'posrec_answers_total{run="night"} 2.0',
+        'posrec_popular_answers_total{run="night"} 2.0',
+        'posrec_short_answers_total{run="night"} 0.0',
+        'posrec_feedback_total{event="shown",run="night"} 2.0',  # answers
+        'posrec_feedback_total{event="clicked",run="night"} 4.0',  # items
+        'posrec_feedback_total{event="clicked",run="other"} 2.0',
+        "posrec_unsigned_feedback_total 40.0",
+        'posrec_run_workers{fingerprint="f1",run="night"} 1.0',  # of the living worker alone
+        f'posrec_run_trained_until_timestamp_seconds{{run="night"}} {float(workers[1].pid)}',
         "posrec_store_errors_total 0.0",
         "posrec_queue_length 5.0",  # of the living worker alone
         "# TYPE posrec_requests_total counter",
         "# TYPE posrec_recommend_seconds histogram",
         "# TYPE posrec_queue_length gauge",
     } <= set(lines)
+    assert "f0" not in text  # which no worker serves any more

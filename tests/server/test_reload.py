@@ -25,7 +25,7 @@ pytest.importorskip("uvicorn")
 
 
 def started(run: Path, folder: Path) -> RunReloader:
-    reloader = RunReloader(run, ServerSettings((str(run),)), Metrics(folder), RuleFiles(None, None))
+    reloader = RunReloader(run, "run", ServerSettings((str(run),)), Metrics(folder, ["run"]), RuleFiles(None, None))
     reloader.replace_current()
     return reloader
 

@@ -30,7 +30,10 @@ ANY = st.recursive(
     max_leaves=8,
 )
 FIELDS = st.dictionaries(
-    st.sampled_from(["session", "k", "exclude_seen", "allow", "deny", "session_id", "item", "other"]), ANY
+    st.sampled_from(
+        ["session", "k", "exclude", "diversify", "explore", "allow", "deny", "session_id", "item", "other"]
+    ),
+    ANY,
 )
 LONGEST: list[Any] = ["x" * 1024, "é" * 512, "\U0001f3d4" * 256, 10**1022, -(10**1022)]
 TOO_LONG: list[Any] = ["x" * 1025, "é" * 513, "\U0001f3d4" * 257, 10**1024, -(10**1023), "x" * 10**6]

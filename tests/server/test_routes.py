@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 
 from posrec.recommend.recommender import Recommender
@@ -21,6 +23,7 @@ def run(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     rec = Recommender.load(trained, "cpu")
     brands, prices = [f"b{n % 3}" for n in range(30)], [n + 0.5 for n in range(30)]
     rec.vocabulary.columns.update(brand=brands, price=prices, story=["x" * 1000] * 30)
+    rec.run = replace(rec.run, popularity=rec.run.popularity * (np.arange(30) < 25))  # the last five are new
     folder = tmp_path_factory.mktemp("answers") / "run"
     rec.save(folder, export=False)
     return folder
@@ -51,7 +54,10 @@ def items(answer: Any) -> list[str]:
         {"boost": {"brand": {"b1": 4.0}}},
         {"diversify": 0.6},
         {"diversify": "brand", "k": 3},
+        {"diversify": {"column": "brand", "most": 2}, "k": 5},
         {"k": 1000, "exclude_seen": True},
+        {"k": 29, "exclude": "current"},
+        {"k": 5, "exclude": "seen", "filter": {"price": {"above": 3.5, "below": 20}}},
         {"allow": ["zz"]},
         {"allow": ["i6", "i4", "zz"], "exclude_seen": True},
         # Expensive by estimate, so they are computed in the background:
@@ -74,6 +80,19 @@ def test_the_same_answer_as_in_python(
     assert (given["popular"], given["unknown"]) == (expected.popular, list(expected.unknown))
 
 
+def test_new_items_are_marked_in_answers(server: Server, recommender: Recommender) -> None:
+    wanted: dict[str, Any] = {"k": 10, "explore": 0.2}
+    answer = server.recommend("i3", "i4", **wanted).json()
+    expected = recommender.recommend(["i3", "i4"], **wanted)
+    assert [(one["item"], one.get("explored", False)) for one in answer["items"]] == [
+        (one.item, one.explored) for one in expected
+    ]
+    assert sum(one.explored for one in expected) == 2
+    batch = server.ask("POST", "/v1/recommend/batch", {"sessions": [["i3", "i4"], []], **wanted}).json()["answers"]
+    assert batch[0]["items"] == answer["items"]
+    assert sum(one.get("explored", False) for one in batch[1]["items"]) == 2
+
+
 @pytest.mark.parametrize(
     ("more", "status", "message"),
     [
@@ -83,6 +102,10 @@ def test_the_same_answer_as_in_python(
         ({"fields": ["colour"]}, 400, "no column 'colour'"),
         ({"boost": {"brand": {"b1": -1}}}, 400, "must be between 0.001 and 1000"),
         ({"diversify": 2}, 422, "diversify"),
+        ({"diversify": {"column": "brand"}}, 422, "missing required field `most`"),
+        ({"diversify": {"column": "colour", "most": 2}}, 400, "no column 'colour'"),
+        ({"exclude": "last"}, 422, "Invalid enum value 'last' - at `$.exclude`"),
+        ({"explore": 0.6}, 422, "explore"),
         ({"pin": "i3"}, 422, "pin"),
     ],
 )
@@ -145,7 +168,7 @@ def test_answers_name_the_run(server: Server) -> None:
     assert answers[0]["id"].startswith(about["fingerprint"])
     assert (about["model"], about["items"], about["max_length"]) == ("posrec", 30, 10)
     assert (about["trained"]["epochs"], about["columns"]) == (8, ["brand", "price", "story"])
-    assert about["split"] == [{"fingerprint": about["fingerprint"], "share": 1}]
+    assert about["split"] == [{"name": "run", "fingerprint": about["fingerprint"], "share": 1}]
 
 
 def test_two_runs_share_the_sessions(run: Path, counted: Path) -> None:

@@ -134,6 +134,7 @@ def test_a_killed_worker_is_replaced(server: Server) -> None:
     assert set(now) & set(first) == {first[1]}
     # The counters of the dead worker are not lost.
     assert server.metric(ANSWERED) == before + 60
+    assert server.metric("posrec_run_workers") == 2
 
 
 @pytest.mark.slow

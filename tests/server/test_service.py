@@ -6,7 +6,7 @@ import pytest
 
 from posrec.data.vocabulary import Vocabulary
 from posrec.recommend.catalogue import Catalogue
-from posrec.server.schemas import AnswerRequest
+from posrec.server.schemas import AnswerRequest, GroupLimit
 from posrec.server.service import QUICK_WORK, estimated_work
 
 ITEMS = 2000
@@ -20,11 +20,21 @@ def work(sessions: int = 1, size: int = 200, **asked: Any) -> int:
 
 
 def test_a_plain_request_is_the_unit() -> None:
-    assert work() == work(k=1) == work(exclude_seen=True) == work(filter={"brand": "b1"}) == work(size=2000) == 1
+    assert work() == work(k=1) == work(exclude="seen") == work(filter={"brand": "b1"}) == work(size=2000) == 1
     assert work(sessions=1000) == pytest.approx(1000, rel=0.1)
 
 
-@pytest.mark.parametrize("asked", [{"k": 100}, {"pin": ["i3"]}, {"boost": {"brand": {"b1": 2.0}}}, {"diversify": 0.5}])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"k": 100},
+        {"pin": ["i3"]},
+        {"boost": {"brand": {"b1": 2.0}}},
+        {"diversify": 0.5},
+        {"diversify": GroupLimit("brand", 2)},
+        {"explore": 0.05},
+    ],
+)
 def test_what_a_page_asks_for_is_quick(asked: dict[str, Any]) -> None:
     assert 1 < work(**asked) <= QUICK_WORK
 
@@ -35,6 +45,8 @@ def test_what_a_page_asks_for_is_quick(asked: dict[str, Any]) -> None:
         {"k": 1000},
         {"k": 200, "diversify": 0.5},
         {"k": 200, "diversify": "brand"},
+        {"k": 200, "diversify": GroupLimit("brand", 2)},
+        {"sessions": 3, "explore": 0.05},
         {"boost": {"brand": {f"b{n}": 1.0 + n for n in range(7)}}},
         {"size": 500_000},
         {"sessions": 10},

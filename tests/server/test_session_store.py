@@ -35,7 +35,8 @@ def test_clicks_add_up(server: Server, store: Store) -> None:
     assert click(server, "anna", "i3") == best(server, "i3")
     assert click(server, "bert", "i9") == best(server, "i9")
     assert click(server, "anna", "i4", k=3) == best(server, "i3", "i4", k=3)
-    assert click(server, "anna", "i8", exclude_seen=True) == best(server, "i3", "i4", "i8", exclude_seen=True)
+    assert click(server, "anna", "i8", exclude="seen") == best(server, "i3", "i4", "i8", exclude_seen=True)
+    assert "i5" not in click(server, "anna", "i5", k=29, exclude="current")
     assert 0 < store.client.ttl(key("anna")) <= EXPIRY == 1800
 
 

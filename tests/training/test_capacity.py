@@ -1,10 +1,8 @@
-"""The capacity of captured steps: how many rows are reserved for a batch."""
+"""Batches that have too few samples are filled up with short ones, which need little room."""
 
 from pathlib import Path
 
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.helpers import chain_shop
 
 from posrec.data.dataset import SessionDataset
@@ -12,19 +10,6 @@ from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner
 from posrec.training.settings import Settings
-from posrec.training.step import CAPACITY_MULTIPLE, capacity_for, most_clicks
-
-
-def test_the_most_clicks_are_those_of_the_fullest_batch() -> None:
-    assert most_clicks(torch.tensor([1, 2, 9, 1, 3, 4]), batch_size=2) == 10
-    assert most_clicks(torch.tensor([1, 2, 9, 1, 3, 4]), batch_size=3) == 12
-
-
-@given(st.integers(1, 100_000))
-def test_the_capacity_has_ten_percent_of_headroom(clicks: int) -> None:
-    capacity = capacity_for(clicks)
-    assert capacity % CAPACITY_MULTIPLE == 0
-    assert 1.1 * clicks <= capacity < 1.1 * clicks + CAPACITY_MULTIPLE + 1
 
 
 def test_batches_are_filled_up_and_warmed_up_with_the_shortest_sample() -> None:

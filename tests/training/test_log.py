@@ -64,11 +64,6 @@ def test_what_was_logged_after_the_last_checkpoint_is_not_logged_twice(small: Pr
     assert lines[2]["loss"] != 1.5
 
 
-def test_nothing_is_tracked_by_default(small: PreparedDataset, tmp_path: Path) -> None:
-    fit_run(small, "posrec", tmp_path / "run", {**QUICK, "epochs": 1}, "cpu", progress=SilentProgress(), export=False)
-    assert not (tmp_path / "run" / EVENTS).exists()
-
-
 def test_the_command_says_what_to_install(
     small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,18 +75,7 @@ def test_the_command_says_what_to_install(
 
 def test_the_command_tracks(small: PreparedDataset, tmp_path: Path) -> None:
     settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
-    done = command(
-        "train",
-        small.path,
-        "--out",
-        tmp_path / "run",
-        "--model",
-        "posrec",
-        "--device",
-        "cpu",
-        "--track",
-        "--no-export",
-        *settings,
-    )
+    options = ("--model", "posrec", "--device", "cpu", "--track", "--no-export")
+    done = command("train", small.path, "--out", tmp_path / "run", *options, *settings)
     assert done.code == 0, done.err
     assert points(tmp_path / "run")["learning_rate"][-1] == (3, pytest.approx(0.001))

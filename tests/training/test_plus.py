@@ -49,29 +49,14 @@ def test_ranking_losses_are_refused(small: PreparedDataset, tmp_path: Path) -> N
     assert not (tmp_path / "run").exists()
 
 
-def test_it_learns_and_a_run_stopped_in_the_middle_ends_with_the_same_weights(
-    small: PreparedDataset, tmp_path: Path
-) -> None:
-    run, evaluation = fit(small, tmp_path / "whole")
+def test_it_learns_and_its_learning_rate_falls(small: PreparedDataset, tmp_path: Path) -> None:
+    run, evaluation = fit(small, tmp_path / "run")
     assert evaluation.metrics["recall@5"] > 0.5  # item i is mostly followed by item i + 1, of 60 items
     log = [json.loads(line) for line in (run.path / "log.jsonl").read_text().splitlines()]
     assert json.loads((run.path / "selection.json").read_text()).keys() == {"epochs", "ndcg@20"}
     rates = [line["learning_rate"] for line in log if "learning_rate" in line and "part" not in line]
     assert rates == sorted(rates, reverse=True)
     assert rates[-1] < 0.1 * rates[0] or len(rates) < 3  # it falls along the cosine
-
-    class StopOnce(SilentProgress):
-        left = 5
-
-        def update(self, work: str, done: float, total: float, note: str = "") -> None:
-            self.left -= work.startswith("Epoch")
-            if self.left == 0:
-                signal.raise_signal(signal.SIGTERM)
-
-    with pytest.raises(RunStopped):
-        fit(small, tmp_path / "cut", StopOnce())
-    fit(small, tmp_path / "cut", resume=True)
-    assert same(load_tensors(tmp_path / "cut" / WEIGHTS)[0], load_tensors(run.path / WEIGHTS)[0])
 
 
 def test_a_run_stopped_after_the_last_step_of_an_epoch_is_resumed(small: PreparedDataset, tmp_path: Path) -> None:
@@ -127,7 +112,7 @@ def test_weights_of_events_change_what_is_learned(small: PreparedDataset, tmp_pa
     batch = SessionBatch.of([[1, 2, 3], [4, 5, 6], [10, 11], [20, 21]])
     of_even = []
     for number, data in enumerate((small, replace(small, target_weights=weights))):
-        run, _ = fit(data, tmp_path / f"run-{number}")
+        run, _ = fit(data, tmp_path / f"run-{number}", protocol="paper")
         of_even.append(float(run.model.scores(batch).detach().exp()[:, 1::2].sum(1).mean()))
     assert of_even[0] < 0.7
     assert of_even[1] > 0.9

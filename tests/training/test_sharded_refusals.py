@@ -68,7 +68,7 @@ def test_every_row_has_one_owner() -> None:
         parts = [ShardedRows(45, World(rank, size)) for rank in range(size)]
         rows = torch.arange(48)
         assert [row for part in parts for row in range(part.start, part.end)] == rows.tolist()
-        assert sum(part.held for part in parts) == 45
+        assert sum(part.items_here for part in parts) == 45
         for rank, part in enumerate(parts):
             assert (parts[0].owners(rows) == rank).nonzero()[:, 0].tolist() == list(range(part.start, part.end))
             assert part.local(rows)[part.start : part.end].tolist() == list(range(len(part)))

@@ -16,7 +16,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 import posrec
-from posrec.cli import data, experiments, recommend, runs, serve
+from posrec.cli import data, experiments, recommend, report, runs, serve
 from posrec.cli.printing import error_console
 from posrec.errors import DoesNotFit, InputError, RunFailed, RunStopped
 
@@ -102,7 +102,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         recommend.score,
         serve.serve,
         serve.export,
-        serve.report,
+        report.report,
     ),
     "Experiments": (experiments.compare, experiments.tune, experiments.encodings, experiments.reproduce),
 }

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from posrec.cli.printing import LOCAL, Address, Engine, Json, Threads, console, say, show
+from posrec.cli.printing import LOCAL, Address, Engine, Json, Threads, console, say, show, warn
 
 
 def prepare(
@@ -45,7 +45,10 @@ def prepare(
     ] = None,
     user_column: Annotated[
         str | None,
-        typer.Option(help="The column of the user id, for a log without sessions: see --gap."),
+        typer.Option(
+            help="The column of the user id: clicks without a session's are split into sessions, see --gap. With "
+            "--session-column too, clicks that have a session keep it."
+        ),
     ] = None,
     item_column: Annotated[
         str | None, typer.Option(help="The column of the item id. Guessed, and reported, if not given.")
@@ -100,8 +103,22 @@ def prepare(
     ] = None,
     min_support: Annotated[int | None, typer.Option(help="Drop items with fewer clicks. [default: 5]")] = None,
     min_length: Annotated[int | None, typer.Option(help="Drop sessions with fewer clicks. [default: 2]")] = None,
+    drop_duplicates: Annotated[
+        bool,
+        typer.Option(
+            "--drop-duplicates",
+            help="clean: drop events that were sent twice: same visitor, item and event type within a second.",
+        ),
+    ] = False,
+    max_session_clicks: Annotated[
+        int | None, typer.Option(help="clean: drop sessions with more clicks, which are those of bots.")
+    ] = None,
     drop_repeats: Annotated[
-        bool, typer.Option("--drop-repeats", help="clean: drop a click on the item that was clicked just before.")
+        bool,
+        typer.Option(
+            "--drop-repeats",
+            help="clean: drop a click on the item that was clicked just before, also where a visitor came back to it.",
+        ),
     ] = False,
     max_length: Annotated[int | None, typer.Option(help="clean: keep only the latest N clicks of a session.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the prepared dataset at --out.")] = False,
@@ -125,14 +142,12 @@ def prepare(
     from posrec.data.prepare.pipeline import prepare_folder
     from posrec.progress import TerminalProgress
 
-    about_log = {name: value for name, value in given.items() if name not in ("source", "format", "out", "threads")}
-    beside_log = ("test", "items", "all_items", "recipe", "overwrite", "engine", "memory", "address")
-    others = {name: about_log.pop(name) for name in beside_log}
-    about_log["delimiter"] = "\t" if delimiter == "\\t" else delimiter
+    del given["threads"]
+    given["delimiter"] = "\t" if delimiter == "\\t" else delimiter
     for name in ("session_column", "events", "event_weights", "target_events"):
-        about_log[name] = about_log[name] or None
+        given[name] = given[name] or None
     with TerminalProgress() as progress:
-        manifest = prepare_folder(source, format, out, **others, progress=progress, options=about_log)
+        manifest = prepare_folder(**given, progress=progress)
     console.print(account_table(manifest["steps"]), "", counts_line(manifest), sep="\n")
     say(f"Prepared in {out}. Look at it with: posrec stats {out}")
 
@@ -148,3 +163,5 @@ def stats(dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")], 
 
     figures = stats(load(dataset))
     show(figures, stats_table(figures), as_json)
+    for warning in figures["warnings"]:
+        warn(warning)

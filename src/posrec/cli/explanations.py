@@ -62,7 +62,8 @@ def recommendations_table(answer: Recommendations) -> Table:
         score = f"{one.score:,.0f}" if answer.popular else f"{one.score:.3f}"
         values = ["" if value is None else str(value) for value in (one.fields or {}).values()]
         titles = [one.title or ""] if titled else []
-        table.add_row(f"{place} pinned" if one.pinned else str(place), one.item, *titles, score, *values)
+        mark = " pinned" if one.pinned else " new" if one.explored else ""
+        table.add_row(f"{place}{mark}", one.item, *titles, score, *values)
     return table
 
 

@@ -31,10 +31,16 @@ if TYPE_CHECKING:
 K = Annotated[int | None, typer.Option("-k", help="How many items; 20 by default.")]
 Allow = Annotated[Path | None, typer.Option(help="Recommend only these items: a file with one id per line.")]
 Deny = Annotated[Path | None, typer.Option(help="Never recommend these items: a file with one id per line.")]
-ExcludeSeen = Annotated[bool, typer.Option("--exclude-seen", help="Leave out the items of the session.")]
+Exclude = Annotated[
+    str | None, typer.Option(help="current: leave out the item of the last click; seen: every item of the session.")
+]
+ExcludeSeen = Annotated[bool, typer.Option("--exclude-seen", help="The same as --exclude seen.")]
 FilterOption = Annotated[
     list[str] | None,
-    typer.Option("--filter", help="COLUMN=VALUE,VALUE or COLUMN<=NUMBER or COLUMN>=NUMBER or JSON. Can be repeated."),
+    typer.Option(
+        "--filter",
+        help="COLUMN=VALUE,VALUE or COLUMN!=VALUE,VALUE, COLUMN<NUMBER (also <= > >=), or JSON. Can be repeated.",
+    ),
 ]
 Pin = Annotated[list[str] | None, typer.Option("--pin", help="Put this item first. Can be repeated.")]
 Boost = Annotated[
@@ -43,11 +49,18 @@ Boost = Annotated[
 ]
 Diversify = Annotated[
     str | None,
-    typer.Option(help="From 0 to 1: prefer items that differ; or a column: one item of each of its values."),
+    typer.Option(
+        help="From 0 to 1: prefer items that differ; or a column: one item of each of its values; COLUMN:2 at most two."
+    ),
+]
+Explore = Annotated[
+    float | None, typer.Option(help="The share of places for new items, with few clicks in training; such as 0.05.")
 ]
 Fields = Annotated[str | None, typer.Option(help="Columns to show with each item, with commas between them.")]
 
-CONDITION = re.compile(r"(?P<column>[^=<>]+)(?P<sign><=|>=|=)(?P<value>.*)", re.DOTALL)
+CONDITION = re.compile(r"(?P<column>[^=<>!]+)(?P<sign><=|>=|!=|<|>|=)(?P<value>.*)", re.DOTALL)
+BOUNDS = {"<=": "max", ">=": "min", "<": "below", ">": "above"}
+LIMIT = re.compile(r"(?P<column>.+):(?P<most>\d+)", re.DOTALL)
 BOOST = re.compile(r"(?P<column>[^=]+)=(?P<value>.*):(?P<factor>[^:]+)", re.DOTALL)
 
 
@@ -58,6 +71,7 @@ def recommend(
         typer.Argument(help="The session: item ids, the oldest click first; none for popular items."),
     ] = None,
     k: K = None,
+    exclude: Exclude = None,
     exclude_seen: ExcludeSeen = False,
     allow: Allow = None,
     deny: Deny = None,
@@ -65,6 +79,7 @@ def recommend(
     pin: Pin = None,
     boost: Boost = None,
     diversify: Diversify = None,
+    explore: Explore = None,
     fields: Fields = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show why: parts of scores, effects of clicks.")] = False,
     about: Annotated[str | None, typer.Option(help="Explain this item instead of the recommended ones.")] = None,
@@ -77,7 +92,8 @@ def recommend(
     """Recommend the next items for a session.
 
     Example: posrec recommend runs/first sku-1 sku-7 -k 5 --explain
-    posrec recommend runs/first sku-1 --filter category=Tents,Sandals --filter 'price<=200' --fields category,price
+    posrec recommend runs/first sku-1 --filter category=Tents,Sandals --filter 'price<200' --fields category,price
+    posrec recommend runs/first sku-1 --exclude current --diversify brand:2 --explore 0.05
     """
     from posrec.cli.explanations import drawn, notes, recommendations_table
     from posrec.models.own_code import OwnCode
@@ -86,7 +102,8 @@ def recommend(
     recommender = open_recommender(run, device, OwnCode(model, encoding))
     if missing := missing_export(recommender):
         warn(missing)
-    session, rules = item or [], answer_rules(run, exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
+    session = item or []
+    rules = answer_rules(run, exclude, exclude_seen, allow, deny, filter, pin, boost, diversify, explore, fields)
     answer = recommender.recommend(session, k, **rules)
     to_explain = [about] if about else [one.item for one in answer] if explain and not answer.popular else []
     explanations = recommender.explain(session, to_explain) if to_explain else []
@@ -101,6 +118,8 @@ def recommend(
         say("No click is known to the model, so there is nothing to explain.")
     for sentence in notes(answer):
         say(sentence)
+    if explore and recommender.new_items is None:
+        say("The run knows no new items, with few clicks in training, so --explore changes nothing.")
 
 
 def score(
@@ -108,6 +127,7 @@ def score(
     source: Annotated[Path, typer.Argument(metavar="INPUT", help="Sessions: .jsonl (plain, .gz or .zst) or .parquet.")],
     out: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The file to write: .jsonl, .jsonl.gz or .parquet.")],
     k: K = None,
+    exclude: Exclude = None,
     exclude_seen: ExcludeSeen = False,
     allow: Allow = None,
     deny: Deny = None,
@@ -115,6 +135,7 @@ def score(
     pin: Pin = None,
     boost: Boost = None,
     diversify: Diversify = None,
+    explore: Explore = None,
     fields: Fields = None,
     overwrite: Overwrite = False,
     parts: Annotated[bool, typer.Option("--parts", help="Write OUTPUT as a folder of part files.")] = False,
@@ -136,7 +157,7 @@ def score(
     from posrec.progress import TerminalProgress
     from posrec.recommend.files.score import OpenRun, score_file
 
-    rules = answer_rules(run, exclude_seen, allow, deny, filter, pin, boost, diversify, fields)
+    rules = answer_rules(run, exclude, exclude_seen, allow, deny, filter, pin, boost, diversify, explore, fields)
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
         opened = OpenRun(run, device, model, encoding)
         totals = score_file(
@@ -167,6 +188,7 @@ def score(
 
 def answer_rules(
     run: Path,
+    exclude: str | None,
     exclude_seen: bool,
     allow: Path | None,
     deny: Path | None,
@@ -174,10 +196,12 @@ def answer_rules(
     pin: list[str] | None,
     boosts: list[str] | None,
     diversify: str | None,
+    explore: float | None,
     fields: str | None,
 ) -> "AnswerRules":
     """The options as `Recommender.recommend` takes them."""
     return {
+        "exclude": exclude,  # type: ignore[typeddict-item]  # the plan checks it
         "exclude_seen": exclude_seen,
         "allow": None if allow is None else listed_ids(allow, run),
         "deny": None if deny is None else listed_ids(deny, run),
@@ -185,6 +209,7 @@ def answer_rules(
         "pin": pin,
         "boost": parse_boosts(boosts or []),
         "diversify": parse_diversify(diversify),
+        "explore": explore,
         "fields": None if fields is None else fields.split(","),
     }
 
@@ -203,10 +228,11 @@ def listed_ids(path: Path, run: Path) -> list[str]:
 
 
 def parse_filters(texts: list[str]) -> dict[str, Any] | None:
-    """Several conditions on one column: its values are any of those listed, its numbers within all bounds.
+    """Several conditions on one column: its values are any of those listed, or none of them, its numbers within all
+    bounds.
 
-    >>> parse_filters(["category=tents,mats", "price<=200", "price>=10"])
-    {'category': ['tents', 'mats'], 'price': {'max': 200.0, 'min': 10.0}}
+    >>> parse_filters(["category=tents,mats", "price<200", "price>=10", "brand!=own"])
+    {'category': ['tents', 'mats'], 'price': {'below': 200.0, 'min': 10.0}, 'brand': {'not': ['own']}}
     """
     conditions: dict[str, Any] = {}
     for text in texts:
@@ -220,12 +246,15 @@ def parse_filters(texts: list[str]) -> dict[str, Any] | None:
         if parts is None:
             raise InputError(f"--filter {text}: it must be COLUMN=VALUE,VALUE or COLUMN<=NUMBER, or a JSON object")
         column, sign, value = parts["column"].strip(), parts["sign"], parts["value"]
-        before = conditions.get(column)
+        before = conditions.setdefault(column, [] if sign == "=" else {})
+        if isinstance(before, list) != (sign == "="):
+            raise InputError(f"--filter {text}: {column!r} has another filter too, and = goes with no other sign")
         if sign == "=":
-            conditions[column] = [*(before if isinstance(before, list) else []), *value.split(",")]
+            before += value.split(",")
+        elif sign == "!=":
+            before["not"] = [*before.get("not", []), *value.split(",")]
         else:
-            bound = {"max" if sign == "<=" else "min": number(value, f"--filter {text}")}
-            conditions[column] = {**(before if isinstance(before, dict) else {}), **bound}
+            before[BOUNDS[sign]] = number(value, f"--filter {text}")
     return conditions or None
 
 
@@ -243,12 +272,19 @@ def parse_boosts(texts: list[str]) -> dict[str, dict[str, float]] | None:
     return factors or None
 
 
-def parse_diversify(text: str | None) -> float | str | None:
-    """A number, or else the name of a column."""
+def parse_diversify(text: str | None) -> float | str | dict[str, Any] | None:
+    """A number, the name of a column, or the name with a limit.
+
+    >>> parse_diversify("0.3"), parse_diversify("brand"), parse_diversify("brand:2")
+    (0.3, 'brand', {'column': 'brand', 'most': 2})
+    """
+    if text is None:
+        return None
     try:
-        return None if text is None else float(text)
+        return float(text)
     except ValueError:
-        return text
+        limit = LIMIT.fullmatch(text)
+        return text if limit is None else {"column": limit["column"], "most": int(limit["most"])}
 
 
 def number(text: str, option: str) -> float:

@@ -1,16 +1,12 @@
-"""The commands of a server: export before it, serve, and report on what became of its answers."""
+"""The commands of a server: export before it, and serve."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from posrec.cli.printing import Device, EncodingOption, Json, ModelOption, Overwrite, Threads, say, show
+from posrec.cli.printing import Device, EncodingOption, ModelOption, Overwrite, Threads, say
 from posrec.errors import InputError, not_installed
-
-if TYPE_CHECKING:
-    from posrec.evaluation.click_through import ClickThrough, Rate
 
 
 def export(
@@ -148,38 +144,3 @@ def serve(
         feedback=str(feedback) if feedback else None,
     )
     run_server(settings, host, port, workers)
-
-
-def report(
-    folder: Annotated[Path, typer.Argument(help="A folder that posrec serve --feedback has written.")],
-    as_json: Json = False,
-) -> None:
-    """Show the click-through of answers: by rank, by day and by run, with 95 % intervals.
-
-    Example: posrec report feedback
-    """
-    from posrec.evaluation.click_through import click_through, read_feedback
-
-    rates = click_through(read_feedback(folder))
-    show(rates.as_json(), rates_table(rates), as_json)
-    if rates.unmatched and not as_json:
-        say(f"Not counted: {rates.unmatched:,} clicks or purchases of items that were not shown.")
-    if rates.unsigned and not as_json:
-        say(f"Not counted: {rates.unsigned:,} rows of answers that the server did not give.")
-
-
-def rates_table(rates: "ClickThrough") -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("", "shown", "clicked", "bought", "click-through", "95 % interval"):
-        table.add_column(name, justify="right" if name else "left")
-
-    def add(one: "Rate", name: str) -> None:
-        interval = f"{one.low:.2%} to {one.high:.2%}"
-        table.add_row(name, f"{one.shown:,}", f"{one.clicked:,}", f"{one.bought:,}", f"{one.rate:.2%}", interval)
-
-    add(rates.total, "all")
-    for kind, groups in (("rank", rates.by_rank), ("day", rates.by_day), ("run", rates.by_run)):
-        table.add_section()
-        for one in groups:
-            add(one, f"{kind} {one.group}")
-    return table

@@ -1,8 +1,9 @@
 """Tables for the terminal. Each function takes what a command computed and gives something rich can print."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from posrec.doctor import Diagnosis
     from posrec.experiments.compare import PairedTest
     from posrec.models.registry import ModelSpec
+
+HEIGHTS = "·▁▂▃▄▅▆▇█"  # the first of a day without clicks
+SHOWN_DAYS = 730  # the latest; a row for each month
 
 
 def account_table(steps: list[dict[str, Any]]) -> Table:
@@ -99,6 +103,15 @@ def stats_table(figures: dict[str, Any]) -> Table:
     table.add_row("popularity", f"{popularity['gini']:.2f}", f"Gini; {shares} of the clicks")
     table.add_row("fingerprint", "", figures["fingerprint"])
     table.add_section()
+    if by_day := figures["clicks_by_day"]:
+        days = list(by_day)
+        table.add_row("days with clicks", f"{len(days):,}", f"{days[0]} to {days[-1]}; a sign a day, by clicks:")
+        for month, dates in groupby(days[-SHOWN_DAYS:], key=lambda date: date.rpartition("-")[0]):
+            clicks = {int(date[-2:]): by_day[date] for date in dates}
+            levels = (clicks.get(day, 0) / max(by_day.values()) for day in range(1, max(clicks) + 1))
+            signs = "".join(HEIGHTS[math.ceil(level * (len(HEIGHTS) - 1))] for level in levels)
+            table.add_row(month, f"{sum(clicks.values()):,}", signs)
+        table.add_section()
     most = max(figures["length_histogram"].values())
     for length, count in figures["length_histogram"].items():
         table.add_row(f"length {length}", f"{count:,}", "█" * round(40 * count / most) or ("▏" if count else ""))

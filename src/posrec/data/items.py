@@ -2,13 +2,13 @@
 
 import io
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from posrec.data.source.blocks import read_whole
 from posrec.data.source.files import File, find_files
+from posrec.data.source.log import as_frame, is_path
 from posrec.data.source.readers.columns import COMMON_NAMES, comma_separated, find_common, plain_name
 from posrec.data.source.readers.parquet import POLARS_ERRORS
 from posrec.errors import InputError, first_line
@@ -20,16 +20,19 @@ TITLE_NAMES = ("title", "name", "itemname", "productname", "label")
 
 @dataclass(frozen=True)
 class ItemFile:
-    """The rows of a file, one for each item."""
+    """The rows of a file or a table, one for each item."""
 
-    path: File
+    path: File | str
     rows: pl.DataFrame
     id_columns: list[str]  # the columns that may hold the item ids, the likeliest first
+
+    def __str__(self) -> str:
+        return str(self.path)
 
     def by_id(self, items: pl.Series, progress: Progress) -> pl.DataFrame:
         """The rows with a column `id` of texts, each once: it is the column with the most of the log's `items`."""
         id_column = max(self.id_columns, key=lambda name: self.rows[name].cast(pl.String).is_in(items.implode()).sum())
-        file = self.path.name
+        file = self.path if isinstance(self.path, str) else self.path.name
         progress.message(f"{file}: column {id_column!r} read as the item id")
         rows = self.rows
         if id_column != "id" and "id" in rows.columns:
@@ -56,8 +59,10 @@ def columns_for(ids: list[str], about_items: pl.DataFrame) -> dict[str, list[Any
     return {name: found[name].to_list() for name in found.columns}
 
 
-def read_items(source: str | Path) -> ItemFile:
-    """A CSV, TSV, Parquet or JSON lines file with one row an item."""
+def read_items(source: Any) -> ItemFile:
+    """A CSV, TSV, Parquet or JSON lines file with one row an item, or a polars, pandas or Arrow table."""
+    if not is_path(source):
+        return with_ids("items", as_frame(source).collect())
     path = find_files(source)[0]
     data = io.BytesIO(read_whole(path))
     kind = next((suffix for suffix in reversed(path.suffixes) if suffix not in (".gz", ".zst")), ".csv").lower()
@@ -70,6 +75,11 @@ def read_items(source: str | Path) -> ItemFile:
             rows = pl.read_csv(data, separator="\t" if kind == ".tsv" else ",", infer_schema=False)
     except POLARS_ERRORS as error:
         raise InputError(f"{path} can't be read as {kind[1:]}: {first_line(error)}") from None
+    return with_ids(path, rows)
+
+
+def with_ids(path: File | str, rows: pl.DataFrame) -> ItemFile:
+    """The rows of a file or a table, in which the columns that may hold the ids are found."""
     single = [name for name, kind in rows.schema.items() if not kind.is_nested()]  # `product` may be an object
     id_columns = [name for common in ID_NAMES for name in single if plain_name(name) == common]
     if not id_columns:

@@ -12,6 +12,7 @@ from posrec.errors import InputError
 
 LENGTH_BINS = (2, 3, 4, 5, 6, 8, 11, 16, 21, 51)  # the first length of each bin; the last bin is open
 TOP_SHARES = (0.01, 0.1, 0.2, 0.5)
+DAY = 86_400_000  # milliseconds
 PERCENTILES = (0.5, 0.9, 0.99)
 
 
@@ -44,8 +45,22 @@ def stats(data: PreparedDataset) -> dict[str, Any]:
         "length_histogram": length_histogram(lengths),
         "repeating_sessions": repeating_sessions(data.train) + repeating_sessions(data.test),
         "popularity": popularity(data.train, data.train_items),
+        "clicks_by_day": clicks_by_day(data),
+        "warnings": data.manifest.get("warnings", []),
         "fingerprint": content,
     }
+
+
+def clicks_by_day(data: PreparedDataset) -> dict[str, int]:
+    """The clicks of the sessions that began on each day (UTC), in order; empty if the log had no times."""
+    if data.trained_until is None:
+        return {}
+    times, lengths = (
+        torch.cat([getattr(part, name) for part in (data.train, data.test)]) for name in ("times", "lengths")
+    )
+    days, places = torch.unique(times.div(DAY, rounding_mode="floor"), return_inverse=True)
+    clicks = torch.zeros_like(days).scatter_add_(0, places, lengths)
+    return dict(zip(map(str, days.numpy().astype("datetime64[D]")), clicks.tolist(), strict=True))
 
 
 def sample_clicks(part: SessionDataset) -> int:

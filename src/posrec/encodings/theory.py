@@ -77,13 +77,9 @@ class Statement:
     evidence: str
 
 
+@one_thread()
 def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
     """Every statement of sections 3 and 4.2, and whether it holds for lengths up to max_length."""
-    with one_thread():
-        return check_statements(max_length, d)
-
-
-def check_statements(max_length: int, d: int) -> list[Statement]:
     found = {name: analyse(name, max_length, d) for name in PAPER}
     spe, rspe, dpe, aspe, two = (found[name] for name in ("spe", "rspe", "dpe", "aspe", "2dspe"))
     aware = {name: one for name, one in found.items() if one.forward.holds or one.backward.holds}

@@ -7,7 +7,7 @@ from posrec.data.dataset import SessionDataset, collate
 from posrec.evaluation.metrics import mrr, recall
 
 LENGTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, None))
-PAIRS = 1 << 22  # of clicks that are compared at a time
+PAIRS_AT_A_TIME = 1 << 22  # of clicks that are compared at a time
 FIRST_REPEATS = ((2, 2), (3, 3), (4, 5), (6, 10), (11, None))
 
 
@@ -25,7 +25,7 @@ def by_first_repeat(ranks: Tensor, positions: Tensor) -> dict[str, dict[str, flo
 
 def first_repeats(samples: SessionDataset) -> Tensor:
     """[N] the position, from 1, of the first click that repeats an earlier one; 0 where all clicks differ."""
-    found, rows = [], max(1, min(4096, PAIRS // max(1, samples.longest) ** 2))
+    found, rows = [], max(1, min(4096, PAIRS_AT_A_TIME // max(1, samples.longest) ** 2))
     for start in range(0, len(samples), rows):
         batch = collate(samples, torch.arange(start, min(start + rows, len(samples))), samples.longest)
         graph = batch.build_graph(with_distances=False)

@@ -1,54 +1,147 @@
-"""Click-through of answers that were shown, from the feedback files of `posrec serve --feedback`.
+"""What became of answers that were shown, from the feedback files of `posrec serve --feedback`: by run, rank and day.
 
-An impression is an item that was shown as part of an answer, once however often it was reported. It is clicked, or
-bought, if the same item of the same answer was. The rate is clicks / impressions, with Wilson's 95 % interval
-
-    (p + z^2/2n ± z sqrt(p (1 - p)/n + z^2/4n^2)) / (1 + z^2/n),    z = 1.96
-
-which takes impressions as independent; those of one session are not quite, so it is a little too narrow.
+An impression is an item that was shown as part of an answer, once however often it was reported. It is clicked, put
+into the cart or bought if the same item of the same answer was. Figures are ratios of sums over visitors: clicks to
+answers, purchases to visitors. The answers to one visitor are not independent, so each error is estimated over visitors
+(`influences`, significance.py).
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posrec.errors import InputError
+import numpy as np
+import numpy.typing as npt
+
+from posrec.errors import InputError, plural
+from posrec.evaluation.significance import LEVEL, always_valid, influences, margin, standard_error
 
 if TYPE_CHECKING:
     import polars as pl
 
-Z = 1.959964
 FILES = "feedback-*.parquet"
 OPEN_FILES = ".open-*.jsonl"  # that a running server is writing
-COLUMNS = ("time", "item", "event", "rank", "answer", "run", "signed")
+ADDED = ("signed", "visitor", "name", "value", "explored")  # columns that files of an earlier server lack
+COLUMNS = ("time", "session", "item", "event", "rank", "answer", "run", *ADDED)
+COUNTED = {"clicked": "clicks", "carted": "carts", "bought": "purchases"}
+# Each measure, and what it is divided by.
+MEASURES = {"clicks": "answers", "carts": "visitors", "purchases": "visitors", "value": "visitors"}
+POWER = 0.8416  # the normal quantile of 80 %: the chance that the visitors who are asked for will be enough
+FORESEEABLE = 1000  # times as many visitors: beyond that no number is given
+WEEKS = 28  # days before a day, whose range it is compared with
+FEWEST_DAYS = 7
+
+Numbers = npt.NDArray[np.float64]
+
+
+def per_unit(measure: str) -> str:
+    """
+    >>> per_unit("clicks")
+    'clicks per answer'
+    """
+    return f"{measure} per {MEASURES[measure][:-1]}"
 
 
 @dataclass(frozen=True)
-class Rate:
-    """Of the impressions of one rank, day or run."""
+class Ratio:
+    """A ratio with its 95 % interval, which a single visitor does not have."""
+
+    mean: float
+    interval: tuple[float, float] | None = None
+
+    def __str__(self) -> str:
+        return short(self.mean) + ("" if self.interval is None else " ({} to {})".format(*map(short, self.interval)))
+
+
+@dataclass(frozen=True)
+class Group:
+    """The answers of one run, rank or day. Of a rank, an answer is one that had an item at this rank."""
 
     group: str
-    shown: int
-    clicked: int
-    bought: int
-    rate: float  # clicked / shown
-    low: float
-    high: float
+    visitors: int
+    answers: int
+    shown: int  # items
+    clicks: int
+    carts: int
+    purchases: int
+    value: float
+    ratios: dict[str, Ratio]  # by measure: clicks per answer, the others per visitor
 
 
 @dataclass(frozen=True)
-class ClickThrough:
-    total: Rate
-    by_rank: list[Rate]
-    by_day: list[Rate]
-    by_run: list[Rate]
-    unmatched: int  # clicks and purchases of items that were not reported as shown
-    unsigned: int  # rows of answers that the server did not give; they are not counted elsewhere
+class Difference:
+    """Of one measure of two runs, while both were shown. It may be looked at as often as one likes: `always_valid`."""
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+    measure: str
+    higher: str  # the run with the higher figure
+    lower: str
+    higher_mean: float
+    lower_mean: float
+    interval: tuple[float, float] | None  # of the higher figure minus the lower; None where all visitors are alike
+    p: float  # corrected for the number of pairs of runs
+    visitors: int
+    visitors_of_both: int  # who had answers of both runs
+    more_visitors: int | None  # about as many show a difference of this size; None for very many
+    since: str
+    until: str
+
+    @property
+    def better(self) -> str | None:
+        return self.higher if self.p < LEVEL else None
+
+    def sentence(self) -> str:
+        figures = f"{short(self.higher_mean)} {per_unit(self.measure)} against {short(self.lower_mean)}"
+        days = f"from {self.since} to {self.until}" if self.since < self.until else f"on {self.since}"
+        counted = f"{plural(self.visitors, 'visitor')} {days}"
+        if not self.higher_mean:
+            return f"It can't be told yet which run is better: no {self.measure} of {counted} are reported."
+        if self.lower_mean:
+            figures += f", {100 * (self.higher_mean / self.lower_mean - 1):+.1f} %"
+        if self.interval is not None:
+            low, high = map(short, self.interval)
+            counted = f"95 % interval of the difference {low} to {high}; {counted}"
+        if self.better:
+            return f"{self.higher} is better than {self.lower}: {figures} ({counted})."
+        start = f"It can't be told yet whether {self.higher} is better than {self.lower}: {figures} ({counted})."
+        if self.interval is None:
+            return f"{start} It takes more visitors."
+        if self.more_visitors is None:
+            return (
+                f"{start} It would take more than {FORESEEABLE:,} times as many visitors to show so small a difference."
+            )
+        return f"{start} If the difference stays as it is, about {self.more_visitors:,} more visitors will show it."
+
+
+@dataclass(frozen=True)
+class UnusualDay:
+    """A day whose figure lies outside the range of the weeks before; or without answers: `rate` is None."""
+
+    day: str
+    measure: str
+    rate: Ratio | None = None
+    low: float = 0.0  # the range of the days before
+    high: float = 0.0
+    days: int = 0
+
+    def sentence(self) -> str:
+        if self.rate is None:
+            return f"{self.day}: no answers were reported as shown."
+        fewer = "fewer" if self.rate.mean < self.low else "more"
+        before = f"any of the {self.days} days before ({short(self.low)} to {short(self.high)})"
+        return f"{self.day}: {fewer} {per_unit(self.measure)}, {self.rate}, than on {before}."
+
+
+def short(number: float) -> str:
+    """
+    >>> short(0.082345), short(-12.0), short(123456.7)
+    ('0.0823', '-12', '123,457')
+    """
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
 
 
 def read_feedback(folder: Path) -> "pl.DataFrame":
@@ -63,7 +156,7 @@ def read_feedback(folder: Path) -> "pl.DataFrame":
     types = column_types(COLUMNS)
     try:
         rows = [pl.read_ndjson(lines, schema=types) for lines in map(whole_lines, folder.glob(OPEN_FILES)) if lines]
-        rows += [read_file(file) for file in sorted(folder.glob(FILES))]
+        rows += [read_file(file, types) for file in sorted(folder.glob(FILES))]
         if not rows:
             raise InputError(f"{folder} holds no feedback ({FILES}); posrec serve --feedback {folder} writes it")
         return pl.concat(rows)
@@ -71,19 +164,21 @@ def read_feedback(folder: Path) -> "pl.DataFrame":
         raise InputError(f"{folder} holds a file that is not feedback: {str(error).splitlines()[0]}") from None
 
 
-def read_file(file: Path) -> "pl.DataFrame":
-    """A file of a server that did not sign its answers lacks the last column."""
+def read_file(file: Path, types: dict[str, Any]) -> "pl.DataFrame":
+    """The rows of a file, with empty columns where it lacks some."""
     import polars as pl
 
     rows = pl.read_parquet(file)
-    return (rows if "signed" in rows.columns else rows.with_columns(signed=True)).select(COLUMNS)
+    missing = [name for name in ADDED if name not in rows.columns]
+    return rows.with_columns(pl.lit(None, types[name]).alias(name) for name in missing).select(COLUMNS)
 
 
 def column_types(names: Iterable[str]) -> dict[str, Any]:
     """The types of columns of feedback, by name."""
     import polars as pl
 
-    others = {"time": pl.Int64, "rank": pl.Int32, "signed": pl.Boolean}
+    flags = dict.fromkeys(("signed", "explored"), pl.Boolean)
+    others = {"time": pl.Int64, "rank": pl.Int32, "value": pl.Float64, **flags}
     return {name: others.get(name, pl.String) for name in names}
 
 
@@ -96,47 +191,250 @@ def whole_lines(file: Path) -> bytes:
     return content[: content.rfind(b"\n") + 1]
 
 
-def click_through(rows: "pl.DataFrame") -> ClickThrough:
-    """The rates of all impressions, and by rank, day (UTC) and run."""
+class ClickThrough:
+    """The figures of feedback. Days are those of UTC.
+
+    Attributes:
+        impressions: a row for each item of an answer that was shown, with what became of it.
+        unmatched: clicks, carts and purchases of items that were not reported as shown.
+        unsigned: rows of answers that the server did not give; they are not counted elsewhere.
+        without_visitor: answers whose visitor is not known; each counts as a visitor of its own.
+        without_value: purchases whose value was not given.
+    """
+
+    def __init__(self, rows: "pl.DataFrame", since: date | None = None) -> None:
+        import polars as pl
+
+        keys, total_rows = ["answer", "item"], len(rows)
+        rows = rows.filter(pl.col("signed").fill_null(value=True))
+        self.unsigned = total_rows - len(rows)
+        shown = rows.filter(pl.col("event") == "shown").sort("time").unique(keys, keep="first", maintain_order=True)
+        of_days = shown if since is None else shown.filter(pl.col("time") >= milliseconds(since))
+        if not len(of_days):
+            of_others = (
+                f" ({self.unsigned:,} rows are of answers that the server did not give)" if self.unsigned else ""
+            )
+            start = "" if since is None else f" since {since}"
+            raise InputError(
+                f"the feedback has no event 'shown'{start}, so there is nothing that clicks could be a share of"
+                + of_others
+            )
+        counts = [(pl.col("event") == event).any().alias(name) for event, name in COUNTED.items()]
+        later = rows.filter(pl.col("event") != "shown").group_by(keys).agg(*counts, pl.col("value").max())
+        self.unmatched = len(later.join(shown, on=keys, how="anti"))
+        self.impressions = (
+            of_days.drop("value", "event", "signed")
+            .join(later, on=keys, how="left", maintain_order="left")
+            .with_columns(
+                pl.col(*COUNTED.values()).fill_null(value=False),
+                pl.coalesce("visitor", "session").alias("visitor"),
+                pl.coalesce("name", "run").alias("name"),
+                pl.from_epoch("time", time_unit="ms").dt.strftime("%Y-%m-%d").alias("day"),
+            )
+        )
+        self.without_visitor = len(self.answers.filter(pl.col("visitor") == pl.col("answer")))
+        self.without_value = len(self.impressions.filter(pl.col("purchases") & pl.col("value").is_null()))
+
+    @cached_property
+    def answers(self) -> "pl.DataFrame":
+        """A row for each answer, with what became of its items."""
+        import polars as pl
+
+        first = pl.col("time", "visitor", "name", "run", "day").first()
+        sums = (pl.len().alias("shown"), pl.col(*MEASURES).sum())
+        return self.impressions.group_by("answer", maintain_order=True).agg(first, *sums)
+
+    def by_run(self) -> list[Group]:
+        return groups(self.answers, "name")
+
+    def by_day(self) -> list[Group]:
+        return groups(self.answers, "day")
+
+    def by_rank(self) -> list[Group]:
+        import polars as pl
+
+        return groups(self.impressions.with_columns(shown=pl.lit(1)), "rank")
+
+    def by_explored(self) -> list[Group]:
+        """Of the new items that `explore` put into answers, and of all other items; an answer is one that had such."""
+        import polars as pl
+
+        items = self.impressions.with_columns(pl.col("explored").fill_null(value=False))
+        names = pl.col("explored").replace_strict({True: "new items", False: "other items"}, return_dtype=pl.String)
+        sums = (pl.len().alias("shown"), pl.col("visitor").first(), pl.col(*MEASURES).sum())
+        return groups(items.with_columns(explored=names).group_by("answer", "explored").agg(*sums), "explored")
+
+    def total(self) -> Group:
+        import polars as pl
+
+        return groups(self.answers.with_columns(all=pl.lit("all")), "all")[0]
+
+    def fingerprints(self) -> dict[str, list[str]]:
+        """Of the runs that were served under a name, the latest last."""
+        import polars as pl
+
+        latest = self.answers.group_by("name", "run").agg(pl.col("time").max()).sort("time")
+        return dict(latest.group_by("name", maintain_order=True).agg("run").iter_rows())
+
+    def differences(self, measure: str = "clicks") -> list[Difference]:
+        """Of every two runs that were shown at the same time, with a level for all pairs together (Bonferroni)."""
+        names = self.answers["name"].unique().sort().to_list()
+        pairs = [(pair, shown_together(self.answers, pair)) for pair in combinations(names, 2)]
+        compared = [(pair, answers) for pair, answers in pairs if answers["name"].n_unique() == 2]
+        return [difference(answers, measure, *pair, pairs=len(compared)) for pair, answers in compared]
+
+    def as_json(self, measure: str = "clicks") -> dict[str, Any]:
+        days, fingerprints = self.by_day(), self.fingerprints()
+        return {
+            "total": asdict(self.total()),
+            "by_run": [{**asdict(run), "fingerprints": fingerprints[run.group]} for run in self.by_run()],
+            "by_rank": [asdict(rank) for rank in self.by_rank()],
+            "by_explored": [asdict(items) for items in self.by_explored()],
+            "by_day": [asdict(day) for day in days],
+            "differences": [
+                {**asdict(one), "better": one.better, "sentence": one.sentence()} for one in self.differences(measure)
+            ],
+            "unusual_days": [asdict(day) for day in unusual_days(days, measure)],
+            "unmatched": self.unmatched,
+            "unsigned": self.unsigned,
+            "without_visitor": self.without_visitor,
+            "without_value": self.without_value,
+        }
+
+
+def milliseconds(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000)
+
+
+def visitor_totals(answers: "pl.DataFrame", by: str) -> "pl.DataFrame":
+    """A row for each visitor and value of the column `by`, sorted by the latter."""
     import polars as pl
 
-    keys, total_rows = ["answer", "item"], len(rows)
-    rows = rows.filter(pl.col("signed").fill_null(value=True))
-    unsigned = total_rows - len(rows)
-    shown = rows.filter(pl.col("event") == "shown").sort("time").unique(keys, keep="first", maintain_order=True)
-    if not len(shown):
-        of_others = f" ({unsigned:,} rows are of answers that the server did not give)" if unsigned else ""
-        raise InputError(
-            f"the feedback has no event 'shown', so there is nothing that clicks could be a share of{of_others}"
-        )
-    later = rows.filter(pl.col("event") != "shown").group_by(keys).agg(
-        (pl.col("event") == "clicked").any().alias("clicked"), (pl.col("event") == "bought").any().alias("bought")
-    )  # fmt: skip
-    impressions = shown.join(later, on=keys, how="left", maintain_order="left").with_columns(
-        pl.col("clicked", "bought").fill_null(value=False),
-        pl.from_epoch("time", time_unit="ms").dt.strftime("%Y-%m-%d").alias("day"),
+    counts = (pl.len().alias("answers"), pl.lit(1).alias("visitors"))
+    totals = answers.group_by(by, "visitor", maintain_order=True).agg(*counts, pl.col("shown", *MEASURES).sum())
+    return totals.sort(by, maintain_order=True)
+
+
+def groups(answers: "pl.DataFrame", by: str) -> list[Group]:
+    """The figures of the answers with the same value in the column `by`, sorted by it."""
+    import polars as pl
+
+    result = []
+    for (group,), own in visitor_totals(answers, by).group_by(by, maintain_order=True):
+        ratios = {measure: ratio(*columns(own, measure, unit)) for measure, unit in MEASURES.items()}
+        sums = own.select(pl.exclude(by, "visitor").sum()).row(0, named=True)
+        result.append(Group(str(group), **sums, ratios=ratios))
+    return result
+
+
+def columns(frame: "pl.DataFrame", *names: str) -> list[Numbers]:
+    return [frame[name].to_numpy().astype(np.float64) for name in names]
+
+
+def ratio(sums: Numbers, counts: Numbers) -> Ratio:
+    """The ratio of all sums to all counts, with its 95 % interval over visitors.
+
+    Where all sums are 0, so is their spread. The interval then ends at the share of visitors that would leave none of
+    them among so many with a chance of 2.5 %.
+
+    >>> ratio(np.array([2.0, 0.0, 1.0]), np.array([4.0, 2.0, 4.0])).mean
+    0.3
+    """
+    units, mean = len(sums), float(sums.sum() / counts.sum())
+    if not sums.any():
+        return Ratio(0.0, (0.0, 1 - (LEVEL / 2) ** (1 / units)))
+    if units == 1:
+        return Ratio(mean)
+    half = margin(standard_error(influences(sums, counts)), units - 1)
+    return Ratio(mean, (max(0.0, mean - half), mean + half))
+
+
+def shown_together(answers: "pl.DataFrame", names: Sequence[str]) -> "pl.DataFrame":
+    """The answers of two runs from the time on at which both were shown, and as long as both were."""
+    import polars as pl
+
+    times = [answers.filter(pl.col("name") == name)["time"].to_numpy() for name in names]
+    first, last = max(time.min() for time in times), min(time.max() for time in times)
+    return answers.filter(pl.col("name").is_in(names), pl.col("time").is_between(first, last))
+
+
+def difference(answers: "pl.DataFrame", measure: str, first: str, second: str, pairs: int = 1) -> Difference:
+    """Of two runs, one of so many pairs. A visitor whom both runs answered counts in both, and as one of the visitors
+    who are independent."""
+    import polars as pl
+
+    totals = visitor_totals(answers, "name")
+    runs = {name: totals.filter(pl.col("name") == name) for name in (first, second)}
+    data = {name: columns(run, measure, MEASURES[measure]) for name, run in runs.items()}
+    means = {name: float(sums.sum() / counts.sum()) for name, (sums, counts) in data.items()}
+    lower, higher = sorted(runs, key=means.__getitem__)
+    signed = [
+        runs[name].select("visitor", influence=sign * influences(*data[name]))
+        for name, sign in ((higher, 1), (lower, -1))
+    ]
+    by_visitor = pl.concat(signed).group_by("visitor", maintain_order=True).agg(pl.col("influence").sum())
+    error, visitors = standard_error(*columns(by_visitor, "influence")), len(by_visitor)
+    gap = means[higher] - means[lower]
+    p, half = always_valid(gap, error, visitors, LEVEL / pairs)
+    return Difference(
+        measure=measure,
+        higher=higher,
+        lower=lower,
+        higher_mean=means[higher],
+        lower_mean=means[lower],
+        interval=(gap - half, gap + half) if error else None,
+        p=min(1.0, pairs * p),
+        visitors=visitors,
+        visitors_of_both=len(totals) - visitors,
+        more_visitors=more_units(gap, error, visitors, LEVEL / pairs),
+        since=str(answers["day"].min()),
+        until=str(answers["day"].max()),
     )
 
-    def rates(column: str) -> list[Rate]:
-        counts = impressions.group_by(column).agg(pl.len(), pl.col("clicked", "bought").sum()).sort(column)
-        return [rate(str(group), *numbers) for group, *numbers in counts.iter_rows()]
 
-    total = rate("all", len(impressions), int(impressions["clicked"].sum()), int(impressions["bought"].sum()))
-    unmatched = len(later.join(shown, on=keys, how="anti"))
-    return ClickThrough(total, rates("rank"), rates("day"), rates("run"), unmatched, unsigned)
-
-
-def rate(group: str, shown: int, clicked: int, bought: int) -> Rate:
-    return Rate(group, shown, clicked, bought, clicked / shown, *wilson(clicked, shown))
+def more_units(difference: float, error: float, units: int, level: float = LEVEL) -> int | None:
+    """How many more units will show a difference of this size, in four cases of five; None for more than FORESEEABLE
+    times as many. An error falls with the square root of the number of units."""
+    for times in np.geomspace(1, FORESEEABLE, 300):
+        smaller = error / math.sqrt(times)
+        if difference >= always_valid(difference, smaller, int(units * times), level)[1] + POWER * smaller:
+            return rounded(units * float(times - 1))
+    return None
 
 
-def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """Wilson's interval for a share.
+def rounded(number: float) -> int:
+    """To two digits, upwards.
 
-    >>> [round(bound, 4) for bound in wilson(10, 100)]
-    [0.0552, 0.1744]
+    >>> rounded(12_345), rounded(7), rounded(0)
+    (13000, 7, 0)
     """
-    share, square = successes / trials, Z * Z / trials
-    middle = share + square / 2
-    half = Z * math.sqrt(share * (1 - share) / trials + square / (4 * trials))
-    return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
+    step: int = 10 ** max(0, math.floor(math.log10(max(number, 1))) - 1)
+    return math.ceil(number / step) * step
+
+
+def unusual_days(days: list[Group], measure: str = "clicks") -> list[UnusualDay]:
+    """Days whose 95 % interval lies outside the range of the WEEKS days before it, and days without answers. Days with
+    less than a quarter of the visitors of the median day are not part of a range."""
+    unusual = []
+    for place, day in enumerate(days):
+        if place:
+            unusual += [UnusualDay(missing, measure) for missing in days_between(days[place - 1].group, day.group)]
+        start = (date.fromisoformat(day.group) - timedelta(WEEKS)).isoformat()
+        before = [one for one in days[:place] if one.group >= start]
+        median = np.median([one.visitors for one in before]) if before else 0
+        rates = [one.ratios[measure].mean for one in before if one.visitors >= median / 4]
+        rate = day.ratios[measure]
+        if len(rates) < FEWEST_DAYS or rate.interval is None:
+            continue
+        if rate.interval[1] < min(rates) or rate.interval[0] > max(rates):
+            unusual.append(UnusualDay(day.group, measure, rate, min(rates), max(rates), len(rates)))
+    return unusual
+
+
+def days_between(first: str, last: str) -> list[str]:
+    """
+    >>> days_between("2026-02-27", "2026-03-02")
+    ['2026-02-28', '2026-03-01']
+    """
+    start, days = date.fromisoformat(first), (date.fromisoformat(last) - date.fromisoformat(first)).days
+    return [(start + timedelta(number)).isoformat() for number in range(1, days)]

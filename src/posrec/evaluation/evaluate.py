@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 # Floats that are computed at a time, whatever the size of the catalogue. On a CPU 32 MB, which stay in the process from
-# batch to batch; up to 128 MB for FEW_ROWS sessions. On a GPU 1 GB, or less if little memory is free.
-ON_CPU, ON_CPU_AT_MOST, ON_GPU = 8_000_000, 1 << 25, 1 << 28
-MOST_ON_CPU, MOST_ON_GPU, FEW_ROWS = 2048, 8192, 32  # sessions at a time
-PAIRS = 8  # numbers that a model may store for each pair of clicks of a session: edges, distances, attention
+# batch to batch; up to 128 MB for FEW_SESSIONS. On a GPU 1 GB, or less if little memory is free.
+FLOATS_ON_CPU, MOST_FLOATS_ON_CPU, FLOATS_ON_GPU = 8_000_000, 1 << 25, 1 << 28
+MOST_SESSIONS_ON_CPU, MOST_SESSIONS_ON_GPU, FEW_SESSIONS = 2048, 8192, 32  # sessions at a time
+FLOATS_OF_A_PAIR = 8  # numbers that a model may store for each pair of clicks of a session: edges, distances, attention
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,16 +61,16 @@ class Evaluation:
 def rows_at_once(numbers: int, device: torch.device) -> int:
     """How many sessions to rank at a time, if each takes so many floats."""
     if device.type == "cpu":
-        floats, most = max(ON_CPU, min(FEW_ROWS * numbers, ON_CPU_AT_MOST)), MOST_ON_CPU
+        floats, most = max(FLOATS_ON_CPU, min(FEW_SESSIONS * numbers, MOST_FLOATS_ON_CPU)), MOST_SESSIONS_ON_CPU
     else:
         free, _ = torch.cuda.mem_get_info(device)
-        floats, most = min(ON_GPU, free // 32), MOST_ON_GPU  # an eighth of the memory
+        floats, most = min(FLOATS_ON_GPU, free // 32), MOST_SESSIONS_ON_GPU  # an eighth of the memory
     return max(1, min(most, floats // numbers))
 
 
 def rows_for(samples: SessionDataset, items: int, max_length: int) -> int:
     """How many of `samples` to rank at a time."""
-    return rows_at_once(max(items, PAIRS * min(max_length, samples.longest) ** 2), samples.items.device)
+    return rows_at_once(max(items, FLOATS_OF_A_PAIR * min(max_length, samples.longest) ** 2), samples.items.device)
 
 
 @torch.inference_mode()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from posrec.nn.items.item_table import TableRows
 
-ROWS = 4096  # lists whose vectors are compared at once
+LISTS_AT_A_TIME = 4096  # lists whose vectors are compared at once
 
 
 def novelty(top: Tensor, clicks: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def vector_diversity(top: Tensor, vectors: Tensor, rows: TableRows | None = None
         units = torch.cat([units, units.new_zeros(1, units.shape[1])])  # the last row is for all other items
     k = top.shape[1]
     found = []
-    for some in torch.split(top, ROWS):
+    for some in torch.split(top, LISTS_AT_A_TIME):
         # The sum over all pairs is |sum of the unit vectors|^2, less the k pairs of an item with itself.
         columns = some - 1 if rows is None else rows.local(some - 1).clamp(max=len(vectors))
         sums = units[columns.to(units.device)].sum(1)
@@ -46,7 +46,7 @@ def group_diversity(top: Tensor, groups: Tensor) -> Tensor:
     """The share of the pairs of items of a list that are of different groups; groups [n + 1] by item number."""
     k = top.shape[1]
     same = torch.zeros((), dtype=torch.int64)
-    for some in torch.split(groups[top], ROWS):
+    for some in torch.split(groups[top], LISTS_AT_A_TIME):
         same += (some[:, :, None] == some[:, None, :]).sum()
     return 1 - (same - top.numel()) / (len(top) * k * (k - 1))
 

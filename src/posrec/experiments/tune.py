@@ -22,7 +22,7 @@ import torch
 from posrec.config import DEFAULT_MODEL, Choices, Range, SearchSpace, split_settings
 from posrec.data.dataset import PreparedDataset, load_once
 from posrec.device import choose_device
-from posrec.errors import InputError, RunFailed, not_installed, plural
+from posrec.errors import InputError, RunFailed, imported, plural
 from posrec.fitting.fit import network_builder
 from posrec.io import write_json
 from posrec.io.executor import ThisProcess
@@ -339,10 +339,7 @@ def in_words(settings: Mapping[str, Any]) -> str:
 
 
 def import_optuna() -> Any:
-    try:
-        import optuna
-    except ImportError:
-        raise not_installed("posrec tune", "tune") from None
+    optuna = imported("optuna", "posrec tune", "tune")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 

@@ -18,8 +18,8 @@ from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS
 from posrec.progress import Progress, default_progress
 from posrec.recommend.recommender import Recommender
-from posrec.runs.folder import METRICS, RANKS, AnyRun, open_finished
-from posrec.runs.run import Run, load_run, write_evaluation
+from posrec.runs.folder import METRICS, RANKS, Run, open_finished
+from posrec.runs.run import load_run, write_evaluation
 from posrec.training.distributed.rows import sharded_rows_of, world_of
 from posrec.training.loop import evaluate_on
 
@@ -123,7 +123,7 @@ def stored_evaluation(path: Path, data: PreparedDataset) -> Evaluation | None:
     return Evaluation(rank_metrics(ranks) | others, ranks, lengths, dataset=data.fingerprint)
 
 
-def check_evaluable(run: AnyRun, data: PreparedDataset) -> None:
+def check_evaluable(run: Run, data: PreparedDataset) -> None:
     """Raise an InputError if the dataset has no test part or other items than the run."""
     data.require_test_part()
     if run.config.get("dataset") != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
@@ -135,7 +135,7 @@ def check_evaluable(run: AnyRun, data: PreparedDataset) -> None:
     check_not_trained_on(run, data)
 
 
-def check_not_trained_on(run: AnyRun, data: PreparedDataset) -> None:
+def check_not_trained_on(run: Run, data: PreparedDataset) -> None:
     """Raise an InputError if the run may have been trained on test sessions of another dataset of the same shop."""
     until = run.config.get("trained_until")
     if run.config.get("dataset") == data.fingerprint or until is None or data.trained_until is None:

@@ -16,7 +16,7 @@ from posrec.data.item_attributes import chosen_columns, encode_attributes
 from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import choose_device, out_of_memory_hint
 from posrec.encodings.schemes import OwnEncoding
-from posrec.errors import InputError, plural
+from posrec.errors import InputError, imported, plural
 from posrec.evaluation.evaluate import Evaluation
 from posrec.fitting.evaluate_run import evaluate_run
 from posrec.fitting.refit import CHOSEN, SELECTION, train_refit
@@ -28,14 +28,14 @@ from posrec.progress import Progress, default_progress
 from posrec.recommend.export.writing import add_export
 from posrec.recommend.recommender import Recommender
 from posrec.runs.beginning import begin_run, is_new_run, lock_run, run_config
-from posrec.runs.folder import POPULARITY
-from posrec.runs.run import Run, finish_run, load_run
+from posrec.runs.folder import POPULARITY, Run
+from posrec.runs.run import finish_run, load_run
 from posrec.training.checkpoint import load_weights
 from posrec.training.distributed.rows import keep_own_rows
 from posrec.training.distributed.world import World, entered_by_first
 from posrec.training.loop import Place, train
 from posrec.training.settings import Settings
-from posrec.training.training_log import EVENTS, LOG, check_tracking
+from posrec.training.training_log import EVENTS, LOG
 
 
 def fit(
@@ -78,8 +78,9 @@ def fit(
     if not isinstance(data, PreparedDataset):  # often the dataset's folder
         raise InputError(f"data must be what posrec.load or posrec.prepare returns, not {type(data).__name__}")
     with tempfile.TemporaryDirectory(prefix="posrec-") as folder:
-        run, outcome = fit_run(data, model, Path(folder) / "run", settings, device, progress=progress, resumable=False,
-                               start_from=start_from, keep_items=keep_items, export=False)  # fmt: skip
+        options: dict[str, Any] = {"progress": progress, "start_from": start_from, "keep_items": keep_items}
+        out = Path(folder) / "run"
+        run, outcome = fit_run(data, model, out, settings, device, resumable=False, export=False, **options)
     return Recommender(replace(run, metrics=outcome.as_json() if outcome.metrics else None), device)
 
 
@@ -131,7 +132,7 @@ def fit_run(
     place = Place(Path(out), choose_device(device), progress, resume, track, resumable, world)
     job = plan_job(data, model, settings or {}, start_from, keep_items, world, progress)
     if track:
-        check_tracking()
+        imported("torch.utils.tensorboard", "--track", "track")  # fail before the training rather than in it
     with out_of_memory_hint(advice(job)):
         torch.manual_seed(job.training.seed)
         network = job.build()
@@ -200,8 +201,8 @@ def plan_job(
         configs = inherited_settings(before, spec)
     model_config, training = split_settings(settings, *configs)
     training.check()
-    if not world.is_alone:
-        check_shardable(spec, name)
+    if not world.is_alone and not spec.is_trained:
+        raise InputError(f"{name} counts the sessions in one process and is not trained; start it without torchrun")
     if spec.is_trained and training.protocol != "paper":
         check_validation(data, training.protocol)
     build = network_builder(spec, model_config, data, world)
@@ -246,7 +247,7 @@ def open_run(job: Job, config: dict[str, Any], place: Place) -> Run:
     assert isinstance(network, SessionModel)
     load_weights(place.run, network.to(place.device).eval())
     popularity = torch.bincount(job.data.train.items.long(), minlength=network.items + 1)[1 : network.items + 1]
-    return Run(place.run, network, job.data.vocabulary, config, popularity.numpy())
+    return Run(place.run, lambda: network, job.data.vocabulary, config, popularity.numpy())
 
 
 def evaluate_if_possible(run: Run, data: PreparedDataset, device: str, progress: Progress) -> Evaluation:
@@ -291,12 +292,6 @@ def check_validation(data: PreparedDataset, protocol: str) -> None:
             f"{data.path} has no samples before its validation part, and protocol {protocol} needs some; "
             "use --protocol paper, or prepare a longer log"
         )
-
-
-def check_shardable(spec: ModelSpec, name: str) -> None:
-    """Raise an InputError for a model that several processes can't train together."""
-    if not spec.is_trained:
-        raise InputError(f"{name} counts the sessions in one process and is not trained; start it without torchrun")
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def train_refit(
     was."""
     chosen = place.run / CHOSEN
     epochs = int(read_json(chosen)["epochs"]) if chosen.exists() else 0
-    epochs = int(place.world.number(epochs, place.device))
+    epochs = place.world.of_first(epochs, place.device)
     if not epochs:
         epochs = choose_epochs(build, data, settings, place, start)
     if place.world.is_first:

@@ -35,15 +35,15 @@ from posrec.models.registry import MODELS, ModelSpec
 from posrec.nn.items.attribute_vectors import mean_by_attributes
 from posrec.nn.items.coclicks import co_clicks
 from posrec.nn.items.item_table import ItemTable, TableRows
-from posrec.runs.folder import read_config
-from posrec.runs.run import Run, load_run
+from posrec.runs.folder import Run, read_config
+from posrec.runs.run import load_run
 from posrec.training.settings import Settings
 from posrec.training.start import Start, set_moments
 
-WINDOW = 2  # items clicked at most so far apart are co-clicked
-ROUNDS = 3  # an item whose neighbours are new too gets a vector from theirs in the next round
+CO_CLICK_WINDOW = 2  # items clicked at most so far apart are co-clicked
+ROUNDS_OF_NEIGHBOURS = 3  # an item whose neighbours are new too gets a vector from theirs in the next round
 STARTED_FROM = "started_from"  # in config.json
-LOWER = 0.1  # the learning rate of a warm start, in that of the run that it starts from
+RATE_OF_A_WARM_START = 0.1  # the learning rate of a warm start, in that of the run that it starts from
 
 
 @dataclass(frozen=True)
@@ -138,14 +138,14 @@ class WarmStart(Start):
         if known.all():
             return torch.cat([table, new[self.items :]])
         item, other, count = (
-            part.to(old.device) for part in co_clicks(samples.items, samples.offsets, self.items, WINDOW)
+            part.to(old.device) for part in co_clicks(samples.items, samples.offsets, self.items, CO_CLICK_WINDOW)
         )
         row, column, count = item - 1, other - 1, count.to(old.dtype)[:, None]
         columns = chosen_columns(AUTO, self.vocabulary)
         attributes = encode_attributes(self.vocabulary, columns, self.items)
         alike, has_alike = mean_by_attributes(attributes, table, known)
         found = known
-        for _ in range(ROUNDS):
+        for _ in range(ROUNDS_OF_NEIGHBOURS):
             read = ~known[row] & found[column]
             sums = torch.zeros_like(table).index_add_(0, row[read], count[read] * table[column[read]])
             total = old.new_zeros(self.items, 1).index_add_(0, row[read], count[read])
@@ -178,7 +178,7 @@ def inherited_settings(run: Run, spec: ModelSpec) -> tuple[Any, Settings]:
     recorded = {name: value for name, value in run.config.get("training", {}).items() if name in known}
     training = Settings(**{**spec.settings, **recorded})
     if STARTED_FROM not in run.config:
-        rate = LOWER * training.learning_rate
+        rate = RATE_OF_A_WARM_START * training.learning_rate
         training = replace(training, protocol="paper", schedule="cosine", warmup=0.0, learning_rate=rate)
     return config, training
 

@@ -34,32 +34,3 @@ from posrec.io.folders import (
     write_checksums,
 )
 from posrec.io.unfinished import scratch_folder
-
-__all__ = [
-    "CHECKSUMS",
-    "CONTINUATION",
-    "DATASET",
-    "RUN",
-    "STATE",
-    "WEIGHTS",
-    "Continuation",
-    "FolderReader",
-    "changing",
-    "load_tensors",
-    "os_error_in",
-    "parse_array",
-    "parse_json",
-    "read_bytes",
-    "read_json",
-    "refuse_existing",
-    "refuse_unwritable",
-    "require_folder",
-    "save_tensors",
-    "scratch_folder",
-    "whole_file",
-    "whole_folder",
-    "write_array",
-    "write_checksums",
-    "write_json",
-    "write_text",
-]

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from posrec.device import usable_cores, use_threads
-from posrec.errors import InputError, RunFailed, first_line, not_installed
+from posrec.errors import InputError, RunFailed, first_line, imported
 from posrec.progress import Progress, SilentProgress
 
 Input = TypeVar("Input")
@@ -31,7 +31,7 @@ ADDRESS = "RAY_ADDRESS"  # what Ray itself reads where no address is given; `ray
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 OBJECT_MEMORY = 256 * 2**20  # bytes for what tasks return and are given; large things go through files
 CONNECT_SECONDS = 5.0  # Ray itself would wait for two minutes and then end the process
-RETRIES = 3
+RETRIES = 3  # of a task whose process or machine dies
 QUEUED = 2  # so that a process never waits for its next task
 
 
@@ -124,11 +124,7 @@ def ray_cluster(address: str | None = None, workers: int | None = None) -> Itera
 def import_ray() -> Any:
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    try:
-        import ray
-    except ImportError:
-        raise not_installed("--engine ray", "ray") from None
-    return ray
+    return imported("ray", "--engine ray", "ray")
 
 
 def check_address(address: str) -> None:
@@ -161,14 +157,13 @@ class Cluster:
         work: str,
         total: int | None = None,
         gpus: int = 0,
-        retries: int = RETRIES,
         queued: int = QUEUED,
         progress: Progress | None = None,
     ) -> Iterator[tuple[Input, Result]]:
         """Run `function(input)` for every input as a task of its own; yield each input and its result as it finishes.
 
         Inputs are taken from the iterable only as tasks end, so that there may be any number of them. A task whose
-        process or machine dies is run again up to `retries` times, so `function` must leave no half-written file.
+        process or machine dies is run again up to RETRIES times, so `function` must leave no half-written file.
         An error that `function` raises is raised here, and the other tasks are cancelled; so are they if the
         iteration is left early or interrupted.
 
@@ -178,7 +173,6 @@ class Cluster:
             work: the name of the progress bar.
             total: how many inputs there are; by default their length. For progress alone.
             gpus: GPUs of a task, beside its one core; Ray makes only those visible to it.
-            retries: how many times a task is run again if its process dies.
             queued: tasks handed to Ray for each one that can run; 1 where an input must not be taken early.
             progress: where to report how many tasks have finished.
         """
@@ -189,7 +183,7 @@ class Cluster:
             raise InputError(
                 f"a task needs 1 core and {gpus} GPUs, and the Ray cluster has {self.cpus} and {self.gpus}"
             )
-        task = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=retries)(call)
+        task = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(call)
         shared = [self.ray.put(function)]  # in a list, so that the task loads it only after it has set its threads
         running: dict[Any, Input] = {}
         waiting, done, began = iter(inputs), 0, time.monotonic()
@@ -202,7 +196,7 @@ class Cluster:
                 progress.update(work, done, total, f"{min(len(running), at_once)} at a time")
                 for finished in self.ray.wait(list(running), num_returns=1)[0]:
                     given = running.pop(finished)
-                    yield given, self.result_of(finished, retries, work)
+                    yield given, self.result_of(finished, work)
                     done += 1
                     progress.update(work, done, total, f"{done / (time.monotonic() - began):.2g} tasks/s")
         finally:
@@ -220,7 +214,7 @@ class Cluster:
             raise InputError(f"device {device!r} is not known; choose auto, cpu or cuda")
         return int(device == "cuda" or (device == "auto" and self.gpus > 0))
 
-    def result_of(self, finished: Any, retries: int, work: str) -> Any:
+    def result_of(self, finished: Any, work: str) -> Any:
         """The result of a finished task, or its own error."""
         errors = self.ray.exceptions
         try:
@@ -229,7 +223,7 @@ class Cluster:
             raise (error.cause if isinstance(error.cause, Exception) else error) from None
         except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError) as error:
             raise RunFailed(
-                f"{work}: the process of a task died {retries + 1} times, probably for lack of memory; "
+                f"{work}: the process of a task died {RETRIES + 1} times, probably for lack of memory; "
                 f"use fewer --workers or larger machines ({first_line(error)})"
             ) from None
 

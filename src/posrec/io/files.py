@@ -5,7 +5,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -16,13 +16,21 @@ import numpy as np
 import numpy.typing as npt
 
 from posrec.errors import InputError
-from posrec.io.unfinished import flush, scratch_folder, temporary
+from posrec.io.unfinished import flush, temporary
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 # Files of a run: its weights, its latest checkpoint, and what a training that starts from it needs besides the weights.
 WEIGHTS, STATE, CONTINUATION = "model.safetensors", "state.safetensors", "continuation.safetensors"
+
+ALIGNED = 8  # bytes; the content of a safetensors file begins at a multiple of this
+# The names of torch's dtypes in these files.
+FORMAT_NAMES = {"torch.bfloat16": "BF16", "torch.bool": "BOOL"}
+FORMAT_NAMES |= {f"torch.float{bits}": f"F{bits}" for bits in (16, 32, 64)}
+FORMAT_NAMES |= {f"torch.int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)}
+FORMAT_NAMES |= {f"torch.uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)}
 
 
 def refuse_unwritable(path: Path) -> None:
@@ -152,24 +160,43 @@ def parse_array(content: bytes) -> npt.NDArray[Any]:
     return np.frombuffer(content, dtype, offset=start).reshape(shape).copy()
 
 
-def save_tensors(path: Path, tensors: "dict[str, Tensor]", about: dict[str, Any]) -> None:
+def save_tensors(path: Path, tensors: "Mapping[str, Tensor]", about: dict[str, Any]) -> None:
     """Replace a safetensors file; `about` is kept beside the tensors as JSON. Loading it never executes anything."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    order = in_file_order(tensors)
+    kinds = {name: (tensors[name].dtype, tuple(tensors[name].shape)) for name in order}
+    write_tensors(path, kinds, (tensors[name] for name in order), about)
 
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    # save_file puts a new file under the name that it is given, without our lock and with mode 0600 whatever the umask.
-    # So it gets a name in a folder of its own, which is locked, and the mode of the file that was there before.
-    with scratch_folder(path) as folder:
-        unfinished = folder / path.name
-        create_file(unfinished)
-        mode = stat.S_IMODE(unfinished.stat().st_mode)
-        try:
-            save_file(plain, unfinished, metadata={"about": json.dumps(about)})
-        except SafetensorError as error:
-            raise os_error_in(error) or error from None
-        unfinished.chmod(mode)
-        give_name(unfinished, path)
+
+def in_file_order(tensors: "Mapping[str, Tensor]") -> list[str]:
+    """Names of tensors in the order of their content in a file: the largest numbers first, so that all are aligned."""
+    return sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
+
+
+def write_tensors(
+    path: Path,
+    kinds: "Mapping[str, tuple[torch.dtype, tuple[int, ...]]]",
+    blocks: "Iterable[Tensor]",
+    about: dict[str, Any],
+) -> None:
+    """Replace a safetensors file by one with tensors of these dtypes and shapes. Their content comes in blocks of rows,
+    one after the other, so that it need not be in memory as a whole; the safetensors library can't write it so."""
+    import torch
+
+    header: dict[str, Any] = {"__metadata__": {"about": json.dumps(about)}}
+    end = 0
+    for name, (dtype, shape) in kinds.items():
+        if str(dtype) not in FORMAT_NAMES:
+            raise InputError(f"{name} is a tensor of {dtype}, which safetensors files do not hold")
+        begin, end = end, end + dtype.itemsize * math.prod(shape)
+        header[name] = {"dtype": FORMAT_NAMES[str(dtype)], "shape": list(shape), "data_offsets": [begin, end]}
+    content = json.dumps(header).encode()
+    content += b" " * (-len(content) % ALIGNED)
+    with whole_file(path, overwrite=True) as unfinished, unfinished.open("wb") as file:
+        file.write(len(content).to_bytes(8, "little") + content)
+        for block in blocks:
+            file.write(block.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        if file.tell() != 8 + len(content) + end:
+            raise ValueError(f"{path}: {file.tell()} bytes were written, and its header announces {end} after itself")
 
 
 def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":

@@ -122,9 +122,9 @@ def locked(folder: Path, shared: bool = False) -> Iterator[None]:
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
     """Whether this process holds the lock `path` for the block; False where another process holds it."""
-    held = FileLock(path, blocking=False)
+    lock = FileLock(path, blocking=False)
     try:
-        held.acquire()
+        lock.acquire()
     except Timeout:
         yield False
         return
@@ -133,7 +133,7 @@ def try_lock(path: Path) -> Iterator[bool]:
     finally:
         # Before the release: filelock refuses a lock whose file was removed meanwhile.
         path.unlink(missing_ok=True)
-        held.release()
+        lock.release()
 
 
 def is_locked(folder: Path) -> bool:

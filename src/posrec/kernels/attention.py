@@ -14,9 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from posrec.kernels.launch import launch
+from posrec.kernels.launch import launch, operation
 from posrec.kernels.limits import MANY_SESSIONS, block_of, launches, precision
-from posrec.kernels.operation import operation
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Launching a kernel, or only beginning to compile it.
+"""Kernels as operations of torch; launching a kernel, or only beginning to compile it.
 
 Triton compiles a kernel at its first launch, and the launches of a step follow one another, so its kernels would be
 compiled one after the other. In the block of `only_compiled` nothing is launched: all kernels are compiled in threads
@@ -46,3 +46,25 @@ def begin_to_compile(kernel: Any, *arguments: Any, **options: Any) -> None:
 def threads(device: int) -> ThreadPoolExecutor:
     """Each thread has a current device of its own."""
     return ThreadPoolExecutor(initializer=torch.cuda.set_device, initargs=(device,))
+
+
+class Operation:
+    """`function` as the operation `name`.
+
+    Where neither autograd nor torch.compile needs it, the function is called directly: at the first call of an
+    operation torch imports its compiler, which takes two seconds.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.known_to_torch = torch.library.custom_op(name, function, mutates_args=())
+        self.register_fake = self.known_to_torch.register_fake
+        self.register_autograd = self.known_to_torch.register_autograd
+
+    def __call__(self, *arguments: Any) -> Any:
+        needed = torch.compiler.is_compiling() or not torch.is_inference_mode_enabled()
+        return self.known_to_torch(*arguments) if needed else self.function(*arguments)
+
+
+def operation(name: str) -> Callable[[Callable[..., Any]], Operation]:
+    return lambda function: Operation(name, function)

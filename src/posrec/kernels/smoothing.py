@@ -9,9 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from posrec.kernels.launch import launch
+from posrec.kernels.launch import launch, operation
 from posrec.kernels.limits import block_of
-from posrec.kernels.operation import operation
 
 ENTRIES = 8  # rows of E that a program loads at once
 

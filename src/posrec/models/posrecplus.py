@@ -36,7 +36,7 @@ from posrec.nn.batch import SessionBatch
 from posrec.nn.items.attribute_vectors import Attributes, AttributeVectors
 from posrec.nn.items.coclicks import CoClickGraph
 from posrec.nn.items.item_table import ItemTable
-from posrec.nn.items.own_items import NONE, REPEAT, OwnItems
+from posrec.nn.items.own_items import LOG_OF_NO_CHANCE, REPEAT, OwnItems
 from posrec.nn.items.trends import Trends
 from posrec.nn.layers.transformer import Dropout
 from posrec.nn.packing import pack, unpacked
@@ -108,12 +108,12 @@ class RepeatPart(nn.Module):
         rho, delta = self.two_numbers(u)  # [Q, W]
         is_latest = returned.latest_of_items(asked)
         items = torch.where(is_latest, asked.of(clicks.numbers), 0)
-        rho = torch.where(items > 0, rho, NONE)
+        rho = torch.where(items > 0, rho, LOG_OF_NO_CHANCE)
         counts = torch.stack([asked.place + 1, is_latest.sum(1)], 1).to(h.dtype).log1p() / 3
         again = (asked.at(returned.clicks) > 1)[:, None].to(h.dtype)
         strength = rho.logsumexp(1, keepdim=True)
         logits = self.gate(torch.cat([h, counts, again, strength.clamp(min=-20) / 5], 1))  # [Q, 2]
-        nothing = torch.where((items > 0).any(1), 0.0, NONE)  # no item to repeat
+        nothing = torch.where((items > 0).any(1), 0.0, LOG_OF_NO_CHANCE)  # no item to repeat
         g = torch.stack([logits[:, 0] + nothing, logits[:, 1]], 1).log_softmax(1)
         repeat = g[:, :1] + rho - strength
         return OwnItems(items, None, delta.clamp(-MOST_RAISED, MOST_RAISED), repeat, g[:, 1])
@@ -140,10 +140,7 @@ class PosRecPlus(SessionModel):
         self.attributes = AttributeVectors(self.embedding.rows, d) if config.attributes else None
         self.co_clicks = CoClickGraph(config.smoothing, config.neighbours, config.window)
         self.trends = Trends(self.embedding.rows) if config.trend else None
-        self.reader = SessionReader(
-            d, config.encoding, config.layers, config.heads, config.feed_forward, config.dropout, config.max_length,
-            config.message, config.initial,
-        )  # fmt: skip
+        self.reader = SessionReader(config)
         self.has_own_items = config.repeat
         self.repeat = RepeatPart(d, config.repeat_width, config.max_length) if config.repeat else None
         self.item_dropout, self.repeat_dropout = Dropout(config.item_dropout), Dropout(config.repeat_dropout)
@@ -200,10 +197,10 @@ class PosRecPlus(SessionModel):
         return torch.where(dropped[:, None], of_attributes, smoothed)
 
     def item_vectors(self) -> Tensor:
-        return self.with_trend(self.scored(self.smoothed()))[: self.embedding.rows.held]
+        return self.with_trend(self.scored(self.smoothed()))[: self.embedding.rows.items_here]
 
     def similarity_vectors(self) -> Tensor:
-        return self.smoothed()[: self.embedding.rows.held]
+        return self.smoothed()[: self.embedding.rows.items_here]
 
     def scored(self, vectors: Tensor) -> Tensor:
         """The vectors whose product is the score: of length one, so that it is a cosine."""

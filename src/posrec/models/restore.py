@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from posrec.config import check_settings
-from posrec.errors import InputError
+from posrec.errors import InputError, first_line
 from posrec.models.base import CountingModel, Model
 from posrec.models.registry import ModelSpec
 
@@ -54,7 +54,7 @@ def restore_model(spec: ModelSpec, items: int, settings: Mapping[str, Any], tens
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
-        raise WrongWeights(str(error).splitlines()[0]) from None
+        raise WrongWeights(first_line(error)) from None
     return model.eval()
 
 

@@ -63,9 +63,8 @@ def seen_by(row: Tensor, packing: Packing, is_every: bool) -> SeenClicks:
 
 @dataclass(frozen=True)
 class Returns:
-    """Where the item of each of T clicks was clicked before and is clicked again, in the same session."""
+    """Clicks on the item of each of T clicks, in the same session."""
 
-    back: Tensor  # [T] the distance to the latest click before on the same item; 0 if there is none
     ahead: Tensor  # [T] the distance to the next click on it; W if there is none
     clicks: Tensor  # [T] clicks on it so far, with this one
     since: Tensor  # [T] the distance to the first click on it
@@ -87,4 +86,4 @@ def returns(items: Tensor, clicks: SeenClicks) -> Returns:
     rows = items.shape[0]
     earlier = torch.where(has_before, clicks.row - back, rows)
     ahead = torch.full((rows + 1,), width, dtype=torch.long, device=items.device).scatter(0, earlier, back)[:-1]
-    return Returns(torch.where(has_before, back, 0), ahead, same.sum(1), torch.where(same, distance, 0).amax(1))
+    return Returns(ahead, same.sum(1), torch.where(same, distance, 0).amax(1))

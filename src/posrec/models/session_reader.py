@@ -17,7 +17,7 @@ i reads click j (`CausalLayer`) the two add up to the encoding of place j in a s
 
 import math
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -244,19 +244,19 @@ def same_item(asking: Tensor, numbers: Tensor, clicks: SeenClicks) -> Tensor:
 class SessionReader(nn.Module):
     """x [T, d] -> Intentions. The weights are those of the paper's encoder where they have the same part in it."""
 
-    def __init__(
-        self, d: int, encoding: str, layers: int, heads: int, feed_forward: int, dropout: float, max_length: int,
-        message: bool, initial: bool,
-    ) -> None:  # fmt: skip
+    def __init__(self, config: Any) -> None:
+        """`config` is a PosRecPlusConfig."""
         super().__init__()
-        self.max_length = max_length
-        self.message = Message(d) if message else None
-        self.encoding = make_encoding(encoding, d, max_length, **({"heads": heads} if encoding == "rpe" else {}))
+        d, heads, encoding, self.max_length = config.d, config.heads, config.encoding, config.max_length
+        self.message = Message(d) if config.message else None
+        options = {"heads": heads} if encoding == "rpe" else {}
+        self.encoding = make_encoding(encoding, d, self.max_length, **options)
         self.clicks = learned_table(MOST_CLICKS + 1, d)  # C
-        self.transformer = nn.ModuleList(CausalLayer(d, heads, feed_forward * d, dropout) for _ in range(layers))
-        self.gate = nn.Linear(d, d) if initial else None
+        layers = (CausalLayer(d, heads, config.feed_forward * d, config.dropout) for _ in range(config.layers))
+        self.transformer = nn.ModuleList(layers)
+        self.gate = nn.Linear(d, d) if config.initial else None
         if not self.clicks.is_meta:
-            require_split(self.encoding, encoding, max_length)
+            require_split(self.encoding, encoding, self.max_length)
 
     def forward(self, x: Tensor, clicks: Clicks) -> Intentions:
         updated, state = self.placed(x, clicks)

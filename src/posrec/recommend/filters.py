@@ -4,11 +4,13 @@ An item matches a filter if every column that the filter names matches. A condit
 
     "tents"                    this value
     ["tents", "mats"]          any of these values
-    {"min": 10, "max": 200}    a number from min to max, both included; either may be left out
+    {"min": 10, "max": 200}    a number from min to max, both included
+    {"above": 10, "below": 99} the same, neither included
     {"not": ["tents"]}         none of these values
 
-Values are compared as text, so 42 and "42" are the same. Where a column has lists, any of an item's values may match.
-null stands for items without a value.
+Several of min, max, above, below and not in one condition must all be met. Values are compared as text, so 42 and "42"
+are the same, and so are true, "true" and "True". Where a column has lists, any of an item's values may match. null
+stands for items without a value.
 
 >>> attributes = Attributes({"category": ["tents", "mats", None], "price": ["120", "35.5", None]}, items=3)
 >>> attributes.matching({"category": ["tents", "mats"], "price": {"max": 100}}).tolist()
@@ -17,7 +19,7 @@ null stands for items without a value.
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -27,9 +29,14 @@ import numpy.typing as npt
 from posrec.errors import InputError
 from posrec.recommend.rank.best_items import Columns, Mask
 
-BOUNDS = frozenset({"min", "max"})
+BOUNDS: dict[str, Callable[[Any, float], Mask]] = {
+    "min": np.greater_equal,
+    "max": np.less_equal,
+    "above": np.greater,
+    "below": np.less,
+}
 SAMPLE = 100  # values from which the size of a column is estimated
-SHAPES = 'a value, a list of values, {"min": ..., "max": ...} or {"not": ...}'
+SHAPES = 'a value, a list of values, {"min": ..., "max": ...}, {"above": ..., "below": ...} or {"not": ...}'
 
 
 class ValueIndex:
@@ -98,15 +105,23 @@ class Attribute:
         """[n] whether an item meets the condition."""
         if not isinstance(condition, Mapping):
             return self.having(self.listed(condition))
-        if condition.keys() == {"not"}:
-            return ~self.having(self.listed(condition["not"]))
-        if not condition or condition.keys() - BOUNDS:
+        if not condition or condition.keys() - {*BOUNDS, "not"}:
             raise InputError(f"the filter of {self.name!r} must be {SHAPES}, not {shown(condition)}")
-        low, high = (self.bound(condition, name) for name in ("min", "max"))
+        mask = ~self.having(self.listed(condition["not"]) if "not" in condition else [])
+        for name in [name for name in BOUNDS if name in condition]:
+            mask &= self.within(name, condition[name])
+        return mask
+
+    def within(self, name: str, bound: Any) -> Mask:
+        """[n] whether an item's number is within a bound; where that is null, whether it has a number."""
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int | float) or bound != bound):
+            raise InputError(f"{name} in the filter of {self.name!r} must be a number, not {shown(bound)}")
         if self.numbers is None:
-            raise InputError(f"column {self.name!r} does not hold numbers, so min and max can't be used for it")
+            raise InputError(f"column {self.name!r} does not hold numbers, so {name} can't be used for it")
+        if bound is None:
+            return ~np.isnan(self.numbers)
         with np.errstate(invalid="ignore"):  # comparing with NaN is False, as it should be
-            return (self.numbers >= low) & (self.numbers <= high)
+            return BOUNDS[name](self.numbers, as_float(bound))
 
     def listed(self, values: Any) -> list[Any]:
         listed = values if isinstance(values, list | tuple | set | frozenset) else [values]
@@ -114,17 +129,6 @@ class Attribute:
             if not isinstance(value, str | int | float | None):
                 raise InputError(f"the filter of {self.name!r} must be {SHAPES}, not {shown(values)}")
         return list(listed)
-
-    def bound(self, condition: Mapping[str, Any], name: str) -> float:
-        value = condition.get(name)
-        if value is None:
-            return -math.inf if name == "min" else math.inf
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-            raise InputError(f"{name} in the filter of {self.name!r} must be a number, not {shown(value)}")
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf if value > 0 else -math.inf
 
 
 class Attributes:
@@ -160,9 +164,9 @@ class Attributes:
 
 
 def as_text(value: Any) -> str | None:
-    """How values are compared; 42, 42.0 and "42" are the same."""
+    """How values are compared; 42, 42.0 and "42" are the same, and so are true and "True"."""
     if value is None or isinstance(value, str):
-        return value
+        return value.lower() if value in ("True", "False") else value
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
@@ -172,6 +176,14 @@ def as_number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise TypeError(value)
     return float(value)
+
+
+def as_float(value: float) -> float:
+    """A whole number may be too large for a float."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def shown(value: Any) -> str:

@@ -10,19 +10,25 @@ the rankings of these queries into one list:
    by a query of its own.
 3. `diversify` chooses from more items than are asked for, but from a bounded number of them (rank/similarity.py).
 4. `pin` puts items first, in the order given, where they are known and may be recommended.
+5. `explore` gives some places of the list to new items, which have few clicks in training and so low scores. They are
+   drawn from the best new items of the session: of two, the one at rank r is drawn r' / r times as often as the one at
+   rank r'. The draw depends on the session alone, so that the same session gets the same list. Sessions without a known
+   click are all alike; theirs is drawn anew every time, from all new items alike.
 """
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from random import Random
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 import numpy as np
 
 from posrec.errors import InputError
 from posrec.recommend.catalogue import ByFactor, Candidates, Catalogue, only
 from posrec.recommend.filters import shown
+from posrec.recommend.rank.best_items import Columns
 from posrec.recommend.rank.ranker import Query, Ranking
-from posrec.recommend.rank.similarity import Similarity, marginal_relevance, one_of_each_group
+from posrec.recommend.rank.similarity import Similarity, marginal_relevance, some_of_each_group
 from posrec.recommend.session import Click, EncodedSession
 
 DEFAULT_K = 20
@@ -30,10 +36,16 @@ MOST_FACTORS = 16  # different factors of items; each needs a search of its own
 POOL_PER_ITEM = 5  # items from which each item of a diversified list is chosen
 SMALLEST_POOL = 100
 LARGEST_POOL = 1000  # items of a longer list that come after them keep their order
-POOL_PER_GROUP = 8  # items found for each group, where one item of each group is taken
+POOL_PER_PLACE = 8  # items found for each place of a list with a limit on each value of a column
 LARGEST_GROUP_POOL = 10_000
-GROUP_SEARCHES = 8  # more searches where too few groups were found; each has POOL_GROWTH times as many items
+GROUP_SEARCHES = 8  # more searches where too few values were found; each has POOL_GROWTH times as many items
 POOL_GROWTH = 8
+FEW_CLICKS = 5  # in training: an item with fewer is new; `posrec prepare` leaves their clicks out by default
+EXPLORE_POOL = 100  # new items from which those of a list are drawn
+MOST_EXPLORED = 20  # of a list
+MOST_SHARE_EXPLORED = 0.5
+
+Exclude = Literal["current", "seen"]
 
 
 class SimilarRules(TypedDict, total=False):
@@ -48,10 +60,12 @@ class SimilarRules(TypedDict, total=False):
 class AnswerRules(SimilarRules, total=False):
     """The options of `Recommender.recommend`, which describes them, beside the session and k."""
 
+    exclude: Exclude | None
     exclude_seen: bool
     pin: Sequence[Click] | None
     boost: Mapping[str, Mapping[str, float]] | None
-    diversify: float | str | None
+    diversify: float | str | Mapping[str, Any] | None
+    explore: float | None
 
 
 def check_options(rules: Mapping[str, Any]) -> None:
@@ -62,17 +76,26 @@ def check_options(rules: Mapping[str, Any]) -> None:
 
 
 class Ordered(NamedTuple):
-    """A list of items for one session; the first `pinned` of them are there because they were pinned."""
+    """A list of items for one session; the first `pinned` of them are there because they were pinned, and those of
+    `explored` because they are new."""
 
     numbers: list[int]
     scores: list[float]
     pinned: int = 0
+    explored: frozenset[int] = frozenset()
+
+
+class GroupLimit(NamedTuple):
+    """A list has at most `most` items of each value of a column."""
+
+    column: str
+    most: int
 
 
 class Plan:
     """What is asked for, with ids and columns looked up; an InputError where that is not possible.
 
-    `similarity` is None for models without item vectors.
+    `similarity` is None for models without item vectors, and `new_items` for runs without items that `explore` means.
     """
 
     def __init__(
@@ -81,21 +104,26 @@ class Plan:
         similarity: Similarity | None,
         k: int | None = None,
         *,
+        new_items: Candidates | None = None,
+        exclude: Exclude | None = None,
         exclude_seen: bool = False,
         allow: Collection[Click] | None = None,
         deny: Collection[Click] | None = None,
         filter: Mapping[str, Any] | None = None,
         pin: Sequence[Click] | None = None,
         boost: Mapping[str, Mapping[str, float]] | None = None,
-        diversify: float | str | None = None,
+        diversify: float | str | Mapping[str, Any] | None = None,
+        explore: float | None = None,
         fields: Sequence[str] | None = None,
     ) -> None:
         self.catalogue, self.similarity = catalogue, similarity
-        self.k, self.exclude_seen = checked_k(k), exclude_seen
+        self.k, self.exclude = checked_k(k), "seen" if exclude_seen else checked_exclude(exclude)
         self.candidates, self.denied = catalogue.candidates(filter, allow, deny)
         self.pinned = list(dict.fromkeys(catalogue.numbers(pin))) if pin else []
         self.groups = self.boost_groups(boost) if boost else [(1.0, self.candidates)]
         self.diversify = self.checked_diversify(diversify) if diversify else None
+        self.explore = checked_explore(explore)
+        self.new_items = new_items.and_also(self.candidates) if new_items is not None and self.explore else None
         self.fields = catalogue.fields(fields)
 
     def boost_groups(self, boost: Mapping[str, Any]) -> list[tuple[float, Candidates | None]]:
@@ -109,7 +137,7 @@ class Plan:
         factors = np.ones(self.catalogue.items)
         for column, values in boost.items():
             for value, factor in values.items():
-                if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0.001 <= factor <= 1000:
+                if not is_number(factor) or not 0.001 <= factor <= 1000:
                     raise InputError(f"a factor of boost must be between 0.001 and 1000, not {shown(factor)}")
                 factors[self.catalogue.attributes[column].index.having(value)] *= factor
         different = np.unique(factors)
@@ -117,12 +145,16 @@ class Plan:
             raise InputError(f"boost has {len(different)} different factors of items; at most {MOST_FACTORS} work")
         return {float(factor): Candidates(self.catalogue.items, factors == factor) for factor in different}
 
-    def checked_diversify(self, diversify: Any) -> float | str:
-        if isinstance(diversify, str):
-            self.catalogue.attributes[diversify]  # an error for an unknown column
-            return diversify
-        if isinstance(diversify, bool) or not isinstance(diversify, int | float) or not 0 <= diversify <= 1:
-            raise InputError(f"diversify must be a number from 0 to 1 or the name of a column, not {shown(diversify)}")
+    def checked_diversify(self, diversify: Any) -> float | GroupLimit:
+        limit: Any = {"column": diversify, "most": 1} if isinstance(diversify, str) else diversify
+        if isinstance(limit, Mapping) and limit.keys() == {"column", "most"} and is_count(limit["most"]):
+            self.catalogue.attributes[str(limit["column"])]  # an error for an unknown column
+            return GroupLimit(str(limit["column"]), limit["most"])
+        if not is_number(diversify) or not 0 <= diversify <= 1:
+            raise InputError(
+                f'diversify must be a number from 0 to 1, a column, or like {{"column": "brand", "most": 2}}, '
+                f"not {shown(diversify)}"
+            )
         if self.similarity is None:
             raise InputError(
                 "the model has no item vectors to diversify by; name a column instead, to get one item of each value"
@@ -134,25 +166,48 @@ class Plan:
         """How many items are found for the list."""
         if self.diversify is None:
             found = self.k
-        elif isinstance(self.diversify, str):
-            found = POOL_PER_GROUP * self.k
+        elif isinstance(self.diversify, GroupLimit):
+            found = POOL_PER_PLACE * self.k
         else:
             found = max(self.k, min(max(POOL_PER_ITEM * self.k, SMALLEST_POOL), LARGEST_POOL))
         return found + len(self.pinned)
 
     def queries(self, session: EncodedSession) -> list[Query]:
-        """A query for each factor, and one for the scores of pinned items."""
+        """A query for each factor, one for the scores of pinned items, and one for new items."""
         most = min(self.pool, self.catalogue.items)
-        queries = [Query(session, most, self.exclude_seen, items, self.denied) for _, items in self.groups]
+        queries = [self.query(session, most, items) for _, items in self.groups]
         if self.pinned:
             items = only(self.catalogue.items, self.pinned).and_also(self.candidates)
-            queries.append(Query(session, len(self.pinned), self.exclude_seen, items, self.denied))
+            queries.append(self.query(session, len(self.pinned), items))
+        if self.new_items is not None:
+            queries.append(self.query(session, EXPLORE_POOL, self.explorable(session, self.new_items)))
         return queries
 
-    def ordered(self, session: EncodedSession, rankings: Sequence[Ranking]) -> Ordered:
-        """The list, from the rankings of `queries`."""
+    def query(self, session: EncodedSession, k: int, items: Candidates | None) -> Query:
+        left_out = self.denied
+        if self.exclude == "seen":
+            left_out = left_out.union(session.numbers)
+        elif self.exclude == "current" and session.current is not None:
+            left_out = left_out.union([session.current])
+        return Query(session, k, items, left_out)
+
+    def explorable(self, session: EncodedSession, new_items: Candidates) -> Candidates:
+        """The new items that are ranked. Without a known click they have no order, so some are drawn."""
+        if session.numbers or new_items.count <= EXPLORE_POOL:
+            return new_items
+        drawn = Random().sample(range(new_items.count), EXPLORE_POOL)
+        return Candidates(new_items.items, columns=np.sort(new_items.columns[drawn]))
+
+    def ordered(
+        self,
+        session: EncodedSession,
+        rankings: Sequence[Ranking],
+        rank: Callable[[list[Query]], list[Ranking]],
+    ) -> Ordered:
+        """The list, from the rankings of `queries`; `rank` is asked for more where they are not enough."""
         numbers, scores = self.merged(session, rankings)
-        pinned: dict[int, float] = dict(zip(*rankings[-1], strict=True)) if self.pinned else {}
+        others = iter(rankings[len(self.groups) :])
+        pinned: dict[int, float] = dict(zip(*next(others), strict=True)) if self.pinned else {}
         first = [number for number in self.pinned if number in pinned][: self.k]
         if first:
             places = [place for place, number in enumerate(numbers) if number not in pinned]
@@ -161,7 +216,10 @@ class Plan:
         if self.diversify is not None:
             places = self.diverse(numbers, scores, rest)
             numbers, scores = [numbers[place] for place in places], [scores[place] for place in places]
-        return Ordered(first + numbers[:rest], [pinned[number] for number in first] + scores[:rest], len(first))
+        found = Ordered(first + numbers[:rest], [pinned[number] for number in first] + scores[:rest], len(first))
+        if isinstance(self.diversify, GroupLimit) and len(found.numbers) < self.k:
+            found = self.completed(session, found, self.diversify, rank)
+        return found if self.new_items is None else self.with_explored(session, found, next(others))
 
     def merged(self, session: EncodedSession, rankings: Sequence[Ranking]) -> Ranking:
         """The items of every factor, the best first."""
@@ -178,9 +236,8 @@ class Plan:
 
     def diverse(self, numbers: Sequence[int], scores: Sequence[float], k: int) -> list[int]:
         """The places of the items to keep, in their order."""
-        if isinstance(self.diversify, str):
-            groups = self.catalogue.attributes[self.diversify].groups
-            return one_of_each_group(numbers, groups, k)
+        if isinstance(self.diversify, GroupLimit):
+            return some_of_each_group(numbers, self.groups_by(self.diversify), self.diversify.most, k)
         assert self.diversify is not None
         assert self.similarity is not None  # checked_diversify has checked it
         pool = numbers[:LARGEST_POOL]
@@ -188,30 +245,36 @@ class Plan:
         chosen = marginal_relevance(np.array(scores[: len(pool)], np.float32), vectors, self.diversify, k)
         return chosen + list(range(len(pool), min(k, len(numbers))))
 
-    def complete(
-        self, session: EncodedSession, found: Ordered, rank: Callable[[list[Query]], list[Ranking]]
+    def groups_by(self, limit: GroupLimit) -> Columns:
+        """[n] equal for items with the same value of the column."""
+        return self.catalogue.attributes[limit.column].groups
+
+    def completed(
+        self,
+        session: EncodedSession,
+        found: Ordered,
+        limit: GroupLimit,
+        rank: Callable[[list[Query]], list[Ranking]],
     ) -> Ordered:
-        """The list with the items of more groups, where it has too few and there are more: they are searched for among
-        the items of all other groups."""
-        if not isinstance(self.diversify, str) or len(found.numbers) >= self.k:
-            return found
-        groups, items, pool = self.catalogue.attributes[self.diversify].groups, self.catalogue.items, self.pool
+        """A list that has too few items, with items of more groups where there are more: they are searched for among
+        all items of groups that are not full."""
+        groups, items, pool = self.groups_by(limit), self.catalogue.items, self.pool
         pinned, rest = found.numbers[: found.pinned], dict(zip(*found[:2], strict=True))
         for number in pinned:
             del rest[number]
         wanted = self.k - len(pinned)
         for _ in range(GROUP_SEARCHES):
-            other = ~np.isin(groups, groups[np.array([*rest], np.int64) - 1])
-            other[np.array(pinned, np.int64) - 1] = False
+            taken = np.array([*rest], np.int64) - 1
+            values, counts = np.unique(groups[taken], return_counts=True)
+            other = ~np.isin(groups, values[counts >= limit.most])
+            other[taken] = other[np.array(pinned, np.int64) - 1] = False
             others = Candidates(items, other).and_also(self.candidates)
             if len(rest) >= wanted or not others.count:
                 break
             pool = min(POOL_GROWTH * pool, LARGEST_GROUP_POOL, items)
-            queries = [
-                Query(session, pool, self.exclude_seen, others.and_also(own), self.denied) for _, own in self.groups
-            ]
+            queries = [self.query(session, pool, others.and_also(own)) for _, own in self.groups]
             numbers, scores = self.merged(session, rank(queries))
-            places = one_of_each_group(numbers, groups, wanted - len(rest))
+            places = some_of_each_group(numbers, groups, limit.most, wanted - len(rest), [*rest])
             if not places:
                 break
             rest |= {numbers[place]: scores[place] for place in places}
@@ -220,10 +283,60 @@ class Plan:
             pinned + in_order, found.scores[: len(pinned)] + [rest[number] for number in in_order], len(pinned)
         )
 
+    def with_explored(self, session: EncodedSession, found: Ordered, new: Ranking) -> Ordered:
+        """The list with some places given to new items: never the first, nor those of pinned items."""
+        draw = Random(str(session.numbers) if session.numbers else None)
+        wanted = min(int(self.explore * self.k + draw.random()), MOST_EXPLORED, self.k - max(found.pinned, 1))
+        in_list = set(found.numbers)
+        # Efraimidis and Spirakis: the highest u^(1 / weight) are a draw by weights, here 1 / rank, or 1 for all.
+        keys = {
+            number: draw.random() ** (rank if session.numbers else 1)
+            for rank, number in enumerate(new[0], start=1)
+            if number not in in_list
+        }
+        chosen = self.within_limit(sorted(keys, key=lambda number: -keys[number]), wanted)
+        pinned, rest = found.numbers[: found.pinned], found.numbers[found.pinned :]
+        numbers = pinned + self.within_limit(rest, self.k - len(pinned) - len(chosen), chosen)
+        first = max(len(pinned), min(1, len(numbers)))
+        places = draw.sample(range(first, len(numbers) + len(chosen)), len(chosen))
+        for place, number in zip(sorted(places), chosen, strict=True):
+            numbers.insert(place, number)
+        scores = dict(zip(*new, strict=True)) | dict(zip(*found[:2], strict=True))
+        return Ordered(numbers, [scores[number] for number in numbers], found.pinned, frozenset(chosen))
+
+    def within_limit(self, numbers: list[int], k: int, before: Sequence[int] = ()) -> list[int]:
+        """The first k items, of each group only as many as a limit allows beside those of `before`."""
+        if not isinstance(self.diversify, GroupLimit):
+            return numbers[:k]
+        groups = self.groups_by(self.diversify)
+        return [numbers[place] for place in some_of_each_group(numbers, groups, self.diversify.most, k, before)]
+
 
 def checked_k(k: int | None) -> int:
     if k is None:
         return DEFAULT_K
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+    if not is_count(k):
         raise InputError(f"k={k!r}: it must be a whole number, 1 or more")
     return k
+
+
+def checked_exclude(exclude: Any) -> Exclude | None:
+    if exclude is not None and exclude not in get_args(Exclude):
+        raise InputError(f"exclude must be one of {', '.join(get_args(Exclude))}, not {shown(exclude)}")
+    return exclude  # type: ignore[no-any-return]
+
+
+def checked_explore(explore: Any) -> float:
+    if explore is None:
+        return 0.0
+    if not is_number(explore) or not 0 <= explore <= MOST_SHARE_EXPLORED:
+        raise InputError(f"explore must be a number from 0 to {MOST_SHARE_EXPLORED}, not {shown(explore)}")
+    return float(explore)
+
+
+def is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -15,15 +15,15 @@ import numpy as np
 
 from posrec.device import choose_device
 from posrec.errors import InputError, RunFailed
-from posrec.recommend.catalogue import Catalogue, Fields, values_of
-from posrec.recommend.plan import AnswerRules, Ordered, Plan, SimilarRules, check_options
+from posrec.recommend.catalogue import Candidates, Catalogue, Fields, values_of
+from posrec.recommend.plan import FEW_CLICKS, AnswerRules, Ordered, Plan, SimilarRules, check_options
 from posrec.recommend.rank.best_items import Floats, VectorSearch
 from posrec.recommend.rank.encoder import OnnxNetwork, SessionEncoder
 from posrec.recommend.rank.ranker import Ranker, SearchRanker
 from posrec.recommend.rank.similarity import Similarity, similarity_of
 from posrec.recommend.results import Explanation, Recommendation, Recommendations
 from posrec.recommend.session import AnySession, Click, EncodedSession, Session, as_ids, is_many, some
-from posrec.runs.folder import AnyRun
+from posrec.runs.folder import Run
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +52,7 @@ class Recommender:
 
     def __init__(
         self,
-        run: AnyRun,
+        run: Run,
         device: str = "auto",
         scorer: Any = None,
         search: VectorSearch | None = None,
@@ -122,9 +122,8 @@ class Recommender:
         """
         from posrec.progress import default_progress
         from posrec.recommend.export.writing import add_export
-        from posrec.runs.run import Run, saving
+        from posrec.runs.run import saving
 
-        assert isinstance(self.run, Run)  # a server's recommender, which may have no model in memory, is never saved
         with saving(self.run, Path(folder), overwrite) as saved:
             if export:
                 add_export(saved, default_progress())
@@ -148,7 +147,8 @@ class Recommender:
             session: Item ids, the oldest click first; a `Session`; or a list of such sessions. An empty session gets
                 the most clicked items.
             k: How many items, 1 or more; 20 by default. Where there are fewer items, all of them are returned.
-            exclude_seen: Leave out every item of the session, also clicks too old for the model to read.
+            exclude: "current" leaves out the item of the last click, "seen" every item of the session, also clicks
+                too old for the model to read. `exclude_seen=True` is the same as `exclude="seen"`.
             allow: Recommend only these items. Unknown ids are ignored; if none is known, there is nothing to
                 recommend.
             deny: Never recommend these items. Unknown ids are ignored.
@@ -159,7 +159,10 @@ class Recommender:
                 logarithm of the factor is added to the score; for counting models and popular items the score is
                 multiplied.
             diversify: From 0 to 1, how much more to value items that differ from those above them in the list (maximal
-                marginal relevance over item vectors); or the name of a column, for one item of each of its values.
+                marginal relevance over item vectors); or the name of a column, for one item of each of its values, or
+                `{"column": "brand", "most": 2}` for at most two.
+            explore: From 0 to 0.5, the share of places given to new items, those with fewer than 5 clicks in training.
+                They have `Recommendation.explored`. A place of 20 is a share of 0.05.
             fields: The names of columns to return with each item, in `Recommendation.fields`.
 
         Returns:
@@ -170,7 +173,7 @@ class Recommender:
 
         Example::
 
-            found = rec.recommend(["sku-1", "sku-7"], k=10, exclude_seen=True, deny={"sku-3"})
+            found = rec.recommend(["sku-1", "sku-7"], k=10, exclude="seen", deny={"sku-3"})
             found[0].item, found[0].score, found.unknown, found.popular
             rec.recommend([["sku-1"], ["sku-7", "sku-1"]], k=10)  # two sessions, two results
             rec.recommend([], filter={"category": "tents"})  # the most clicked tents
@@ -187,7 +190,13 @@ class Recommender:
     def plan(self, k: int | None = None, **rules: Unpack[AnswerRules]) -> Plan:
         """What is asked for, checked; for any number of sessions."""
         check_options(rules)
-        return Plan(self.catalogue, self.similarity, k, **rules)
+        return Plan(self.catalogue, self.similarity, k, new_items=self.new_items, **rules)
+
+    @cached_property
+    def new_items(self) -> Candidates | None:
+        """The items with few training clicks, which `explore` is about; None where there are none."""
+        new = Candidates(self.items, self.popularity < FEW_CLICKS)
+        return new if new.count else None
 
     def rank(self, asked: Sequence[tuple[Plan, EncodedSession]]) -> list[Ordered]:
         """The list of items for each session by its plan; all are ranked together."""
@@ -195,8 +204,7 @@ class Recommender:
         rankings = iter(self.ranker.rank([query for part in queries for query in part]))
         lists = []
         for (plan, session), part in zip(asked, queries, strict=True):
-            found = plan.ordered(session, [next(rankings) for _ in part])
-            lists.append(plan.complete(session, found, self.ranker.rank))
+            lists.append(plan.ordered(session, [next(rankings) for _ in part], self.ranker.rank))
         return lists
 
     def encode(self, session: AnySession) -> EncodedSession:
@@ -207,13 +215,15 @@ class Recommender:
         if len(known) == len(ids):
             return EncodedSession(known)
         unknown = tuple(item for item, number in zip(ids, numbers, strict=True) if number is None)
-        return EncodedSession(known, unknown)
+        return EncodedSession(known, unknown, ends_unknown=numbers[-1] is None)
 
     def result(self, plan: Plan, session: EncodedSession, found: Ordered) -> Recommendations:
         if not all(map(math.isfinite, found.scores)):
             raise RunFailed("the run can't be used: recommending for this session gave a score that is not finite")
         ranked = enumerate(zip(found.numbers, found.scores, strict=True))
         items = [self.recommendation(*one, plan.fields, place < found.pinned) for place, one in ranked]
+        for one, number in zip(items, found.numbers, strict=True):
+            one.explored = number in found.explored
         return Recommendations(tuple(items), session.unknown, popular=not session.numbers)
 
     def recommendation(

@@ -29,6 +29,7 @@ class Recommendation:
         title: The item's title, where the vocabulary has one.
         fields: The item's columns that were asked for, by name; None if none were.
         pinned: Whether the item is in its place because the request pinned it.
+        explored: Whether it is there because it is new, by the option `explore`.
     """
 
     item: str
@@ -36,13 +37,15 @@ class Recommendation:
     title: str | None = None
     fields: dict[str, Any] | None = field(default=None, hash=False)
     pinned: bool = False
+    explored: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """`fields` and `pinned` only where they were asked for."""
+        """`fields`, `pinned` and `explored` only where they were asked for."""
         shown: dict[str, Any] = {"item": self.item, "score": self.score, "title": self.title}
         if self.fields is not None:
             shown["fields"] = self.fields
-        return {**shown, "pinned": True} if self.pinned else shown
+        marks = {"pinned": self.pinned, "explored": self.explored}
+        return shown | {name: True for name, is_marked in marks.items() if is_marked}
 
 
 @dataclass(frozen=True, repr=False)

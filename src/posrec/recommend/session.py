@@ -40,10 +40,17 @@ AnySession = Session | Sequence[Click]
 
 @dataclass(frozen=True)
 class EncodedSession:
-    """A session as item numbers; `unknown` lists the clicks on items that the model does not know."""
+    """A session as item numbers; `unknown` lists the clicks on items that the model does not know, and `ends_unknown`
+    says whether the last click is one of them."""
 
     numbers: list[int]
     unknown: tuple[str, ...] = ()
+    ends_unknown: bool = False
+
+    @property
+    def current(self) -> int | None:
+        """The item of the last click; None where the model does not know it."""
+        return None if self.ends_unknown or not self.numbers else self.numbers[-1]
 
 
 def as_ids(clicks: Iterable[Any]) -> list[str]:

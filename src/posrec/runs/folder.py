@@ -15,8 +15,10 @@ state.safetensors   the latest checkpoint, for --resume
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,17 @@ import numpy.typing as npt
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
-from posrec.io import CHECKSUMS, CONTINUATION, RUN, WEIGHTS, FolderReader, parse_array, read_json, require_folder
+from posrec.io import (
+    CHECKSUMS,
+    CONTINUATION,
+    RUN,
+    WEIGHTS,
+    Continuation,
+    FolderReader,
+    parse_array,
+    read_json,
+    require_folder,
+)
 from posrec.io.unfinished import locked
 
 if TYPE_CHECKING:
@@ -41,27 +53,33 @@ SCHEMA = 3  # of config.json
 Clicks = npt.NDArray[np.int64]
 
 
-class AnyRun:
-    """What every finished run has, whether its model is in memory (`posrec.runs.run.Run`) or is loaded at its first use
-    (`posrec.recommend.export.opening.StoredRun`).
+@dataclass(frozen=True, repr=False)
+class Run:
+    """A finished run; `load_run` opens one.
 
     Attributes:
         path: the run folder.
-        model: the trained model, on the CPU and in evaluation mode.
+        load_model: returns the trained model, on the CPU and in evaluation mode; called at the first use of `model`.
         vocabulary: the ids of the items, with their titles and other columns.
         config: the contents of config.json: the model's name, its settings, versions.
         popularity: [n] training clicks of items 1..n.
         metrics: the metrics of the last evaluation, if there was one.
         sha256: the SHA-256 of every file that was read, by its name.
+        continuation: what a training that starts from the run needs besides its weights; None for a counting model.
     """
 
     path: Path
-    model: "Model"
+    load_model: "Callable[[], Model]"
     vocabulary: Vocabulary
     config: dict[str, Any]
     popularity: Clicks
-    metrics: dict[str, float] | None
-    sha256: Mapping[str, str]
+    metrics: dict[str, Any] | None = None
+    sha256: Mapping[str, str] = field(default_factory=dict)
+    continuation: Continuation | None = None
+
+    @cached_property
+    def model(self) -> "Model":
+        return self.load_model()
 
     @property
     def fingerprint(self) -> str:
@@ -74,7 +92,7 @@ class AnyRun:
         return any(name in self.sha256 for name in EXPORT)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self.path)!r}: {self.config['model']}, {self.config['items']:,} items)"
+        return f"Run({str(self.path)!r}: {self.config['model']}, {self.config['items']:,} items)"
 
 
 def read_config(path: Path) -> dict[str, Any]:

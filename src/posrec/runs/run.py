@@ -1,11 +1,8 @@
-"""A run with its model in memory: what training makes, and what evaluation and recommending open.
-
-runs/folder.py lists the files of its folder.
-"""
+"""Opening a run with its model, and writing what training makes; runs/folder.py lists the files of its folder."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,6 @@ from torch import Tensor
 
 from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
-from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.io import (
     CONTINUATION,
@@ -41,29 +37,10 @@ from posrec.runs.folder import (
     POPULARITY,
     RANKS,
     SCHEMA,
-    AnyRun,
-    Clicks,
+    Run,
     opened_run,
     read_parts,
 )
-
-
-@dataclass(frozen=True, repr=False)
-class Run(AnyRun):
-    """A finished run, loaded into memory; `load_run` opens one.
-
-    `continuation` is what a training that starts from the run needs besides its weights; it is None in runs of counting
-    models.
-    """
-
-    path: Path
-    model: Model
-    vocabulary: Vocabulary
-    config: dict[str, Any]
-    popularity: Clicks
-    metrics: dict[str, float] | None = None
-    sha256: Mapping[str, str] = field(default_factory=dict)
-    continuation: Continuation | None = None
 
 
 def finish_run(path: Path) -> None:
@@ -116,7 +93,7 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None, encoding: 
         tensors, _ = reader.tensors(WEIGHTS)
         model = model_of_run(path, config, tensors, spec, encoding)
         continuation = read_continuation(reader)
-    return Run(path, model, **parts, config=config, sha256=reader.sha256, continuation=continuation)
+    return Run(path, lambda: model, **parts, config=config, sha256=reader.sha256, continuation=continuation)
 
 
 def check_is_known(path: Path, config: dict[str, Any], spec: str | ModelSpec | None) -> None:

@@ -1,14 +1,15 @@
-"""What became of answers, shown, clicked or bought, written to Parquet files that `posrec prepare` reads.
+"""What became of answers, shown, clicked, put into the cart or bought, in Parquet files that `posrec prepare` reads.
 
-A row is an item of an event: time (milliseconds), session, item, event, rank (of shown items, from 1), answer (its id)
-and run (the fingerprint, which the answer's id begins with); and signed: whether the server gave this answer. The id
-ends with a signature (HMAC) by a key that is in the folder, so that workers and replicas which share the folder share
-it, and a restarted server has it again. Every worker appends rows to a file of its own,
+A row is an item of an event: see FeedbackRow. An answer's id has the run's fingerprint, the run's name, a drawn number
+and a mark for each item that is in the answer because it is new, a hash of four digits. It ends with a signature (HMAC)
+by a key that is in the folder, so that workers and replicas which share the folder share it, and a restarted server has
+it again. Every worker appends rows to a file of its own,
 `.open-*.jsonl`, so a row is on disk when its request is answered. That file becomes a Parquet file after ROTATE_ROWS
 rows or ROTATE_SECONDS, and when the worker stops. What a killed worker left behind is converted by the next one.
 """
 
 import fcntl
+import hashlib
 import hmac
 import logging
 import os
@@ -31,6 +32,8 @@ from posrec.server.json_log import log_event
 
 ROTATE_ROWS = 100_000
 ROTATE_SECONDS = 3600.0
+DRAWN = 16  # digits that name an answer, the first after the last dash of its id; marks of explored items follow
+MARK = 4  # digits
 KEY_FILE, KEY_BYTES = ".answer-key", 32
 SIGNATURE = 16  # characters at the end of an answer's id
 
@@ -40,10 +43,14 @@ class FeedbackRow(msgspec.Struct):
     session: str
     item: str
     event: str
-    rank: int | None
+    rank: int | None  # of a shown item, from 1
     answer: str
-    run: str
-    signed: bool = True
+    run: str  # the fingerprint of the run that answered
+    signed: bool = True  # whether the server gave this answer
+    visitor: str | None = None
+    name: str | None = None  # of the run that answered
+    value: float | None = None  # of a purchase
+    explored: bool = False  # whether the item was in the answer because it is new
 
 
 def answer_key(folder: Path) -> bytes:
@@ -62,10 +69,35 @@ def answer_key(folder: Path) -> bytes:
     return key
 
 
-def new_answer_id(run: str, key: bytes | None) -> str:
-    """The id of an answer of the run with this fingerprint; without a key it has no signature."""
-    drawn = f"{run}-{secrets.token_hex(8)}"
-    return drawn if key is None else drawn + signature(drawn, key)
+def new_answer_id(run: str, name: str, key: bytes | None, explored: Sequence[str] = ()) -> str:
+    """The id of an answer of the run with this fingerprint and name, of which the items `explored` are marked; without
+    a key it has neither marks nor a signature."""
+    drawn = secrets.token_hex(DRAWN // 2)
+    if key is None:
+        return f"{run}-{name}-{drawn}"
+    marked = f"{run}-{name}-{drawn}" + "".join(mark(item, drawn) for item in explored)
+    return marked + signature(marked, key)
+
+
+def mark(item: str, drawn: str) -> str:
+    return hashlib.sha256(f"{drawn} {item}".encode("utf-8", "surrogatepass")).hexdigest()[:MARK]
+
+
+def is_explored(item: str, answer: str) -> bool:
+    """Whether the id of a signed answer has the item's mark."""
+    digits = answer.rpartition("-")[2]
+    drawn, marks = digits[:DRAWN], digits[DRAWN:-SIGNATURE]
+    return mark(item, drawn) in [marks[start : start + MARK] for start in range(0, len(marks), MARK)]
+
+
+def run_of(answer: str) -> tuple[str, str | None]:
+    """The fingerprint and the name of the run that gave an answer.
+
+    >>> run_of("5f0c9e1b7a42-last-night-90f1c3d2ab64e875")
+    ('5f0c9e1b7a42', 'last-night')
+    """
+    fingerprint, _, rest = answer.partition("-")
+    return fingerprint, rest.rpartition("-")[0] or None
 
 
 def signature(drawn: str, key: bytes) -> str:
@@ -78,10 +110,16 @@ def is_signed(answer: str, key: bytes) -> bool:
 
 
 class FeedbackFiles:
-    """The feedback that one worker writes to a folder."""
+    """The feedback that one worker writes to a folder. `observe` gets the name of a run, the event and the number of
+    items; the name is None for an answer that the server did not give."""
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        self.folder, self.clock = folder, clock
+    def __init__(
+        self,
+        folder: Path,
+        clock: Callable[[], float] = time.time,
+        observe: Callable[[str | None, str, int], None] = lambda name, event, items: None,
+    ) -> None:
+        self.folder, self.clock, self.observe = folder, clock, observe
         self.file: FileIO | None = None
         self.rows, self.began = 0, 0.0
         # Converting many rows takes a second, in which requests are answered.
@@ -95,9 +133,18 @@ class FeedbackFiles:
         for leftover in folder.glob(OPEN_FILES):
             convert_unused(leftover)
 
-    def write(self, answer: str, event: str, items: Sequence[str], session: str | None) -> int:
+    def write(
+        self,
+        answer: str,
+        event: str,
+        items: Sequence[str],
+        session: str | None = None,
+        visitor: str | None = None,
+        value: float | None = None,
+    ) -> int:
         """Write a row for each item; returns how many. They are on disk, or at least with the kernel, afterwards."""
         now, signed = self.clock(), is_signed(answer, self.key)
+        run, name = run_of(answer)
         rows = [
             FeedbackRow(
                 time=int(now * 1000),
@@ -106,8 +153,12 @@ class FeedbackFiles:
                 event=event,
                 rank=rank if event == "shown" else None,
                 answer=answer,
-                run=answer.partition("-")[0],
+                run=run,
                 signed=signed,
+                visitor=visitor,
+                name=name,
+                value=value,
+                explored=signed and is_explored(item, answer),
             )
             for rank, item in enumerate(items, start=1)
         ]
@@ -116,6 +167,7 @@ class FeedbackFiles:
             self.file, self.rows, self.began = open_locked(self.folder, now), 0, now
         append(self.file, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
         self.rows += len(rows)
+        self.observe((name or run) if signed else None, event, len(rows))
         return len(rows)
 
     def rotate_if_due(self, now: float | None = None) -> None:

@@ -7,7 +7,7 @@ over. If it can't be used, the error is logged and the old run stays. The same h
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from posrec.recommend.session import read_ids, unknown_ids_note
 from posrec.server.feedback import answer_key, new_answer_id
 from posrec.server.item_search import ItemSearch
 from posrec.server.json_log import log_event
-from posrec.server.metrics import Metrics
+from posrec.server.metrics import Metrics, RunMetrics
 from posrec.server.settings import ServerSettings
 
 POLL = 1.0  # seconds
@@ -36,10 +36,11 @@ class LoadedRun:
     recommender: Recommender
     item_search: ItemSearch
     fingerprint: str
+    metrics: RunMetrics
     answer_key: bytes | None = None  # signs the ids of answers, where feedback on them is written
 
-    def new_answer_id(self) -> str:
-        return new_answer_id(self.fingerprint, self.answer_key)
+    def new_answer_id(self, explored: Sequence[str] = ()) -> str:
+        return new_answer_id(self.fingerprint, self.metrics.name, self.answer_key, explored)
 
 
 class RuleFiles:
@@ -82,13 +83,14 @@ class RuleFiles:
 
 
 class RunReloader:
-    """Serves one run. `rules` are the server's lists of allowed and denied items.
+    """Serves one run, in metrics under a `name`. `rules` are the server's lists of allowed and denied items.
 
     Code of the user's own that the command line named is loaded again with every new run.
     """
 
-    def __init__(self, run: Path, settings: ServerSettings, metrics: Metrics, rules: RuleFiles) -> None:
+    def __init__(self, run: Path, name: str, settings: ServerSettings, metrics: Metrics, rules: RuleFiles) -> None:
         self.run, self.settings, self.metrics, self.rules = run, settings, metrics, rules
+        self.run_metrics = metrics.runs[name]
         self.current: LoadedRun | None = None
         self.stamp: Hashable = None  # of the run that was loaded last, or could not be loaded
         self.problem: str | None = None
@@ -102,7 +104,7 @@ class RunReloader:
         recommender.catalogue.attributes.prepare()
         self.rules.apply(recommender.catalogue)
         key = answer_key(Path(settings.feedback)) if settings.feedback else None
-        return LoadedRun(recommender, ItemSearch(recommender), recommender.run.fingerprint, key)
+        return LoadedRun(recommender, ItemSearch(recommender), recommender.run.fingerprint, self.run_metrics, key)
 
     def replace_current(self) -> None:
         """Load the run and serve it from now on; if it can't be loaded, keep serving the one before."""
@@ -119,6 +121,7 @@ class RunReloader:
             log_event(f"{self.run} can't be served; {consequence}", logging.ERROR, reason=self.problem)
             return
         self.problem = None
+        self.run_metrics.loaded(self.current.fingerprint, self.current.recommender.run.config.get("trained_until"))
 
     def log_serving(self, why: str) -> None:
         """Log what is served, unless the last attempt to load a run has failed."""

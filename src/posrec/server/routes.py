@@ -86,7 +86,7 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
     @app.route(
         "POST",
         "/v1/feedback",
-        "What became of an answer: shown, clicked, bought",
+        "What became of an answer: shown, clicked, carted, bought",
         status=202,
         errors=OF_WRITING,
         writes=True,
@@ -94,7 +94,10 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
     async def feedback(data: FeedbackRequest) -> FeedbackAnswer:
         if service.feedback is None:
             raise Refused(404, "feedback is not written here; start the server with --feedback DIR")
-        return FeedbackAnswer(service.feedback.write(data.answer, data.event, as_ids(data.items), data.session))
+        items = as_ids(data.items)
+        return FeedbackAnswer(
+            service.feedback.write(data.answer, data.event, items, data.session, data.visitor, data.value)
+        )
 
     @app.route("POST", "/v1/explain", "Why an item has its score", errors=WITH_404)
     async def explain_item(data: ExplainRequest, request: Request) -> ExplainAnswer:
@@ -122,8 +125,8 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
         loaded = service.loaded()
         opened, ranker = loaded.recommender.run, loaded.recommender.ranker
         split = [
-            SplitRun(None if reloader.current is None else reloader.current.fingerprint, share)
-            for reloader, share in zip(service.reloaders, service.split.shares, strict=True)
+            SplitRun(name, None if reloader.current is None else reloader.current.fingerprint, share)
+            for name, reloader, share in zip(settings.names, service.reloaders, service.split.shares, strict=True)
         ]
         return RunAnswer(
             model=opened.config["model"].rpartition(":")[2],

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from posrec.recommend.results import Explanation
 
@@ -32,9 +33,14 @@ Filter = Annotated[
 ]
 Pinned = Annotated[list[Id], Meta(max_length=MOST_PINNED, description="Items to put first.")]
 Boost = Annotated[dict[str, dict[str, float]], Meta(description='Factors for chances: {"brand": {"own": 1.2}}.')]
-Diversify = Annotated[float, Meta(ge=0, le=1)] | Annotated[str, Meta(min_length=1)]
+Exclude = Annotated[
+    Literal["current", "seen"],
+    Meta(description='Leave out the item of the last click ("current") or every item of the session ("seen").'),
+]
+Explore = Annotated[float, Meta(ge=0, le=0.5, description="The share of places for new items.")]
 FieldNames = Annotated[list[str], Meta(max_length=MOST_FIELDS, description="Columns to answer with each item.")]
 K = Annotated[int, Meta(ge=1, le=MOST_ITEMS, description="How many items.")]
+FeedbackEvent = Literal["shown", "clicked", "carted", "bought"]
 
 
 def check_ids(ids: Iterable[Id]) -> None:
@@ -48,17 +54,29 @@ def check_ids(ids: Iterable[Id]) -> None:
             raise ValueError(f"an item id has more than {MOST_ID_BYTES:,} bytes")
 
 
+class GroupLimit(Struct, forbid_unknown_fields=True):
+    """At most `most` items of each value of a column."""
+
+    column: Annotated[str, Meta(min_length=1)]
+    most: Annotated[int, Meta(ge=1, le=MOST_ITEMS)]
+
+
+Diversify = Annotated[float, Meta(ge=0, le=1)] | Annotated[str, Meta(min_length=1)] | GroupLimit
+
+
 class AnswerRequest(Struct, kw_only=True):
     """What can be asked for beside a session; see posrec/recommend/plan.py."""
 
     k: K = 20
-    exclude_seen: bool = False
+    exclude: Exclude | None = None
+    exclude_seen: bool = False  # the same as exclude = "seen"
     allow: Listed | None = None
     deny: Listed | None = None
     filter: Filter | None = None
     pin: Pinned | None = None
     boost: Boost | None = None
     diversify: Diversify | None = None
+    explore: Explore | None = None
     fields: FieldNames | None = None
 
     def check_listed(self) -> None:
@@ -66,16 +84,11 @@ class AnswerRequest(Struct, kw_only=True):
             check_ids(ids or ())
 
     def rules(self) -> "AnswerRules":
-        return {
-            "exclude_seen": self.exclude_seen,
-            "allow": self.allow,
-            "deny": self.deny,
-            "filter": self.filter,
-            "pin": self.pin,
-            "boost": self.boost,
-            "diversify": self.diversify,
-            "fields": self.fields,
-        }
+        """All fields but k."""
+        rules: Any = {name: getattr(self, name) for name in AnswerRequest.__struct_fields__ if name != "k"}
+        if isinstance(self.diversify, GroupLimit):
+            rules["diversify"] = asdict(self.diversify)
+        return rules  # type: ignore[no-any-return]
 
 
 class RecommendRequest(AnswerRequest, kw_only=True, forbid_unknown_fields=True):
@@ -106,13 +119,17 @@ class ClickRequest(AnswerRequest, kw_only=True, forbid_unknown_fields=True):
 
 
 class FeedbackRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    answer: Annotated[str, Meta(min_length=1, max_length=100, description="The id of the answer.")]
-    event: Literal["shown", "clicked", "bought"]
+    answer: Annotated[str, Meta(min_length=1, max_length=300, description="The id of the answer.")]
+    event: FeedbackEvent
     items: Annotated[list[Id], Meta(min_length=1, max_length=MOST_ITEMS, description="Shown: in their order.")]
     session: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None  # without it, the answer is a session
+    visitor: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None  # without it, the session is a visitor
+    value: Annotated[float, Meta(ge=0, le=1e12, description="What was paid for the item.")] | None = None
 
     def __post_init__(self) -> None:
         check_ids(self.items)
+        if self.value is not None and (self.event != "bought" or len(self.items) > 1):
+            raise ValueError("value is what was paid for one item: it needs the event 'bought' and a single item")
 
 
 class ExplainRequest(Struct, forbid_unknown_fields=True):
@@ -129,6 +146,7 @@ class RecommendedItem(Struct, omit_defaults=True):
     title: str | None
     fields: dict[str, Any] | None = None  # the columns that were asked for
     pinned: bool = False
+    explored: bool = False  # a new item, there because the request has `explore`
 
 
 class RecommendAnswer(Struct):
@@ -232,6 +250,7 @@ class RunAnswer(Struct):
 
 
 class SplitRun(Struct):
+    name: str  # by its folder
     fingerprint: str | None  # None while the run can't be loaded
     share: float
 

@@ -16,7 +16,15 @@ import msgspec
 from posrec.device import use_threads
 from posrec.errors import InputError
 from posrec.recommend.catalogue import Catalogue, values_of
-from posrec.recommend.plan import LARGEST_POOL, MOST_FACTORS, POOL_PER_ITEM, SMALLEST_POOL, Ordered, Plan
+from posrec.recommend.plan import (
+    EXPLORE_POOL,
+    LARGEST_POOL,
+    MOST_FACTORS,
+    POOL_PER_ITEM,
+    SMALLEST_POOL,
+    Ordered,
+    Plan,
+)
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
 from posrec.server.batching import INLINE, INLINE_OF_SEVERAL, BackgroundQueue, Batcher
@@ -29,6 +37,7 @@ from posrec.server.schemas import (
     AnswerRequest,
     BatchRequest,
     ClickRequest,
+    GroupLimit,
     RecommendAnswer,
     RecommendedItem,
     RecommendRequest,
@@ -64,15 +73,20 @@ class Service:
 
     def __init__(self, settings: ServerSettings, listen: Callable[[], None] = lambda: None) -> None:
         self.settings, self.listen = settings, listen
-        self.metrics = Metrics(Path(settings.shared) if settings.shared else None)
+        self.metrics = Metrics(Path(settings.shared) if settings.shared else None, settings.names)
         self.rules = RuleFiles(settings.allow_file, settings.deny_file)
-        self.reloaders = [RunReloader(Path(run), settings, self.metrics, self.rules) for run in settings.runs]
+        self.reloaders = [
+            RunReloader(Path(run), name, settings, self.metrics, self.rules)
+            for run, name in zip(settings.runs, settings.names, strict=True)
+        ]
         self.split = Split(settings.split or [1] * len(self.reloaders))
         self.store: SessionStore | None = None
         self.store_failure_logged = -math.inf
         if settings.session_store:
             self.store = SessionStore(settings.session_store, self.store_failed)
-        self.feedback = FeedbackFiles(Path(settings.feedback)) if settings.feedback else None
+        self.feedback: FeedbackFiles | None = None
+        if settings.feedback:
+            self.feedback = FeedbackFiles(Path(settings.feedback), observe=self.metrics.feedback)
         self.background = BackgroundQueue(SLOW_QUEUE * settings.queue)
         # With several workers on the cores, waiting to fill a batch costs more than it saves.
         gather, inline = (0.0, INLINE_OF_SEVERAL) if settings.workers > 1 else (GATHER, INLINE)
@@ -215,8 +229,7 @@ class Service:
     def query(self, loaded: LoadedRun, plan: Plan, session: list[Any]) -> Query:
         self.check_length(session)
         encoded = loaded.recommender.encode(session)
-        if encoded.unknown:
-            self.metrics.count("unknown_items", len(encoded.unknown))
+        loaded.metrics.session(len(session), len(encoded.unknown))
         return Query(loaded, plan, encoded)
 
     def check_length(self, session: list[Any]) -> None:
@@ -248,7 +261,9 @@ def estimated_work(data: AnswerRequest, sessions: int, size: int, catalogue: Cat
     if data.boost:  # one for each factor, also that of the items that have none
         searches += min(sum(len(values) for values in data.boost.values()), MOST_FACTORS - 1)
     each = searches * max(1.0, k / ITEMS_PER_UNIT)
-    if isinstance(data.diversify, str):
+    if data.explore:
+        each += EXPLORE_POOL / ITEMS_PER_UNIT
+    if isinstance(data.diversify, str | GroupLimit):
         each *= 2  # it may take more searches to find enough values of the column
     elif data.diversify:
         each += min(max(POOL_PER_ITEM * k, SMALLEST_POOL), LARGEST_POOL) / DIVERSIFIED_PER_UNIT
@@ -290,5 +305,9 @@ def answer(query: Query, ordered: Ordered) -> RecommendAnswer:
             item.fields = values_of(number, fields)
     for item in items[: ordered.pinned]:
         item.pinned = True
-    answer_id = query.loaded.new_answer_id()
-    return RecommendAnswer(items, query.session.unknown, not query.session.numbers, answer_id, fingerprint)
+    explored = [item for item, number in zip(items, ordered.numbers, strict=True) if number in ordered.explored]
+    for item in explored:
+        item.explored = True
+    popular, answer_id = not query.session.numbers, query.loaded.new_answer_id([item.item for item in explored])
+    query.loaded.metrics.answer(popular, is_short=len(items) < query.plan.k)
+    return RecommendAnswer(items, query.session.unknown, popular, answer_id, fingerprint)

@@ -5,6 +5,7 @@ They hold the API key and the address of the session store with its password, so
 
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from posrec.errors import InputError
 from posrec.models.own_code import OwnCode
 from posrec.server.schemas import MOST_CLICKS
 
+MOST_NAME_CHARACTERS = 40  # of a run's name in the id of an answer
 KEY_VARIABLE, STORE_VARIABLE = "POSREC_API_KEY", "POSREC_SESSION_STORE"
 
 
@@ -38,6 +40,17 @@ class ServerSettings(msgspec.Struct, frozen=True):
     feedback: str | None = None  # the folder for what POST /v1/feedback receives
     workers: int = 1
     shared: str = ""  # the folder for the files that several workers share
+
+    @property
+    def names(self) -> list[str]:
+        """Of the runs, by their folders, for reports and metrics; with their places where two folders have the same.
+
+        >>> ServerSettings(("runs/a", "/srv/my run/")).names, ServerSettings(("a/run", "b/run")).names
+        (['a', 'my_run'], ['run.1', 'run.2'])
+        """
+        names = [re.sub(r"[^\w.-]", "_", Path(run).absolute().name)[:MOST_NAME_CHARACTERS] for run in self.runs]
+        same = len(set(names)) < len(names)
+        return [f"{name}.{place}" if same else name for place, name in enumerate(names, start=1)]
 
 
 class Split:

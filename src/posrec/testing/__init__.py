@@ -76,9 +76,8 @@ def scores_are_products_of_session_and_item_vectors(spec: ModelSpec) -> None:
     if not isinstance(model, SessionModel):
         return
     with torch.no_grad():
-        of_sessions, of_items, (for_training, table) = (
-            model.session_vectors(batch), model.item_vectors(), model.vectors(batch)
-        )  # fmt: skip
+        of_sessions, of_items = model.session_vectors(batch), model.item_vectors()
+        for_training, table = model.vectors(batch)
         expect(len(of_items) == ITEMS, f"item_vectors() has {len(of_items)} rows for {ITEMS} items")
         expect(of_sessions.shape == (len(BATCH), of_items.shape[1]), "session and item vectors differ in width")
         if not model.has_own_items:

@@ -20,8 +20,8 @@ from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
 from posrec.nn.packing import pack, pack_many
 
-MULTIPLE = 64  # of the rows that are reserved for a batch
-SORTED_AT_ONCE = 8192  # passes; batches of sessions of like length have little padding, and each epoch has others
+ROWS_MULTIPLE = 64  # of the rows that are reserved for a batch
+PASSES_SORTED_TOGETHER = 8192  # by length: batches of like length have little padding, and each epoch has others
 
 
 class Batches(Protocol):
@@ -118,12 +118,12 @@ class PassBatches:
         )
         self.pass_weights = torch.cat([(summed[end] - summed[first])[used], nothing.double()]).float()
         longest = int(self.length.max())
-        self.capacity = None if processes > 1 else -(-max(size, longest) // MULTIPLE) * MULTIPLE
+        self.capacity = None if processes > 1 else -(-max(size, longest) // ROWS_MULTIPLE) * ROWS_MULTIPLE
 
     def arrange(self, units: Tensor, random: torch.Generator) -> Tensor:
         lengths = self.length.cpu()[units]
         # By length inside each of the parts that are sorted at once; `units` are in random order.
-        part = torch.arange(len(units)) // SORTED_AT_ONCE
+        part = torch.arange(len(units)) // PASSES_SORTED_TOGETHER
         order = (part * (int(lengths.max()) + 1) + lengths).sort(stable=True).indices
         ends = cut_into_batches(lengths[order], self.size)
         width, number = -(-self.size // self.processes) * self.processes, torch.arange(len(order))
@@ -157,8 +157,9 @@ class PassBatches:
             used = [one.used for one in packings if one.used is not None]
             weights = torch.where(torch.stack(used), weights, 0)
         items, when = self.samples.items[target].long(), self.samples.moment_of(target)
-        return [
-            (replace(everything.rows(number * size, (number + 1) * size), targets=items[number], when=when[number],
-                     packing=packing, capacity=capacity), weights[number])
-            for number, packing in enumerate(packings)
-        ]  # fmt: skip
+        steps = []
+        for number, packing in enumerate(packings):
+            part = everything.rows(number * size, (number + 1) * size)
+            part = replace(part, targets=items[number], when=when[number], packing=packing, capacity=capacity)
+            steps.append((part, weights[number]))
+        return steps

@@ -28,7 +28,8 @@ def load_weights(run: Path, model: SessionModel) -> None:
 
 def has_state(run: Path, model: SessionModel) -> bool:
     """Whether the run has a checkpoint."""
-    return bool(world_of(model).number((run / STATE).exists(), next(model.parameters()).device))
+    exists: bool = world_of(model).of_first((run / STATE).exists(), next(model.parameters()).device)
+    return exists
 
 
 def save_state(run: Path, model: SessionModel, optimizer: torch.optim.Optimizer, progress: dict[str, Any]) -> None:

@@ -78,10 +78,10 @@ class EpochRunner:
         self.new = new if new is not None and new.any() and not new.all() else None
         stepper = CapturedStepper if device.type == "cuda" and self.world.is_alone else Stepper
         bf16 = settings.precision == "bf16" and device.type == "cuda"
+        softmax_items = items if over_all_items(settings.loss, items) else None
         self.stepper = stepper(
-            model, optimizer, self.batches, loss, self.batch_size, self.max_length, device, bf16,
-            items if over_all_items(settings.loss, items) else None,
-        )  # fmt: skip
+            model, optimizer, self.batches, loss, self.batch_size, self.max_length, device, bf16, softmax_items
+        )
 
     def shuffle(self, epoch: int) -> EpochOrder:
         """The order of an epoch's samples: it depends on seed and epoch alone, so a resumed run has the same order."""

@@ -8,7 +8,7 @@ state stays where torch.optim.Adam keeps it, so checkpoints are the same.
 The updates of the table and of the other weights are independent, so they are on streams of their own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -37,10 +37,7 @@ class FusedStep:
         self.others = [parameter for parameter in self.options["params"] if parameter is not table]
         self.beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
-    def __call__(self, batches: Sequence[SessionBatch], shares: Sequence[Tensor]) -> list[Tensor]:
-        return [self.step(batch, own) for batch, own in zip(batches, shares, strict=True)]
-
-    def step(self, batch: SessionBatch, shares: Tensor) -> Tensor:
+    def __call__(self, batch: SessionBatch, shares: Tensor) -> Tensor:
         """Run one step; returns the loss of each sample, [B]."""
         here, targets = torch.cuda.current_stream(), batch.targets
         assert targets is not None

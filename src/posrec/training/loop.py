@@ -3,7 +3,6 @@
 import math
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -30,7 +29,7 @@ from posrec.training.training_log import Log
 
 EPOCH_CHECKPOINT_SECONDS = 30  # an epoch ends with a checkpoint if the latest is older ...
 CHECKPOINT_SECONDS = 600  # ... and during an epoch one is saved if it is older than this
-RANKS_APART = 1_000_003  # between the seeds of two processes
+SEEDS_BETWEEN_RANKS = 1_000_003  # between the seeds of two processes
 
 
 @dataclass
@@ -72,22 +71,6 @@ class StopSignals:
         self.received = True
 
 
-class Checkpoints:
-    """Saves checkpoints by `write` and knows how old the latest is."""
-
-    def __init__(self, write: Callable[[], None]) -> None:
-        self.write, self.began = write, time.monotonic()
-        self.saved: float | None = None
-
-    def save(self) -> None:
-        self.write()
-        self.saved = time.monotonic()
-
-    def is_older_than(self, seconds: float) -> bool:
-        """Without a checkpoint: whether the training is."""
-        return time.monotonic() - (self.began if self.saved is None else self.saved) > seconds
-
-
 @dataclass(frozen=True)
 class Place:
     """Where a model is trained, and what is kept of the training."""
@@ -117,121 +100,146 @@ def train(
     sets the initial weights, after the model has counted. With protocol `paper`, an epoch then has the samples that it
     has not seen and some of the others. Protocol `refit` is here its second part, on all training sessions.
     """
-    run, device, progress, world = place.run, place.device, place.progress, place.world
-    stops_early = settings.protocol == "early-stop"
-    samples = data.fitting if stops_early else data.train
-    model.count(samples.items.to(device), samples.offsets.to(device))
-    new = None
-    if start is not None:
-        start.set_weights(model, samples)
-        new = start.new_samples(samples) if settings.protocol == "paper" else None
-    trained_until = int(samples.times.max())
-    if not world.is_first:
-        torch.manual_seed(settings.seed + RANKS_APART * world.rank)  # the weights are equal, and dropout must not be
-    weights = sample_weights(samples, settings.recency, data.target_weights)
-    samples = samples.to(device)
-    model.to(device).train()
-    optimizer = make_optimizer(model, settings, device)
-    if start is not None:
-        start.set_moments(model, optimizer)
-    state = TrainingState()
-    if place.resume and has_state(run, model):
-        state = TrainingState(**load_state(run, model, optimizer))
-        progress.message(f"resuming after epoch {state.epoch}, step {state.step}")
-
-    checkpoints = Checkpoints(lambda: save_state(run, model, optimizer, vars(state)) if place.resumable else None)
-
-    def save() -> None:
-        save_weights(run, model, continuation_of(model, optimizer, trained_until))
-
-    # After one Ctrl-C, the terminal and torchrun both send a signal to each process.
-    signals = StopSignals(patient=not world.is_alone)
-    if not stops_early and world.is_alone:
-        compile_ahead(model, data.test, device)  # the caller ranks it afterwards
-    rounding = matmul_precision(settings, device, data.train_items)
+    training, world = Training(model, data, settings, place, start), place.world
+    if not training.stops_early and world.is_alone:
+        compile_ahead(model, data.test, place.device)  # the caller ranks it afterwards
     # Forward and backward, every sample is multiplied with every weight three times.
     operations = 6 * settings.batch_size * sum(weight.numel() for weight in model.parameters())
     with (
-        rounding,
+        matmul_precision(settings, place.device, data.train_items),
         freed_memory_kept(),
-        signals,
+        training.signals,
         threads_for(operations),
-        Log(run if world.is_first else None, place.track) as log,
+        Log(place.run if world.is_first else None, place.track) as log,
     ):
+        training.run(stop_after or settings.epochs, log)
+    if not training.stops_early:
+        training.save()
+    return training.state
+
+
+class Training:
+    """A model that is ready to be trained: its samples, its optimiser, and how far the training is."""
+
+    def __init__(
+        self, model: SessionModel, data: PreparedDataset, settings: Settings, place: Place, start: Start | None
+    ) -> None:
+        self.model, self.data, self.settings, self.place = model, data, settings, place
+        self.stops_early = settings.protocol == "early-stop"
+        samples, device, world = data.fitting if self.stops_early else data.train, place.device, place.world
+        model.count(samples.items.to(device), samples.offsets.to(device))
+        self.new = None
+        if start is not None:
+            start.set_weights(model, samples)
+            self.new = start.new_samples(samples) if settings.protocol == "paper" else None
+        self.trained_until = int(samples.times.max())
+        if not world.is_first:
+            torch.manual_seed(settings.seed + SEEDS_BETWEEN_RANKS * world.rank)  # dropout must differ
+        self.weights = sample_weights(samples, settings.recency, data.target_weights)
+        self.samples = samples.to(device)
+        model.to(device).train()
+        self.optimizer = make_optimizer(model, settings, device)
+        if start is not None:
+            start.set_moments(model, self.optimizer)
+        self.state = TrainingState()
+        if place.resume and has_state(place.run, model):
+            self.state = TrainingState(**load_state(place.run, model, self.optimizer))
+            place.progress.message(f"resuming after epoch {self.state.epoch}, step {self.state.step}")
+        # After one Ctrl-C, the terminal and torchrun both send a signal to each process.
+        self.signals = StopSignals(patient=not world.is_alone)
+        self.has_checkpoint, self.latest_checkpoint = False, time.monotonic()  # or when the training began
+
+    def run(self, epochs: int, log: Log) -> None:
+        model, settings, state, place = self.model, self.settings, self.state, self.place
         if place.resume:
             log.resume_after(state.epoch)
-        if stops_early and world.is_alone:
-            compile_ahead(model, data.validation, device)
-        longest = model.config.max_length
-        runner = EpochRunner(model, optimizer, samples, settings, device, data.train_items, longest, weights, new)
+        if self.stops_early and place.world.is_alone:
+            compile_ahead(model, self.data.validation, place.device)
+        items, longest = self.data.train_items, model.config.max_length
+        runner = EpochRunner(
+            model, self.optimizer, self.samples, settings, place.device, items, longest, self.weights, self.new
+        )
         if runner.new is not None:
-            count, others = int(runner.new.sum()), runner.replayed
-            progress.message(f"{count:,} of {len(samples):,} samples are new; an epoch has them and {others:,} others")
-        epochs = stop_after or settings.epochs
+            count, others = f"{int(runner.new.sum()):,} of {len(self.samples):,}", f"{runner.replayed:,} others"
+            place.progress.message(f"{count} samples are new; an epoch has them and {others}")
 
         def goes_on() -> bool:
             return state.epoch < epochs and state.epochs_without_gain < settings.patience
 
         while goes_on():
-            seconds = train_epoch(runner, state, settings, epochs, checkpoints, progress, signals, log)
+            seconds = self.train_epoch(runner, epochs, log)
             line = f"epoch {state.epoch} of {epochs}: loss {state.losses[-1]:.3f}, {seconds:.1f} s"
-            if stops_early:
-                found = keep_if_best(model, data, state, settings.choose_by, save, device, progress, log)
-                line += f", {settings.choose_by} {100 * found:.2f} on validation"
-            progress.message(line)
-            (is_old,) = world.agree(device, checkpoints.is_older_than(EPOCH_CHECKPOINT_SECONDS))
-            if checkpoints.saved is None or is_old or not goes_on():
-                checkpoints.save()
-    if not stops_early:
-        save()
-    return state
+            if self.stops_early:
+                line += f", {settings.choose_by} {100 * self.keep_if_best(log):.2f} on validation"
+            place.progress.message(line)
+            (is_old,) = place.world.agree(place.device, self.checkpoint_is_older_than(EPOCH_CHECKPOINT_SECONDS))
+            if not self.has_checkpoint or is_old or not goes_on():
+                self.save_checkpoint()
 
+    def train_epoch(self, runner: EpochRunner, epochs: int, log: Log) -> float:
+        """Train for one epoch of `epochs`, or for the rest of it after a resume. Returns seconds."""
+        state, settings = self.state, self.settings
+        order = runner.shuffle(state.epoch)
+        began = last_read = time.monotonic()
+        first_step, unread, rate = state.step, [], settings.rate_at(state.epoch + 1 - 0.5 / order.steps)
+        while state.step < order.steps:
+            rate = settings.rate_at(state.epoch + (state.step + 0.5) / order.steps)
+            set_learning_rate(self.optimizer, rate)
+            losses = runner.run(order, state.step)
+            unread.append(losses)
+            state.step += len(losses)
+            now = time.monotonic()
+            if state.step < order.steps and not runner.is_time_to_read(state.step, now - last_read):
+                continue
+            last_read = now
+            losses = torch.cat(unread)
+            unread.clear()
+            runner.world.summed(losses)  # each process has its part of them
+            latest = read_losses(losses, state)
+            log.point("loss/step", latest, state.epoch * order.steps + state.step)
+            name = f"Epoch {state.epoch + 1} of {epochs}"
+            speed = (state.step - first_step) * order.samples / order.steps / (now - began)
+            average = state.loss_so_far / state.step
+            self.place.progress.update(name, state.step, order.steps, f"loss {average:.3f}, {speed:,.0f} samples/s")
+            wishes = self.signals.received, self.checkpoint_is_older_than(CHECKPOINT_SECONDS)
+            stop, save = runner.world.agree(runner.device, *wishes)
+            if stop or save:
+                self.save_checkpoint()
+            if stop:
+                raise RunStopped(f"stopped in epoch {state.epoch + 1}, step {state.step}; continue with --resume")
+        seconds = time.monotonic() - began
+        state.losses.append(state.loss_so_far / order.steps)
+        state.epoch, state.step, state.loss_so_far = state.epoch + 1, 0, 0.0
+        samples = (order.steps - first_step) * order.samples / order.steps
+        entry = {"loss": state.losses[-1], "learning_rate": rate, "seconds": round(seconds, 3), "steps": order.steps}
+        log.epoch(state.epoch, **entry, samples_per_second=round(samples / max(seconds, 1e-9)))
+        return seconds
 
-def train_epoch(
-    runner: EpochRunner,
-    state: TrainingState,
-    settings: Settings,
-    epochs: int,
-    checkpoints: Checkpoints,
-    progress: Progress,
-    signals: StopSignals,
-    log: Log,
-) -> float:
-    """Train for one epoch of `epochs`, or for the rest of it after a resume. Returns seconds."""
-    order = runner.shuffle(state.epoch)
-    began = last_read = time.monotonic()
-    first_step, unread, rate = state.step, [], settings.rate_at(state.epoch + 1 - 0.5 / order.steps)
-    while state.step < order.steps:
-        rate = settings.rate_at(state.epoch + (state.step + 0.5) / order.steps)
-        set_learning_rate(runner.optimizer, rate)
-        losses = runner.run(order, state.step)
-        unread.append(losses)
-        state.step += len(losses)
-        now = time.monotonic()
-        if state.step < order.steps and not runner.is_time_to_read(state.step, now - last_read):
-            continue
-        last_read = now
-        losses = torch.cat(unread)
-        unread.clear()
-        runner.world.summed(losses)  # each process has its part of them
-        latest = read_losses(losses, state)
-        log.point("loss/step", latest, state.epoch * order.steps + state.step)
-        name = f"Epoch {state.epoch + 1} of {epochs}"
-        speed = (state.step - first_step) * order.samples / order.steps / (now - began)
-        average = state.loss_so_far / state.step
-        progress.update(name, state.step, order.steps, f"loss {average:.3f}, {speed:,.0f} samples/s")
-        stop, save = runner.world.agree(runner.device, signals.received, checkpoints.is_older_than(CHECKPOINT_SECONDS))
-        if stop or save:
-            checkpoints.save()
-        if stop:
-            raise RunStopped(f"stopped in epoch {state.epoch + 1}, step {state.step}; continue with --resume")
-    seconds = time.monotonic() - began
-    state.losses.append(state.loss_so_far / order.steps)
-    state.epoch, state.step, state.loss_so_far = state.epoch + 1, 0, 0.0
-    samples = (order.steps - first_step) * order.samples / order.steps
-    log.epoch(state.epoch, loss=state.losses[-1], learning_rate=rate, seconds=round(seconds, 3), steps=order.steps,
-              samples_per_second=round(samples / max(seconds, 1e-9)))  # fmt: skip
-    return seconds
+    def keep_if_best(self, log: Log) -> float:
+        """Save this epoch's weights if they rank the validation sessions better than those of all epochs before.
+        Returns the metric on validation."""
+        state, data, place, metric = self.state, self.data, self.place, self.settings.choose_by
+        metrics = evaluate_on(self.model, data, data.validation, place.device, place.progress).metrics
+        if metrics[metric] > state.best:
+            state.best, state.best_epoch, state.epochs_without_gain = metrics[metric], state.epoch, 0
+            self.save()
+        else:
+            state.epochs_without_gain += 1
+        log.epoch(state.epoch, validation=metrics)
+        place.progress.validated(state.epoch, metrics)
+        return metrics[metric]
+
+    def save(self) -> None:
+        """Write the weights, and what a training that starts from them needs."""
+        save_weights(self.place.run, self.model, continuation_of(self.model, self.optimizer, self.trained_until))
+
+    def save_checkpoint(self) -> None:
+        if self.place.resumable:
+            save_state(self.place.run, self.model, self.optimizer, vars(self.state))
+        self.has_checkpoint, self.latest_checkpoint = True, time.monotonic()
+
+    def checkpoint_is_older_than(self, seconds: float) -> bool:
+        return time.monotonic() - self.latest_checkpoint > seconds
 
 
 def read_losses(losses: Tensor, state: TrainingState) -> float:
@@ -247,29 +255,6 @@ def read_losses(losses: Tensor, state: TrainingState) -> float:
     return float(losses.mean())
 
 
-def keep_if_best(
-    model: SessionModel,
-    data: PreparedDataset,
-    state: TrainingState,
-    metric: str,
-    save: Callable[[], None],
-    device: torch.device,
-    progress: Progress,
-    log: Log,
-) -> float:
-    """Save this epoch's weights if they rank the validation sessions better than those of all epochs before. Returns
-    the metric on validation."""
-    metrics = evaluate_on(model, data, data.validation, device, progress).metrics
-    if metrics[metric] > state.best:
-        state.best, state.best_epoch, state.epochs_without_gain = metrics[metric], state.epoch, 0
-        save()
-    else:
-        state.epochs_without_gain += 1
-    log.epoch(state.epoch, validation=metrics)
-    progress.validated(state.epoch, metrics)
-    return metrics[metric]
-
-
 def evaluate_on(
     model: Model, data: PreparedDataset, samples: SessionDataset, device: torch.device, progress: Progress
 ) -> Evaluation:
@@ -282,7 +267,7 @@ def evaluate_on(
     if rows is not None and isinstance(model, SessionModel):
         rank = sharded_ranker(model, rows)
         # As much as the first process has memory for: all have to rank the same samples at a time.
-        at_once = int(rows.world.number(rows_for(samples, model.items, max_length), device))
+        at_once = rows.world.of_first(rows_for(samples, model.items, max_length), device)
     outcome = evaluate(model, samples, model.items, max_length, clicks, progress, rank, at_once)
     model.train(was_training)
     return outcome

@@ -16,7 +16,7 @@ from posrec import kernels
 from posrec.models.base import Encoded
 from posrec.nn.items.item_table import TableRows
 from posrec.nn.items.own_items import OwnItems
-from posrec.training.cpu_softmax import amount_at, at_once, in_chunks, raised_in
+from posrec.training.cpu_softmax import amount_at, cpu_softmax, raised_in
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives, comparisons, ranking_loss
 
 # sessions [B, d], table [n or a few more, d], targets [B] -> [B]. A softmax takes the term for the session's own items
@@ -35,7 +35,7 @@ def full_softmax(items: int) -> Loss:
     def loss(sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None) -> Tensor:
         raised = () if own is None else (own.columns, own.amounts.float())
         if served_by_cpu(sessions):
-            return at_once(sessions, table, targets, items, own)
+            return cpu_softmax(sessions, table, targets, items, own)
         if kernels.supports(sessions) and kernels.may_round():
             return kernels.cross_entropy(sessions, table, targets - 1, items, *raised)
         scores = (sessions @ table.T).float()
@@ -54,7 +54,7 @@ def chunked_softmax(items: int, chunk: int = CHUNK) -> Loss:
 
     def loss(sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None) -> Tensor:
         if served_by_cpu(sessions):
-            return in_chunks(sessions, table, targets, items, chunk, own)
+            return cpu_softmax(sessions, table, targets, items, own, chunk)
         of_target = (sessions * table[targets - 1]).sum(1).float()
         raised = None if own is None else (own.columns, own.amounts.float())
         if raised is not None:
@@ -89,21 +89,21 @@ def sampled_softmax(clicks: Tensor, negatives: int = NEGATIVES, rows: TableRows 
     is lowered by log(expected number of draws), so that the sum over the sample is an unbiased estimate of the sum over
     all items.
     """
-    held = rows or TableRows(int(clicks.max()))
+    table_rows = rows or TableRows(int(clicks.max()))
     counts = torch.bincount(clicks.long()).clamp(min=1)
     log_draws = (counts.double() * negatives / len(clicks)).log().float()  # [n + 1]
 
     def loss(sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None) -> Tensor:
         drawn = clicks[torch.randint(len(clicks), (negatives,), device=clicks.device)].long()
-        drawn = held.same_for_all(drawn)
-        of_drawn = (sessions @ held.at(table, drawn - 1).T).float() - log_draws[drawn]
+        drawn = table_rows.same_for_all(drawn)
+        of_drawn = (sessions @ table_rows.at(table, drawn - 1).T).float() - log_draws[drawn]
         of_drawn = of_drawn.masked_fill(drawn == targets[:, None], -torch.inf)  # the target is not a negative
-        of_target = (sessions * held.at(table, targets - 1)).sum(1).float()  # the target is not sampled: no correction
+        of_target = (sessions * table_rows.at(table, targets - 1)).sum(1).float()  # it is not sampled: no correction
         if own is None:
             return torch.cat([of_target[:, None], of_drawn], 1).logsumexp(1) - of_target
         # The session's own items are in the sum as they are, and not sampled either.
         of_drawn = of_drawn.masked_fill((drawn[:, None] == own.items[:, None, :]).any(2), -torch.inf)
-        own_products = (sessions[:, None] * held.at(table, own.columns)).sum(2)
+        own_products = (sessions[:, None] * table_rows.at(table, own.columns)).sum(2)
         of_own = torch.where(own.known, (own_products + own.raised).float(), -torch.inf)
         here = own.items == targets[:, None]
         of_target = of_target + torch.where(here, own.raised, 0).sum(1).float()

@@ -11,10 +11,10 @@ Where several processes train together, a step is that of this process's part of
 
 import gc
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -32,19 +32,13 @@ from posrec.training.losses import Loss, losses_of
 P = ParamSpec("P")
 R = TypeVar("R")
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+# An optimiser step: a batch and the weights of its samples in the loss, [B] -> the losses of the samples, [B].
+Step = Callable[[SessionBatch, Tensor], Tensor]
 STEPS_AT_ONCE = 32
 COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")  # whose warnings are for its developers
 LARGEST_FUSED_D = 256  # the fused kernels support no larger d
 CAPACITY_MULTIPLE = 256  # capacities are multiples of this, so that few different ones have to be compiled
 HEADROOM = 1.1  # over the fullest batch of the first epoch, for the batches of later epochs
-
-
-class Step(Protocol):
-    """Optimiser steps, one after the other."""
-
-    def __call__(self, batches: Sequence[SessionBatch], shares: Sequence[Tensor]) -> list[Tensor]:
-        """`shares`, [B] for each step, are the weights of the samples in its loss; returns the losses of the samples,
-        [B] for each step."""
 
 
 class Stepper:
@@ -69,7 +63,7 @@ class Stepper:
         self.softmax_items = softmax_items  # the number of items where the loss is a softmax over all of them
         self.part = PartOfBatch(model, batch_size)
         self.capacity: int | None = None
-        self.step: Step = PlainStep(self.losses, optimizer, self.part.add_up_gradients)
+        self.step: Step = plain_step(self.losses, optimizer, self.part.add_up_gradients)
 
     def prepare(self, batches: Tensor) -> None:
         """Called before each epoch with its batches, [steps, width].
@@ -100,31 +94,26 @@ class Stepper:
         # A batch of events that all have weight 0 changes nothing, instead of dividing by 0.
         totals = self.batches.total_weights(batches).clamp(min=torch.finfo(torch.float32).tiny)
         shares = [weights / total for (_, weights), total in zip(read, totals, strict=True)]
-        losses = self.step([batch for batch, _ in read], shares)
+        losses = [self.step(batch, share) for (batch, _), share in zip(read, shares, strict=True)]
         return torch.stack([(one * share).sum() for one, share in zip(losses, shares, strict=True)])
 
 
-class PlainStep:
+def plain_step(
+    losses: Callable[[SessionBatch], Tensor],
+    optimizer: torch.optim.Optimizer,
+    after_backward: Callable[[], None] = lambda: None,
+) -> Step:
     """Forward pass, backward pass, optimiser. `after_backward` may change the gradients."""
 
-    def __init__(
-        self,
-        losses: Callable[[SessionBatch], Tensor],
-        optimizer: torch.optim.Optimizer,
-        after_backward: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.losses, self.optimizer, self.after_backward = losses, optimizer, after_backward
+    def step(batch: SessionBatch, shares: Tensor) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        of_samples = losses(batch)
+        torch.autograd.backward((of_samples * shares).sum())
+        after_backward()
+        optimizer.step()
+        return of_samples.detach()
 
-    def __call__(self, batches: Sequence[SessionBatch], shares: Sequence[Tensor]) -> list[Tensor]:
-        return [self.step(batch, own) for batch, own in zip(batches, shares, strict=True)]
-
-    def step(self, batch: SessionBatch, shares: Tensor) -> Tensor:
-        self.optimizer.zero_grad(set_to_none=True)
-        losses = self.losses(batch)
-        torch.autograd.backward((losses * shares).sum())
-        self.after_backward()
-        self.optimizer.step()
-        return losses.detach()
+    return step
 
 
 class CapturedStepper(Stepper):
@@ -142,13 +131,10 @@ class CapturedStepper(Stepper):
         if clicks > (self.capacity or 0):
             self.capture(capacity_for(clicks), batches.shape[1])
 
+    @warnings_hidden(*COMPILER)
     def capture(self, capacity: int, width: int) -> None:
         """Compile and capture steps for batches of `width` units with at most `capacity` clicks; the weights stay as
         they are."""
-        with warnings_hidden(*COMPILER):
-            self.capture_steps(capacity, width)
-
-    def capture_steps(self, capacity: int, width: int) -> None:
         self.capacity = capacity
         self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
         state = self.snapshot()
@@ -177,7 +163,7 @@ class CapturedStepper(Stepper):
         table = scored_parameter(self.model)
         plain = self.bf16 or not kernels.may_round() or self.model.has_own_items
         if plain or self.softmax_items is None or table is None or table.shape[1] > LARGEST_FUSED_D:
-            return PlainStep(compile(self.losses), self.optimizer)
+            return plain_step(compile(self.losses), self.optimizer)
         from posrec.training.fused import FusedStep
 
         begin_adam(self.optimizer)

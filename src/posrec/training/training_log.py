@@ -5,18 +5,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from posrec.errors import not_installed
 from posrec.io import write_text
 
 LOG, EVENTS = "log.jsonl", "tensorboard"
-
-
-def check_tracking() -> None:
-    """Raise an error before training starts if TensorBoard is not installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter  # noqa: F401
-    except ImportError:
-        raise not_installed("--track", "track") from None
 
 
 class Log:

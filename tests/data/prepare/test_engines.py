@@ -149,7 +149,7 @@ def test_a_log_that_is_too_large_is_prepared_in_parts(tmp_path: Path, monkeypatc
     assert said.startswith("about 91 clicks need 0.5 GB of memory, and 0.5 GB are free: the log is prepared in parts")
     assert data.fingerprint == in_memory
     phases = list(dict.fromkeys(work for work, _, _ in progress.moves))
-    assert phases[:3] == ["Reading", "Grouping sessions", "Measuring sessions"]
+    assert phases[:3] == ["Reading", "Grouping sessions", "Filtering"]
     assert {"Filtering", "Sorting", "Numbering items", "Writing train sessions"} <= set(phases)
 
 

@@ -8,7 +8,7 @@ import pytest
 import posrec
 from posrec.data.prepare.steps import DAY
 from posrec.errors import InputError
-from tests.helpers import RecordingProgress, small_shop, write_lines, write_log
+from tests.helpers import RecordingProgress, in_parts, small_shop, write_lines, write_log
 
 
 def prepared(log: Path, folder: Path, **options: object) -> tuple[posrec.PreparedDataset, list[str]]:
@@ -27,8 +27,39 @@ def test_a_click_of_the_future_is_warned_of(tmp_path: Path) -> None:
     log = write_log(tmp_path / "odd.csv", [*shop, *wrong])
     data, said = prepared(log, tmp_path, test_days=1, overwrite=True)
     assert data.test.sessions == 1
-    assert said[-2].startswith("warning: 1 of 601 sessions begin more than a day from now")
+    day = time.strftime("%Y-%m-%d", time.gmtime(now / 1000 + 2 * DAY / 1000))
+    (warning,) = data.manifest["warnings"]
+    assert warning.startswith(f"warning: 3 of 1,803 clicks are dated more than a day from now, e.g. {day}. The latest")
+    assert warning in said
     assert said[-1].startswith("only 2 test samples: too few to compare models by; raise --test-days")
+
+
+@pytest.mark.parametrize(
+    ("moved", "days", "says"),
+    [
+        (2, -20_000, "2 of 2,000 clicks are dated before 1990, e.g. 19"),
+        (2, -400, "2 of 2,000 clicks are dated more than a year from all others, e.g. 2022-1"),
+        (2, 400, "2 of 2,000 clicks are dated more than a year from all others, e.g. 2024-1"),
+        (1, -400, ""),  # less than one in a thousand
+        (2, 300, ""),
+        (1, -20_000, "1 of 2,000 clicks is dated before 1990"),
+        (2000, -20_000, "2,000 of 2,000 clicks are dated before 1990"),
+    ],
+)
+def test_times_that_can_not_be_right(tmp_path: Path, moved: int, days: int, says: str) -> None:
+    clicks = [(f"s{n // 4}", f"i{n % 5}", 1_700_000_000_000 + 60_000 * n) for n in range(2000)]
+    wrong = [(session, item, time + days * DAY) for session, item, time in clicks[:moved]]
+    data, said = prepared(write_log(tmp_path / "c.csv", [*wrong, *clicks[moved:]]), tmp_path, time_unit="ms")
+    warned = data.manifest["warnings"]
+    assert (len(warned), warned[0][9:].startswith(says) if warned else True) == (bool(says), True)
+    assert all(text in said for text in warned)
+    with in_parts():
+        assert (
+            prepared(
+                write_log(tmp_path / "c.csv", [*wrong, *clicks[moved:]]), tmp_path, time_unit="ms", overwrite=True
+            )[0].manifest["warnings"]
+            == warned
+        )
 
 
 @pytest.mark.parametrize("days", [1, 3])

@@ -113,6 +113,33 @@ def test_the_clean_recipe(tmp_path: Path, clicks: list[Click], options: dict[str
     check(data, *reference.clean(clicks, **options))
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["", "", "-1", "a", "b"]),
+            st.sampled_from(["a", "b", "u1", "u2"]),  # some have the name of a session
+            strategies.items,
+            st.integers(0, 40).map(lambda step: strategies.START + 400 * step) | strategies.moments,
+            st.sampled_from(["view", "cart"]),
+        ),
+        max_size=50,
+    ),
+    st.sampled_from([1000, 3 * strategies.HOUR]),
+    st.booleans(),
+    st.none() | st.integers(3, 6),
+)
+def test_sessions_users_and_duplicates(
+    tmp_path: Path, events: list[reference.Event], gap: int, dropped: bool, most: int | None
+) -> None:
+    lines = ["visit,user,item,time,event", *(",".join(map(str, event)) for event in events)]
+    options = {"session_column": "visit", "user_column": "user", "gap": gap, "drop_duplicates": dropped}
+    data = prepared(
+        write_lines(tmp_path / "clicks.csv", lines), "csv", **options, max_session_clicks=most, min_support=1
+    )
+    named = [("" if session == "-1" else session, *others) for session, *others in events]
+    check(data, *reference.clean(reference.visits(named, gap, dropped, most), support=1))
+
+
 def test_the_counts_of_the_steps_add_up(tmp_path: Path) -> None:
     clicks = [*small_shop(), ("alone", "i0", 1_700_000_000_000), ("rare", "x", 1_700_000_000_000), ("rare", "i1", 1)]
     data = posrec.prepare(write_log(tmp_path / "c.csv", clicks), "csv", tmp_path / "out", progress=SilentProgress())
@@ -148,7 +175,7 @@ def test_users_are_split_after_half_an_hour_of_inactivity_and_it_is_reported(tmp
     data = posrec.prepare(log, "csv", tmp_path / "out", min_support=1, progress=hearing)
     assert raw(data.train, data.vocabulary)[:2] == [["i0", "i1"], ["i2", "i3"]]
     assert "c.csv: column 'user_id' read as the user" in hearing.messages
-    assert "a log of users: split into sessions after 30m of inactivity (--gap)" in hearing.messages
+    assert "clicks of users: split into sessions after 30m of inactivity (--gap)" in hearing.messages
     whole = posrec.prepare(log, "csv", tmp_path / "day", min_support=1, gap="1d", progress=SilentProgress())
     assert raw(whole.train, whole.vocabulary)[0] == ["i0", "i1", "i2", "i3"]
 

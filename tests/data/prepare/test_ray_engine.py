@@ -11,6 +11,7 @@ import pytest
 import posrec
 from posrec.data.source import reading
 from posrec.progress import SilentProgress
+from tests.data.prepare import test_shop_log
 from tests.helpers import RecordingProgress, small_shop, write_lines
 
 pytest.importorskip("ray")
@@ -78,6 +79,14 @@ def test_the_unit_of_times_is_that_of_the_first_file(tmp_path: Path, cluster: No
     ]
     here, by_ray = both(files, tmp_path)
     assert by_ray == here
+
+
+def test_a_shops_log_by_hour(tmp_path: Path, cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that reads an hour of searches alone finds the columns of the log."""
+    monkeypatch.setattr(reading, "TASK_BYTES", 1)
+    here, by_ray = both(test_shop_log.write("jsonl", tmp_path), tmp_path, **test_shop_log.COLUMNS, events="view,cart")
+    assert by_ray == here
+    assert b"crawler-0 (150 clicks)" in here["manifest.json"]
 
 
 def die_once(marker: Path, real: Any, *arguments: Any, **options: Any) -> Any:

@@ -2,13 +2,11 @@
 
 from fractions import Fraction
 
+import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from posrec.data.prepare import steps
-from tests.data import strategies
-from tests.helpers import Click, frame, sessions_of
+from tests.helpers import frame, sessions_of
 
 
 def test_inactivity_of_exactly_the_gap_does_not_cut() -> None:
@@ -16,13 +14,13 @@ def test_inactivity_of_exactly_the_gap_does_not_cut() -> None:
     assert sessions_of(steps.cut_at_inactivity(clicks, 1000)) == [[("a", 0), ("b", 1000)], [("c", 2001)], [("d", 2001)]]
 
 
-@given(strategies.clicks, st.booleans())
-def test_durations_of_sessions(clicks: list[Click], by_time: bool) -> None:
-    times: dict[str, list[int]] = {}
-    for session, _, time in clicks:
-        times.setdefault(session, []).append(time)
-    grouped = steps.group_sessions(frame(clicks), by_time)
-    assert steps.session_durations(grouped).tolist() == [max(one) - min(one) for one in times.values()]
+def test_an_event_that_follows_the_same_one_within_a_second_is_a_duplicate() -> None:
+    times = {"a": (0, 1000, 2001), "b": (2500, 3400)}
+    clicks = frame([("s", item, time) for item in times for time in times[item]] + [("t", "a", 500)])
+    kept = steps.drop_duplicates(steps.group_sessions(clicks))
+    assert sessions_of(kept) == [[("a", 0), ("a", 2001), ("b", 2500)], [("a", 500)]]
+    kinds = steps.group_sessions(clicks.with_columns(kind=pl.Series([1, 2, 2, 1, 1, 1], dtype=pl.UInt32)))
+    assert sessions_of(steps.drop_duplicates(kinds))[0] == [("a", 0), ("a", 1000), ("a", 2001), ("b", 2500)]
 
 
 @pytest.mark.parametrize(

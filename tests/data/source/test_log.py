@@ -83,7 +83,7 @@ def test_a_table_takes_the_options_of_a_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "options", "says"),
     [
-        (7, {}, "a log is a path, a list of paths, or a polars, pandas or Arrow table, not builtins.int"),
+        (7, {}, "give a path, a list of paths, or a polars, pandas or Arrow table, not builtins.int"),
         (table([("a", "b", 1)]), {"format": "csv"}, "a table in memory has no format"),
         (table([("a", "b", 1)]), {"delimiter": ";"}, "--delimiter can't be used with --format table"),
         (table([("a", "b", 1)]), {"item_column": "x"}, "table has no column 'x' (--item-column); it has session"),
@@ -131,7 +131,7 @@ def test_a_composite_session(tmp_path: Path) -> None:
 
 def customers() -> list[tuple[str, str, int]]:
     """Ten customers who come back every day for two weeks, and click three times each time."""
-    return [(f"c{who}", f"i{(who + step) % 4}", day * DAY + who * 3_600_000 + step * 60_000)
+    return [(f"c{who}", f"i{(who + step) % 4}", 1_700_000_000_000 + day * DAY + who * 3_600_000 + step * 60_000)
             for day in range(14) for who in range(10) for step in range(3)]  # fmt: skip
 
 
@@ -149,7 +149,7 @@ def test_sessions_that_last_for_days_are_warned_of(tmp_path: Path) -> None:
     progress = RecordingProgress()
     split = prepared(log, tmp_path / "split", progress, user_column="customer", **options)
     assert (split.train.longest, split.train.sessions + split.test.sessions) == (3, 140)
-    assert "a log of users: split into sessions after 30m of inactivity (--gap)" in progress.messages
+    assert "clicks of users: split into sessions after 30m of inactivity (--gap)" in progress.messages
     assert not any(text.startswith("warning") for text in progress.messages)
     named = prepared(log, tmp_path / "gap", user_column="customer", gap="3d", **options)
     assert named.train.longest == 42

@@ -172,6 +172,7 @@ def test_a_job_that_another_process_runs_is_skipped_and_reported(shop: PreparedD
     assert set(run_jobs([pop, spop], {"shop": shop}, tmp_path, "cpu")) == {pop.name, spop.name}
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_every_job_is_run_once(shop: PreparedDataset, tmp_path: Path) -> None:
     code = f"""

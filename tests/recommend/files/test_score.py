@@ -3,8 +3,10 @@
 import gzip
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 import zstandard
@@ -103,6 +105,7 @@ def test_many_chunks_keep_their_order(shop: Recommender, tmp_path: Path, monkeyp
         ('{"clicks": ["a"]}', 'line 3: the line is neither {"session": [...]} nor a list'),
         ('"a"', "line 3: the line is neither"),
         ('{"session": "ab"}', "line 3: a session must be a list of item ids, not 'ab'"),
+        ('{"session": ["a"], "exclude": ["b"]}', "line 3: there is no field 'exclude'; a line has a session"),
         ('{"session": null}', "line 3: a session must be a list of item ids, not None"),
         ('["a", 1.5]', "line 3: an item id must be text or a whole number, not 1.5"),
         ('[["a"]]', "line 3: an item id must be text or a whole number, not ['a']"),
@@ -220,9 +223,36 @@ def test_the_options_of_the_command_are_those_of_the_recommender(trained: Path, 
     assert (by_json.code, "No item is left to recommend." in by_json.out) == (0, True)
 
 
+def test_what_is_left_out_and_what_is_new(trained: Path, tmp_path: Path) -> None:
+    run, rec = tmp_path / "run", Recommender.load(trained)
+    numbers = [int(item[1:]) for item in rec.vocabulary.ids]
+    rec.vocabulary.columns.update(
+        brand=[f"b{n % 3}" for n in numbers], price=[str(n) for n in numbers], sale=[n % 2 == 0 for n in numbers]
+    )
+    rec.run = replace(rec.run, popularity=rec.run.popularity * (np.array(numbers) < 25))  # i25 to i29 are new
+    rec.save(run, export=False)
+    options = ["--exclude", "current", "--filter", "price>1", "--filter", "price!=7,9", "--filter", "price<29"]
+    options += ["--filter", "sale=True", "--filter", "brand!=b1", "--diversify", "brand:3", "--explore", "0.4"]
+    shown = json.loads(command("recommend", run, "i5", "i6", *options, "-k", 5, "--fields", "sale", "--json").out)
+    found = [one["item"] for one in shown["items"]]
+    left = {n for n in range(2, 29, 2) if n % 3 != 1 and n != 6}
+    assert (len(found), {int(item[1:]) for item in found} <= left) == (5, True)
+    assert [one["item"] for one in shown["items"] if one.get("explored")] == ["i26"]  # i28 is of brand b1
+    assert all(one["fields"] == {"sale": True} for one in shown["items"])
+    assert " new" in command("recommend", run, "i5", "i6", *options, "-k", 5).out
+    source = write_lines(tmp_path / "in.jsonl", ['["i5", "i6"]'])
+    for out in ("out.jsonl", "out.parquet"):
+        assert command("score", run, source, tmp_path / out, *options, "-k", 5).code == 0
+    (line,), (row,) = lines_of(tmp_path / "out.jsonl"), pl.read_parquet(tmp_path / "out.parquet").to_dicts()
+    assert (line["items"], line["explored"]) == (row["items"], row["explored"]) == (found, ["i26"])
+
+
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
+        ("--exclude", "last", "exclude must be one of current, seen, not 'last'"),
+        ("--explore", "2", "explore must be a number from 0 to 0.5"),
+        ("--diversify", "brand:0", 'or like {"column": "brand", "most": 2}, not'),
         ("--filter", "brand", "--filter brand: it must be COLUMN=VALUE,VALUE or COLUMN<=NUMBER"),
         ("--filter", "price<=cheap", "'cheap' is not a number"),
         ("--filter", '{"price":', "it is not JSON"),
@@ -235,3 +265,8 @@ def test_the_options_of_the_command_are_those_of_the_recommender(trained: Path, 
 def test_wrong_options_have_a_plain_message(trained: Path, option: str, value: str, message: str) -> None:
     done = command("recommend", trained, "i1", option, value)
     assert (done.code, message in done.err.replace("\n", " ")) == (2, True), done.err
+
+
+def test_two_signs_for_one_column(trained: Path) -> None:
+    done = command("recommend", trained, "i1", "--filter", "price=3", "--filter", "price<5")
+    assert (done.code, "'price' has another filter too, and = goes with no other sign" in done.err) == (2, True)

@@ -214,7 +214,7 @@ def test_an_own_item_with_a_low_product_is_found() -> None:
         def item_vectors(self):
             return RUN.model.item_vectors()
 
-    run = replace(RUN, model=Repeats(ITEMS, RUN.model.config))
+    run = replace(RUN, load_model=lambda: Repeats(ITEMS, RUN.model.config))
     for rec in (Recommender(run, "cpu"), Recommender(run, "cpu", search=ExactSearch(item_table(run)))):
         found = rec.recommend([f"i{lowest}"], k=3)
         assert found[0].item == f"i{lowest}"
@@ -222,7 +222,7 @@ def test_an_own_item_with_a_low_product_is_found() -> None:
 
 
 def test_without_the_repeat_part_scores_are_products() -> None:
-    run = replace(RUN, model=PosRecPlus(ITEMS, PosRecPlusConfig(d=16, repeat=False)).eval())
+    run = replace(RUN, load_model=PosRecPlus(ITEMS, PosRecPlusConfig(d=16, repeat=False)).eval)
     by_search = Recommender(run, "cpu", search=ExactSearch(item_table(run)))
     one, other = (rec.recommend(["i1", "i2"], k=5) for rec in (Recommender(run, "cpu"), by_search))
     assert [found.item for found in one] == [found.item for found in other]

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from posrec.data.prepare.parts import Workplace
-from posrec.data.source.blocks import is_compressed, read_start
+from posrec.data.source.blocks import START_BYTES, is_compressed, read_start
 from posrec.data.source.log import Log
 from posrec.data.source.readers.parquet import count_rows, open_parquet, parquet_errors
 from posrec.device import free_memory
@@ -23,7 +23,6 @@ TASK_MEMORY = 4 * 10**9  # of a Ray task, unless --memory says otherwise
 MEMORY_PER_PART = 5  # times what a part needs: beside it there are Python, the block being read, and the items
 MIN_PARTS, MAX_PARTS = 4, 2000
 MAX_BUFFERED_CLICKS = 4_000_000  # that are written to files together, at most
-START_BYTES = 1 << 20
 COMPRESSION = 8  # how many times its size a compressed log has, about
 
 

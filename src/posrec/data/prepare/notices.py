@@ -1,30 +1,28 @@
 """What `posrec prepare` says about a log or a dataset that is unlikely to be what was wanted."""
 
-import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from posrec.data.prepare import steps
 from posrec.data.prepare.options import RecipeOptions
-from posrec.data.prepare.parts import ClickParts
-from posrec.data.prepare.steps import DAY, session_durations
+from posrec.data.source.readers.columns import BETWEEN_IDS
+from posrec.errors import plural
 
 FEW_SAMPLES = 1000  # to train on
 FEW_TEST_SAMPLES = 100
 LASTING_SHARE = 0.01  # of the sessions, that may last for days before a warning is printed
+MANY_CLICKS = 1000  # of a session; no shopper has more
+BURST = 120  # clicks in as many seconds; no shopper is as quick
+SHOWN_VISITORS = 3
 
 
-def notices(folder: Path, manifest: dict[str, Any], options: RecipeOptions) -> Iterator[str]:
+def notices(manifest: dict[str, Any], options: RecipeOptions) -> Iterator[str]:
+    """What is said of a prepared dataset."""
     counts = manifest["counts"]
-    if future := future_sessions(folder):
-        yield (
-            f"warning: {future:,} of {counts['train_sessions'] + counts['test_sessions']:,} sessions begin more than "
-            "a day from now. The last days of a log are counted back from its latest session, so the test part may "
-            "hold these alone; remove them from the log, or check the time column and --time-unit"
-        )
     if counts["train_samples"] < FEW_SAMPLES:
         yield few_samples(manifest, options)
     elif 0 < counts["test_samples"] < FEW_TEST_SAMPLES:
@@ -50,30 +48,76 @@ def few_samples(manifest: dict[str, Any], options: RecipeOptions) -> str:
     return f"only {count} left, and most models need at least {FEW_SAMPLES:,}; {advice}"
 
 
-def future_sessions(folder: Path) -> int:
-    """How many sessions begin more than a day from now: clocks and time zones differ by less."""
-    limit = int(time.time() * 1000) + DAY
-    times = (np.load(folder / f"{part}_times.npy", mmap_mode="r") for part in ("train", "test"))
-    return sum(int(np.count_nonzero(part > limit)) for part in times)
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of the sessions of a part or of a whole log."""
+
+    sessions: int
+    lasting: int  # sessions of more than a day
+    longest: int  # milliseconds
+    busy: int  # sessions with more clicks than a shopper makes
+    busy_clicks: int
+    busiest: tuple[tuple[str, int], ...]  # the ids of some visitors who have them, and their clicks
 
 
-def lasting_sessions(clicks: ClickParts, columns: Sequence[str]) -> str | None:
-    """A warning, if many sessions last for days: the session's `columns`, if they were named, then often hold users."""
-    counts = np.array(clicks.collect(count_lasting, "Measuring sessions"))  # [parts, 3]
-    lasting, sessions, longest = int(counts[:, 0].sum()), int(counts[:, 1].sum()), int(counts[:, 2].max())
-    if lasting <= LASTING_SHARE * sessions:
-        return None
-    advice = "pass --gap 30m to split them after half an hour of inactivity"
-    if len(columns) == 1:
-        user = f"pass --user-column {columns[0]} instead of --session-column"
-        advice = f"if {columns[0]!r} holds users, {user}; or {advice}"
-    return (
-        f"warning: {lasting:,} of {sessions:,} sessions last longer than a day, the longest "
-        f"{longest / DAY:,.0f} days; {advice}"
-    )
+def measure(given: pl.DataFrame, grouped: pl.DataFrame, gap: int | None, max_clicks: int | None) -> Measured:
+    """Measure the sessions of a part, which are yet to be split after `gap`, without those of more clicks than
+    `max_clicks`. `given` are the same clicks before they were grouped, with the ids of their sessions."""
+    cut = grouped if gap is None else steps.cut_at_inactivity(grouped, gap)
+    begins, lengths = steps.session_rows(cut)
+    first, last = steps.first_and_last(grouped["time"].to_numpy(), begins)
+    durations = last - first
+    busy = (lengths > MANY_CLICKS) | has_burst(cut, lengths)
+    if max_clicks is not None:
+        busy &= lengths <= max_clicks
+    counts = len(lengths), int((durations > steps.DAY).sum()), int(durations.max(initial=0))
+    if not busy.any():
+        return Measured(*counts, 0, 0, ())
+    numbers, clicks = grouped["session"].to_numpy()[begins[busy]], lengths[busy].astype(np.int64)
+    _, first_row = steps.number_by_appearance(steps.codes_of(given["session"]))
+    ids = given["session"].gather(first_row[numbers]).cast(pl.String)
+    visitors = pl.DataFrame({"id": ids, "clicks": clicks}).group_by("id").sum()
+    return Measured(*counts, len(clicks), int(clicks.sum()), busiest(visitors.rows()))
 
 
-def count_lasting(clicks: pl.DataFrame) -> tuple[int, int, int]:
-    """The sessions that last longer than a day, all sessions, and the longest duration."""
-    durations = session_durations(clicks)
-    return int((durations > DAY).sum()), len(durations), int(durations.max(initial=0))
+def busiest(visitors: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(visitors, key=lambda visitor: (-visitor[1], visitor[0]))[:SHOWN_VISITORS])
+
+
+def has_burst(clicks: pl.DataFrame, lengths: steps.Codes) -> steps.Mask:
+    """[sessions] whether a session has BURST clicks in as many seconds, and not all at one time, as where times are
+    dates."""
+    long = lengths > BURST  # of these alone, which are few, clicks are compared
+    times = clicks["time"].to_numpy()[np.repeat(long, lengths)]
+    numbers = np.repeat(np.flatnonzero(long), lengths[long])
+    took = times[BURST:] - times[:-BURST]
+    found = (numbers[BURST:] == numbers[:-BURST]) & (took > 0) & (took <= BURST * steps.SECOND)
+    has = np.zeros(len(lengths), dtype=np.bool_)
+    has[numbers[BURST:][found]] = True
+    return has
+
+
+def session_warnings(parts: Sequence[Measured], gap: int | None, columns: Sequence[str]) -> Iterator[str]:
+    """Warnings about the sessions of a log, from what was measured of its parts; `columns` are those of the session, if
+    they were named."""
+    sessions, lasting = sum(part.sessions for part in parts), sum(part.lasting for part in parts)
+    if gap is None and lasting > LASTING_SHARE * sessions:
+        advice = "pass --gap 30m to split them after half an hour of inactivity"
+        if len(columns) == 1:
+            user = f"pass --user-column {columns[0]} instead of --session-column"
+            advice = f"if {columns[0]!r} holds users, {user}; or {advice}"
+        longest = max(part.longest for part in parts)
+        yield (
+            f"warning: {lasting:,} of {sessions:,} sessions last longer than a day, the longest "
+            f"{longest / steps.DAY:,.0f} days; {advice}"
+        )
+    if busy := sum(part.busy for part in parts):
+        clicks = sum(part.busy_clicks for part in parts)
+        shown = busiest(visitor for part in parts for visitor in part.busiest)
+        names = [(visitor.replace(BETWEEN_IDS, " ").strip(), plural(count, "click")) for visitor, count in shown]
+        visitors = ", ".join(f"{visitor} ({count})" for visitor, count in names)
+        yield (
+            f"warning: {plural(busy, 'session')} with {plural(clicks, 'click')} may be those of bots: more than "
+            f"{MANY_CLICKS:,} clicks, or a click a second for {BURST // 60} minutes. The busiest: {visitors}. "
+            "--max-session-clicks N drops sessions of more than N clicks"
+        )

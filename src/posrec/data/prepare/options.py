@@ -6,14 +6,14 @@ from typing import Any, get_type_hints
 
 from posrec.config import parse
 from posrec.data.arrays import WITHOUT_TIMES
-from posrec.data.prepare.steps import DAY
-from posrec.data.source.readers.options import LogOptions
+from posrec.data.prepare.steps import DAY, SECOND
+from posrec.data.source.readers.options import LogOptions, option_name
 from posrec.data.source.readers.times import parse_duration
 from posrec.errors import InputError
 
-SECOND = 1000
 MAX_DAYS = 1_000_000
 RECIPE_NAMES = ("paper", "clean")
+CLEAN_ONLY = ("drop_duplicates", "max_session_clicks", "drop_repeats", "max_length", "test_share")
 # How the field prepares its two datasets: days of the test part, whether a session's clicks are sorted by time, and
 # the resolution of dates.
 PAPER_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -33,6 +33,8 @@ class RecipeOptions:
     fraction: Fraction | None = None  # train on the most recent part of the samples only
     min_support: int = 5
     min_length: int = 2
+    drop_duplicates: bool = False
+    max_session_clicks: int | None = None  # sessions with more are dropped
     drop_repeats: bool = False
     max_length: int | None = None
     by_time: bool = True  # paper: order the clicks of a session by time instead of keeping the file's order
@@ -43,21 +45,21 @@ class RecipeOptions:
         days = f"more than 0 and at most {MAX_DAYS:,} days"
         shortest = max(2, self.min_length)
         allowed = {
-            "--gap": (self.gap is None or 0 < self.gap <= MAX_DAYS * DAY, days),
-            "--test-days": (self.test_days is None or 0 < self.test_days <= MAX_DAYS, days),
-            "--test-share": (0 < self.test_share < 1, "more than 0 and less than 1"),
-            "--fraction": (self.fraction is None or 0 < self.fraction <= 1, "more than 0 and at most 1"),
-            "--min-support": (self.min_support >= 1, "at least 1"),
-            "--min-length": (self.min_length >= 2, "at least 2"),
-            "--max-length": (self.max_length is None or self.max_length >= shortest, f"at least {shortest}"),
+            "gap": (self.gap is None or 0 < self.gap <= MAX_DAYS * DAY, days),
+            "test_days": (self.test_days is None or 0 < self.test_days <= MAX_DAYS, days),
+            "test_share": (0 < self.test_share < 1, "more than 0 and less than 1"),
+            "fraction": (self.fraction is None or 0 < self.fraction <= 1, "more than 0 and at most 1"),
         }
+        lowest = {"min_support": 1, "min_length": 2, "max_session_clicks": shortest, "max_length": shortest}
+        for name, bound in lowest.items():
+            allowed[name] = (getattr(self, name) is None or getattr(self, name) >= bound, f"at least {bound}")
         if self.no_test and (self.test_days is not None or self.test_share != RecipeOptions.test_share):
             raise InputError("--no-test leaves no test part, so --test-days and --test-share can't be used with it")
-        for option, (fine, range_) in allowed.items():
+        for name, (fine, range_) in allowed.items():
             if not fine:
-                value = getattr(self, option[2:].replace("-", "_"))
-                shown = f"{value / DAY:g} days" if option == "--gap" else value
-                raise InputError(f"{option} must be {range_}, not {shown}")
+                value = getattr(self, name)
+                shown = f"{value / DAY:g} days" if name == "gap" else value
+                raise InputError(f"{option_name(name)} must be {range_}, not {shown}")
         return self
 
 
@@ -108,12 +110,9 @@ def resolve_recipe(
         raise InputError(f"recipe {recipe!r} is not known; choose one of {', '.join(RECIPE_NAMES)}")
     if recipe == "paper":
         default = RecipeOptions()
-        if any(
-            getattr(options, name) != getattr(default, name) for name in ("drop_repeats", "max_length", "test_share")
-        ):
-            raise InputError(
-                "--drop-repeats, --max-length and --test-share are options of --recipe clean, not of --recipe paper"
-            )
+        for name in CLEAN_ONLY:
+            if getattr(options, name) != getattr(default, name):
+                raise InputError(f"{option_name(name)} is an option of --recipe clean, not of --recipe paper")
         settings = PAPER_DEFAULTS.get(format, {"test_days": 1})
         days = None if options.no_test else options.test_days or settings["test_days"]
         options = replace(options, **{**settings, "test_days": days})

@@ -27,6 +27,7 @@ from posrec.progress import Progress, SilentProgress
 SAMPLED_SESSIONS = 1000  # of a part, which are looked at to choose the moments between parts that follow in time
 
 Step = Callable[..., pl.DataFrame]
+Measure = Callable[[pl.DataFrame, pl.DataFrame], Any]
 ItemCounts = npt.NDArray[np.int64]
 Moments = npt.NDArray[np.int64]  # [moments, 2] key and first row, in order
 
@@ -143,16 +144,18 @@ class ClickParts:
         self.place, self.items, self.parts = place, items, list(parts)
         self.sizes = [(0, 0)] * len(self.parts)
         self.counts = Counts(0, 0, np.zeros(items, dtype=np.int64))
+        self.measured: list[Any] = [None] * len(self.parts)
 
-    def map(self, *changes: Step, work: str = "Filtering") -> "ClickParts":
-        """Apply steps, one after the other, to every part."""
+    def map(self, *changes: Step, work: str = "Filtering", measure: Measure | None = None) -> "ClickParts":
+        """Apply steps, one after the other, to every part. `measure` is given a part before and after them; its small
+        results are `measured` of the new clicks."""
 
         def change(clicks: pl.DataFrame) -> list[pl.DataFrame]:
             for step in changes:
                 clicks = step(clicks)
             return [clicks]
 
-        return self.change(change, 1, work)[0]
+        return self.change(change, 1, work, measure=measure)[0]
 
     def map_each(self, step: Step, arguments: Sequence[Any], work: str = "Filtering") -> "ClickParts":
         """Apply a step with an argument of its own for each part."""
@@ -164,17 +167,23 @@ class ClickParts:
         return train, test
 
     def change(
-        self, change: Callable[..., Any], outputs: int, work: str, arguments: Sequence[Any] = ()
+        self,
+        change: Callable[..., Any],
+        outputs: int,
+        work: str,
+        arguments: Sequence[Any] = (),
+        measure: Measure | None = None,
     ) -> "list[ClickParts]":
         """Every part becomes one in each of the outputs, which are counted."""
         own: list[tuple[Any, ...]] = [(argument,) for argument in arguments] or [()] * len(self.parts)
         inputs = list(zip(range(len(self.parts)), self.parts, own, strict=True))
-        task = partial(change_part, change, self.items, self.place.new_folder())
+        task = partial(change_part, change, measure, self.items, self.place.new_folder())
         made = [ClickParts(self.place, self.items, self.parts) for _ in range(outputs)]
-        for number, results in self.place.run(task, inputs, work):
+        for number, (results, measured) in self.place.run(task, inputs, work):
             self.parts[number].remove()
             for clicks, (part, counts) in zip(made, results, strict=True):
                 clicks.put(number, part, counts)
+                clicks.measured[number] = measured
         return made
 
     def put(self, number: int, part: Part, counts: Counts) -> None:
@@ -219,14 +228,20 @@ class ClickParts:
         return ClickParts(self.place, self.items, parts)
 
 
-def change_part(change: Callable[..., Any], items: int, folder: Path | None, given: Any) -> list[tuple[Part, Counts]]:
-    """The task of a change: a part becomes one or several others."""
+def change_part(
+    change: Callable[..., Any], measure: Measure | None, items: int, folder: Path | None, given: Any
+) -> tuple[list[tuple[Part, Counts]], Any]:
+    """The task of a change: a part becomes one or several others, and it is measured."""
     number, part, own = given
+    clicks = part.load()
+    frames = change(clicks, *own)
+    measured = None if measure is None else measure(clicks, *frames)
+    del clicks
     made: list[tuple[Part, Counts]] = []
-    for output, frame in enumerate(change(part.load(), *own)):
+    for output, frame in enumerate(frames):
         file = None if folder is None else write_frame(frame, folder / f"{number:04d}-{output}.arrow")
         made.append((InMemory(frame) if file is None else InFiles((file,)), Counts.of(frame, items)))
-    return made
+    return made, measured
 
 
 def sample_sessions(clicks: pl.DataFrame, by_date: bool) -> npt.NDArray[np.int64]:

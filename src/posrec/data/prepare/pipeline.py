@@ -4,27 +4,31 @@ The log is read into parts of whole sessions (reading.py), and recipes work on t
 memory is one part.
 """
 
+import time
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import posrec
-from posrec.data.arrays import SCHEMA
+from posrec.data.arrays import SCHEMA, WITHOUT_TIMES
 from posrec.data.items import read_items
 from posrec.data.prepare import recipes, steps
 from posrec.data.prepare.memory import choose_workplace
-from posrec.data.prepare.notices import lasting_sessions, notices
+from posrec.data.prepare.notices import measure, notices, session_warnings
 from posrec.data.prepare.numbering import write_clicks
 from posrec.data.prepare.options import RecipeOptions, resolve_recipe, split_options
-from posrec.data.prepare.parts import ClickParts, Step, Workplace
+from posrec.data.prepare.parts import ClickParts, Measure, Step, Workplace
 from posrec.data.prepare.recipes import RECIPES, StepLog
 from posrec.data.prepare.writer import dataset_writer
 from posrec.data.source.log import TABLE, Log, open_log
 from posrec.data.source.readers.bad_lines import write_bad_lines
-from posrec.data.source.readers.times import parse_duration
+from posrec.data.source.readers.clicks import ParsedLog
+from posrec.data.source.readers.options import as_tuple
+from posrec.data.source.readers.times import impossible_times, parse_duration
 from posrec.data.source.reading import Codes, ReadLog, merge_items, read_log
 from posrec.errors import InputError
 from posrec.io import refuse_existing
@@ -43,7 +47,7 @@ def prepare(
     out: str | Path | None = None,
     *,
     test: Any = None,
-    items: str | Path | None = None,
+    items: Any = None,
     all_items: bool = False,
     recipe: str | None = None,
     overwrite: bool = False,
@@ -61,8 +65,8 @@ def prepare(
         format: The format of the log, a key of READERS; by default it is concluded from the file, and reported.
         out: The folder to create; it must be given.
         test: The test part of an existing split, which is kept as it is.
-        items: A file with a row per item, whose columns the vocabulary carries along.
-        all_items: Whether items of that file without enough clicks are part of the vocabulary too, so that a model can
+        items: A file or a table with a row per item, whose columns the vocabulary carries along.
+        all_items: Whether items of it without enough clicks are part of the vocabulary too, so that a model can
             recommend them by their attributes (docs/training.md).
         recipe: "clean" or "paper"; by default the format's own.
         overwrite: Whether to replace a prepared dataset at `out`.
@@ -72,9 +76,10 @@ def prepare(
         progress: Receives messages and progress; by default messages are printed to standard error.
         options: The fields of LogOptions (session_column, user_column, item_column, time_column, event_column, events,
             event_weights, target_events, delimiter, time_unit, time_format, bad_lines, bad_lines_limit) and
-            RecipeOptions (gap, test_days, test_share, no_test, fraction, min_support, min_length, drop_repeats,
-            max_length). They have the meaning of the command's options. All may be given as text, as there; lists and
-            weights also as `events=["view", "cart"]` and `event_weights={"view": 1, "cart": 3}`.
+            RecipeOptions (gap, test_days, test_share, no_test, fraction, min_support, min_length, drop_duplicates,
+            max_session_clicks, drop_repeats, max_length). They have the meaning of the command's options. All may be
+            given as text, as there; lists and weights also as `events=["view", "cart"]` and
+            `event_weights={"view": 1, "cart": 3}`.
 
     Returns:
         The prepared dataset, as `posrec.load(out)` opens it.
@@ -88,23 +93,10 @@ def prepare(
     >>> data.train.sessions, data.test.sessions, data.vocabulary.ids
     (24, 6, ['i0', 'i1', 'i2', 'i3'])
     """
+    given = {name: value for name, value in locals().items() if name not in ("options", "progress")}
     if out is None:
         raise TypeError("prepare() needs out, the folder to create")
-    prepare_folder(
-        source,
-        format,
-        Path(out),
-        test=test,
-        items=items,
-        all_items=all_items,
-        recipe=recipe,
-        overwrite=overwrite,
-        engine=engine,
-        memory=memory,
-        address=address,
-        progress=progress or Progress(),
-        options=options,
-    )
+    prepare_folder(**given, **options, progress=progress or Progress())
     from posrec.data.dataset import load  # here, because it needs torch, which takes seconds to import
 
     return load(out)
@@ -113,10 +105,10 @@ def prepare(
 def prepare_folder(
     source: Any,
     format: str | None,
-    folder: Path,
+    out: str | Path,
     *,
     test: Any,
-    items: str | Path | None,
+    items: Any,
     all_items: bool,
     recipe: str | None,
     overwrite: bool,
@@ -124,11 +116,12 @@ def prepare_folder(
     memory: str | int | None,
     address: str | None,
     progress: Progress,
-    options: dict[str, Any],
+    **options: Any,
 ) -> dict[str, Any]:
     """As `prepare`, without reading the dataset that it wrote into memory; the manifest is returned."""
     if all_items and items is None:
         raise InputError("--all-items needs --items, the file that lists all items")
+    folder = Path(out)
     given_options, recipe_options = split_options(options)
     refuse_existing(folder, overwrite)
     with ExitStack() as opened:
@@ -146,10 +139,20 @@ def prepare_folder(
         about_items = None if item_file is None else item_file.by_id(names, progress)
         parsed = [one.parsed for one in read]
         step_log = StepLog()
+        warnings: list[str] = []
+
+        def warn(texts: Iterable[str]) -> None:
+            for text in texts:
+                warnings.append(text)
+                progress.message(text)
+
+        if log.format not in WITHOUT_TIMES:
+            warn(impossible_times(parsed[0].days, today=int(time.time() * 1000) // steps.DAY))
         if held_out is None:
+            recipe_options = with_gap(recipe_options, parsed[0], progress)
             # No name is given to the grouped clicks, so that their memory is free as soon as a step has filtered them.
             train, test_part = RECIPES[chosen](
-                group_into_sessions(read.pop(), place, log, recipe_options, step_log, progress),
+                group_into_sessions(read.pop(), place, log, recipe_options, step_log, warn),
                 recipe_options,
                 step_log,
             )
@@ -174,6 +177,7 @@ def prepare_folder(
                 "bad_lines": sum(one.bad_lines.count for one in parsed),
             },
             "steps": step_log.as_json(),
+            "warnings": warnings,
         }
         with dataset_writer(folder, overwrite) as writer:
             vocabulary, recommendable = write_clicks(writer, train, test_part, names, about_items, manifest, all_items)
@@ -183,39 +187,54 @@ def prepare_folder(
         progress.message(f"the lines that were left out are in {bad_lines_file}")
     if about_items is not None:
         described = about_items["id"].is_in(vocabulary.ids).sum()
-        progress.message(f"{items}: describes {described:,} of {len(vocabulary):,} items")
-    for notice in notices(folder, manifest, recipe_options):
+        progress.message(f"{item_file}: describes {described:,} of {len(vocabulary):,} items")
+    for notice in notices(manifest, recipe_options):
         progress.message(notice)
     return manifest
 
 
+def with_gap(options: RecipeOptions, parsed: ParsedLog, progress: Progress) -> RecipeOptions:
+    """The options with the gap after which the clicks of users are split into sessions."""
+    if not parsed.by_user or options.gap is not None:
+        return options
+    progress.message(f"clicks of users: split into sessions after {DEFAULT_GAP} of inactivity (--gap)")
+    return replace(options, gap=parse_duration(DEFAULT_GAP))
+
+
 def group_into_sessions(
-    read: ReadLog, place: Workplace, log: Log, options: RecipeOptions, step_log: StepLog, progress: Progress
+    read: ReadLog,
+    place: Workplace,
+    log: Log,
+    options: RecipeOptions,
+    step_log: StepLog,
+    warn: Callable[[Iterable[str]], None],
 ) -> ClickParts:
     """The clicks of a log, grouped by session. The clicks of users are split into sessions first."""
     gap = options.gap
-    if read.parsed.by_user and gap is None:
-        gap = parse_duration(DEFAULT_GAP)
-        progress.message(f"a log of users: split into sessions after {DEFAULT_GAP} of inactivity (--gap)")
-    clicks = grouped(read, place, len(read.item_names), options.by_time or gap is not None)
+    measured = partial(measure, gap=gap, max_clicks=options.max_session_clicks)
+    clicks = grouped(read, place, len(read.item_names), options.by_time or gap is not None, measure=measured)
+    warn(session_warnings(clicks.measured, gap, as_tuple(log.options.session_column)))
     step_log.record("read", clicks)
     if gap is not None:
         clicks = clicks.map(partial(steps.cut_at_inactivity, gap=gap))
         step_log.record(f"split after {gap / 60_000:g} minutes of inactivity", clicks)
-    elif warning := lasting_sessions(clicks, log.options.session_column):
-        progress.message(warning)
     return clicks
 
 
 def grouped(
-    read: ReadLog, place: Workplace, items: int, by_time: bool = True, codes: Codes | None = None
+    read: ReadLog,
+    place: Workplace,
+    items: int,
+    by_time: bool = True,
+    codes: Codes | None = None,
+    measure: Measure | None = None,
 ) -> ClickParts:
     """The clicks of a log, grouped by session; `codes`, if they are given, are the numbers of its items of all."""
     changes: list[Step] = [] if codes is None else [partial(steps.renumber_items, codes=codes)]
     if read.parsed.finish is not None:
         changes.append(read.parsed.finish)
     group = partial(steps.group_sessions, by_time=by_time)
-    return ClickParts(place, items, read.parts).map(*changes, group, work="Grouping sessions")
+    return ClickParts(place, items, read.parts).map(*changes, group, work="Grouping sessions", measure=measure)
 
 
 def split_part(read: ReadLog, log: Log, codes: Codes | None, items: int, place: Workplace) -> ClickParts:

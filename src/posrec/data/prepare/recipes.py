@@ -89,6 +89,12 @@ def paper(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
 
 def clean(clicks: ClickParts, options: RecipeOptions, log: StepLog) -> Split:
     """For a log of one's own: filters are repeated until they all hold, and the split loses no session."""
+    if options.drop_duplicates:
+        clicks = clicks.map(steps.drop_duplicates)
+        log.record("events that were sent twice", clicks)
+    if (most := options.max_session_clicks) is not None:
+        clicks = clicks.map(partial(steps.keep_lengths, minimum=0, maximum=most))
+        log.record(f"sessions over {most:,} clicks", clicks)
     if options.drop_repeats:
         clicks = clicks.map(steps.drop_repeats)
         log.record("immediate repeats", clicks)

@@ -6,6 +6,8 @@ sessions, all of a log or one part of it: what a step must know about the whole 
 it is given. Beside session, item and time, and `weight` and `target` where options ask for them, a frame has
 
     first_row   the row of the log in which the session (or its user) appears first, if the log has several parts
+    by_user     whether it is a click of a user and not yet of a session, up to `cut_at_inactivity`, if a log has both
+    kind        a number for the kind of event, up to `drop_duplicates`
     date        the date of the session, from `date_sessions` to the split
 
 >>> clicks = pl.DataFrame({"session": ["a", "b", "a"], "item": ["x", "y", "z"], "time": [2, 1, 3]})
@@ -17,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-DAY = 86_400_000
+SECOND, DAY = 1000, 86_400_000
 
 Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -101,10 +103,23 @@ def renumber_items(clicks: pl.DataFrame, codes: Codes) -> pl.DataFrame:
 
 
 def cut_at_inactivity(clicks: pl.DataFrame, gap: int) -> pl.DataFrame:
-    """Split each user's clicks into sessions: a new one begins after more than `gap` milliseconds without a click."""
+    """Split each user's clicks into sessions: a new one begins after more than `gap` milliseconds without a click.
+
+    `by_user`, if there is such a column, says which clicks are those of users; the others have their sessions.
+    """
     new_user = pl.col("session") != pl.col("session").shift()
     inactivity = pl.col("time") - pl.col("time").shift() > gap
-    return clicks.with_columns(session=(new_user | inactivity).fill_null(False).cast(pl.UInt32).cum_sum().set_sorted())
+    if "by_user" in clicks.columns:
+        inactivity &= pl.col("by_user")
+    session = (new_user | inactivity).fill_null(False).cast(pl.UInt32).cum_sum().set_sorted()
+    return clicks.with_columns(session=session).drop("by_user", strict=False)
+
+
+def drop_duplicates(clicks: pl.DataFrame) -> pl.DataFrame:
+    """Drop an event that was sent twice: one of the same session, item and `kind` came at most a second before it."""
+    same = [name for name in ("session", "item", "kind") if name in clicks.columns]
+    since = pl.col("time") - pl.col("time").shift().over(same)
+    return clicks.filter((since > SECOND).fill_null(True)).drop("kind", strict=False)
 
 
 def drop_repeats(clicks: pl.DataFrame) -> pl.DataFrame:
@@ -126,20 +141,19 @@ def keep_latest_clicks(clicks: pl.DataFrame, maximum: int) -> pl.DataFrame:
 
 
 def drop_short_sessions(clicks: pl.DataFrame, minimum: int) -> pl.DataFrame:
+    return keep_lengths(clicks, minimum, len(clicks))
+
+
+def keep_lengths(clicks: pl.DataFrame, minimum: int, maximum: int) -> pl.DataFrame:
+    """Keep the sessions of `minimum` to `maximum` clicks."""
     _, lengths = session_rows(clicks)
-    kept = lengths >= minimum
+    kept = (lengths >= minimum) & (lengths <= maximum)
     return clicks if kept.all() else clicks.filter(pl.Series(np.repeat(kept, lengths), dtype=pl.Boolean))
 
 
 def keep_items(clicks: pl.DataFrame, kept: Mask) -> pl.DataFrame:
     """Keep the clicks on the items of which `kept [items]` is true; `item` holds their numbers."""
     return clicks if kept.all() else clicks.filter(pl.Series(kept[clicks["item"].to_numpy()], dtype=pl.Boolean))
-
-
-def session_durations(clicks: pl.DataFrame) -> Times:
-    """[sessions] milliseconds between the first and the last click of each session."""
-    first, last = first_and_last(clicks["time"].to_numpy(), session_rows(clicks)[0])
-    return last - first
 
 
 def first_and_last(times: Times, begins: npt.NDArray[np.int64]) -> tuple[Times, Times]:

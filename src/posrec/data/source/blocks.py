@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 BLOCK_BYTES = 32 << 20
+START_BYTES = 1 << 20  # of a file that are looked at before it is read
 LINE_BYTES = 16 << 20  # the longest line that is read
 QUOTED_LINES = 1000  # the most lines of a quoted field
 MAX_EXPANSION = 250  # how many times its compressed size a file may have

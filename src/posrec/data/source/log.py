@@ -35,10 +35,11 @@ class Log:
     def name(self) -> str:
         return TABLE if self.table is not None else str(self.files[0])
 
-    def read(self, progress: Progress, store: ClickStore) -> ParsedLog:
-        """Add the clicks to `store`."""
+    def read(self, progress: Progress, store: ClickStore, files: Sequence[File] | None = None) -> ParsedLog:
+        """Add the clicks of the log, or of some of its files, to `store`."""
         if (table := self.table) is None:
-            return READERS[self.format](self.files, self.options, progress, store)
+            read = READERS[self.format]
+            return read(self.files if files is None else files, self.options, progress, store, self.files)
         in_memory = Table(TABLE, 1, lambda: nullcontext(table))
         reader = Reader(lambda _, collector: read_tables([in_memory], collector), ANY_LOG)
         return reader((), self.options, progress, store)
@@ -102,6 +103,6 @@ def as_frame(table: Any) -> pl.LazyFrame:
     except (ValueError, TypeError, pl.exceptions.PolarsError) as error:
         raise InputError(f"the table can't be read ({first_line(error)}); give each column one type") from None
     raise InputError(
-        f"a log is a path, a list of paths, or a polars, pandas or Arrow table, not {type(table).__module__}."
+        f"give a path, a list of paths, or a polars, pandas or Arrow table, not {type(table).__module__}."
         f"{type(table).__name__}"
     )

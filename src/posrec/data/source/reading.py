@@ -23,7 +23,7 @@ from posrec.data.source.log import Log
 from posrec.data.source.readers.bad_lines import BadLines
 from posrec.data.source.readers.clicks import ClickStore, ParsedLog
 from posrec.errors import InputError
-from posrec.progress import Progress
+from posrec.progress import Progress, SilentProgress
 
 HASH_SEED = 0  # every task must put a session into the same part
 TASK_BYTES = 256 << 20  # files are read together by one task up to this size
@@ -158,7 +158,7 @@ class ReadFiles:
     messages: Sequence[str]
 
 
-class Messages(Progress):
+class Messages(SilentProgress):
     """Keeps messages, which the process that prepares the log prints in the order of the files."""
 
     def __init__(self) -> None:
@@ -183,7 +183,7 @@ def read_files(
     own = folder / f"{number:05d}{f'-{unit}' if unit else ''}"
     own.mkdir(exist_ok=True)  # it exists if the process of this task has died before
     store = PieceStore(own, parts, max_buffered)
-    parsed = replace(log, files=files, options=options).read(progress or messages, store)
+    parsed = replace(log, options=options).read(progress or messages, store, files)
     store.close()
     parsed.bad_lines.move_to(own / BAD_LINES)
     return ReadFiles(own, dict(store.files), parsed, messages.texts)
@@ -201,7 +201,8 @@ def read_by_tasks(
         again = place.run_all(partial(read, unit=first), [(number, groups[number]) for number in wrong], "Reading")
         for number, result in zip(wrong, again, strict=True):
             results[number] = result
-    for message in dict.fromkeys(message for result in results for message in result.messages):
+    messages = {text.partition(": ")[2] or text: text for result in reversed(results) for text in result.messages[::-1]}
+    for message in reversed(messages.values()):  # what is the same for several files is said of the first
         progress.message(message)
     return results
 
@@ -242,13 +243,10 @@ def merge_items(names: Sequence[pl.Series]) -> tuple[pl.Series, list[Codes | Non
 
 def merge_parsed(read: Sequence[ReadFiles]) -> ParsedLog:
     """One ParsedLog for the files of a log."""
-    logs = [files.parsed for files in read]
-    first = logs[0]
-    kinds, bad_lines = first.kinds, BadLines(first.bad_lines.policy, first.bad_lines.limit)
-    for log in logs[1:]:
-        kinds.merge(log.kinds)
+    whole = read[0].parsed
+    for files in read[1:]:
+        whole.merge(files.parsed)
+    bad_lines = BadLines(whole.bad_lines.policy, whole.bad_lines.limit)
     for files in read:
         bad_lines.merge(files.parsed.bad_lines, files.folder / BAD_LINES)
-    by_user = any(log.by_user for log in logs)
-    rows, clicks = sum(log.rows for log in logs), sum(log.clicks for log in logs)
-    return replace(first, by_user=by_user, kinds=kinds, bad_lines=bad_lines, rows=rows, clicks=clicks)
+    return replace(whole, bad_lines=bad_lines)

@@ -6,7 +6,8 @@ says "comparable", the rows have to be within half a point of each other, with t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from posrec.experiments.reproduce.grid import EXPERIMENTS, WITHOUT_ANCHORS
 from posrec.experiments.reproduce.paper import BEST_LAMBDA2
@@ -28,17 +29,6 @@ class Claim:
 
     def applies_to(self, experiment: str, paper_dataset: str | None) -> bool:
         return self.experiment == experiment and (self.datasets is None or paper_dataset in self.datasets)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The answer to a claim on a dataset by a metric; `deciding` is the comparison that the verdict rests on."""
-
-    claim: Claim
-    dataset: str
-    metric: str
-    verdict: str
-    deciding: Finding
 
 
 def better_than(best: str, labels: Sequence[str]) -> list[tuple[str, str]]:
@@ -99,8 +89,8 @@ def pairs_of(experiment: str, paper_dataset: str | None) -> list[tuple[str, str]
     return list(dict.fromkeys(pairs + EXTRA_PAIRS.get(experiment, [])))
 
 
-def answer_claims(tables: Sequence[Table]) -> list[Answer]:
-    """Every claim for every table and metric that it is about, where at least one of its pairs was tested."""
+def answer_claims(tables: Sequence[Table]) -> list[dict[str, Any]]:
+    """The answer to every claim by every table and metric that it is about, where one of its pairs was tested."""
     answers = [
         judge(claim, table, metric)
         for claim in CLAIMS
@@ -111,7 +101,8 @@ def answer_claims(tables: Sequence[Table]) -> list[Answer]:
     return [answer for answer in answers if answer]
 
 
-def judge(claim: Claim, table: Table, metric: str) -> Answer | None:
+def judge(claim: Claim, table: Table, metric: str) -> dict[str, Any] | None:
+    """The answer to a claim, as in summary.json; `deciding` is the comparison that the verdict rests on."""
     tested = [one for one in table.findings if one.metric == metric and (one.first, one.second) in claim.pairs]
     if not tested:
         return None
@@ -121,12 +112,16 @@ def judge(claim: Claim, table: Table, metric: str) -> Answer | None:
     complete = not unclear and len(tested) == len(claim.pairs)
     verdict = FAILED if against else HELD if complete else UNCLEAR
     weakest = (lambda one: -abs(one.difference)) if claim.within is not None else (lambda one: one.difference)
-    return Answer(claim, table.dataset, metric, verdict, min(against or unclear or tested, key=weakest))
+    deciding = min(against or unclear or tested, key=weakest)
+    about = {"claim": claim.text, "experiment": claim.experiment, "dataset": table.dataset, "metric": metric}
+    return {**about, "verdict": verdict, "deciding": asdict(deciding)}
 
 
 def supports(claim: Claim, finding: Finding) -> int:
     """1: the comparison shows what the claim says, -1: it shows the contrary, 0: neither."""
     if claim.within is None:
         return finding.direction
+    if finding.margin is None:
+        return 0
     distance = abs(finding.difference)
     return 1 if distance + finding.margin <= claim.within else -1 if distance - finding.margin > claim.within else 0

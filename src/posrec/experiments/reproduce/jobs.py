@@ -35,7 +35,7 @@ from posrec.io import read_json, whole_file, write_json
 from posrec.io.unfinished import try_lock
 from posrec.models.registry import find_spec
 from posrec.progress import Progress, SilentProgress
-from posrec.runs.run import Run
+from posrec.runs.folder import Run
 from posrec.training.settings import Settings
 from posrec.training.training_log import LOG
 

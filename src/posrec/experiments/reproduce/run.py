@@ -1,6 +1,5 @@
 """The paper's experiments from one command: run the jobs that have no result yet, then report on all results."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,12 +13,12 @@ from posrec.encodings.schemes import make_encoding
 from posrec.errors import InputError
 from posrec.experiments.encoding_figures import mean_similarities
 from posrec.experiments.encodings import TrainedEncoding
-from posrec.experiments.reproduce.claims import Answer, answer_claims, pairs_of
+from posrec.experiments.reproduce.claims import answer_claims, pairs_of
 from posrec.experiments.reproduce.grid import FIGURES, all_jobs, choose_experiments, jobs_of
 from posrec.experiments.reproduce.jobs import JobResult, run_jobs
 from posrec.experiments.reproduce.paper import dataset_of
 from posrec.experiments.reproduce.report import write_report
-from posrec.experiments.reproduce.tables import Finding, Line, Table, make_table
+from posrec.experiments.reproduce.tables import Line, Table, make_table
 from posrec.progress import Progress, SilentProgress
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def reproduce(
         **results_summary(results),
         "jobs": {"wanted": len(jobs), "missing": len(jobs) - len(results)},
         "tables": [table_summary(table) for table in tables],
-        "claims": [answer_summary(answer) for answer in answer_claims(tables)],
+        "claims": answer_claims(tables),
         "encodings": [
             {"encoding": one.name, "run": str(one.run), "similarity": mean_similarities(one.scheme)} for one in learned
         ],
@@ -145,7 +144,7 @@ def table_summary(table: Table) -> dict[str, Any]:
         "experiment": table.experiment.name,
         "dataset": table.dataset,
         "rows": {line.row.label: line_summary(line) for line in table.lines},
-        "findings": [finding_summary(one) for one in table.findings],
+        "findings": [asdict(one) for one in table.findings],
     }
 
 
@@ -156,19 +155,3 @@ def line_summary(line: Line) -> dict[str, Any]:
         deviation = line.deviation(metric)
         figures[metric] = [round(line.mean(metric), 2), *([] if deviation is None else [round(deviation, 2)])]
     return {**figures, "paper": {name: list(figure) for name, figure in line.paper.items()}}
-
-
-def answer_summary(answer: Answer) -> dict[str, Any]:
-    return {
-        "claim": answer.claim.text,
-        "experiment": answer.claim.experiment,
-        "dataset": answer.dataset,
-        "metric": answer.metric,
-        "verdict": answer.verdict,
-        "deciding": finding_summary(answer.deciding),
-    }
-
-
-def finding_summary(finding: Finding) -> dict[str, Any]:
-    """JSON has no infinity: the margin of a single seed, which is unknown, is null."""
-    return {**asdict(finding), "margin": None if math.isinf(finding.margin) else finding.margin}

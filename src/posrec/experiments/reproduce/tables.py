@@ -65,7 +65,7 @@ class Finding:
     second: str
     metric: str
     difference: float
-    margin: float  # half the width of the 95 % interval; infinite with one seed of a trained model
+    margin: float | None  # half the width of the 95 % interval; None, unknown, with one seed of a trained model
     p: float
     seeds: tuple[int, int]
 
@@ -149,11 +149,11 @@ def find_differences(
 
 def combine_errors(
     over_sessions: Comparison, sessions: int, over_seeds: Sequence[tuple[float, float]]
-) -> tuple[float, float, float]:
+) -> tuple[float, float | None, float]:
     """A difference and half its 95 % interval, both in points of percent, and its p, from all sources of error."""
     points = 100 * over_sessions.difference
     if any(math.isinf(error) for error, _ in over_seeds):
-        return points, math.inf, 1.0
+        return points, None, 1.0
     error, freedom = welch([(100 * over_sessions.error, sessions - 1), *over_seeds])
     return points, margin(error, freedom), two_sided_p(points, error, freedom)
 

@@ -9,14 +9,13 @@ B_iv is 1 for a category, a brand or a range of prices, and 1 / (words of the ti
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from posrec.nn.items.coclicks import lists
 from posrec.nn.items.item_table import TableRows
+from posrec.nn.items.sparse_matrix import SparseMatrix, sums_of_rows
 
 
 class Attributes(NamedTuple):
@@ -32,91 +31,55 @@ class Attributes(NamedTuple):
 class AttributeVectors(nn.Module):
     """T, M and a_i. It has no weights before `describe`, and none in a run: they are part of the saved item vectors."""
 
-    offsets: Tensor
-    columns: Tensor
-    values: Tensor
-    transposed_offsets: Tensor
-    transposed_columns: Tensor
-    transposed_values: Tensor
     described: Tensor
     vectors: Tensor | None
 
     def __init__(self, rows: TableRows, d: int) -> None:
         super().__init__()
         self.rows, self.d = rows, d
+        self.matrix = SparseMatrix()  # B, of the rows of this process
 
     @property
     def is_described(self) -> bool:
         return "of_values" in self._parameters
 
     def describe(self, attributes: Attributes) -> None:
-        """Create the weights for these attributes. Of the attributes, those of this process's rows are kept."""
+        """Create the weights for these attributes; of B and V, this process has its own rows."""
         bound, size = 1 / math.sqrt(self.d), len(self.rows)
         self.of_values = nn.Parameter(torch.empty(attributes.number, self.d).uniform_(-bound, bound))
         local = self.rows.local(attributes.rows)
         here = local < size
-        entries = (local[here], attributes.values[here], attributes.weights[here])
-        self.set_lists("", *entries, size)
-        order = entries[1].sort(stable=True).indices
-        row, value, weight = (entry[order] for entry in entries)
-        self.set_lists("transposed_", value, row, weight, attributes.number)
+        row, value, weight = local[here], attributes.values[here], attributes.weights[here]
+        order = value.sort(stable=True).indices
+        self.matrix.fill((row, value, weight, size), (value[order], row[order], weight[order], attributes.number))
         has = torch.zeros(size, dtype=torch.bool)
-        has[entries[0]] = True
+        has[row] = True
         self.vectors = None
         if attributes.vectors is not None:
             given = torch.zeros(size, attributes.vectors.shape[1])
-            held = attributes.vectors[self.rows.start : self.rows.end]
-            given[: len(held)] = held
+            own = attributes.vectors[self.rows.start : self.rows.end]
+            given[: len(own)] = own
             has |= given.any(1)
             del self.vectors
             self.register_buffer("vectors", given, persistent=False)
             self.map = nn.Parameter(torch.empty(given.shape[1], self.d).uniform_(-bound, bound))
         self.register_buffer("described", has, persistent=False)  # [rows] whether an item has attributes
 
-    def set_lists(self, prefix: str, row: Tensor, column: Tensor, value: Tensor, rows: int) -> None:
-        found = lists(row, column, value, rows, torch.device("cpu"))
-        for name, part in zip(("offsets", "columns", "values"), found, strict=True):
-            self.register_buffer(prefix + name, part, persistent=False)
-
     def fit(self, table: Tensor) -> None:
         """Set the weights so that a_i is near the vectors of the items in `table [rows, d]` that share its attributes:
         a value gets their mean, divided by the number of values of an item."""
-        of_items = self.offsets.diff()
-        items = torch.repeat_interleave(torch.arange(len(of_items), device=table.device), of_items)
-        total = self.values.sum() / (of_items > 0).sum().clamp(min=1)
-        weight = self.values.to(table.dtype)[:, None]
-        sums = torch.zeros_like(self.of_values).index_add_(0, self.columns, weight * table[items])
-        clicks = sums.new_zeros(len(sums), 1).index_add_(0, self.columns, weight)
-        self.of_values.copy_(sums / (clicks * total).clamp(min=torch.finfo(table.dtype).tiny))
+        matrix = self.matrix
+        total = matrix.values.sum() / (matrix.offsets.diff() > 0).sum().clamp(min=1)
+        by_value = (matrix.transposed_offsets, matrix.transposed_columns, matrix.transposed_values)
+        sums, weights = (sums_of_rows(vectors, *by_value) for vectors in (table, table.new_ones(len(table), 1)))
+        self.of_values.copy_(sums / (weights * total).clamp(min=torch.finfo(table.dtype).tiny))
         if self.vectors is not None:
             self.map.zero_()
 
     def forward(self) -> Tensor:
         """a, [rows, d]."""
-        forward = (self.offsets, self.columns, self.values)
-        backward = (self.transposed_offsets, self.transposed_columns, self.transposed_values)
-        vectors: Tensor = WeightedSums.apply(self.of_values, *forward, *backward)  # type: ignore[no-untyped-call]
+        vectors = self.matrix.times(self.of_values)
         return vectors if self.vectors is None else vectors + self.vectors.to(vectors.dtype) @ self.map
-
-
-class WeightedSums(torch.autograd.Function):
-    """T [values, d] -> B T. The gradient is the product with B's transpose, which is at hand: sums of rows in both
-    directions, and no additions into shared rows."""
-
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, *matrix: Tensor) -> Tensor:
-        ctx.save_for_backward(*matrix[3:])
-        return weighted_sums(table, *matrix[:3])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return weighted_sums(gradients[0], *ctx.saved_tensors), *([None] * 6)
-
-
-def weighted_sums(table: Tensor, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
-    return functional.embedding_bag(
-        columns, table, offsets, mode="sum", per_sample_weights=values.to(table.dtype), include_last_offset=True
-    )
 
 
 def mean_by_attributes(attributes: Attributes, table: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:

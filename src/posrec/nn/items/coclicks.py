@@ -1,18 +1,16 @@
 """Items clicked near each other in the training sessions: their counts, and item vectors smoothed over them."""
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from posrec import kernels
-from posrec.nn.counting import nearest, offsets_of
+from posrec.nn.counting import nearest
 from posrec.nn.items.item_table import TableRows
+from posrec.nn.items.sparse_matrix import SparseMatrix, sums_of_rows
 
 UNSMOOTHED_TO = 1e-6  # the relative error of `unsmoothed`
-SIZES = 8  # how many different lengths the lists of a graph may have on a GPU
 
 
 def co_clicks(
@@ -68,49 +66,41 @@ class CoClickGraph(nn.Module):
     The graph is not saved with the weights: a run holds X, which is all that is needed to recommend.
     """
 
-    # A and its transpose, as lists: row i has the entries offsets[i] .. offsets[i + 1] - 1 of `columns` and `values`.
-    # Where a process holds only some rows of the table, `TableRows.by_source` says which entries it has.
-    offsets: Tensor
-    columns: Tensor
-    values: Tensor
-    transposed_offsets: Tensor
-    transposed_columns: Tensor
-    transposed_values: Tensor
-
     def __init__(self, weight: float, neighbours: int, window: int) -> None:
         super().__init__()
         self.weight, self.neighbours, self.window = weight, neighbours, window
         self.has_edges, self.rows = False, TableRows(0)
-        for name in ("offsets", "columns", "transposed_offsets", "transposed_columns"):
-            self.register_buffer(name, torch.empty(0, dtype=torch.int64), persistent=False)
-        for name in ("values", "transposed_values"):
-            self.register_buffer(name, torch.empty(0), persistent=False)
+        self.edges = SparseMatrix()  # A; where a process holds only some rows, `TableRows.by_source` says its entries
 
     def count(self, items: Tensor, offsets: Tensor, rows: TableRows) -> None:
         """Build the graph from the training sessions, for a table with these rows (row i is item i + 1)."""
         if self.weight == 0:
             return
         item, other, count = co_clicks(items, offsets, rows.items, self.window)
-        kept = nearest(item, count.float(), self.neighbours)
-        row, column, value = item[kept] - 1, other[kept] - 1, count[kept]
+        chosen = nearest(item, count.float(), self.neighbours)
+        row, column, value = item[chosen] - 1, other[chosen] - 1, count[chosen]
         total = value.new_zeros(rows.total).index_add_(0, row, value)
         value = (value / total[row]).float()
-        self.has_edges, device = len(value) > 0, self.values.device
-        self.rows = rows
-        most = rows.total * self.neighbours
-        self.offsets, self.columns, self.values = lists(*rows.by_source(row, column, value), device, most)
-        self.transposed_offsets, self.transposed_columns, self.transposed_values = lists(
-            *rows.by_source(column, row, value), device, most
-        )
+        self.has_edges, self.rows = len(value) > 0, rows
+        most = rows.total * self.neighbours if items.is_cuda else None
+        self.edges.fill(rows.by_source(row, column, value), rows.by_source(column, row, value), most)
 
     def smoothed(self, table: Tensor) -> Tensor:
         """X = E + w A E, for E [rows, d]."""
-        if not self.has_edges:
-            return table
-        forward = (self.offsets, self.columns, self.values)
-        backward = (self.transposed_offsets, self.transposed_columns, self.transposed_values)
-        smoothed: Tensor = Smoothing.apply(table, self.weight, self.rows, *forward, *backward)  # type: ignore[no-untyped-call]
-        return smoothed
+        return self.edges.times(table, self.smooth) if self.has_edges else table
+
+    def smooth(self, table: Tensor, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+        """E + w A E, where A is given by its lists."""
+        result = table
+        for part, place in self.rows.sources(table):
+            if kernels.supports(table):
+                result = kernels.smooth(part, self.weight, offsets[place], columns, values, result)
+            else:
+                of_part = offsets[place]
+                begin, end = (0, None) if place == slice(None) else (int(of_part[0]), int(of_part[-1]))
+                sums = sums_of_rows(part, of_part - begin, columns[begin:end], values[begin:end])
+                result = torch.add(result, sums, alpha=self.weight)
+        return result
 
     def unsmoothed(self, smoothed: Tensor) -> Tensor:
         """The E whose `smoothed` is X, by iterating E = X - w A E; each round multiplies the error by w or less.
@@ -125,54 +115,3 @@ class CoClickGraph(nn.Module):
             for _ in range(math.ceil(math.log(UNSMOOTHED_TO) / math.log(abs(self.weight)))):
                 table = table + smoothed - self.smoothed(table)
         return table
-
-
-def lists(
-    row: Tensor, column: Tensor, value: Tensor, rows: int, device: torch.device, most: int | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Entries sorted by row as (offsets [rows + 1], columns, values) on a device.
-
-    On a GPU, lists of `most` entries or fewer have unused places at their ends: a training step is compiled for the
-    sizes of its tensors, and the training on all sessions, after one on most of them, should find the same sizes.
-    """
-    if most is not None and device.type == "cuda":
-        unused = -len(column) % math.ceil(most / SIZES)
-        column, value = (functional.pad(entries, (0, unused)) for entries in (column, value))
-    return offsets_of(row, rows).to(device), column.to(device), value.to(device)
-
-
-class Smoothing(torch.autograd.Function):
-    """E [rows, d] -> E + w A E. The gradient is the same with A's transpose, which is at hand: sums of rows in both
-    directions, and no additions into shared rows."""
-
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, weight: float, rows: TableRows, *graph: Tensor) -> Tensor:
-        ctx.save_for_backward(*graph[3:])
-        ctx.weight, ctx.rows = weight, rows
-        return smooth(table, weight, rows, *graph[:3])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return smooth(gradients[0], ctx.weight, ctx.rows, *ctx.saved_tensors), *([None] * 8)
-
-
-def smooth(table: Tensor, weight: float, rows: TableRows, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
-    """E + w A E, where row i of A has the entries offsets[i] .. offsets[i + 1] - 1 of `columns` and `values`."""
-    result = table
-    for part, place in rows.sources(table):
-        if kernels.supports(table):
-            result = kernels.smooth(part, weight, offsets[place], columns, values, result)
-        else:
-            result = torch.add(result, sum_of_entries(part, place, offsets, columns, values), alpha=weight)
-    return result
-
-
-def sum_of_entries(part: Tensor, place: slice, offsets: Tensor, columns: Tensor, values: Tensor) -> Tensor:
-    """A E for a part of E, whose entries are those of `offsets[place]`."""
-    if place != slice(None):
-        offsets = offsets[place]
-        begin, end = int(offsets[0]), int(offsets[-1])
-        offsets, columns, values = offsets - begin, columns[begin:end], values[begin:end]
-    return functional.embedding_bag(
-        columns, part, offsets, mode="sum", per_sample_weights=values.to(part.dtype), include_last_offset=True
-    )

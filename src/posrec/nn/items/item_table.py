@@ -35,7 +35,7 @@ class TableRows:
         return self.end - self.start
 
     @property
-    def held(self) -> int:
+    def items_here(self) -> int:
         """The number of items among the rows of this process; they come first."""
         return min(self.items, self.end) - self.start
 
@@ -136,7 +136,7 @@ class ItemTable(nn.Module):
 
     def vectors(self) -> Tensor:
         """[items, d]: row i is item i + 1; of the rows that this process holds."""
-        return self.weight[: self.rows.held]
+        return self.weight[: self.rows.items_here]
 
 
 def rows_of(model: nn.Module) -> TableRows | None:

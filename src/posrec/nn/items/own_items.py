@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-LEAST = 1e-4  # the least S / Z: rounding, or a sampled Z, must not make S negative
-NONE = -1e4  # the logarithm of a chance of 0; finite, so that gradients are
+LEAST_SHARE_OF_SUM = 1e-4  # the least S / Z: rounding, or a sampled Z, must not make S negative
+LOG_OF_NO_CHANCE = -1e4  # the logarithm of a chance of 0; finite, so that gradients are
 REPEAT = "clicked before"  # the name of the repeat part in explanations
 
 
@@ -48,13 +48,13 @@ class OwnItems:
     @property
     def repeat_shares(self) -> Tensor:
         """[B, R] r: given that a click is repeated, the chance that it is this one; 0 in slots without an item."""
-        return torch.where(self.known, self.repeat, NONE).softmax(1) * self.known
+        return torch.where(self.known, self.repeat, LOG_OF_NO_CHANCE).softmax(1) * self.known
 
     def log_normaliser(self, log_sum: Tensor) -> Tensor:
         """log Z [B] -> log S [B]."""
         assert self.products is not None
         shares = torch.where(self.known, (self.products - log_sum[:, None]).exp() * self.raised.expm1(), 0)
-        return log_sum + (1 + shares.sum(1)).clamp(min=LEAST).log()
+        return log_sum + (1 + shares.sum(1)).clamp(min=LEAST_SHARE_OF_SUM).log()
 
     @property
     def columns(self) -> Tensor:
@@ -69,7 +69,7 @@ class OwnItems:
     def log_chances_of(self, targets: Tensor, log_explored: Tensor) -> Tensor:
         """log p of one item a session, `targets [B]`, from log e of these items, [B]."""
         here = self.items == targets[:, None]  # a target is at least 1, so never in an empty slot
-        repeat = torch.where(here, self.repeat, 0).sum(1) + torch.where(here.any(1), 0.0, NONE)
+        repeat = torch.where(here, self.repeat, 0).sum(1) + torch.where(here.any(1), 0.0, LOG_OF_NO_CHANCE)
         return torch.logaddexp(log_explored + self.explore, repeat)
 
     def log_chances_of_all(self, products: Tensor, log_sum: Callable[[Tensor], Tensor] | None = None) -> Tensor:

@@ -27,7 +27,7 @@ from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.own_items import OwnItems
 from posrec.recommend.rank.encoder import INPUTS, LARGEST_ONNX_FILE, OWN_OUTPUTS, OnnxNetwork, import_runtime
-from posrec.runs.folder import AnyRun
+from posrec.runs.folder import Run
 
 CLOSE = 1e-4  # the largest difference of a score, relative to it where it is above 1
 K = 20  # the default of the input `k`
@@ -80,7 +80,7 @@ class Exported(nn.Module):
         return vectors, own.log_chances_of_all(products), own.items, own.products, own.raised, own.repeat, own.explore
 
 
-def export_onnx(run: AnyRun, path: str | Path, overwrite: bool = False) -> float:
+def export_onnx(run: Run, path: str | Path, overwrite: bool = False) -> float:
     """Write the run's model as an ONNX file. Returns the largest difference of its scores from torch's."""
     with whole_file(Path(path), overwrite) as unfinished:
         try:
@@ -91,7 +91,7 @@ def export_onnx(run: AnyRun, path: str | Path, overwrite: bool = False) -> float
     return difference
 
 
-def checked_onnx(run: AnyRun) -> tuple[bytes, float]:
+def checked_onnx(run: Run) -> tuple[bytes, float]:
     """The content of the run's ONNX file, and the largest difference of its scores from torch's."""
     model: Any = run.model.cpu().eval()
     if not isinstance(model, SessionModel):
@@ -120,7 +120,7 @@ def is_too_large(model: nn.Module) -> bool:
     return size > LARGEST_ONNX_FILE
 
 
-def as_onnx(model: Any, run: AnyRun) -> bytes:
+def as_onnx(model: Any, run: Run) -> bytes:
     """The file's content: torch's export, then the top k, and metadata about the model."""
     onnx = imported("onnx", "ONNX", "serve")
     longest = model.config.max_length

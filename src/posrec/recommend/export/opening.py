@@ -6,16 +6,13 @@ A run can be complete and still be useless: weights that are not numbers, a sett
 
 import hashlib
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from posrec.data.vocabulary import Vocabulary
 from posrec.device import computes_on_cpu
 from posrec.errors import RunFailed
 from posrec.io import WEIGHTS, FolderReader
@@ -28,7 +25,7 @@ from posrec.recommend.rank.ranker import Query, Ranking
 from posrec.recommend.rank.similarity import Similarity
 from posrec.recommend.recommender import Recommender, encoder_of
 from posrec.recommend.session import EncodedSession
-from posrec.runs.folder import INDEX, ITEMS, NETWORK, AnyRun, Clicks, opened_run, read_parts
+from posrec.runs.folder import INDEX, ITEMS, NETWORK, Run, opened_run, read_parts
 
 if TYPE_CHECKING:
     from posrec.models.base import Model
@@ -37,30 +34,16 @@ TRIAL_SESSIONS = 16
 TRIAL_K = 20
 
 
-@dataclass(frozen=True, repr=False)
-class StoredRun(AnyRun):
-    """A run whose model is loaded at its first use. `code` names the code of a user's own that the model needs."""
+def stored_model(path: Path, config: dict[str, Any], weights: BinaryIO, sha256: str, code: OwnCode) -> "Model":
+    """The model of a run that was opened without it; a RunFailed if its file was changed in place since then."""
+    from posrec.runs.run import model_of_run
 
-    path: Path
-    vocabulary: Vocabulary
-    config: dict[str, Any]
-    popularity: Clicks
-    weights: BinaryIO  # stays open: the run folder may be replaced before the model is needed
-    code: OwnCode
-    metrics: dict[str, float] | None = None
-    sha256: Mapping[str, str] = field(default_factory=dict)
-
-    @cached_property
-    def model(self) -> "Model":  # type: ignore[override]
-        """The trained model; a RunFailed if its file was changed in place since the run was opened."""
-        from posrec.runs.run import model_of_run
-
-        self.weights.seek(0)
-        content = self.weights.read()
-        if hashlib.sha256(content).hexdigest() != self.sha256[WEIGHTS]:
-            raise RunFailed(f"{self.path / WEIGHTS} has changed since the run was opened; open the run again")
-        tensors, _ = parse_tensors(content, self.path / WEIGHTS)
-        return model_of_run(self.path, self.config, tensors, self.code.model, self.code.encoding)
+    weights.seek(0)
+    content = weights.read()
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise RunFailed(f"{path / WEIGHTS} has changed since the run was opened; open the run again")
+    tensors, _ = parse_tensors(content, path / WEIGHTS)
+    return model_of_run(path, config, tensors, code.model, code.encoding)
 
 
 def open_recommender(
@@ -82,14 +65,16 @@ def open_recommender(
     with opened_run(path) as (reader, config):
         parts = read_parts(reader, config)
         reader.read(WEIGHTS)
-        weights = (path / WEIGHTS).open("rb")  # `model` notices if they are others by now
-        run = StoredRun(path, weights=weights, code=code or OwnCode(), config=config, **parts, sha256=reader.sha256)
+        # The file stays open: the run folder may be replaced before the model is needed.
+        weights, sha256 = (path / WEIGHTS).open("rb"), reader.sha256[WEIGHTS]
+        load_model = partial(stored_model, path, config, weights, sha256, code or OwnCode())
+        run = Run(path, load_model, config=config, **parts, sha256=reader.sha256)
         if not computes_on_cpu(device):
             return Recommender(run, device)
         return open_on_cpu(run, reader, use_export and find_spec("onnxruntime") is not None, cores)
 
 
-def open_on_cpu(run: StoredRun, reader: FolderReader, use_export: bool, cores: int) -> Recommender:
+def open_on_cpu(run: Run, reader: FolderReader, use_export: bool, cores: int) -> Recommender:
     scorer = rounded = similarity = None
     if use_export and reader.has(NETWORK):
         scorer = OnnxNetwork(reader.read(NETWORK), threads=1)

@@ -26,16 +26,16 @@ from posrec.recommend.rank.encoder import OWN_OUTPUTS, with_outputs
 from posrec.recommend.rank.exact_search import item_vectors_content
 from posrec.recommend.rank.faiss_search import IndexSettings, import_faiss, write_index
 from posrec.recommend.rank.torch_model import item_table, similarity_vectors
-from posrec.runs.folder import EXPORT, INDEX, ITEMS, NETWORK, AnyRun
+from posrec.runs.folder import EXPORT, INDEX, ITEMS, NETWORK, Run
 
 
-def can_be_exported(run: AnyRun) -> bool:
+def can_be_exported(run: Run) -> bool:
     """Whether the run's model has a network, of the package's own code."""
     own_encoding = isinstance(getattr(run.model.config, "encoding", None), OwnEncoding)
     return isinstance(run.model, SessionModel) and run.config["model"] in MODELS and not own_encoding
 
 
-def add_export(run: AnyRun, progress: Progress) -> None:
+def add_export(run: Run, progress: Progress) -> None:
     """The last step of a training: write the export where that is possible. The run is complete without it."""
     if not can_be_exported(run):
         return
@@ -53,7 +53,7 @@ def add_export(run: AnyRun, progress: Progress) -> None:
     progress.message(f"exported for serving in {time.monotonic() - started:.1f} s")
 
 
-def write_export(run: AnyRun, settings: IndexSettings | None = None, progress: Progress | None = None) -> None:
+def write_export(run: Run, settings: IndexSettings | None = None, progress: Progress | None = None) -> None:
     """Write the export of a finished run into its folder, in place of the one that it has.
 
     Everything is written beside the run's files first, so that a server that watches the folder sees one change.
@@ -82,7 +82,7 @@ def write_export(run: AnyRun, settings: IndexSettings | None = None, progress: P
                     (run.path / name).unlink(missing_ok=True)
 
 
-def wants_index(run: AnyRun, settings: IndexSettings, progress: Progress) -> bool:
+def wants_index(run: Run, settings: IndexSettings, progress: Progress) -> bool:
     """Whether to write an index. A large catalogue has none where faiss is missing, unless it is asked for."""
     if not settings.wants_faiss(run.config["items"]):
         return False

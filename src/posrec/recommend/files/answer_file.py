@@ -1,13 +1,14 @@
 """Recommendations for the sessions of a part of a file, and the parts joined: JSON lines (plain or gzip) or Parquet.
 
 A line or row has `id`, `items`, `scores`, `unknown` (clicks that were skipped) and `popular` (whether no click was
-known), and `fields` where columns are asked for (in Parquet a JSON text, since columns may be of any type).
+known), `explored` (the items that are there because they are new) where `explore` is asked for, and `fields` where
+columns are (in Parquet a JSON text, since columns may be of any type).
 """
 
 import gzip
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -30,9 +31,10 @@ def check_output(path: Path) -> None:
         raise InputError(f"{path}: zstd can be read but not written; name it .jsonl or .jsonl.gz")
 
 
-def write_answers(path: Path, answers: list[Answer], id_type: "pl.DataType", with_fields: bool) -> None:
+def write_answers(path: Path, answers: list[Answer], id_type: "pl.DataType", optional: Sequence[str]) -> None:
+    """`optional`: which of `explored` and `fields` the answers have."""
     if kind_of(path) == "parquet":
-        write_parquet(path, answers, id_type, with_fields)
+        write_parquet(path, answers, id_type, optional)
         return
     with gzip.open(path, "wb", compresslevel=6) if path.suffix == ".gz" else path.open("wb") as file:
         file.writelines(as_line(answer) for answer in answers)
@@ -44,7 +46,7 @@ def as_line(answer: Answer) -> bytes:
     return line.encode() + b"\n"
 
 
-def write_parquet(path: Path, answers: list[Answer], id_type: "pl.DataType", with_fields: bool) -> None:
+def write_parquet(path: Path, answers: list[Answer], id_type: "pl.DataType", optional: Sequence[str]) -> None:
     import polars as pl
 
     words = pl.List(pl.String())
@@ -55,12 +57,12 @@ def write_parquet(path: Path, answers: list[Answer], id_type: "pl.DataType", wit
         "unknown": words,
         "popular": pl.Boolean(),
     }
+    schema |= {name: words if name == "explored" else pl.String() for name in optional}
     columns = {name: [answer[name] for answer in answers] for name in schema}
     if id_type == pl.String:
         columns["id"] = [id if isinstance(id, str) else json.dumps(id) for id in columns["id"]]
-    if with_fields:
-        schema["fields"] = pl.String()
-        columns["fields"] = [json.dumps(answer["fields"], ensure_ascii=False) for answer in answers]
+    if "fields" in columns:
+        columns["fields"] = [json.dumps(fields, ensure_ascii=False) for fields in columns["fields"]]
     with parquet_file(path) as file:
         pl.DataFrame(columns, schema=schema).write_parquet(file)
 

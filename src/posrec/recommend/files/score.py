@@ -260,7 +260,7 @@ def score_part(job: Job, numbered: tuple[int, Part]) -> Totals:
     recommender, plan = ready[job.key]
     answers, totals = answered(recommender, plan, part, job.source)
     with whole_file(job.answers(number), overwrite=True, keep_suffix=True) as unfinished:
-        write_answers(unfinished, answers, job.id_type, plan.fields is not None)
+        write_answers(unfinished, answers, job.id_type, optional_columns(plan))
     write_json(job.counted(number), asdict(totals))
     return totals
 
@@ -304,9 +304,16 @@ def scored(plan: Plan, row: SessionRow, session: EncodedSession, ordered: Ordere
         "unknown": session.unknown,
         "popular": not session.numbers,
     }
+    if plan.explore:
+        answer["explored"] = [ids[number - 1] for number in ordered.numbers if number in ordered.explored]
     if plan.fields is not None:
         answer["fields"] = [values_of(number, plan.fields) for number in ordered.numbers]
     return answer
+
+
+def optional_columns(plan: Plan) -> list[str]:
+    """The columns of the output that it has only if they are asked for."""
+    return ["explored"] * bool(plan.explore) + ["fields"] * (plan.fields is not None)
 
 
 def finish(job: Job, as_folder: bool, overwrite: bool) -> None:

@@ -135,6 +135,11 @@ def parse_line(place: int, line: bytes, path: Path) -> SessionRow:
     except (ValueError, RecursionError) as error:  # JSON, too deep, or not UTF-8
         raise InputError(f"{path}, line {place}: the line is not JSON ({error}); fix or remove the line") from None
     if isinstance(value, dict) and "session" in value:
+        if unknown := [name for name in value if name not in ("id", "session")]:
+            raise InputError(
+                f"{path}, line {place}: there is no field {unknown[0]!r}; a line has a session and may have an id, and "
+                "everything else is an option of the command"
+            )
         return SessionRow(place, value.get("id", place), value["session"])
     if isinstance(value, list):
         return SessionRow(place, place, value)

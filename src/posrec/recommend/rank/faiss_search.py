@@ -37,7 +37,7 @@ from posrec.recommend.rank.best_items import (
 )
 from posrec.recommend.rank.encoder import SessionEncoder, padded
 from posrec.recommend.rank.exact_search import ExactSearch
-from posrec.runs.folder import AnyRun
+from posrec.runs.folder import Run
 
 LARGE = 1_000_000  # items; up to this many exact search is quick enough
 RESCORED = 10  # candidates scored in full for each item asked for
@@ -165,7 +165,7 @@ def recall(search: FaissSearch, sessions: Floats, exact: list[set[int]]) -> floa
     )
 
 
-def likely_sessions(run: AnyRun, encoder: SessionEncoder, number: int = RECALL_SESSIONS) -> Floats:
+def likely_sessions(run: Run, encoder: SessionEncoder, number: int = RECALL_SESSIONS) -> Floats:
     """The vectors of random sessions of one to five items, drawn by how often each item was clicked in training."""
     draw, items, longest = np.random.default_rng(0), run.config["items"], encoder.config.max_length
     clicks = np.asarray(run.popularity) + 1.0
@@ -175,7 +175,7 @@ def likely_sessions(run: AnyRun, encoder: SessionEncoder, number: int = RECALL_S
     return encoder.encode(*padded(sessions, longest))[0]
 
 
-def write_index(run: AnyRun, path: Path, settings: IndexSettings, overwrite: bool = False) -> FaissSearch:
+def write_index(run: Run, path: Path, settings: IndexSettings, overwrite: bool = False) -> FaissSearch:
     """Build the index of a run's items and write it in faiss's file format."""
     from posrec.recommend.rank.torch_model import TorchEncoder, item_table, network
 

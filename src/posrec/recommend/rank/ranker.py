@@ -35,9 +35,8 @@ class Query:
 
     session: EncodedSession
     k: int
-    exclude_seen: bool = False  # leave out every item of the session, also clicks too old for the model to read
     candidates: Candidates | None = None  # None: every item
-    denied: frozenset[int] = frozenset()  # the numbers of a few more items to leave out
+    left_out: frozenset[int] = frozenset()  # the numbers of candidates that must not be recommended, which are few
 
     @property
     def few_columns(self) -> Columns | None:
@@ -47,11 +46,6 @@ class Query:
     @property
     def mask(self) -> Mask | None:
         return self.candidates.mask if self.candidates is not None else None
-
-    @cached_property
-    def left_out(self) -> frozenset[int]:
-        """The numbers of candidates that must not be recommended."""
-        return self.denied.union(self.session.numbers) if self.exclude_seen else self.denied
 
 
 class Ranker:

@@ -13,6 +13,7 @@ list as it is. Items that point away from all others get no bonus for it: a nega
 [0, 2]
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, partial
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from posrec.recommend.catalogue import Candidates
 from posrec.recommend.rank.best_items import Best, Columns, Floats, best_of_all
-from posrec.runs.folder import AnyRun
+from posrec.runs.folder import Run
 
 
 class Similarity:
@@ -55,7 +56,7 @@ class Similarity:
         return self.vectors.take(np.array(numbers, np.int64) - 1, 0)
 
 
-def similarity_of(run: AnyRun) -> Similarity | None:
+def similarity_of(run: Run) -> Similarity | None:
     """By the vectors of the run's model; None for a counting model, which has none."""
     from posrec.models.base import SessionModel
 
@@ -85,11 +86,22 @@ def marginal_relevance(scores: Floats, vectors: Floats, weight: float, k: int) -
     return chosen
 
 
-def one_of_each_group(numbers: Sequence[int], groups: Columns, k: int) -> list[int]:
-    """The places of the first item of each group, k at most. `groups [n]` holds the group of every item."""
-    first_places: dict[int, int] = {}
+def some_of_each_group(
+    numbers: Sequence[int], groups: Columns, most: int, k: int, before: Sequence[int] = ()
+) -> list[int]:
+    """The places of the first `most` items of each group, k at most; of a group of items of `before`, as many fewer.
+    `groups [n]` holds the group of every item.
+
+    >>> some_of_each_group([1, 2, 3, 4, 5], np.array([7, 7, 7, 8, 9]), most=2, k=3)
+    [0, 1, 3]
+    """
+    counts = Counter(groups[np.array(before, np.int64) - 1].tolist())
+    places: list[int] = []
     for place, number in enumerate(numbers):
-        first_places.setdefault(int(groups[number - 1]), place)
-        if len(first_places) == k:
+        if len(places) >= k:
             break
-    return list(first_places.values())
+        group = int(groups[number - 1])
+        if counts[group] < most:
+            counts[group] += 1
+            places.append(place)
+    return places

@@ -14,7 +14,7 @@ from posrec.nn.batch import SessionBatch
 from posrec.nn.items.own_items import OwnItems
 from posrec.recommend.rank.best_items import Columns, Floats, OwnItemArrays
 from posrec.recommend.rank.ranker import Query, Ranker, Ranking
-from posrec.runs.folder import AnyRun
+from posrec.runs.folder import Run
 
 
 class TorchEncoder:
@@ -43,7 +43,7 @@ def as_floats(tensor: Tensor) -> Floats:
     return array
 
 
-def network(run: AnyRun) -> SessionModel:
+def network(run: Run) -> SessionModel:
     """The run's model on the CPU; an InputError for a counting model."""
     if not isinstance(run.model, SessionModel):
         raise InputError(f"{run.config['model']} has no item vectors, so there is nothing to index")
@@ -51,13 +51,13 @@ def network(run: AnyRun) -> SessionModel:
 
 
 @torch.inference_mode()
-def item_table(run: AnyRun) -> Floats:
+def item_table(run: Run) -> Floats:
     """[n, d] the item vectors of a run's model."""
     return as_floats(network(run).item_vectors())
 
 
 @torch.inference_mode()
-def similarity_vectors(run: AnyRun) -> Floats:
+def similarity_vectors(run: Run) -> Floats:
     """[n, d] the vectors by whose cosine two items are similar."""
     model: Any = run.model
     return as_floats(model.similarity_vectors())

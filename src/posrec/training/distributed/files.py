@@ -5,8 +5,7 @@ whole table. Only the first process needs the run folder. A run can be resumed b
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from posrec.errors import InputError
-from posrec.io.files import whole_file
+from posrec.io.files import in_file_order, write_tensors
 from posrec.training.distributed.rows import ShardedRows
 from posrec.training.distributed.world import World
-
-ALIGNED = 8  # bytes; the content of a file begins at a multiple of this, as the format asks for
-FORMAT_NAMES = {
-    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
-    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint64: "U64", torch.uint32: "U32",
-    torch.uint16: "U16", torch.uint8: "U8", torch.bool: "BOOL",
-}  # fmt: skip
 
 Shards = Mapping[str, ShardedRows]  # by the names of the tensors of which a process holds some rows
 
@@ -39,13 +31,15 @@ def save_together(
             world.send(tensors[name].detach(), to=0)
         return
     kinds = {name: (tensors[name].dtype, shape_of(shards, name, tensors[name])) for name in order}
-    with tensor_writer(path, kinds, about) as write:
+
+    def blocks() -> Iterator[Tensor]:
         for name in order:
-            value = tensors[name].detach()
-            write(value)
+            yield tensors[name]
             for rank in range(1, world.size) if name in shards else ():
                 size = shards[name].starts[rank + 1] - shards[name].starts[rank]
-                write(world.receive(value.new_empty(size, *value.shape[1:]), rank))
+                yield world.receive(tensors[name].new_empty(size, *tensors[name].shape[1:]), rank)
+
+    write_tensors(path, kinds, blocks(), about)
 
 
 @torch.no_grad()
@@ -73,11 +67,11 @@ def load_together(path: Path, tensors: Mapping[str, Tensor], shards: Shards, wor
 
 def names_and_about(path: Path, world: World, device: torch.device) -> tuple[list[str], dict[str, Any]]:
     """The names of the tensors in the first process's file, and what is kept beside them; for all processes."""
-    content = ""
+    content = None
     if world.is_first:
         file, about = opened(path)
-        content = json.dumps([sorted(file.keys()), about])
-    names, about = json.loads(world.text(content, device))
+        content = sorted(file.keys()), about
+    names, about = world.of_first(content, device)
     return names, about
 
 
@@ -93,36 +87,3 @@ def opened(path: Path) -> tuple[Any, dict[str, Any]]:
 def shape_of(shards: Shards, name: str, value: Tensor) -> tuple[int, ...]:
     """The shape of the whole tensor."""
     return (shards[name].total, *value.shape[1:]) if name in shards else tuple(value.shape)
-
-
-def in_file_order(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names of tensors in the order of their content in a file: the largest numbers first, so that all are aligned."""
-    return sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
-
-
-@contextmanager
-def tensor_writer(
-    path: Path, kinds: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], about: dict[str, Any]
-) -> Iterator[Callable[[Tensor], None]]:
-    """Replace a safetensors file by one with tensors of these dtypes and shapes, in this order.
-
-    Yields a function that writes the next block of rows. The file gets its name when the `with` block succeeds.
-    """
-    header: dict[str, Any] = {"__metadata__": {"about": json.dumps(about)}}
-    end = 0
-    for name, (dtype, shape) in kinds.items():
-        if dtype not in FORMAT_NAMES:
-            raise InputError(f"{name} is a tensor of {dtype}, which safetensors files do not hold")
-        begin, end = end, end + dtype.itemsize * torch.Size(shape).numel()
-        header[name] = {"dtype": FORMAT_NAMES[dtype], "shape": list(shape), "data_offsets": [begin, end]}
-    content = json.dumps(header).encode()
-    content += b" " * (-len(content) % ALIGNED)
-    with whole_file(path, overwrite=True) as unfinished, unfinished.open("wb") as file:
-        file.write(len(content).to_bytes(8, "little") + content)
-
-        def write(block: Tensor) -> None:
-            file.write(block.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-
-        yield write
-        if file.tell() != 8 + len(content) + end:
-            raise ValueError(f"{path}: {file.tell()} bytes were written, and its header announces {end} after itself")

@@ -21,7 +21,7 @@ from posrec.training.distributed.rows import ShardedRows
 
 def sharded_ranker(model: SessionModel, rows: ShardedRows) -> Ranker:
     def rank(samples: SessionDataset, ids: Tensor, max_length: int, k: int) -> tuple[Tensor, Tensor]:
-        scores = scores_of_held(model, rows, samples, ids, max_length)
+        scores = scores_of_items_here(model, rows, samples, ids, max_length)
         _, target = samples.locate(ids)
         targets = samples.items[target].long()
         ranks = ranks_of(scores, targets, rows.start, rows.items, rows.world.summed)
@@ -30,10 +30,10 @@ def sharded_ranker(model: SessionModel, rows: ShardedRows) -> Ranker:
     return rank
 
 
-def scores_of_held(
+def scores_of_items_here(
     model: SessionModel, rows: ShardedRows, samples: SessionDataset, ids: Tensor, max_length: int
 ) -> Tensor:
-    """The scores of the items that this process holds, for the samples `ids [B]`: [B, held]."""
+    """The scores of the items that this process holds, for the samples `ids [B]`: [B, items here]."""
     world = rows.world
     size = -(-len(ids) // world.size)
     filled = torch.cat([ids, ids[:1].expand(size * world.size - len(ids))])  # all parts must be of one size
@@ -41,13 +41,13 @@ def scores_of_held(
     batch = collate(samples, filled[world.rank * size : (world.rank + 1) * size], max_length, model.stride)
     batch = replace(batch, items=batch.items[:, :longest])
     sessions, table, own = model.encode(batch)
-    products = world.gathered(sessions)[: len(ids)] @ table[: rows.held].T
+    products = world.gathered(sessions)[: len(ids)] @ table[: rows.items_here].T
     if own is None:
         return products
     items, *rest = (world.gathered(part)[: len(ids)] for part in (own.items, own.raised, own.repeat, own.explore))
     here = items - rows.start  # items of other processes become slots without an item
-    held = OwnItems(torch.where((here >= 1) & (here <= rows.held), here, 0), None, *rest)
-    return held.log_chances_of_all(products, lambda values: world.gathered(values.logsumexp(1)[None]).logsumexp(0))
+    own_here = OwnItems(torch.where((here >= 1) & (here <= rows.items_here), here, 0), None, *rest)
+    return own_here.log_chances_of_all(products, lambda values: world.gathered(values.logsumexp(1)[None]).logsumexp(0))
 
 
 def best(scores: Tensor, rows: ShardedRows, k: int) -> Tensor:

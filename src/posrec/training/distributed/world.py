@@ -8,6 +8,7 @@ what they are given.
 """
 
 import functools
+import json
 import os
 import re
 import time
@@ -22,7 +23,7 @@ from torch import Tensor, distributed
 from torch.distributed.rendezvous import rendezvous
 
 from posrec.device import choose_device
-from posrec.errors import InputError, RunFailed
+from posrec.errors import InputError, RunFailed, first_line
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,7 +50,7 @@ def together(operation: Callable[P, R]) -> Callable[P, R]:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            raise LostRank(first_line(error)) from error
+            raise LostRank(first_line(error)[:200]) from error
 
     return wrapped
 
@@ -120,17 +121,15 @@ class World:
         distributed.recv(values, source)
         return values
 
-    def number(self, value: float, device: torch.device) -> float:
-        """A number of the first process."""
-        return float(self.spread(torch.tensor(value, dtype=torch.double, device=device)))
-
-    def text(self, value: str, device: torch.device) -> str:
-        """A text of the first process."""
-        content = torch.tensor(list(value.encode()), dtype=torch.uint8, device=device)
-        length = int(self.number(len(content), device))
+    def of_first(self, value: Any, device: torch.device) -> Any:
+        """A value of the first process, which JSON can hold, for all."""
+        if self.is_alone:
+            return value
+        content = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=device)
+        length = int(self.spread(torch.tensor(len(content), device=device)))
         if not self.is_first:
             content = torch.empty(length, dtype=torch.uint8, device=device)
-        return bytes(self.spread(content).tolist()).decode() if length else ""
+        return json.loads(bytes(self.spread(content).tolist()))
 
     def agree(self, device: torch.device, *wishes: bool) -> list[bool]:
         """Whether any process wants each of these: to stop, or to save a checkpoint. Processes receive a signal, and
@@ -201,10 +200,6 @@ def hanging_ranks(store: Any, rank: int, size: int) -> list[int]:
     return hanging
 
 
-def first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
-
-
 @contextmanager
 def entered_by_first(world: World, device: torch.device) -> Iterator[None]:
     """In the block, the first process prepares what all need; at its end the others wait for it. If it fails, they
@@ -213,7 +208,7 @@ def entered_by_first(world: World, device: torch.device) -> Iterator[None]:
         yield
     except BaseException:
         if world.is_first:
-            world.number(0, device)
+            world.of_first(False, device)
         raise
-    if not world.number(1, device):
+    if not world.of_first(True, device):
         raise InputError("the first process could not begin the run; its message says why")

@@ -11,20 +11,22 @@ hold sessions.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from posrec.data.source.files import File
 from posrec.data.source.readers.clicks import ClickCollector, ClickStore, ParsedLog, Step
 from posrec.data.source.readers.delimited import (
+    CSV,
+    DIGINETICA,
+    RECBOLE,
+    TSV,
+    YOOCHOOSE,
     place_at_end_of_day,
-    read_csv,
-    read_diginetica,
-    read_recbole,
-    read_tsv,
-    read_yoochoose,
+    read_text,
 )
 from posrec.data.source.readers.jsonl import read_jsonl, read_otto
-from posrec.data.source.readers.options import ANY_LOG, EVENTS, LINES, LogOptions
+from posrec.data.source.readers.options import ANY_LOG, CLICKS, EVENTS, LINES, LogOptions
 from posrec.data.source.readers.parquet import read_parquet
 from posrec.data.source.readers.sessions import read_sessions, read_srgnn
 from posrec.progress import Progress
@@ -43,23 +45,31 @@ class Reader:
     default_events: tuple[str, ...] = ()
     finish: Step | None = None
 
-    def __call__(self, files: Sequence[File], options: LogOptions, progress: Progress, store: ClickStore) -> ParsedLog:
-        """Add the clicks of the files to `store`. Its caller finishes and reports."""
+    def __call__(
+        self,
+        files: Sequence[File],
+        options: LogOptions,
+        progress: Progress,
+        store: ClickStore,
+        whole_log: Sequence[File] = (),
+    ) -> ParsedLog:
+        """Add the clicks of the files, which may be some of the log's, to `store`. Its caller finishes and reports."""
         options = replace(options, **self.columns)
-        collector = ClickCollector(progress, options, store, self.time_unit, self.default_events)
+        collector = ClickCollector(progress, options, store, whole_log, self.time_unit, self.default_events)
         self.read(files, collector)
-        return collector.parsed_log(self.finish)
+        return replace(collector.parsed, finish=self.finish, time_unit=collector.read_time.unit)
 
 
+YOOCHOOSE_COLUMNS = {"session_column": "session", "item_column": "item", "time_column": "timestamp"}
 VISITORS = {"user_column": "visitorid", "item_column": "itemid", "time_column": "timestamp", "event_column": "event"}
 READERS: dict[str, Reader] = {
-    "yoochoose": Reader(read_yoochoose, LINES),
-    "diginetica": Reader(read_diginetica, LINES, "ms", finish=place_at_end_of_day),
-    "retailrocket": Reader(read_csv, (*EVENTS, *LINES), "ms", VISITORS, default_events=("view",)),
-    "otto": Reader(read_otto, (*EVENTS, *LINES), "ms", default_events=("clicks",)),
-    "recbole": Reader(read_recbole, ANY_LOG),
-    "csv": Reader(read_csv, (*ANY_LOG, "delimiter")),
-    "tsv": Reader(read_tsv, ANY_LOG),
+    "yoochoose": Reader(partial(read_text, YOOCHOOSE), CLICKS, columns=YOOCHOOSE_COLUMNS),
+    "diginetica": Reader(partial(read_text, DIGINETICA), CLICKS, "ms", finish=place_at_end_of_day),
+    "retailrocket": Reader(partial(read_text, CSV), (*EVENTS, *CLICKS), "ms", VISITORS, default_events=("view",)),
+    "otto": Reader(read_otto, (*EVENTS, *CLICKS), "ms", default_events=("clicks",)),
+    "recbole": Reader(partial(read_text, RECBOLE), ANY_LOG),
+    "csv": Reader(partial(read_text, CSV), (*ANY_LOG, "delimiter")),
+    "tsv": Reader(partial(read_text, TSV), ANY_LOG),
     "jsonl": Reader(read_jsonl, ANY_LOG),
     "parquet": Reader(read_parquet, ANY_LOG),
     "sessions": Reader(read_sessions, LINES, "ms"),

@@ -84,15 +84,15 @@ class BadLines:
         progress.message(f"{found} and were left out; the first:\n{listed(self.first[:MAX_SHOWN])}")
 
     def stop_error(self) -> InputError:
-        skip = "pass --bad-lines skip to leave"
+        skip, line = "pass --bad-lines skip to leave", self.first[0]
         if self.count == 1:
-            line = self.first[0]
             advice = line.advice or f"fix or remove the {line.unit}"
             return InputError(f"{line}; {advice}\nOr {skip} the {line.unit} out.")
         found, which = f"{self.count} lines are broken", ""
         if self.count >= MAX_REPORTED:  # there may be more
             found, which = "the log has broken lines", f" The first {MAX_REPORTED}:"
-        return InputError(f"{found}; fix or remove them, or {skip} them out.{which}\n{listed(self.first)}")
+        advice = next((other.advice for other in self.first if other.advice), "fix or remove them")
+        return InputError(f"{found}; {advice}, or {skip} them out.{which}\n{listed(self.first)}")
 
 
 def write_bad_lines(path: Path, logs: Sequence[BadLines]) -> bool:

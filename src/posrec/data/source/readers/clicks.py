@@ -5,8 +5,10 @@ which line is wrong. Only if something is wrong are the lines of the block looke
 described, and the block is parsed again without them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -14,10 +16,18 @@ import polars as pl
 from posrec.data.source.blocks import Block
 from posrec.data.source.files import File
 from posrec.data.source.readers.bad_lines import BadLine, BadLines
-from posrec.data.source.readers.columns import Columns, bad_id, choose_columns, id_fault, is_missing
+from posrec.data.source.readers.columns import (
+    BETWEEN_IDS,
+    Columns,
+    Guesses,
+    bad_id,
+    choose_columns,
+    id_fault,
+    is_missing,
+)
 from posrec.data.source.readers.events import EventKinds
 from posrec.data.source.readers.options import LogOptions
-from posrec.data.source.readers.times import TimeReader, parse_text
+from posrec.data.source.readers.times import TimeReader, count_days, parse_text
 from posrec.errors import InputError
 from posrec.progress import Progress
 
@@ -25,6 +35,7 @@ SHOWN_CHARACTERS = 80  # of a value in a message
 TIMES = (
     "write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds, or describe it with --time-format"
 )
+NO_SESSION = "if clicks without a session have a user, name that column too, with --user-column"
 CLICK_SCHEMA = {"session": pl.String, "item": pl.String, "time": pl.Int64}
 
 # The texts that could not be read as a time, for each role of a column ("time", "date").
@@ -33,10 +44,25 @@ Step = Callable[[pl.DataFrame], pl.DataFrame]
 # What is wrong with a line or row, and what to do about it where that is more than to fix or remove it.
 Fault = tuple[str, str]
 
-# The rows of a block, and whether its lines should be looked at even if every row seems right.
-Parse = Callable[[Block], tuple[pl.DataFrame, bool]]
-# The broken lines of a block, given the texts that could not be read as times.
-FindBroken = Callable[[Block, BadTimes], Iterator[BadLine]]
+
+class LineFormat:
+    """How blocks of lines are parsed, and searched for broken ones."""
+
+    advice = ""  # for a block that can't be parsed although each of its lines looks right
+
+    def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
+        """The rows of a block, and whether its lines should be looked at even if every row seems right."""
+        raise NotImplementedError
+
+    def fault(self, line: str, bad_times: BadTimes) -> Fault | None:
+        """What is wrong with a line; None if nothing is."""
+        raise NotImplementedError
+
+    def find_broken(self, block: Block, bad_times: BadTimes) -> Iterator[BadLine]:
+        """The broken lines of a block, given the texts that could not be read as times; blank lines are not broken."""
+        for number, line in enumerate(block.data.decode("utf-8").split("\n"), start=block.first_line):
+            if line.strip() and (fault := self.fault(line, bad_times)):
+                yield BadLine(str(block.path), number, fault[0], line.rstrip("\r"), fault[1])
 
 
 class ClickStore:
@@ -67,21 +93,30 @@ class ClickStore:
         return self.item_categories.to_series()
 
 
-@dataclass(frozen=True)
+@dataclass
 class ParsedLog:
     """What was found in a log, beside its clicks.
 
-    `by_user`: its sessions are users, whose clicks are yet to be split into sessions. `finish`, if a format has it, is
-    the last step of reading, clicks -> clicks, which needs all clicks of a session.
+    `by_user`: sessions are users, whose clicks are yet to be split into sessions; in a log that has both, some are.
+    `finish`, if a format has it, is the last step of reading, clicks -> clicks, which needs all clicks of a session.
     """
 
-    by_user: bool
     kinds: EventKinds
     bad_lines: BadLines
-    finish: Step | None
-    rows: int  # of the log, without blank and bad ones
-    clicks: int  # rows that are clicks
-    time_unit: str | None  # of times that are numbers
+    finish: Step | None = None
+    by_user: bool = False
+    rows: int = 0  # of the log, without blank and bad ones
+    clicks: int = 0  # rows that are clicks
+    days: Counter[int] = field(default_factory=Counter)  # clicks by day, counted from 1970
+    time_unit: str | None = None  # of times that are numbers
+
+    def merge(self, other: "ParsedLog") -> None:
+        """Add what was found in another part of the log, but for its bad lines."""
+        self.kinds.merge(other.kinds)
+        self.by_user |= other.by_user
+        self.rows += other.rows
+        self.clicks += other.clicks
+        self.days += other.days
 
     def report(self, progress: Progress) -> None:
         """Report on broken lines and on the kinds of events, when the log is read."""
@@ -109,21 +144,28 @@ class ClickCollector:
         progress: Progress,
         options: LogOptions,
         store: ClickStore,
+        whole_log: Sequence[File] = (),
         time_unit: str | None = None,
         default_events: tuple[str, ...] = (),
     ) -> None:
-        self.progress, self.options, self.store = progress, options, store
+        self.progress, self.options, self.store, self.whole_log = progress, options, store, whole_log
         self.read_time = TimeReader(progress, time_unit or options.time_unit, options.time_format)
-        self.by_user = False  # the sessions are users
+        self.guesses: Guesses = {}
+        self.has_both = False  # some clicks have a session and others a user
         self.events = EventKinds(options, default_events)
-        self.bad_lines = BadLines(options.bad_lines, options.bad_lines_limit)
-        self.rows = 0
+        self.parsed = ParsedLog(self.events, BadLines(options.bad_lines, options.bad_lines_limit))
 
     def choose_columns(self, path: File | str, names: list[str]) -> Columns:
-        """The columns of a file of the log, from those that it has."""
-        columns = choose_columns(path, names, self.options, self.progress)
-        self.events.column = columns.event
-        self.by_user |= columns.by_user
+        """The columns of a file of the log, from those that it has. A guess is reported unless it is that of the file
+        before."""
+        columns, guesses = choose_columns(path, names, self.options)
+        for role, guessed in guesses.items():
+            if guessed and guessed != self.guesses.get(role):
+                written = f"column{'s' * (len(guessed) > 1)} {' and '.join(map(repr, guessed))}"
+                self.progress.message(f"{path if isinstance(path, str) else path.name}: {written} read as the {role}")
+        self.guesses, self.events.column = guesses, columns.event
+        self.parsed.by_user |= columns.user is not None
+        self.has_both = columns.has_both
         return columns
 
     def check(self, rows: pl.DataFrame) -> CheckedRows:
@@ -147,6 +189,7 @@ class ClickCollector:
             pl.col("item").cast(self.store.item_type),
             self.read_time(rows["time"]).alias("time"),
             *(self.events.click_columns() if events is not None else []),
+            *([pl.col("session").str.starts_with(BETWEEN_IDS).alias("by_user")] if self.has_both else []),
         )
         unread = {"time": clicks["time"].is_null()}
         if "date" in rows.columns:
@@ -164,7 +207,7 @@ class ClickCollector:
         """Take note of broken lines. If that ends the reading, say which kinds of events there are: lines without an
         item are often events of a kind that has none."""
         try:
-            self.bad_lines.add(broken)
+            self.parsed.bad_lines.add(broken)
         except InputError:
             if checked is not None and checked.events is not None:
                 self.events.count(checked.events)
@@ -173,15 +216,12 @@ class ClickCollector:
 
     def keep(self, checked: CheckedRows) -> None:
         """Add the good rows of a block."""
-        self.rows += checked.rows
         self.store.add(checked.clicks)
+        self.parsed.rows += checked.rows
+        self.parsed.clicks += len(checked.clicks)
+        self.parsed.days.update(count_days(checked.clicks["day" if "day" in checked.clicks.columns else "time"]))
         if checked.events is not None:
             self.events.count(checked.events)
-
-    def parsed_log(self, finish: Step | None = None) -> ParsedLog:
-        return ParsedLog(
-            self.by_user, self.events, self.bad_lines, finish, self.rows, self.store.count, self.read_time.unit
-        )
 
 
 def bad_ids(rows: pl.DataFrame) -> pl.Series:
@@ -196,27 +236,26 @@ def blank_rows(rows: pl.DataFrame) -> pl.Series:
     return rows.select(pl.all_horizontal(pl.all().cast(pl.String).str.strip_chars().fill_null("") == "")).to_series()
 
 
-def add_block(block: Block, parse: Parse, find_broken: FindBroken, collector: ClickCollector, advice: str) -> None:
-    """Add the clicks of a block to the collector, and its broken lines to its `bad_lines`.
-
-    `advice` is for a block that can't be parsed although each of its lines looks right.
-    """
+def add_block(block: Block, format: LineFormat, collector: ClickCollector) -> None:
+    """Add the clicks of a block to the collector, and its broken lines to its `bad_lines`."""
+    if not block.data[:1024].strip() and not block.data.strip():
+        return
     while True:
         try:
-            rows, suspect = parse(block)
+            rows, suspect = format.parse(block)
         except (pl.exceptions.PolarsError, UnicodeDecodeError):
-            checked, broken = None, list(find_broken_text(block)) or list(find_broken(block, {}))
+            checked, broken = None, list(find_broken_text(block)) or list(format.find_broken(block, {}))
         else:
             checked = collector.check(rows)
             if not (suspect or checked.suspect):
                 break
-            broken = list(find_broken(block, checked.bad_times))
+            broken = list(format.find_broken(block, checked.bad_times))
             if len(broken) == len(checked.bad_rows):  # or neither: blank lines alone
                 collector.leave_out(broken, checked)
                 break
         if not broken:
             last = block.first_line + block.data.rstrip().count(b"\n")
-            raise InputError(f"{block.path}, between lines {block.first_line} and {last}: {advice}")
+            raise InputError(f"{block.path}, between lines {block.first_line} and {last}: {format.advice}")
         collector.leave_out(broken, checked)
         block = without(block, broken)
     collector.keep(checked)
@@ -230,23 +269,19 @@ def without(block: Block, broken: list[BadLine]) -> Block:
     return Block(block.path, b"\n".join(lines), block.first_line)
 
 
-def describe_lines(block: Block, fault_of: Callable[[str], Fault | None]) -> Iterator[BadLine]:
-    """The broken ones among the lines of a format in which every line is a record, but for blank lines."""
-    for number, line in enumerate(block.data.decode("utf-8").split("\n"), start=block.first_line):
-        if line.strip() and (fault := fault_of(line)):
-            yield BadLine(str(block.path), number, fault[0], line.rstrip("\r"), fault[1])
-
-
 def find_fault(
-    value_of: Callable[[str], Any], columns: Columns, is_bad_time: Callable[[str, Any], bool]
+    value_of: Callable[[str], Any], columns: Columns, bad_times: BadTimes | None, events: Sequence[str] = ()
 ) -> Fault | None:
-    """What is wrong with a record, given the value of each of its columns."""
-    for role, name in columns.ids():
+    """What is wrong with a record of one of the kinds `events`, given the value of each of its columns. Without
+    `bad_times`, it is the time if it is nothing else."""
+    if columns.event is not None and events and value_of(columns.event) not in events:
+        return None
+    for role, name in columns.needed_ids(value_of):
         if fault := id_fault(value_of(name)):
-            return f"the {role} (column {name!r}) {fault}", ""
+            return f"the {role} (column {name!r}) {fault}", NO_SESSION if role == "session" else ""
     for role, name in columns.times():
         value = value_of(name)
-        if value is None or value == "" or is_bad_time(role, value):
+        if value is None or value == "" or bad_times is None or as_text(value) in bad_times.get(role, ()):
             text = str(value)
             shown = repr(value if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...")
             if is_iso(text):
@@ -254,6 +289,11 @@ def find_fault(
                 return message, "write all times in one way"
             return f"{shown} in column {name!r} is not a time", TIMES
     return None
+
+
+def as_text(value: Any) -> str:
+    """A value of JSON as polars reads it into a column of text."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def is_iso(text: str) -> bool:

@@ -1,61 +1,45 @@
 """Which column of a log is the session, the item and the time: named by the user, or guessed and reported."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
 from posrec.data.source.files import File
-from posrec.data.source.readers.options import LogOptions
+from posrec.data.source.readers.options import LogOptions, as_tuple
 from posrec.errors import InputError
-from posrec.progress import Progress
 
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar", " ": "a space"}
-# Compared in lower case without underscores, dashes and spaces; the earlier name wins.
-COMMON_NAMES = {
-    "session": ("session", "sessionid", "sid", "visit", "visitid", "sessionkey"),
-    "user": (
-        "user",
-        "userid",
-        "uid",
-        "visitor",
-        "visitorid",
-        "customer",
-        "customerid",
-        "clientid",
-        "deviceid",
-        "userpseudoid",
-        "anonymousid",
-    ),
-    "item": ("item", "itemid", "iid", "product", "productid", "sku", "articleid", "article", "aid", "asin", "offerid"),
-    "time": (
-        "time",
-        "timestamp",
-        "ts",
-        "datetime",
-        "eventtime",
-        "clicktime",
-        "createdat",
-        "unixtime",
-        "date",
-        "eventtimestamp",
-    ),
-    "event": ("event", "eventtype", "type", "action", "behavior", "behaviour", "eventname"),
+# Compared in lower case without underscores, dashes, points and spaces; the earlier name wins.
+NAMES_IN_LOGS = {
+    "session": "session sessionid sid visit visitid sessionkey",
+    "user": "user userid uid visitor visitorid customer customerid clientid deviceid userpseudoid anonymousid",
+    "item": "item itemid iid product productid sku productsku articleid article aid asin offerid",
+    "time": "time timestamp ts datetime eventtime clicktime createdat unixtime date eventtimestamp",
+    "event": "event eventtype type action behavior behaviour eventname",
 }
+COMMON_NAMES = {role: tuple(names.split()) for role, names in NAMES_IN_LOGS.items()}
 
 NEGATIVE = re.compile(r"-[0-9]+(\.[0-9]+)?")
-BETWEEN_IDS = "\x1f"  # between the parts of a composite session id: ASCII's own separator, which ids don't contain
+# Between the parts of a composite session id, and before a user's: ASCII's own separator, which ids don't contain.
+BETWEEN_IDS = "\x1f"
 # A number that Google Analytics gives to a user's sessions. Two users can have the same one, so it needs the user.
 NUMBERED_PER_USER = ("gasessionid",)
+Guesses = dict[str, tuple[str, ...]]  # role -> columns
+
+
+class MissingColumn(InputError):
+    """A column that is needed was not found."""
 
 
 @dataclass(frozen=True)
 class Columns:
     """The column names, in the file, of what a click needs; `date` where the day has a column of its own.
 
-    Several columns of the session are a composite key. `by_user`: the session's column holds users, whose clicks are
-    yet to be split into sessions.
+    Several columns of the session are a composite key. Where a click has no session, it is one of its `user`, whose
+    clicks are yet to be split into sessions.
     """
 
     session: tuple[str, ...]
@@ -63,7 +47,12 @@ class Columns:
     time: str
     event: str | None = None
     date: str | None = None
-    by_user: bool = False
+    user: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Every column, once."""
+        return list(dict.fromkeys([*(name for _, name in self.ids()), *self.one_each().values()]))
 
     def one_each(self) -> dict[str, str]:
         """Role -> column, for the roles that always have one column."""
@@ -72,7 +61,14 @@ class Columns:
 
     def ids(self) -> list[tuple[str, str]]:
         """(role, column) of every column that holds an id."""
-        return [*(("session", name) for name in self.session), ("item", self.item)]
+        user = [("user", self.user)] if self.user is not None else []
+        return [*(("session", name) for name in self.session), *user, ("item", self.item)]
+
+    def needed_ids(self, value_of: Callable[[str], Any]) -> list[tuple[str, str]]:
+        """(role, column) of the ids that a record must have: that of the user only where the session's is missing."""
+        no_session = not self.session or any(id_fault(value_of(name)) for name in self.session)
+        unneeded = "session" if self.user is not None and no_session else "user"
+        return [(role, name) for role, name in self.ids() if role != unneeded]
 
     def times(self) -> list[tuple[str, str]]:
         """(role, column) of every column that holds a time or a date."""
@@ -81,15 +77,25 @@ class Columns:
     def select(self) -> list[pl.Expr]:
         """What makes the rows of a click, one column for each role, of the columns of the file."""
         others = (pl.col(name).alias(role) for role, name in self.one_each().items())
-        return [session_id(self.session).alias("session"), *others]
+        return [self.session_id().alias("session"), *others]
 
+    def session_id(self) -> pl.Expr:
+        """The session's id from its column or columns, or the user's; null where ids are missing or negative. Where a
+        log has both, a user's id begins with a separator, which tells it from a session's."""
+        columns = self.session or as_tuple(self.user)
+        if len(columns) == 1 and not self.has_both:
+            return pl.col(columns[0])
+        joined = pl.concat_str(pl.col(columns).cast(pl.String), separator=BETWEEN_IDS)
+        session = pl.when(~pl.any_horizontal(bad_id(name) for name in columns)).then(joined)
+        if self.user is None:
+            return session
+        user = pl.concat_str(pl.lit(BETWEEN_IDS), pl.col(self.user).cast(pl.String))
+        return session.otherwise(pl.when(~bad_id(self.user)).then(user))
 
-def session_id(columns: tuple[str, ...]) -> pl.Expr:
-    """The session's id from its column, or from several; null where one of several is missing or negative."""
-    if len(columns) == 1:
-        return pl.col(columns[0])
-    joined = pl.concat_str(pl.col(columns).cast(pl.String), separator=BETWEEN_IDS)
-    return pl.when(~pl.any_horizontal(bad_id(name) for name in columns)).then(joined)
+    @property
+    def has_both(self) -> bool:
+        """Whether some clicks have a session and others only a user."""
+        return bool(self.session) and self.user is not None
 
 
 def is_missing(column: str) -> pl.Expr:
@@ -111,52 +117,36 @@ def id_fault(value: object) -> str | None:
     return None
 
 
-def choose_columns(path: File | str, names: list[str], options: LogOptions, progress: Progress) -> Columns:
-    """The columns that the user named, and guesses for the rest; every guess is reported.
+def choose_columns(path: File | str, names: list[str], options: LogOptions) -> tuple[Columns, Guesses]:
+    """The columns that the user named, and guesses for the rest; and those guesses, which are to be reported.
 
     The column of event kinds is optional unless an option needs it; `EventKinds` reports it if it is only read.
     """
-    where = path if isinstance(path, str) else path.name
-    named = {
-        "session": tuple(options.session_column),
-        "user": as_tuple(options.user_column),
-        "item": as_tuple(options.item_column),
-        "time": as_tuple(options.time_column),
-        "event": as_tuple(options.event_column),
-    }
+    named = options.columns()
     for role, columns in named.items():
         for column in columns:
             if column not in names:
-                raise InputError(f"{path} has no column {column!r} (--{role}-column); it has {comma_separated(names)}")
-    by_user = bool(named["user"])
-    guessed: dict[str, tuple[str, ...]] = {}
+                found = comma_separated(names)
+                raise MissingColumn(f"{path} has no column {column!r} (--{role}-column); it has {found}")
+    guessed: Guesses = {}
     if not named["session"] and not named["user"]:
         guessed["session"] = guess_session(names)
         if not guessed["session"]:
             guessed["user"] = as_tuple(find_common(names, COMMON_NAMES["user"]))
-            by_user = bool(guessed["user"])
     for role in ("item", "time", "event"):
         if not named[role]:
             guessed[role] = as_tuple(find_common(names, COMMON_NAMES[role]))
     chosen = {role: named[role] or guessed.get(role, ()) for role in named}
-    chosen["session"] = chosen["session"] or chosen.pop("user")
     refuse_double_use(path, chosen, optional=set() if named["event"] or options.needs_events else {"event"})
     for role in ("session", "item", "time", *(["event"] if options.needs_events else [])):
-        if not chosen[role]:
-            raise InputError(
+        if not chosen[role] and not (role == "session" and chosen["user"]):
+            raise MissingColumn(
                 f"{path} has no column that looks like the {role}; it has {comma_separated(names)}: name the right one "
                 f"with --{role}-column"
             )
-    for role, columns in guessed.items():
-        if columns and (role != "event" or options.needs_events):
-            written = " and ".join(map(repr, columns))
-            progress.message(f"{where}: column{'s' * (len(columns) > 1)} {written} read as the {role}")
-    event = chosen["event"][0] if chosen["event"] else None
-    return Columns(chosen["session"], chosen["item"][0], chosen["time"][0], event, by_user=by_user)
-
-
-def as_tuple(name: str | None) -> tuple[str, ...]:
-    return () if name is None else (name,)
+    reported = {role: columns for role, columns in guessed.items() if role != "event" or options.needs_events}
+    event, user = ((chosen[role] or (None,))[0] for role in ("event", "user"))
+    return Columns(chosen["session"], chosen["item"][0], chosen["time"][0], event, user=user), reported
 
 
 def guess_session(names: list[str]) -> tuple[str, ...]:
@@ -169,13 +159,14 @@ def guess_session(names: list[str]) -> tuple[str, ...]:
 
 
 def refuse_double_use(path: File | str, chosen: dict[str, tuple[str, ...]], optional: set[str]) -> None:
-    """Raise if a column has two roles. A role of `optional` gives its column up instead."""
+    """Raise if a column has two roles, but for a user who is a part of a composite session. A role of `optional` gives
+    its column up instead."""
     roles: dict[str, str] = {}
     for role, columns in chosen.items():
         for column in columns:
             if column in roles and role in optional:
                 chosen[role] = ()
-            elif column in roles:
+            elif column in roles and not (role == "user" and len(chosen["session"]) > 1):
                 raise InputError(
                     f"{path}: column {column!r} can't be both the {roles[column]} and the {role}; name another"
                 )
@@ -191,10 +182,10 @@ def find_common(names: list[str], common_names: Sequence[str]) -> str | None:
 def plain_name(name: str) -> str:
     """As in COMMON_NAMES.
 
-    >>> plain_name("Item_ID")
-    'itemid'
+    >>> plain_name("Item_ID"), plain_name("item.id")
+    ('itemid', 'itemid')
     """
-    return name.lower().replace("_", "").replace("-", "").replace(" ", "")
+    return re.sub("[-_. ]", "", name.lower())
 
 
 def refuse_single_column(path: File, header: str, fixed: str | None = None) -> None:

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import polars as pl
@@ -12,16 +12,9 @@ from posrec.data.prepare.steps import DAY
 from posrec.data.source.blocks import Block, blocks
 from posrec.data.source.files import File
 from posrec.data.source.readers.bad_lines import BadLine
-from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, add_block, find_fault
-from posrec.data.source.readers.columns import (
-    DELIMITERS,
-    Columns,
-    comma_separated,
-    refuse_single_column,
-)
+from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, LineFormat, add_block, find_fault
+from posrec.data.source.readers.columns import DELIMITERS, Columns, comma_separated, refuse_single_column
 from posrec.errors import InputError
-
-STRAY_QUOTE = "the lines can't be separated; look for a double quote that is never closed or is inside a field"
 
 
 class Record(NamedTuple):
@@ -37,13 +30,15 @@ class TextLayout:
     """How a line is split into fields.
 
     `names` are the columns of a format without a header line (a line that starts with the first name is still taken
-    for a header and skipped); in a `typed` header each column is written `name:type`.
+    for a header and skipped); in a `typed` header each column is written `name:type`. `columns_of` chooses the columns
+    of a click, given the file and its header, where neither the user nor their names say which they are.
     """
 
-    delimiter: str
+    delimiter: str  # that of --delimiter, if it is empty
     quote: str | None = None
     names: tuple[str, ...] | None = None
     typed: bool = False
+    columns_of: Callable[[File, list[str]], Columns] | None = None
 
     def records(self, block: Block) -> Iterator[Record]:
         """Slow, for headers and for finding the lines that are wrong."""
@@ -67,23 +62,19 @@ class TextLayout:
             raise InputError(f"{block.path}, line {line}: not delimited text ({error})") from None
 
 
-def read_text(
-    files: Sequence[File],
-    layout: TextLayout,
-    columns_of: Callable[[File, list[str]], Columns],
-    collector: ClickCollector,
-) -> None:
-    """Read every file into `collector`; `columns_of` chooses the columns from a file's header."""
-    names: list[str] = []
-    columns = Columns((), "", "")
+def read_text(layout: TextLayout, files: Sequence[File], collector: ClickCollector) -> None:
+    """Read every file into `collector`; its columns are chosen from its header."""
+    if not layout.delimiter:
+        layout = replace(layout, delimiter=collector.options.delimiter)
+    format = DelimitedLines(layout, [], Columns((), "", ""), collector.events.read)
     for block in blocks(files, collector.progress, quoted=layout.quote is not None):
         if block.first_line == 1:
             names, block = split_header(block, layout)
-            columns = columns_of(block.path, names)
-        if not block.data[:1024].strip() and not block.data.strip():
-            continue
-        log = TextBlocks(layout, names, columns, collector.events.read)
-        add_block(block, log.parse, log.find_broken, collector, STRAY_QUOTE)
+            if len(names) == 1 and layout.columns_of is None:
+                refuse_single_column(block.path, names[0], "\t" if layout.typed else None)
+            columns = (layout.columns_of or collector.choose_columns)(block.path, names)
+            format = replace(format, names=names, columns=columns)
+        add_block(block, format, collector)
 
 
 def split_header(block: Block, layout: TextLayout) -> tuple[list[str], Block]:
@@ -118,13 +109,14 @@ def split_header(block: Block, layout: TextLayout) -> tuple[list[str], Block]:
 
 
 @dataclass(frozen=True)
-class TextBlocks:
-    """How the blocks of a file are parsed, and searched for broken lines; `events` are the kinds that are read."""
+class DelimitedLines(LineFormat):
+    """The fields `names` in each line; `events` are the kinds that are read."""
 
     layout: TextLayout
     names: list[str]
     columns: Columns
     events: Sequence[str]
+    advice = "the lines can't be separated; look for a double quote that is never closed or is inside a field"
 
     def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
         scan = pl.scan_csv(
@@ -142,7 +134,7 @@ class TextBlocks:
         lines = block.data.split(b"\n")
         found = False
         for record in self.layout.records(block):
-            if fault := self.fault(record.fields, bad_times):
+            if fault := self.record_fault(record.fields, bad_times):
                 found = True
                 yield bad_line(block, lines, record, *fault)
         if not found and not bad_times and self.layout.quote is not None:
@@ -151,39 +143,20 @@ class TextBlocks:
                 if b"\n".join(lines[first : first + record.lines]).count(b'"') % 2:
                     yield bad_line(block, lines, record, "a double quote is never closed or is inside a field")
 
-    def fault(self, fields: list[str], bad_times: BadTimes) -> Fault | None:
-        """What is wrong with a line; None if nothing is."""
+    def record_fault(self, fields: list[str], bad_times: BadTimes) -> Fault | None:
+        """What is wrong with the fields of a line; None if nothing is."""
         if not any(map(str.strip, fields)):
             return None
         if len(fields) != len(self.names):
             between = DELIMITERS.get(self.layout.delimiter, repr(self.layout.delimiter))
             return f"{len(fields)} fields where {len(self.names)} are expected, {between} between them", ""
         values = dict(zip(self.names, fields, strict=True))
-        if self.columns.event is not None and self.events and values[self.columns.event] not in self.events:
-            return None
-        return find_fault(values.__getitem__, self.columns, lambda role, text: text in bad_times.get(role, ()))
+        return find_fault(values.__getitem__, self.columns, bad_times, self.events)
 
 
 def bad_line(block: Block, lines: list[bytes], record: Record, reason: str, advice: str = "") -> BadLine:
     text = lines[record.line - block.first_line].decode("utf-8", errors="replace").rstrip("\r")
     return BadLine(str(block.path), record.line, reason, text, advice)
-
-
-def read_yoochoose(files: Sequence[File], collector: ClickCollector) -> None:
-    """`yoochoose-clicks.dat` of the RecSys Challenge 2015: session,timestamp,item,category; no header."""
-    layout = TextLayout(",", names=("session", "timestamp", "item", "category"))
-    read_text(files, layout, lambda path, names: Columns(("session",), "item", "timestamp"), collector)
-
-
-def read_diginetica(files: Sequence[File], collector: ClickCollector) -> None:
-    """`train-item-views.csv` of the CIKM Cup 2016.
-
-    `timeframe` is the number of milliseconds since the session began, and `eventdate` is a day; the time of day is not
-    recorded. As in the field's preprocessing, a session's day is that of its last-read click, whatever its `timeframe`.
-    The session's latest click is placed at the end of that day and the others before it, so that `time` orders the
-    clicks of a session by `timeframe` alone.
-    """
-    read_text(files, TextLayout(";"), diginetica_columns, collector)
 
 
 def place_at_end_of_day(clicks: pl.DataFrame) -> pl.DataFrame:
@@ -205,25 +178,13 @@ def diginetica_columns(path: File, names: list[str]) -> Columns:
     )
 
 
-def read_csv(files: Sequence[File], collector: ClickCollector) -> None:
-    """Any delimited text with a header line; RetailRocket's `events.csv`, a log of visitors, is one."""
-    read_delimited(files, TextLayout(collector.options.delimiter, quote='"'), collector)
-
-
-def read_tsv(files: Sequence[File], collector: ClickCollector) -> None:
-    """As csv, with a tab between the fields."""
-    read_delimited(files, TextLayout("\t", quote='"'), collector)
-
-
-def read_recbole(files: Sequence[File], collector: ClickCollector) -> None:
-    """RecBole's atomic `.inter` files: separated by tabs, with a header of `name:type`."""
-    read_delimited(files, TextLayout("\t", typed=True), collector)
-
-
-def read_delimited(files: Sequence[File], layout: TextLayout, collector: ClickCollector) -> None:
-    def columns_of(path: File, names: list[str]) -> Columns:
-        if len(names) == 1:
-            refuse_single_column(path, names[0], "\t" if layout.typed else None)
-        return collector.choose_columns(path, names)
-
-    read_text(files, layout, columns_of, collector)
+# `yoochoose-clicks.dat` of the RecSys Challenge 2015, which has no header.
+YOOCHOOSE = TextLayout(",", names=("session", "timestamp", "item", "category"))
+# `train-item-views.csv` of the CIKM Cup 2016. `timeframe` is the number of milliseconds since the session began, and
+# `eventdate` is a day; the time of day is not recorded. As in the field's preprocessing, a session's day is that of its
+# last-read click, whatever its `timeframe`. The session's latest click is placed at the end of that day and the others
+# before it, so that `time` orders the clicks of a session by `timeframe` alone.
+DIGINETICA = TextLayout(";", columns_of=diginetica_columns)
+CSV = TextLayout("", quote='"')  # any delimiter, with a header; RetailRocket's `events.csv`, a log of visitors, is one
+TSV = TextLayout("\t", quote='"')
+RECBOLE = TextLayout("\t", typed=True)  # RecBole's atomic `.inter` files

@@ -8,6 +8,7 @@ from posrec.data.source.readers.options import LogOptions
 from posrec.errors import InputError
 from posrec.progress import Progress
 
+HASH_SEED = 0  # every task must give a kind the same number
 MAX_KINDS = 1000  # a column with more different values does not hold kinds of events
 
 
@@ -22,6 +23,7 @@ class EventKinds:
         self.asked = list(options.events)
         self.read = self.asked or (list(dict.fromkeys([*default, *named])) if default else [])  # empty: all
         self.weights, self.targets = dict(options.event_weights), list(options.target_events)
+        self.kept = options.drop_duplicates
         self.column: str | None = None
         self.counts: Counter[str] = Counter()
         self.listed = True
@@ -39,7 +41,8 @@ class EventKinds:
         self.listed = self.listed and other.listed and len(self.counts) <= MAX_KINDS
 
     def click_columns(self) -> list[pl.Expr]:
-        """What a click gets from its kind: `weight` if weights were given, `target` if only some kinds are targets."""
+        """What a click gets from its kind: `weight` if weights were given, `target` if only some kinds are targets,
+        and `kind`, a number for it, if duplicates are to be told."""
         event = pl.col("event").cast(pl.String)
         columns = []
         if self.weights:
@@ -47,6 +50,8 @@ class EventKinds:
             columns.append(weight.alias("weight"))
         if self.targets:
             columns.append(event.is_in(self.targets).fill_null(False).alias("target"))
+        if self.kept:
+            columns.append((event.hash(HASH_SEED) % 2**32).cast(pl.UInt32).alias("kind"))
         return columns
 
     def ordered(self) -> dict[str, int]:

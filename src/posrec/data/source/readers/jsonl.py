@@ -5,23 +5,24 @@ A nested field is named by its path: `item.id`.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from io import BytesIO
+from itertools import chain
 from typing import Any
 
 import polars as pl
 
-from posrec.data.source.blocks import Block, blocks
+from posrec.data.source.blocks import START_BYTES, Block, blocks, read_start
 from posrec.data.source.files import File
-from posrec.data.source.readers.bad_lines import BadLine
-from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, add_block, describe_lines, find_fault
-from posrec.data.source.readers.columns import Columns, id_fault
+from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, LineFormat, add_block, find_fault
+from posrec.data.source.readers.columns import Columns, MissingColumn, id_fault
 from posrec.errors import InputError
 
 EXAMPLE = '{"session_id": "s1", "item_id": "sku-1", "timestamp": 1700000000}'
-EXAMINED_LINES = 1000  # in which fields are looked for; analytics events of different kinds have different fields
+# In which fields are looked for, of the first file and of others: events of different kinds have different fields.
+EXAMINED_LINES, EXAMINED_LATER = 1000, 100
 OTTO_EXAMPLE = '{"session": 1, "events": [{"aid": 2, "ts": 3, "type": "clicks"}]}'
 OTTO_EVENT = pl.Struct({"aid": pl.String, "ts": pl.Int64, "type": pl.String})
 OTTO_SCHEMA = pl.Schema({"session": pl.String(), "events": pl.List(OTTO_EVENT)})
@@ -30,29 +31,41 @@ FieldPath = tuple[str, ...]
 
 def read_jsonl(files: Sequence[File], collector: ClickCollector) -> None:
     """Every line is an object; ids may be text or whole numbers, times text or numbers."""
-    log = EventBlocks({}, Columns((), "", ""), ())
+    fields, columns = find_columns(collector)
     for block in blocks(files, collector.progress):
-        if block.first_line == 1:
-            fields = fields_of(block)
-            columns = collector.choose_columns(block.path, list(fields))
-            log = EventBlocks(fields, columns, collector.events.read)
-        if block.data.strip():
-            add_block(block, log.parse, log.find_broken, collector, f"a line is not an object such as {EXAMPLE}")
+        add_block(block, EventLines(fields, columns, collector.events.read), collector)
 
 
-def fields_of(block: Block) -> dict[str, FieldPath]:
-    """The fields of the first events, by name."""
-    found: dict[str, FieldPath] = {}
-    for line in block.data.split(b"\n", EXAMINED_LINES)[:EXAMINED_LINES]:
+def find_columns(collector: ClickCollector) -> tuple[dict[str, FieldPath], Columns]:
+    """The fields and the columns of the whole log. JSON lines have no schema: an hour of searches alone may lack a
+    column that other hours have. So the beginning of each file is looked at, then all of it, until none is missing."""
+    files, fields = collector.whole_log, dict[str, FieldPath]()
+    beginnings = (Block(path, read_start(path, START_BYTES), 1) for path in files)
+    for number, block in enumerate(chain(beginnings, blocks(files, collector.progress))):
+        examined = EXAMINED_LINES if number == 0 else EXAMINED_LATER if number < len(files) else 0
+        add_fields(fields, block, examined, collector.options.columns().values())
+        with suppress(MissingColumn):
+            return fields, collector.choose_columns(block.path, list(fields))
+    name = f"{files[0]}{f' (and {len(files) - 1} more)' if len(files) > 1 else ''}"
+    if not fields:
+        raise InputError(f"{name}: none of the first lines is a JSON object such as {EXAMPLE}")
+    return fields, collector.choose_columns(name, list(fields))
+
+
+def add_fields(fields: dict[str, FieldPath], block: Block, examined: int, named: Iterable[Sequence[str]]) -> None:
+    """Add the fields of the first `examined` lines, and of others that may have a column that was `named` and was not
+    found yet."""
+    missing = [name for name in chain.from_iterable(named) if name not in fields]
+    keys = {name: json.dumps(name.rpartition(".")[2], ensure_ascii=False).encode() for name in missing}
+    for number, line in enumerate(block.data.split(b"\n")):
+        if number >= examined and not any(key in line for name, key in keys.items() if name not in fields):
+            continue
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):  # a broken line, which is reported later; or text that is not UTF-8
             continue
         if isinstance(event, dict):
-            found |= flatten(event)
-    if not found:
-        raise InputError(f"{block.path}: none of the first lines is a JSON object such as {EXAMPLE}")
-    return found
+            fields |= flatten(event)
 
 
 def flatten(event: dict[str, Any], before: FieldPath = ()) -> dict[str, FieldPath]:
@@ -65,15 +78,16 @@ def flatten(event: dict[str, Any], before: FieldPath = ()) -> dict[str, FieldPat
 
 
 @dataclass(frozen=True)
-class EventBlocks:
-    """How the blocks of a file are parsed, and searched for broken lines; `events` are the kinds that are read."""
+class EventLines(LineFormat):
+    """An event in each line; `events` are the kinds that are read."""
 
     fields: dict[str, FieldPath]
     columns: Columns
     events: Sequence[str]
+    advice = f"a line is not an object such as {EXAMPLE}"
 
     def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
-        names = [*self.columns.session, *self.columns.one_each().values()]
+        names = self.columns.names
         tree: dict[str, Any] = {}
         for name in names:
             *outer, last = self.fields[name]
@@ -89,11 +103,7 @@ class EventBlocks:
         )
         return flat.select(self.columns.select()), has_other_ids
 
-    def find_broken(self, block: Block, bad_times: BadTimes) -> Iterator[BadLine]:
-        return describe_lines(block, partial(self.fault, bad_times))
-
-    def fault(self, bad_times: BadTimes, line: str) -> Fault | None:
-        """What is wrong with a line; None if nothing is."""
+    def fault(self, line: str, bad_times: BadTimes) -> Fault | None:
         try:
             event = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -104,13 +114,12 @@ class EventBlocks:
         def value_of(name: str) -> Any:
             return value_at(event, self.fields[name])
 
-        if self.columns.event is not None and self.events and value_of(self.columns.event) not in self.events:
-            return None
-        for role, name in self.columns.ids():
+        fault = find_fault(value_of, self.columns, bad_times, self.events)
+        for role, name in self.columns.ids() if fault is None else ():
             value = value_of(name)
             if value is not None and (not isinstance(value, str | int) or isinstance(value, bool)):
                 return f"the {role} (column {name!r}) is {json.dumps(value)}, not text or a whole number", ""
-        return find_fault(value_of, self.columns, lambda role, value: as_text(value) in bad_times.get(role, ()))
+        return fault
 
 
 def has_inexact(block: Block, *fields: str) -> bool:
@@ -135,41 +144,35 @@ def value_at(event: Any, path: FieldPath) -> Any:
     return event
 
 
-def as_text(value: Any) -> str:
-    """A value as polars reads it into a column of text."""
-    return value if isinstance(value, str) else json.dumps(value)
-
-
 def read_otto(files: Sequence[File], collector: ClickCollector) -> None:
     """Clicks alone are read unless --events asks for others."""
     collector.events.column = "type"
     for block in blocks(files, collector.progress):
-        add_block(block, parse_otto, find_broken_otto, collector, f"a line is not in OTTO's format, {OTTO_EXAMPLE}")
+        add_block(block, OttoLines(), collector)
 
 
-def parse_otto(block: Block) -> tuple[pl.DataFrame, bool]:
-    sessions = pl.read_ndjson(BytesIO(block.data), schema=OTTO_SCHEMA)
-    events = sessions.explode("events").unnest("events")
-    rows = events.rename({"aid": "item", "ts": "time", "type": "event"})
-    return rows, has_inexact(block, "aid", "session")
+class OttoLines(LineFormat):
+    """A session and its events in each line."""
 
+    advice = f"a line is not in OTTO's format, {OTTO_EXAMPLE}"
 
-def find_broken_otto(block: Block, _: BadTimes) -> Iterator[BadLine]:
-    return describe_lines(block, otto_fault)
+    def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
+        sessions = pl.read_ndjson(BytesIO(block.data), schema=OTTO_SCHEMA)
+        events = sessions.explode("events").unnest("events")
+        rows = events.rename({"aid": "item", "ts": "time", "type": "event"})
+        return rows, has_inexact(block, "aid", "session")
 
-
-def otto_fault(line: str) -> Fault | None:
-    """What is wrong with a line that is not a session of events."""
-    try:
-        session = json.loads(line)
-        ids = [session["session"], *(event["aid"] for event in session["events"])]
-        times = [event["ts"] for event in session["events"]]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return f"not a session in OTTO's format, {OTTO_EXAMPLE}", ""
-    if any(isinstance(value, float) for value in ids):
-        return "a session or aid is a number with a point or exponent", "write it as text"
-    if any(id_fault(value) for value in ids):
-        return "a session or aid is missing or negative", ""
-    if any(type(value) is not int for value in times):
-        return "a ts is not a whole number of milliseconds", ""
-    return None
+    def fault(self, line: str, bad_times: BadTimes) -> Fault | None:
+        try:
+            session = json.loads(line)
+            ids = [session["session"], *(event["aid"] for event in session["events"])]
+            times = [event["ts"] for event in session["events"]]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return f"not a session in OTTO's format, {OTTO_EXAMPLE}", ""
+        if any(isinstance(value, float) for value in ids):
+            return "a session or aid is a number with a point or exponent", "write it as text"
+        if any(id_fault(value) for value in ids):
+            return "a session or aid is missing or negative", ""
+        if any(type(value) is not int for value in times):
+            return "a ts is not a whole number of milliseconds", ""
+        return None

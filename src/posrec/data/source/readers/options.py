@@ -11,15 +11,16 @@ BAD_LINES = ("stop", "skip")
 MAX_WEIGHT = 1000
 EVENTS = ("events", "event_weights", "target_events")
 LINES = ("bad_lines", "bad_lines_limit")
-COLUMNS = ("session_column", "user_column", "item_column", "time_column", "event_column")
-ANY_LOG = (*COLUMNS, *EVENTS, "time_unit", "time_format", *LINES)
+CLICKS = (*LINES, "drop_duplicates")  # lines with a time
+ROLES = ("session", "user", "item", "time", "event")
+ANY_LOG = (*(f"{role}_column" for role in ROLES), *EVENTS, "time_unit", "time_format", *CLICKS)
 
 
 @dataclass(frozen=True)
 class LogOptions:
     """What the user says about a log; every field can be left out."""
 
-    session_column: Sequence[str] = ()  # several columns together are a composite key
+    session_column: str | Sequence[str] = ()  # several columns together are a composite key
     user_column: str | None = None
     item_column: str | None = None
     time_column: str | None = None
@@ -32,22 +33,26 @@ class LogOptions:
     time_format: str | None = None
     bad_lines: str = "stop"
     bad_lines_limit: float = 0.01
+    drop_duplicates: bool = False  # here, because the kinds of events must be kept to tell duplicates
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> "LogOptions":
         """Options by name. Lists may be text separated by commas, weights text such as `view=1,cart=3`, and numbers
         text."""
         parsed = dict(options)
-        if "bad_lines_limit" in parsed:
-            parsed["bad_lines_limit"] = config.parse("bad_lines_limit", parsed["bad_lines_limit"], float)
+        for name, kind in (("bad_lines_limit", float), ("drop_duplicates", bool)):
+            if name in parsed:
+                parsed[name] = config.parse(name, parsed[name], kind)
         for name in ("events", "target_events"):
             if isinstance(parsed.get(name), str):
                 parsed[name] = split_commas(parsed[name])
         if isinstance(parsed.get("event_weights"), str):
             parsed["event_weights"] = parse_weights(parsed["event_weights"])
-        if isinstance(parsed.get("session_column"), str):
-            parsed["session_column"] = (parsed["session_column"],)
         return cls(**parsed)
+
+    def columns(self) -> dict[str, tuple[str, ...]]:
+        """The columns that were named, by role."""
+        return {role: as_tuple(getattr(self, f"{role}_column")) for role in ROLES}
 
     @property
     def needs_events(self) -> bool:
@@ -59,14 +64,7 @@ class LogOptions:
         default = LogOptions()
         for name, value in vars(self).items():
             if value != getattr(default, name) and name not in names:
-                raise InputError(
-                    f"--{name.replace('_', '-')} can't be used with --format {format}, whose layout is fixed"
-                )
-        if self.user_column is not None and self.session_column:
-            raise InputError(
-                "--user-column and --session-column can't be used together; for a session that is identified by two "
-                "columns, pass --session-column twice"
-            )
+                raise InputError(f"{option_name(name)} can't be used with --format {format}, whose layout is fixed")
         if self.time_unit is not None and self.time_format is not None:
             raise InputError("--time-unit is for times that are numbers and --time-format for text; pass one of them")
         if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
@@ -88,6 +86,15 @@ class LogOptions:
             for kind in kinds:
                 if self.events and kind not in self.events:
                     raise InputError(f"{option} names {kind!r}, which --events does not read; add it to --events")
+
+
+def option_name(name: str) -> str:
+    """`bad_lines` -> `--bad-lines`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def as_tuple(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    return () if names is None else (names,) if isinstance(names, str) else tuple(names)
 
 
 def split_commas(text: str) -> list[str]:

@@ -64,11 +64,12 @@ def read_table(
 ) -> None:
     """Add the rows of a table to the collector; `sizes` are those of the tables before it and of all."""
     types = frame.collect_schema()
-    used = [*columns.session, *columns.one_each().values()]
     with parquet_errors(table.name):
         length = count_rows(frame)
     # Tables that passed through pandas write missing numbers as NaN.
-    rows = frame.select(pl.col(name).fill_nan(None) if types[name].is_float() else pl.col(name) for name in used)
+    rows = frame.select(
+        pl.col(name).fill_nan(None) if types[name].is_float() else pl.col(name) for name in columns.names
+    )
     first = 0
     try:
         for batch in rows.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
@@ -131,5 +132,5 @@ def bad_rows(
     for number in numbers:
         values = batch.row(number, named=True)
         # A row of which the ids are fine is bad for its time.
-        reason, advice = find_fault(values.__getitem__, columns, lambda role, value: True) or ("", "")
+        reason, advice = find_fault(values.__getitem__, columns, None) or ("", "")
         yield BadLine(str(path), first + number + 1, reason, str(values), advice, "row")

@@ -2,16 +2,15 @@
 
 import io
 import pickle
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from posrec.data.source.blocks import Block, blocks, read_start
 from posrec.data.source.files import File
-from posrec.data.source.readers.bad_lines import BadLine
-from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, add_block, describe_lines
+from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, LineFormat, add_block
 from posrec.data.source.readers.columns import id_fault
 from posrec.errors import InputError
 
@@ -22,24 +21,26 @@ def read_sessions(files: Sequence[File], collector: ClickCollector) -> None:
     """One session a line, item ids separated by spaces, oldest click first, sessions in order of time."""
     before = 0
     for block in blocks(files, collector.progress):
-        add_block(block, partial(parse_sessions, before), find_negative_items, collector, "a line is not a session")
+        add_block(block, SessionLines(before), collector)
         before += block.data.count(b"\n") + 1
 
 
-def parse_sessions(before: int, block: Block) -> tuple[pl.DataFrame, bool]:
-    """The clicks of a block with `before` lines before it."""
-    lines = pl.Series("item", block.data.decode("utf-8").split("\n"), dtype=pl.String)
-    lines = lines.str.replace_all(r"[ \t\r]+", " ").str.strip_chars(" ")
-    number = pl.int_range(before, before + len(lines), eager=True)
-    clicks = pl.DataFrame({"session": number, "item": lines.str.split(" "), "time": number})
-    return clicks.filter(lines != "").explode("item"), False
+@dataclass(frozen=True)
+class SessionLines(LineFormat):
+    """Item ids separated by spaces, in a block with `before` lines before it in the log."""
 
+    before: int
+    advice = "a line is not a session"
 
-def find_negative_items(block: Block, _: BadTimes) -> Iterator[BadLine]:
-    def fault(line: str) -> Fault | None:
+    def parse(self, block: Block) -> tuple[pl.DataFrame, bool]:
+        lines = pl.Series("item", block.data.decode("utf-8").split("\n"), dtype=pl.String)
+        lines = lines.str.replace_all(r"[ \t\r]+", " ").str.strip_chars(" ")
+        number = pl.int_range(self.before, self.before + len(lines), eager=True)
+        clicks = pl.DataFrame({"session": number, "item": lines.str.split(" "), "time": number})
+        return clicks.filter(lines != "").explode("item"), False
+
+    def fault(self, line: str, bad_times: BadTimes) -> Fault | None:
         return ("an item id is negative", "") if any(map(id_fault, line.split())) else None
-
-    return describe_lines(block, fault)
 
 
 def read_srgnn(files: Sequence[File], collector: ClickCollector) -> None:

@@ -5,7 +5,8 @@
              + repeat * repeat_decay^backward(i)                where i was clicked in the session
 
 `backward` counts from the last click, 0; of several clicks on an item its latest counts for the repeat term.
-An item is not its own neighbour: repeats have their own term. Items without a score follow by popularity.
+An item is not its own neighbour: repeats have their own term. neighbours.py says what becomes of items without a score,
+and of the session's own items in a log that repeats few.
 """
 
 from dataclasses import dataclass
@@ -14,10 +15,9 @@ import torch
 from torch import Tensor
 
 from posrec.config import setting
-from posrec.models.base import CountingModel
-from posrec.models.baselines.counting.session_index import latest_clicks, scores_in_parts
+from posrec.models.baselines.counting.neighbours import NeighbourModel, latest_clicks
 from posrec.nn.batch import SessionBatch
-from posrec.nn.counting import add_up, nearest, offsets_of, rest_by_popularity, spread
+from posrec.nn.counting import add_up, nearest, offsets_of, spread
 from posrec.nn.items.coclicks import co_clicks
 
 
@@ -42,22 +42,20 @@ class CoClickConfig:
     max_length: int = setting(50, "how many of a session's latest clicks are read", at_least=1)
 
 
-class CoClick(CountingModel):
+class CoClick(NeighbourModel):
     """Items clicked near the session's items in other sessions, and the session's own items."""
 
     offsets: Tensor  # [items + 2] int64: the neighbours of item j are neighbour[offsets[j] : offsets[j + 1]]
     neighbour: Tensor  # [E] int32
     chance: Tensor  # [E] p(i | j)
-    rest: Tensor  # [n] scores below 0 for items without a score, in the order of popularity
 
     def __init__(self, items: int, config: CoClickConfig) -> None:
         super().__init__(items, config)
         self.register_buffer("offsets", torch.empty(0, dtype=torch.int64))
         self.register_buffer("neighbour", torch.empty(0, dtype=torch.int32))
         self.register_buffer("chance", torch.empty(0))
-        self.register_buffer("rest", torch.zeros(items))
 
-    def count(self, items: Tensor, offsets: Tensor) -> None:
+    def count_neighbours(self, items: Tensor, offsets: Tensor) -> None:
         config = self.config
         item, other, count = co_clicks(items, offsets, self.items, config.window, config.before, config.recency)
         total = count.new_zeros(self.items + 1).index_add_(0, item, count)
@@ -65,10 +63,6 @@ class CoClick(CountingModel):
         kept = nearest(item, chance, config.neighbours)
         self.offsets = offsets_of(item[kept], self.items + 1)
         self.neighbour, self.chance = other[kept].int(), chance[kept]
-        self.rest.copy_(rest_by_popularity(items[offsets[0] : offsets[-1]], self.items))
-
-    def scores(self, batch: SessionBatch) -> Tensor:
-        return scores_in_parts(self.rest, batch, self.add_scores)
 
     def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
         """Write the scores of neighbours and of the session's own items into `scores [B, n]`."""
@@ -79,8 +73,6 @@ class CoClick(CountingModel):
         near = self.config.decay ** backward[click] * self.chance[place]
         own_row, own_column = latest_clicks(batch.items, batch.lengths, self.items).nonzero(as_tuple=True)
         own = self.config.repeat * self.config.repeat_decay ** (batch.lengths[own_row] - 1 - own_column)
-        places = torch.cat([
-            row[click] * self.items + self.neighbour[place] - 1,
-            own_row * self.items + batch.items[own_row, own_column] - 1,
-        ])  # fmt: skip
-        add_up(scores, places, torch.cat([near, own]).to(scores.dtype))
+        near_places = row[click] * self.items + self.neighbour[place] - 1
+        own_places = own_row * self.items + batch.items[own_row, own_column] - 1
+        add_up(scores, torch.cat([near_places, own_places]), torch.cat([near, own]).to(scores.dtype))

@@ -7,7 +7,7 @@ S_i counts the training sessions with item i, S_ij those with both. With alpha =
 cosine of the items' vectors over sessions; regularisation lowers the similarity of two rare items that share a single
 session. An item is not its own neighbour, and keeps the `neighbours` most similar items. The score of an item is its
 similarity to the latest click on a known item; with `all_items`, the sum of its similarities to all clicks of the
-session. Items that are not neighbours are ranked below, by popularity.
+session. neighbours.py says what becomes of items that are not neighbours, and of the session's own items.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from posrec.config import setting
-from posrec.models.base import CountingModel
+from posrec.models.baselines.counting.neighbours import NeighbourModel
 from posrec.models.baselines.counting.session_index import SessionIndex
 from posrec.nn.batch import SessionBatch
-from posrec.nn.counting import add_up, nearest, offsets_of, rest_by_popularity, spread
+from posrec.nn.counting import add_up, nearest, offsets_of, spread
 
 PAIRS_AT_ONCE = 1 << 22  # while counting; bounds the memory
 
@@ -40,7 +40,7 @@ class ItemKNNConfig:
     max_length: int = setting(50, "how many of a session's latest clicks are read", at_least=1)
 
 
-class ItemKNN(CountingModel):
+class ItemKNN(NeighbourModel):
     """Nearest neighbours of the last item by co-occurrence in training sessions.
 
     The neighbours of item i are `similar[offsets[i] : offsets[i + 1]]`; all lists are empty before `count`.
@@ -49,16 +49,14 @@ class ItemKNN(CountingModel):
     offsets: Tensor  # [items + 2] int64
     similar: Tensor  # [E] int32
     similarity: Tensor  # [E]
-    rest: Tensor  # [n] scores below 0 for items that are not neighbours, in the order of popularity
 
     def __init__(self, items: int, config: ItemKNNConfig) -> None:
         super().__init__(items, config)
         self.register_buffer("offsets", torch.empty(0, dtype=torch.int64))
         self.register_buffer("similar", torch.empty(0, dtype=torch.int32))
         self.register_buffer("similarity", torch.empty(0))
-        self.register_buffer("rest", torch.zeros(items))
 
-    def count(self, items: Tensor, offsets: Tensor) -> None:
+    def count_neighbours(self, items: Tensor, offsets: Tensor) -> None:
         index = SessionIndex(self.items)
         index.count(items, offsets)
         sizes = index.session_offsets.diff()  # [S]
@@ -72,7 +70,6 @@ class ItemKNN(CountingModel):
             start = end
         item, similar, similarity = (torch.cat(parts) for parts in zip(*blocks, strict=True))
         self.offsets, self.similar, self.similarity = offsets_of(item, self.items + 1), similar.int(), similarity
-        self.rest.copy_(rest_by_popularity(items[offsets[0] : offsets[-1]], self.items))
 
     def neighbours_of(self, index: SessionIndex, items: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """items [I], in order -> item, neighbour and similarity, [E] each, by item and then the most similar first."""
@@ -89,13 +86,12 @@ class ItemKNN(CountingModel):
         best = nearest(one, similarity, self.config.neighbours)
         return one[best], other[best], similarity[best]
 
-    def scores(self, batch: SessionBatch) -> Tensor:
+    def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
+        """Write the scores of neighbours into `scores [B, n]`."""
         known = batch.mask & (batch.items >= 1) & (batch.items <= self.items)  # [B, L]
         if not self.config.all_items:
             place = torch.arange(1, known.shape[1] + 1, device=known.device)
             known = known & (place == (known * place).amax(1, keepdim=True))
         row, column = known.nonzero(as_tuple=True)
         click, place = spread(self.offsets, batch.items[row, column])
-        scores = self.rest.repeat(len(batch.lengths), 1)  # [B, n]
         add_up(scores, row[click] * self.items + self.similar[place] - 1, self.similarity[place])
-        return scores

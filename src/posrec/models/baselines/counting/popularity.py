@@ -8,6 +8,7 @@ from torch import Tensor
 
 from posrec.config import setting
 from posrec.models.base import CountingModel
+from posrec.models.baselines.counting.neighbours import LEAST_CLICKS, repeats, with_own_factors
 from posrec.nn.batch import SessionBatch
 from posrec.nn.counting import popularity_order
 
@@ -46,19 +47,25 @@ class SPop(CountingModel):
 
     where place(i) is the rank of item i by training clicks, 0 for the least popular, and `places` is the highest rank.
     So one more click in the session always counts more than popularity. Scores are whole numbers, exact in float32.
+    Where training never repeats the item just clicked, or never an earlier one, such items go to the end of the list.
     """
 
     place: Tensor
+    own_factors: Tensor  # [2] of the item just clicked, and of earlier items of the session: 1, or 0
 
     def __init__(self, items: int, config: SPopConfig) -> None:
         super().__init__(items, config)
         self.register_buffer("place", torch.zeros(items))
+        self.register_buffer("own_factors", torch.ones(2))
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
-        self.place.copy_(popularity_order(items[offsets[0] : offsets[-1]], self.items))
+        items, offsets = items[offsets[0] : offsets[-1]], offsets - offsets[0]
+        self.place.copy_(popularity_order(items, self.items))
+        repeated = repeats(items, offsets)
+        self.own_factors.copy_(repeated.any(1) | (repeated.shape[1] < LEAST_CLICKS))
 
     def scores(self, batch: SessionBatch) -> Tensor:
         known = batch.mask & (batch.items >= 1) & (batch.items <= self.items)  # [B, L]
         step = (self.place.max() + 1) * known  # [B, L]
         scores = self.place.repeat(len(batch.lengths), 1)  # [B, n]
-        return scores.scatter_add_(1, (batch.items - 1) * known, step)
+        return with_own_factors(scores.scatter_add_(1, (batch.items - 1) * known, step), batch, self.own_factors)

@@ -5,16 +5,13 @@ Sessions are numbered from the newest, 0, so sorted lists of sessions begin with
 items, each at the position of its latest click.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from posrec.nn.batch import SessionBatch
+from posrec.models.baselines.counting.neighbours import latest_clicks
 from posrec.nn.counting import first_in_list, offsets_of, spread
-
-SESSIONS_AT_A_TIME = 128  # bounds the memory for candidates, and keeps them in the cache
 
 
 @dataclass(frozen=True)
@@ -89,19 +86,3 @@ class SessionIndex(nn.Module):
         pair, backward = pair[first], key[first] % width
         found = SessionPairs(pair // self.sessions, pair % self.sessions, overlap, backward)
         return found.only(first_in_list(found.row, sample_size))
-
-
-def latest_clicks(items: Tensor, lengths: Tensor, number: int) -> Tensor:
-    """[B, L] True at the latest click on each item of a session that is known, that is from 1 to `number`."""
-    inside = torch.arange(items.shape[1], device=items.device) < lengths[:, None]
-    again = ((items[:, :, None] == items[:, None, :]) & inside[:, None, :]).triu(1).any(2)
-    return inside & ~again & (items >= 1) & (items <= number)
-
-
-def scores_in_parts(rest: Tensor, batch: SessionBatch, add_scores: Callable[[SessionBatch, Tensor], None]) -> Tensor:
-    """The scores [B, n] of a SessionBatch: `rest [n]`, overwritten by `add_scores` for a few rows at a time."""
-    scores = rest.repeat(len(batch.lengths), 1)
-    for start in range(0, len(scores), SESSIONS_AT_A_TIME):
-        end = start + SESSIONS_AT_A_TIME
-        add_scores(batch.rows(start, end), scores[start:end])
-    return scores

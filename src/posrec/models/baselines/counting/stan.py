@@ -7,7 +7,7 @@
 
 where i* is the latest item of s that is in n too. Time is the order of sessions: age(n) is the share of training
 sessions that began after n, and the session s is newer than all of them. The public splits have this order but no
-times. Items that are in no neighbour are ranked below, by popularity.
+times. neighbours.py says what becomes of items that are in no neighbour, and of the session's own items.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from posrec.config import setting
-from posrec.models.base import CountingModel
-from posrec.models.baselines.counting.session_index import SessionIndex, scores_in_parts
+from posrec.models.baselines.counting.neighbours import NeighbourModel
+from posrec.models.baselines.counting.session_index import SessionIndex
 from posrec.nn.batch import SessionBatch
-from posrec.nn.counting import add_up, nearest, rest_by_popularity, spread
+from posrec.nn.counting import add_up, nearest, spread
 
 
 @dataclass(frozen=True)
@@ -40,22 +40,15 @@ class STANConfig:
     max_length: int = setting(50, "how many of a session's latest clicks are read", at_least=1)
 
 
-class STAN(CountingModel):
+class STAN(NeighbourModel):
     """Nearest training sessions, weighted by how recent clicks and sessions are and how near items stand."""
-
-    rest: Tensor  # [n] scores below 0 for items that are in no neighbour, in the order of popularity
 
     def __init__(self, items: int, config: STANConfig) -> None:
         super().__init__(items, config)
         self.index = SessionIndex(items)
-        self.register_buffer("rest", torch.zeros(items))
 
-    def count(self, items: Tensor, offsets: Tensor) -> None:
+    def count_neighbours(self, items: Tensor, offsets: Tensor) -> None:
         self.index.count(items, offsets)
-        self.rest.copy_(rest_by_popularity(items[offsets[0] : offsets[-1]], self.items))
-
-    def scores(self, batch: SessionBatch) -> Tensor:
-        return scores_in_parts(self.rest, batch, self.add_scores)
 
     def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
         """Write the scores of the items in neighbours into `scores [B, n]`."""

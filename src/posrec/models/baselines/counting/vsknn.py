@@ -6,8 +6,8 @@
 
 The later an item of the current session s, the higher its weight. Neighbours n come from the `sample_size` newest
 training sessions that share an item with s. `decay` falls with the distance of the latest shared item from the end of
-s. S counts training sessions, S_i those with item i, so rare items have higher scores. Items that are in no neighbour
-are ranked below, by popularity.
+s. S counts training sessions, S_i those with item i, so rare items have higher scores. neighbours.py says what becomes
+of items that are in no neighbour, and of the session's own items.
 """
 
 from collections.abc import Callable
@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from posrec.config import setting
-from posrec.models.base import CountingModel
-from posrec.models.baselines.counting.session_index import SessionIndex, scores_in_parts
+from posrec.models.baselines.counting.neighbours import NeighbourModel
+from posrec.models.baselines.counting.session_index import SessionIndex
 from posrec.nn.batch import SessionBatch
-from posrec.nn.counting import add_up, nearest, rest_by_popularity, spread
+from posrec.nn.counting import add_up, nearest, spread
 
 # The weight of a click by its distance from the session's end (0 for the last click) and the session's length.
 WEIGHTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -51,26 +51,20 @@ class VSKNNConfig:
     max_length: int = setting(50, "how many of a session's latest clicks are read", at_least=1)
 
 
-class VSKNN(CountingModel):
+class VSKNN(NeighbourModel):
     """Nearest training sessions, where late clicks and rare items have higher weights."""
 
     lift: Tensor  # [n] 1 + idf * log(S / S_i)
-    rest: Tensor  # [n] scores below 0 for items that are in no neighbour, in the order of popularity
 
     def __init__(self, items: int, config: VSKNNConfig) -> None:
         super().__init__(items, config)
         self.index = SessionIndex(items)
         self.register_buffer("lift", torch.ones(items))
-        self.register_buffer("rest", torch.zeros(items))
 
-    def count(self, items: Tensor, offsets: Tensor) -> None:
+    def count_neighbours(self, items: Tensor, offsets: Tensor) -> None:
         self.index.count(items, offsets)
         with_item = self.index.item_offsets.diff()[1:].clamp(min=1)  # [n] S_i
         self.lift.copy_(1 + self.config.idf * torch.log(self.index.sessions / with_item))
-        self.rest.copy_(rest_by_popularity(items[offsets[0] : offsets[-1]], self.items))
-
-    def scores(self, batch: SessionBatch) -> Tensor:
-        return scores_in_parts(self.rest, batch, self.add_scores)
 
     def add_scores(self, batch: SessionBatch, scores: Tensor) -> None:
         """Write the scores of the items in neighbours into `scores [B, n]`."""

@@ -1,0 +1,123 @@
+"""`posrec report`: what became of the answers of `posrec serve --feedback`."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.table import Table
+
+from posrec.cli.printing import Json, console, say, show, warn
+from posrec.errors import plural
+
+if TYPE_CHECKING:
+    from posrec.evaluation.click_through import ClickThrough, Group
+
+FIGURES_WIDTH = 60  # characters of a line before its plot
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder that posrec serve --feedback has written.")],
+    by: Annotated[
+        Literal["run", "day", "rank", "explored"],
+        typer.Option(help="Compare runs, days (UTC), ranks in the answer, or the new items of `explore` and others."),
+    ] = "run",
+    measure: Annotated[
+        Literal["clicks", "carts", "purchases", "value"],
+        typer.Option(help="What decides: clicks per answer; or carts, purchases or their value per visitor."),
+    ] = "clicks",
+    since: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%d"], metavar="DAY", help="Count answers from this day on (UTC).", show_default=False
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what became of answers, with 95 % intervals over visitors, and say which of several runs is better.
+
+    Example: posrec report feedback
+    posrec report feedback --measure value --since 2026-11-01
+    posrec report feedback --by day
+    """
+    from posrec.evaluation.click_through import MEASURES, ClickThrough, per_unit, read_feedback, unusual_days
+
+    feedback = ClickThrough(read_feedback(folder), since and since.date())
+    if as_json:
+        show(feedback.as_json(measure), None, as_json)
+        return
+    if by == "run":
+        runs, fingerprints = feedback.by_run(), feedback.fingerprints()
+        names = [f"{run.group}\n{fingerprints_line(fingerprints[run.group])}" for run in runs]
+        console.print(runs_table(runs, names, {name: per_unit(name) for name in MEASURES}))
+        for difference in feedback.differences(measure):
+            say(f"\n{difference.sentence()}")
+            if difference.visitors_of_both:
+                say(
+                    f"{plural(difference.visitors_of_both, 'visitor')} had answers of both. Send the visitor's id as "
+                    "`split_by` with each request, so that a visitor stays with one run."
+                )
+    else:
+        groups = {"day": feedback.by_day, "rank": feedback.by_rank, "explored": feedback.by_explored}[by]()
+        console.print(plot_table(groups, by, measure, per_unit(measure)))
+        for day in unusual_days(groups, measure) if by == "day" else []:
+            warn(f"warning: {day.sentence()}")
+    for note in notes(feedback):
+        say(note)
+
+
+def runs_table(runs: Sequence["Group"], names: Sequence[str], titles: dict[str, str]) -> Table:
+    """A column for each run. Rows of what nobody reports are left out."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table.add_column("")
+    for name in names:
+        table.add_column(name, justify="right")
+    reported = [name for name in titles if any(getattr(run, name) for run in runs)] or ["clicks"]
+    for name in ("visitors", "answers", *reported):
+        table.add_row(name, *(f"{getattr(run, name):,.{2 if name == 'value' else 0}f}" for run in runs))
+    table.add_section()
+    for name in reported:
+        table.add_row(titles[name], *(str(run.ratios[name]) for run in runs))
+    return table
+
+
+def fingerprints_line(fingerprints: Sequence[str]) -> str:
+    """The latest, and how many were served before it under the same name."""
+    before = len(fingerprints) - 1
+    return fingerprints[-1] + (f" and {before} before" if before else "")
+
+
+def plot_table(groups: Sequence["Group"], by: str, measure: str, title: str) -> Table:
+    """A line for each group: its figure, and where it and its interval lie between 0 and the highest of them."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column(by, no_wrap=True)
+    for name in ("visitors", "answers", title):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    width = min(max(console.width - FIGURES_WIDTH, 10), 40)
+    ratios = [group.ratios[measure] for group in groups]
+    ends = [one.interval or (one.mean, one.mean) for one in ratios]
+    most = max(high for _, high in ends) or 1.0
+    for group, one, (low, high) in zip(groups, ratios, ends, strict=True):
+        start, middle, end = (round(value / most * (width - 1)) for value in (low, one.mean, high))
+        line = f"|{' ' * start}{'-' * (middle - start)}o{'-' * (end - middle)}"
+        table.add_row(group.group, f"{group.visitors:,}", f"{group.answers:,}", str(one), line)
+    return table
+
+
+def notes(feedback: "ClickThrough") -> list[str]:
+    """What was not counted, or makes the figures less certain than they look."""
+    lines = []
+    if feedback.unmatched:
+        lines.append(f"Not counted: {feedback.unmatched:,} clicks, carts or purchases of items that were not shown.")
+    if feedback.unsigned:
+        lines.append(f"Not counted: {feedback.unsigned:,} rows of answers that the server did not give.")
+    if feedback.without_visitor:
+        lines.append(
+            f"{plural(feedback.without_visitor, 'answer')} without a visitor or session: each counts as a visitor of "
+            "its own, so the intervals are too narrow. Send `visitor` with feedback."
+        )
+    if feedback.without_value and feedback.total().value:
+        lines.append(f"{plural(feedback.without_value, 'purchase')} without a value count as 0.")
+    return lines

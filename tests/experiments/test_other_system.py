@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import tempfile
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.helpers import RecordingProgress, command, listed
+from tests.helpers import ROOT, RecordingProgress, command, listed
 
 from posrec.data.dataset import PreparedDataset
 from posrec.experiments.other_system import rank_scores, sample_id, write_samples
@@ -86,18 +87,22 @@ def test_ranks_in_parts_of_any_size(data: PreparedDataset, scores: dict[tuple[in
             assert found.ranks.tolist() == expected
 
 
-def test_posrec_score_as_the_other_system(trained: Path, small: PreparedDataset, tmp_path: Path) -> None:
+def test_posrec_score_as_the_other_system(
+    trained: Path, small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The way of docs/training.md: its row is that of the run."""
-    samples, answers, scores = (tmp_path / name for name in ("samples.jsonl", "answers.parquet", "scores.parquet"))
-    done = command("compare", small.path, "--samples", samples)
+    monkeypatch.chdir(tmp_path)
+    done = command("compare", small.path, "--samples", "samples.jsonl")
     assert done.code == 0, done.err
     assert f"Wrote {len(small.test):,} test samples" in done.out
-    done = command("score", trained, samples, answers, "-k", 30)
+    done = command("score", trained, "samples.jsonl", "answers.parquet", "-k", 30)
     assert done.code == 0, done.err
-    lists = pl.read_parquet(answers).select(session="id", item="items", score="scores")
-    lists.explode("item", "score").write_parquet(scores)
+    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    exec(
+        compile(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0], "docs/training.md", "exec"), {}
+    )
     out = tmp_path / "out"
-    done = command("compare", small.path, "--runs", trained, "--scores", f"other={scores}", "--out", out)
+    done = command("compare", small.path, "--runs", trained, "--scores", "other=scores.parquet", "--out", out)
     assert done.code == 0, done.err
     metrics = json.loads((out / "comparison.json").read_text())["metrics"]
     assert metrics["other"] == pytest.approx(metrics["run"])

@@ -108,8 +108,8 @@ def finished(
     progress: TerminalProgress,
     start_from: Path | None = None,
 ) -> dict[str, Any]:
-    """Train unless it is done already; its metrics and its steps."""
-    if not (out / "metrics.json").exists():
+    """Train unless it is done already, on the same day; its metrics and its steps."""
+    if not (out / "metrics.json").exists() or read_json(out / "metrics.json").get("dataset") != day.fingerprint:
         shutil.rmtree(out, ignore_errors=True)
         fit_run(
             day, model, out, settings, device, progress=progress, resumable=False, start_from=start_from, export=False

@@ -163,15 +163,15 @@ def tuned_settings(config: type) -> dict[str, Range | Choices]:
     return {name: declaration.tune for name, declaration in declarations(config) if declaration.tune}
 
 
-def parse_pairs(pairs: list[str]) -> dict[str, Any]:
-    """Split `--set` options at their equals sign.
+def parse_pairs(pairs: list[str], example: str = "--set encoding=dpe") -> dict[str, Any]:
+    """Split options such as `example` at their equals sign.
 
     >>> parse_pairs(["encoding=dpe"])
     {'encoding': 'dpe'}
     """
     for pair in pairs:
         if pair.partition("=")[0] in ("", pair):
-            raise InputError(f"--set {pair}: write key=value, e.g. --set encoding=dpe")
+            raise InputError(f"{example.partition(' ')[0]} {pair}: write key=value, e.g. {example}")
     return {pair.partition("=")[0]: pair.partition("=")[2] for pair in pairs}
 
 

@@ -3,18 +3,24 @@
 import json
 import random
 import re
+import shutil
 from pathlib import Path
 
 import pytest
-from tests.helpers import command, listed
+from tests.helpers import RecordingProgress, command, listed, update_checksums
 
 import posrec
 from posrec.data.dataset import PreparedDataset
 from posrec.data.prepare.pipeline import prepare
 from posrec.errors import InputError
-from posrec.experiments.compare import compare
+from posrec.evaluation.metrics import RANKING
+from posrec.experiments.compare import compare, compare_rankings
+from posrec.fitting.evaluate_run import evaluate_run
+from posrec.fitting.fit import fit_run
 from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
+from posrec.runs.run import load_run
+from posrec.testing import write_dataset
 
 QUICK = {"d": 16, "epochs": 2, "batch_size": 32, "learning_rate": 0.02}
 
@@ -91,3 +97,83 @@ def test_what_cannot_be_compared_is_refused(data: PreparedDataset, tmp_path: Pat
     with pytest.raises(InputError):
         compare(data, models, tmp_path / "out", QUICK, "cpu", SilentProgress())
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def runs(data: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of two finished runs."""
+    folder = tmp_path_factory.mktemp("runs")
+    for model in ("itemknn", "coclick"):
+        fit_run(data, model, folder / model, {}, "cpu", progress=SilentProgress(), export=False)
+    return folder
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_finished_runs_stand_beside_models(data: PreparedDataset, runs: Path, tmp_path: Path) -> None:
+    """By their stored ranks, with the figures that training them again would give."""
+    before, progress = content(runs / "itemknn"), RecordingProgress()
+    mixed = compare(data, ["pop", "itemknn"], runs=[runs / "coclick", runs / "itemknn"], progress=progress)
+    assert list(mixed.metrics) == ["pop", "itemknn", "coclick", str(runs / "itemknn")]  # the path, as the name is taken
+    assert mixed.metrics["itemknn"] == mixed.metrics[str(runs / "itemknn")]
+    trained = posrec.compare(data, ["pop", "coclick"], progress=SilentProgress())
+    of_both = [pair for pair in mixed.pairs if (pair.first, pair.second) == ("pop", "coclick")]
+    assert [pair.comparison for pair in of_both] == [pair.comparison for pair in trained.pairs]
+    assert progress.messages == ["pop:", "itemknn:"]
+    assert content(runs / "itemknn") == before
+
+
+def test_a_run_that_does_not_say_what_it_was_measured_on_is_ranked_again(
+    data: PreparedDataset, runs: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "old"
+    shutil.copytree(runs / "itemknn", run)
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert [metrics.pop(name) for name in ("dataset", "samples", "ranking")] == [
+        data.fingerprint,
+        len(data.test),
+        RANKING,
+    ]
+    (run / "metrics.json").write_text(json.dumps(metrics))
+    update_checksums(run)
+    before, progress = content(run), RecordingProgress()
+    result = compare(data, runs=[run, runs / "itemknn"], device="cpu", progress=progress)
+    assert result.metrics["old"] == result.metrics["itemknn"]
+    assert progress.messages == [f"{run} has no stored ranks of the test samples of {data.path}; its model ranks them"]
+    assert content(run) == before
+
+
+def test_a_run_of_a_model_of_ones_own_needs_stored_ranks(data: PreparedDataset, runs: Path, tmp_path: Path) -> None:
+    """Comparing runs no code that a run names."""
+    run = tmp_path / "own"
+    shutil.copytree(runs / "itemknn", run)
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "model": "mine.py:MINE"}))
+    update_checksums(run)
+    result = compare(data, runs=[run, runs / "itemknn"], progress=SilentProgress())
+    assert result.metrics["own"] == result.metrics["itemknn"]
+    (run / "metrics.json").write_text("{}")
+    update_checksums(run)
+    with pytest.raises(InputError, match=r"own is a run of a model .* of your own; posrec evaluate .* first"):
+        compare(data, runs=[run, runs / "itemknn"], progress=SilentProgress())
+
+
+def test_figures_of_different_samples_are_refused(data: PreparedDataset, runs: Path, tmp_path: Path) -> None:
+    """A run of other items is named with both datasets; matched by id it is ranked on the samples of the others."""
+    sessions = [[str((number + step) % 7) for step in range(4)] for number in range(20)]
+    other = write_dataset(tmp_path / "other", sessions[:15], sessions[15:], begins=10**6)
+    done = command("compare", other.path, "--models", "pop", "--runs", runs / "itemknn", "--out", tmp_path / "out")
+    assert done.code == 2
+    assert f"other items (dataset {data.fingerprint[:12]}) than" in done.err
+    assert f"has (dataset {other.fingerprint[:12]}); evaluate it on its own dataset" in done.err
+    assert not (tmp_path / "out").exists()
+    result = compare(other, ["pop"], runs=[runs / "itemknn"], match_ids=True, progress=SilentProgress())
+    matched = evaluate_run(load_run(runs / "itemknn"), other, "cpu", SilentProgress(), match_ids=True)
+    assert result.metrics["itemknn"] == matched.metrics
+    here = posrec.evaluate(posrec.Recommender.load(runs / "itemknn", "cpu"), data, SilentProgress())
+    with pytest.raises(
+        InputError, match=f"itemknn was measured on .* {data.fingerprint[:12]}.* {other.fingerprint[:12]}"
+    ):
+        compare_rankings({"pop": matched, "itemknn": here}, other)

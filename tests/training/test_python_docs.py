@@ -1,4 +1,4 @@
-"""The Python of docs/training.md runs, and returns what the page says."""
+"""The Python of docs/training.md runs, and returns what the page says; test_other_system.py has its first block."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ def test_the_python_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     pytest.importorskip("optuna")
     monkeypatch.chdir(tmp_path)
     chain_shop(tmp_path, seed=0, sessions=60).path.rename("shop")
-    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    _, block = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(block, "docs/training.md", "exec"), names)
     assert repr(names["found"]).startswith("Evaluation(recall@20 ")

@@ -1,7 +1,7 @@
 """Commands that run experiments: demo, encodings, compare, reproduce, tune."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -74,27 +74,54 @@ def encodings(
 def compare(
     dataset: Annotated[Path, typer.Argument(help="A prepared dataset.")],
     models: Annotated[
-        str,
-        typer.Option(help="At least two, with commas between them: see posrec models; or your own, my_model.py:SPEC."),
-    ],
+        str | None,
+        typer.Option(help="To train, with commas between them: see posrec models; or your own, my_model.py:SPEC."),
+    ] = None,
+    runs: Annotated[list[Path] | None, typer.Option(help="A finished run; can be repeated.")] = None,
+    scores: Annotated[
+        list[str] | None,
+        typer.Option(help="name=FILE: scores of another system, Parquet or JSON lines; can be repeated."),
+    ] = None,
+    samples: Annotated[
+        Path | None, typer.Option(help="Write the test samples to this .jsonl file, for another system to score.")
+    ] = None,
+    match_ids: Annotated[
+        bool, typer.Option("--match-ids", help="Runs may have other items than the dataset: match them by id.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="The folder for the runs and the report.")] = Path("comparison"),
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, for every trained model.")] = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Train models side by side and say which differences are real.
+    """Put models, finished runs and other systems side by side, and say which differences are real.
 
     Example: posrec compare shop --models posrec,pop
+    posrec compare shop --models stan --runs runs/first --runs runs/second
+    posrec compare shop --samples samples.jsonl
+    posrec compare shop --runs runs/first --scores other=scores.parquet
     """
     from posrec.cli.tables import best_table, metrics_table
     from posrec.config import parse_pairs
     from posrec.data.dataset import load
+    from posrec.errors import plural
     from posrec.experiments.compare import compare
     from posrec.progress import TerminalProgress
 
-    data = load(dataset)
+    data, chosen = load(dataset), parse_pairs(settings or [])
+    files = parse_pairs(scores or [], "--scores other=scores.parquet")
+    if len(files) < len(scores or []):
+        raise InputError("--scores: two files have the same name; give each its own")
+    if samples is not None:
+        from posrec.experiments.other_system import write_samples
+
+        write_samples(data, samples)
+        say(f"Wrote {plural(len(data.test), 'test sample')} to {samples}.")
+        if not (models or runs or files):
+            return
+    trained = models.split(",") if models else []
+    options: dict[str, Any] = {"runs": runs or [], "scores": files, "match_ids": match_ids}
     with TerminalProgress() as progress:
-        result = compare(data, models.split(","), out, parse_pairs(settings or []), device, progress)
+        result = compare(data, trained, out, chosen, device, progress, **options)
     shown = result.pairs_with_best()
     console.print(metrics_table(result.metrics, data.ceiling), "", best_table(shown), sep="\n")
     more = f", with all {len(result.pairs)} comparisons" if len(result.pairs) > len(shown) else ""

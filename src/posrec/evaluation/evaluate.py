@@ -11,7 +11,7 @@ from posrec.data.dataset import SessionDataset, collate
 from posrec.data.passes import collate_passes, cut_into_batches, passes_over
 from posrec.device import freed_memory_kept
 from posrec.errors import plural
-from posrec.evaluation.metrics import CUTOFFS, coverage, mean_popularity, rank_metrics, ranks_of
+from posrec.evaluation.metrics import CUTOFFS, RANKING, coverage, mean_popularity, rank_metrics, ranks_of
 from posrec.evaluation.metrics import top as top_items
 from posrec.kernels.launch import only_compiled
 from posrec.models.base import Model, SessionModel
@@ -40,13 +40,16 @@ class Evaluation:
     lengths: Tensor  # [N] clicks before the target
     top: Tensor | None = None  # [N, 20] the best items, or all where there are fewer
     of_lists: dict[str, float] = field(default_factory=dict)  # metrics beyond accuracy; see lists.py
+    dataset: str = ""  # the fingerprint of the dataset whose test part was ranked
 
     def __repr__(self) -> str:
         shown = [f"{name} {100 * self.metrics[name]:.2f} %" for name in ("recall@20", "mrr@20") if name in self.metrics]
         return f"Evaluation({', '.join([*shown, plural(len(self.ranks), 'sample')])})"
 
     def as_json(self) -> dict[str, Any]:
-        return {**self.metrics, **self.of_lists, "samples": len(self.ranks)}
+        """What metrics.json holds: the metrics, and what figures have to have in common to be compared."""
+        measured_on = {"samples": len(self.ranks), "dataset": self.dataset, "ranking": RANKING}
+        return {**self.metrics, **self.of_lists, **measured_on}
 
     def to_frame(self) -> "pl.DataFrame":
         """One row with all metrics and the number of samples."""
@@ -72,7 +75,7 @@ def rows_for(samples: SessionDataset, items: int, max_length: int) -> int:
 
 @torch.inference_mode()
 def evaluate(
-    model: Model,
+    model: Model | None,
     samples: SessionDataset,
     items: int,
     max_length: int,
@@ -82,16 +85,20 @@ def evaluate(
     rows: int | None = None,
 ) -> Evaluation:
     """Rank all `items` for every sample. `popularity [items + 1]` counts training clicks. `rank` ranks in place of the
-    model's scores, where this process has only some of them; then `rows` is how many samples it gets at a time."""
+    model's scores, where this process has only some of them, or there is no model; `rows` is how many samples are
+    ranked at a time."""
     progress = progress or SilentProgress()
     device = samples.items.device
     rows = rows or rows_for(samples, items, max_length)
     ranks = torch.empty(len(samples), dtype=torch.int64, device=device)
     top = torch.empty(len(samples), min(max(CUTOFFS), items), dtype=torch.int64, device=device)
-    if rank is None and isinstance(model, SessionModel) and model.is_causal:
+    if rank is not None:
+        ranked = by_prefixes(samples, rows, rank, max_length, top.shape[1])
+    elif isinstance(model, SessionModel) and model.is_causal:
         ranked = by_passes(model, samples, rows, max_length, top.shape[1])
     else:
-        ranked = by_prefixes(samples, rows, rank or plain_ranker(model), max_length, top.shape[1])
+        assert model is not None
+        ranked = by_prefixes(samples, rows, plain_ranker(model), max_length, top.shape[1])
     done, count = 0, len(samples)
     with freed_memory_kept():
         for ids, of_ids, best in ranked:

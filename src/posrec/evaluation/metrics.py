@@ -12,6 +12,7 @@ from torch import Tensor
 
 TOP_BLOCK = 128  # columns whose highest score `top` takes first
 CUTOFFS = (5, 10, 20)
+RANKING = "all items, ties against the target"  # what `ranks_of` computes, as metrics.json names it
 
 
 def ranks_of(
@@ -63,8 +64,11 @@ def coverage(top: Tensor, items: int) -> Tensor:
 
 
 def mean_popularity(top: Tensor, clicks: Tensor) -> Tensor:
-    """The mean popularity of recommended items, the most clicked being 1; clicks [items + 1] counts training clicks."""
-    return (clicks[top.flatten()].double() / clicks.max()).mean()
+    """The mean popularity of recommended items, the most clicked being 1; clicks [items + 1] counts training clicks.
+
+    A 0 in `top` stands for no item, where a list is shorter than others.
+    """
+    return (clicks[top[top > 0]].double() / clicks.max()).mean()
 
 
 def rank_metrics(ranks: Tensor) -> dict[str, float]:

@@ -1,6 +1,10 @@
-"""Several models on one dataset: trained with the same settings, ranked on the same samples, tested pair by pair."""
+"""Models, finished runs and other systems on the test samples of one dataset: ranked in the same way, tested in pairs.
+
+Models are trained here, all with the same settings.
+"""
 
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -10,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from posrec.config import split_settings
 from posrec.data.dataset import PreparedDataset
-from posrec.errors import InputError
+from posrec.errors import InputError, plural
 from posrec.evaluation.breakdown import by_first_repeat, by_length, first_repeats
 from posrec.evaluation.evaluate import Evaluation
+from posrec.evaluation.metrics import RANKING
 from posrec.evaluation.significance import Comparison, compare_paired, gains, holm, session_of_samples
 from posrec.experiments.rendering import new_figure, render, svg
+from posrec.fitting.evaluate_run import evaluate_finished
 from posrec.fitting.fit import fit_run
 from posrec.io import RUN, write_json, write_text
 from posrec.models.registry import ModelSpec, find_spec, short_name, with_own_encoding
@@ -106,39 +112,54 @@ class ComparisonResult:
 
 def compare(
     data: PreparedDataset,
-    models: Sequence[str | ModelSpec],
+    models: Sequence[str | ModelSpec] = (),
     out: str | Path | None = None,
     settings: dict[str, Any] | None = None,
     device: str = "auto",
     progress: Progress | None = None,
     own_settings: Mapping[str, dict[str, Any]] | None = None,
+    runs: Sequence[str | Path] = (),
+    scores: Mapping[str, str | Path] | None = None,
+    match_ids: bool = False,
 ) -> ComparisonResult:
-    """Train models on one dataset, rank the same test samples with each, and test which differences are real.
+    """Rank the test samples of one dataset with each of several models, finished runs and other systems, and test which
+    differences are real. There must be at least two of them in all.
 
     Args:
         data: the dataset, from `posrec.prepare` or `posrec.load`.
-        models: at least two: names of `posrec models`, `"my_model.py:MY_SPEC"`, or ModelSpecs.
+        models: models to train: names of `posrec models`, `"my_model.py:MY_SPEC"`, or ModelSpecs.
         out: the folder to write a run for each model, `comparison.json` and `report.html` into; without it nothing is
             kept on disk.
         settings: settings of every trained model and of its training.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
         progress: where to report progress; by default an epoch a line, and a bar in a notebook.
         own_settings: settings of single models by name, on top of `settings`.
+        runs: folders of finished runs, which are not trained again; tables name them by their folder.
+        scores: files with the scores of other systems by the names of these (docs/training.md).
+        match_ids: allow runs with other items than the dataset, which are matched by id.
 
     Returns:
-        The metrics of each model and the paired tests.
+        The metrics of each and the paired tests.
 
     Raises:
-        InputError: if a model or a setting is not known, two models have the same name, or there is no test part.
+        InputError: if a model or a setting is not known, two have the same name, there is no test part, or a run or
+            scores are not of the dataset's items or test samples.
 
     Example::
 
         found = posrec.compare(data, models=["posrec", "stan", "pop"])
         found.to_frame(), found.pairs_to_frame()
+        posrec.compare(data, models=["stan"], runs=["runs/first"], scores={"other": "scores.parquet"})
     """
-    names = [short_name(model) for model in models]
-    if len(set(names)) < 2 or len(set(names)) < len(names):
-        raise InputError(f"--models {','.join(names)}: name at least two different models, separated by commas")
+    names, scores = [short_name(model) for model in models], scores or {}
+    named_runs = names_of_runs([Path(run) for run in runs], [*names, *scores])
+    in_order = [*names, *named_runs, *scores]
+    if len(set(in_order)) < max(2, len(in_order)):
+        raise InputError(
+            f"a comparison needs at least two different names, and there is {', '.join(in_order) or 'none'}: name "
+            "models to train (--models posrec,pop), finished runs (--runs RUN) or scores of another system (--scores "
+            "NAME=FILE)"
+        )
     data.require_test_part()
     of_model: dict[str, dict[str, Any]] = {}
     for name, spec in zip(names, map(find_spec, models), strict=True):
@@ -151,17 +172,33 @@ def compare(
         for name in names:
             if (folder / name / RUN).exists():
                 raise InputError(
-                    f"{folder} has a run of {name} from an earlier comparison; name another folder with --out"
+                    f"{folder} has a run of {name} from an earlier comparison; name another folder with --out, or "
+                    f"compare that run with --runs {folder / name}"
                 )
+        for name, run in named_runs.items():
+            evaluations[name] = evaluate_finished(run, data, device, progress, match_ids)
+        for name, file in scores.items():
+            from posrec.experiments.other_system import rank_scores  # polars: a machine that only trains may lack it
+
+            evaluations[name] = rank_scores(Path(file), data, progress)
         for name, model in zip(names, models, strict=True):
             progress.message(f"{name}:")
             options: dict[str, Any] = {"progress": progress, "resumable": out is not None, "export": False}
             _, evaluations[name] = fit_run(data, model, folder / name, of_model[name], device, **options)
-        result = compare_rankings(evaluations, data)
+        result = compare_rankings({name: evaluations[name] for name in in_order}, data)
         if out is not None:
-            write_json(folder / "comparison.json", {"dataset": data.fingerprint, **asdict(result)})
+            folder.mkdir(parents=True, exist_ok=True)
+            measured_on = {"dataset": data.fingerprint, "samples": len(data.test), "ranking": RANKING}
+            write_json(folder / "comparison.json", {**measured_on, **asdict(result)})
             write_text(folder / "report.html", html_report(result, data))
     return result
+
+
+def names_of_runs(runs: Sequence[Path], taken: Sequence[str]) -> dict[str, Path]:
+    """Runs by the names of their folders, or by their paths where another run has that name or it is taken."""
+    short = [run.absolute().name for run in runs]
+    counts = Counter([*short, *taken])
+    return {name if counts[name] == 1 else str(run): run for name, run in zip(short, runs, strict=True)}
 
 
 def refuse_bad_settings(name: str, spec: ModelSpec, settings: dict[str, Any]) -> None:
@@ -172,7 +209,14 @@ def refuse_bad_settings(name: str, spec: ModelSpec, settings: dict[str, Any]) ->
 
 
 def compare_rankings(evaluations: dict[str, Evaluation], data: PreparedDataset) -> ComparisonResult:
-    """The metrics, the paired tests and the breakdowns of several rankings of the same samples."""
+    """The metrics, the paired tests and the breakdowns of several rankings of the test samples of `data`."""
+    for name, one in evaluations.items():
+        if (one.dataset, len(one.ranks)) != (data.fingerprint, len(data.test)):
+            raise InputError(
+                f"{name} was measured on {plural(len(one.ranks), 'test sample')} of dataset {one.dataset[:12]}, and "
+                f"{data.path} has {len(data.test):,} and is dataset {data.fingerprint[:12]}: figures of different "
+                "samples do not compare"
+            )
     sessions = session_of_samples(data.test)
     repeats = first_repeats(data.test)
     tests: list[tuple[str, str, str, Comparison]] = []

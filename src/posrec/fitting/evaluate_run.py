@@ -1,6 +1,7 @@
 """From a run and a dataset to its metrics: every item is ranked for every test sample."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -10,11 +11,15 @@ from posrec.errors import InputError
 from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.evaluate import evaluate as rank_all
 from posrec.evaluation.lists import list_metrics
+from posrec.evaluation.metrics import RANKING, rank_metrics
+from posrec.io import parse_array
 from posrec.models.base import Model, SessionModel
+from posrec.models.own_code import is_own
+from posrec.models.registry import MODELS
 from posrec.progress import Progress, default_progress
 from posrec.recommend.recommender import Recommender
-from posrec.runs.folder import Run
-from posrec.runs.run import write_evaluation
+from posrec.runs.folder import METRICS, RANKS, Run, open_finished
+from posrec.runs.run import load_run, write_evaluation
 from posrec.training.distributed.rows import sharded_rows_of, world_of
 from posrec.training.loop import evaluate_on
 
@@ -85,13 +90,47 @@ def evaluate_run(
     return outcome
 
 
+def evaluate_finished(
+    path: Path, data: PreparedDataset, device: str, progress: Progress, match_ids: bool = False
+) -> Evaluation:
+    """As `evaluate_run`, for the run in a folder, in which nothing is written. Its stored ranks are used if they are
+    those of the same test samples; otherwise its model ranks them. With `match_ids` it may have other items."""
+    stored = stored_evaluation(path, data)
+    if stored is not None:
+        return stored
+    progress.message(f"{path} has no stored ranks of the test samples of {data.path}; its model ranks them")
+    run = load_run(path)
+    if match_ids and run.vocabulary.ids != data.vocabulary.ids:
+        return evaluate_run(run, data, device, progress, match_ids)
+    return evaluate(Recommender(run, device), data, progress)
+
+
+def stored_evaluation(path: Path, data: PreparedDataset) -> Evaluation | None:
+    """The stored metrics and ranks of a finished run; None if they are not those of all test samples of `data`."""
+    reader, config = open_finished(path)
+    metrics = reader.json(METRICS) if reader.has(METRICS) and reader.has(RANKS) else {}
+    recorded = [metrics.get(name) for name in ("dataset", "samples", "ranking")]
+    if recorded != [data.fingerprint, len(data.test), RANKING]:
+        if config["model"] not in MODELS or is_own(str(config.get("encoding"))):
+            raise InputError(
+                f"{path} is a run of a model or an encoding of your own; posrec evaluate {path} {data.path} --model "
+                "FILE.py:SPEC (or --encoding FILE.py:NAME) has to store its ranks first"
+            )
+        return None
+    ranks = torch.from_numpy(parse_array(reader.read(RANKS)).copy())
+    lengths = data.test.clicks_before(torch.arange(len(data.test)))
+    others = {name: value for name, value in metrics.items() if name.startswith(("coverage", "popularity"))}
+    return Evaluation(rank_metrics(ranks) | others, ranks, lengths, dataset=data.fingerprint)
+
+
 def check_evaluable(run: Run, data: PreparedDataset) -> None:
     """Raise an InputError if the dataset has no test part or other items than the run."""
     data.require_test_part()
     if run.config.get("dataset") != data.fingerprint and run.vocabulary.ids != data.vocabulary.ids:
         raise InputError(
-            f"{run.path} was trained on other items than {data.path} has; evaluate it on its own dataset, or match "
-            "the items by id with --match-ids"
+            f"{run.path} was trained on other items (dataset {str(run.config.get('dataset'))[:12]}) than {data.path} "
+            f"has (dataset {data.fingerprint[:12]}); evaluate it on its own dataset, or match the items by id with "
+            "--match-ids"
         )
     check_not_trained_on(run, data)
 
@@ -118,7 +157,8 @@ def with_list_metrics(outcome: Evaluation, model: Model, data: PreparedDataset) 
     vectors = model.similarity_vectors() if isinstance(model, SessionModel) else None
     rows = sharded_rows_of(model)
     targets, columns = data.test.items[places].long(), data.vocabulary.columns
-    return replace(outcome, of_lists=list_metrics(outcome.top, targets, clicks, vectors, columns, rows))
+    of_lists = list_metrics(outcome.top, targets, clicks, vectors, columns, rows)
+    return replace(outcome, of_lists=of_lists, dataset=data.fingerprint)
 
 
 def evaluate_matched(run: Run, data: PreparedDataset, device: torch.device, progress: Progress) -> Evaluation:
@@ -131,4 +171,5 @@ def evaluate_matched(run: Run, data: PreparedDataset, device: torch.device, prog
     popularity = torch.as_tensor(run.popularity)
     clicks = torch.cat([popularity.new_zeros(1), popularity])
     run.model.to(device).eval()
-    return rank_all(run.model, test.to(device), known, run.model.config.max_length, clicks, progress)
+    outcome = rank_all(run.model, test.to(device), known, run.model.config.max_length, clicks, progress)
+    return replace(outcome, dataset=data.fingerprint)

@@ -5,7 +5,7 @@ model.safetensors   the weights
 continuation.safetensors  what a warm start needs besides them: Adam's second moments, and how far the sessions reach
 vocabulary.json     the items
 popularity.npy      the training clicks of each item, for sessions without known items
-metrics.json        the evaluation on the test part
+metrics.json        the evaluation on the test part, and of which dataset, samples and ranking it is
 ranks.npy           the rank of every test target, for significance tests
 log.jsonl           a line for each epoch
 selection.json      protocol refit: the number of epochs that was chosen on validation
@@ -63,7 +63,7 @@ class Run:
         vocabulary: the ids of the items, with their titles and other columns.
         config: the contents of config.json: the model's name, its settings, versions.
         popularity: [n] training clicks of items 1..n.
-        metrics: the metrics of the last evaluation, if there was one.
+        metrics: the contents of metrics.json: those of the last evaluation, if there was one.
         sha256: the SHA-256 of every file that was read, by its name.
         continuation: what a training that starts from the run needs besides its weights; None for a counting model.
     """
@@ -73,7 +73,7 @@ class Run:
     vocabulary: Vocabulary
     config: dict[str, Any]
     popularity: Clicks
-    metrics: dict[str, float] | None = None
+    metrics: dict[str, Any] | None = None
     sha256: Mapping[str, str] = field(default_factory=dict)
     continuation: Continuation | None = None
 

@@ -1,0 +1,187 @@
+"""Scores of another system: ranked by the same rule as models, read in parts, refused if they are of other samples."""
+
+import json
+import math
+import re
+import tempfile
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.helpers import ROOT, RecordingProgress, command, listed
+
+from posrec.data.dataset import PreparedDataset
+from posrec.experiments.other_system import rank_scores, sample_id, write_samples
+from posrec.progress import SilentProgress
+from posrec.testing import write_dataset
+
+# Samples: a > b; a b > c; b > d; c > new, an item that is not in training.
+TRAIN, TEST = [list("abc"), list("bdef")], [list("abc"), list("bd"), ["c", "new"]]
+TARGETS = ["b", "c", "d", "new"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+    return write_dataset(tmp_path_factory.mktemp("other") / "data", TRAIN, TEST)
+
+
+def rows_of(data: PreparedDataset, scores: list[tuple[int, str, float]]) -> pl.DataFrame:
+    rows = [(sample_id(data, number), item, score) for number, item, score in scores]
+    return pl.DataFrame(rows, {"session": pl.String, "item": pl.String, "score": pl.Float64}, orient="row")
+
+
+def write_scores(path: Path, rows: pl.DataFrame) -> Path:
+    if path.suffix == ".parquet":
+        rows.write_parquet(path)
+    else:
+        rows.write_ndjson(path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["scores.parquet", "scores.jsonl"])
+def test_ranks_by_hand(data: PreparedDataset, tmp_path: Path, name: str) -> None:
+    scores = [
+        *[(1, "b", 2.0), (1, "a", 2.0), (1, "c", 1.0)],  # a tie counts against the target
+        *[(2, "unknown", 9.0), (2, "d", 1.0), (2, "c", 1.5)],  # only the items of the dataset are ranked
+        *[(3, "a", 3.0), (3, "b", -math.inf)],  # the target is not listed
+        *[(4, "new", 9.0)],  # the target can't be recommended
+    ]
+    progress = RecordingProgress()
+    rows = rows_of(data, scores)
+    if name == "scores.jsonl":
+        rows = rows.filter(pl.col("score") > -math.inf)  # JSON has no infinity
+    found = rank_scores(write_scores(tmp_path / name, rows), data, progress)
+    assert found.ranks.tolist() == [2, 1, 21, 21]
+    assert found.metrics["recall@5"] == 0.5
+    assert found.metrics["mrr@20"] == (0.5 + 1) / 4
+    assert found.metrics["coverage@20"] == 4 / 6  # a, b, c, d of a to f
+    assert found.metrics["popularity@20"] == pytest.approx((2 + 1 + 1 + 1 + 1 + 1) / 6 / 2)  # b has two clicks
+    assert found.dataset == data.fingerprint
+    assert progress.messages == [
+        f"{tmp_path / name}: 2 of {len(rows)} rows are of items that {data.path} does not rank; left out",
+        f"{tmp_path / name}: 1 of 4 test samples have no scores and are misses",
+    ]
+
+
+ROW = st.tuples(st.integers(1, 4), st.sampled_from("abcdef"))
+
+
+@settings(max_examples=30, deadline=None)
+@given(scores=st.dictionaries(ROW, st.integers(-2, 2), min_size=1), at_once=st.sampled_from([1, 3, 1000]))
+def test_ranks_in_parts_of_any_size(data: PreparedDataset, scores: dict[tuple[int, str], int], at_once: int) -> None:
+    """As a plain loop over all items says, for scores with many ties and gaps."""
+    expected = []
+    for number, target in enumerate(TARGETS, start=1):
+        score = scores.get((number, target))
+        others = [other for (sample, item), other in scores.items() if sample == number and item != target]
+        expected.append(21 if score is None else 1 + sum(other >= score for other in others))
+    rows = rows_of(data, [(number, item, float(score)) for (number, item), score in scores.items()]).sort("session")
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("posrec.evaluation.evaluate.rows_at_once", lambda *_: at_once)
+        patch.setattr("posrec.experiments.other_system.ROWS_AT_A_TIME", at_once)
+        patch.setattr("posrec.data.source.blocks.BLOCK_BYTES", 50 * at_once)
+        for name in ("scores.parquet", "scores.jsonl"):
+            found = rank_scores(write_scores(Path(folder) / name, rows), data, SilentProgress())
+            assert found.ranks.tolist() == expected
+
+
+def test_posrec_score_as_the_other_system(
+    trained: Path, small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way of docs/training.md: its row is that of the run."""
+    monkeypatch.chdir(tmp_path)
+    done = command("compare", small.path, "--samples", "samples.jsonl")
+    assert done.code == 0, done.err
+    assert f"Wrote {len(small.test):,} test samples" in done.out
+    done = command("score", trained, "samples.jsonl", "answers.parquet", "-k", 30)
+    assert done.code == 0, done.err
+    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    exec(
+        compile(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0], "docs/training.md", "exec"), {}
+    )
+    out = tmp_path / "out"
+    done = command("compare", small.path, "--runs", trained, "--scores", "other=scores.parquet", "--out", out)
+    assert done.code == 0, done.err
+    metrics = json.loads((out / "comparison.json").read_text())["metrics"]
+    assert metrics["other"] == pytest.approx(metrics["run"])
+    assert "other" in (out / "report.html").read_text()
+    assert listed(out) == ["comparison.json", "report.html"]
+
+
+def test_the_samples_are_the_clicks_before_each_target(data: PreparedDataset, tmp_path: Path) -> None:
+    write_samples(data, tmp_path / "samples.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    assert [line["session"] for line in lines] == [["a"], ["a", "b"], ["b"], ["c"]]
+    assert [line["id"] for line in lines] == [f"{data.fingerprint[:12]}-{number}" for number in (1, 2, 3, 4)]
+
+
+GOOD = [(1, "b", 2.0), (2, "c", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            pl.col("session").str.replace("^.{12}", "00112233aabb"),
+            "row 1: session '00112233aabb-1' is not a test sample",
+        ),
+        (pl.lit("1").alias("session"), "row 1: session '1' is not a test sample"),
+        (pl.col("session").str.replace("2$", "5"), "row 2: session .*-5' is not a test sample of .*-1 to .*-4; score"),
+        (pl.col("session").reverse(), "row 2: its session .*-1' follows a later one; sort the rows by session"),
+        (pl.lit(None, pl.Float64).alias("score"), "row 1: the score must be a number"),
+        (pl.lit("high").alias("score"), "row 1: the score must be a number"),
+        (pl.lit(math.nan).alias("score"), "row 1: the score must be a number"),
+        (pl.lit(7).alias("item"), "lists no item of .*; its column item must hold ids"),
+        (pl.lit(["b"]).alias("score"), "after row 0: can't be read"),
+        (pl.col("item").alias("items"), None),  # a column that is not used
+    ],
+)
+def test_scores_that_can_not_be_used(
+    data: PreparedDataset, tmp_path: Path, change: pl.Expr, message: str | None
+) -> None:
+    path = write_scores(tmp_path / "scores.parquet", rows_of(data, GOOD).with_columns(change))
+    if message is None:
+        assert rank_scores(path, data, SilentProgress()).ranks.tolist() == [1, 1, 21, 21]
+        return
+    with pytest.raises(ValueError, match=message):
+        rank_scores(path, data, SilentProgress())
+
+
+def test_an_item_twice_a_missing_column_and_a_broken_line(data: PreparedDataset, tmp_path: Path) -> None:
+    path, rows = tmp_path / "scores.parquet", rows_of(data, GOOD)
+    write_scores(path, pl.concat([rows, rows.tail(1)]))
+    with pytest.raises(ValueError, match=r"lists the item 'c' twice for session .*-2; leave one out"):
+        rank_scores(path, data, SilentProgress())
+    write_scores(path, rows.drop("score"))
+    with pytest.raises(ValueError, match="has no column 'score'; it needs session, item, score"):
+        rank_scores(path, data, SilentProgress())
+    (tmp_path / "scores.jsonl").write_text('{"session": \n')
+    with pytest.raises(ValueError, match=r"scores\.jsonl, after row 0: can't be read"):
+        rank_scores(tmp_path / "scores.jsonl", data, SilentProgress())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--scores", "scores.parquet"], "--scores scores.parquet: write key=value"),
+        (["--scores", "a=x.parquet", "--scores", "a=y.parquet"], "two files have the same name"),
+        (["--scores", "a=none.parquet", "--models", "pop"], "none.parquet does not exist"),
+        (["--scores", "a=x.csv", "--models", "pop"], "x.csv: the file name must end in"),
+        (["--samples", "samples.csv"], "the name must end in .jsonl"),
+        (["--samples", "there.jsonl"], "there.jsonl: exists already"),
+        (["--scores", "pop=x.parquet", "--models", "pop"], "at least two different names, and there is pop, pop"),
+        ([], "at least two different names, and there is none"),
+    ],
+)
+def test_mistakes_on_the_command_line(
+    data: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.jsonl").write_text("mine\n")
+    (tmp_path / "x.csv").write_text("session,item,score\n")
+    done = command("compare", data.path, *arguments)
+    assert done.code == 2
+    assert message in done.err
+    assert listed(tmp_path) == ["there.jsonl", "x.csv"]

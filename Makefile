@@ -94,7 +94,7 @@ install: .venv/installed-$(EXTRAS)
 # --no-compile: Python compiles a module when it is first imported, and most never are.
 .venv/installed-$(EXTRAS): pyproject.toml constraints.txt Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e ".$(EXTRAS:%=[%])"
 	touch $@
 
 clean:

@@ -67,7 +67,9 @@ def test_rules_are_asked_for_shown_as_json_and_kept_in_the_address(
     assert sent == {"session": goods, "k": 10, **rules, **seen, "fields": ["category", "price", "stock"]}
     for _ in range(6):
         page.get_by_role("button", name="Remove: ").first.click()
-    page.wait_for_function("!document.querySelector('.rule') && !document.querySelector('.row[data-slide] .tag + .tag')")
+    page.wait_for_function(
+        "!document.querySelector('.rule') && !document.querySelector('.row[data-slide] .tag + .tag')"
+    )
     visit.settle()
     assert visit.agrees_with(recommender.recommend(goods, 10))
 
@@ -90,7 +92,9 @@ def test_two_runs_stand_beside_each_other(chromium: Any, run: Path, counting_run
     with serving(run, counting_run) as url, visiting(chromium, url) as visit:
         visit.open(*goods, k=5)
         page, lists = visit.page, visit.page.locator("#recommended section")
-        shown = [each.locator(".row").evaluate_all("rows => rows.map(row => row.dataset.slide)") for each in lists.all()]
+        shown = [
+            each.locator(".row").evaluate_all("rows => rows.map(row => row.dataset.slide)") for each in lists.all()
+        ]
         assert shown == [[one.item for one in rec.recommend(goods, 5)] for rec in loaded]
         left, right = (one.bounding_box() for one in lists.all())
         assert (left["y"], left["x"] < right["x"]) == (right["y"], True)

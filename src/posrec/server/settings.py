@@ -14,7 +14,6 @@ from posrec.errors import InputError
 from posrec.models.own_code import OwnCode
 from posrec.server.schemas import MOST_CLICKS
 
-MOST_KEYS = 10_000  # that are tried to find one for each run
 KEY_VARIABLE, STORE_VARIABLE = "POSREC_API_KEY", "POSREC_SESSION_STORE"
 
 
@@ -39,6 +38,9 @@ class ServerSettings(msgspec.Struct, frozen=True):
     feedback: str | None = None  # the folder for what POST /v1/feedback receives
     workers: int = 1
     shared: str = ""  # the folder for the files that several workers share
+
+
+MOST_KEYS = 10_000  # that are tried to find one for each run
 
 
 class Split:

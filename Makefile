@@ -1,5 +1,6 @@
 # Everything from a fresh clone: each target makes the environment it needs, and a second run installs nothing again.
 PYTHON ?= python3
+EXTRAS ?= dev,serve,docs
 BIN    := .venv/bin
 RELEASE := build/release-tools
 
@@ -87,12 +88,13 @@ $(RELEASE)/installed: constraints.txt
 	$(RELEASE)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt build cyclonedx-bom pip-audit
 	touch $@
 
-install: .venv/installed
+# `make install EXTRAS=serve` installs less than all that tests and documentation need; `EXTRAS=` no extra at all.
+install: .venv/installed-$(EXTRAS)
 
 # --no-compile: Python compiles a module when it is first imported, and most never are.
-.venv/installed: pyproject.toml constraints.txt Makefile
+.venv/installed-$(EXTRAS): pyproject.toml constraints.txt Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e ".[dev,serve,docs]"
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e ".$(EXTRAS:%=[%])"
 	touch $@
 
 clean:

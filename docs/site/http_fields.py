@@ -34,6 +34,7 @@ MEANINGS = {
     "fields": "the columns to answer with each item",
     "session_id": "the clicks that are stored under this id come before those of `session`",
     "split_by": "with `--split`: requests with the same text are answered by the same run",
+    "ExplainRequest.split_by": "as in `/v1/recommend`: the run that answers this session explains the score",
     "ClickRequest.item": "the item that was clicked; it is added to the stored session",
     "ExplainRequest.item": "the item whose score is explained",
     "FeedbackRequest.answer": "the `id` of the answer",
@@ -83,6 +84,7 @@ MEANINGS = {
     "columns": "the columns of the items, for `filter` and `fields`",
     "split": "every run that is served",
     "share": "its share of the sessions",
+    "SplitRun.split_by": "a text for `split_by` that this run answers; null where its share is nearly 0",
     "error": "one sentence that says what is wrong",
 }
 

@@ -29,6 +29,9 @@ def part_of_shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     clicks, items = write_log(open_shop(), folder)
     kept = clicks.read_text().splitlines(keepends=True)[: LINES + 1]
     clicks.write_text("".join(kept))
+    heading, *rows = items.read_text().splitlines()
+    priced = [f"{row},{10 + place % 90}.5,{place % 4}" for place, row in enumerate(rows)]
+    items.write_text("\n".join([f"{heading},price,stock", *priced]) + "\n")
     return prepare(clicks, "csv", folder / "data", items=items, progress=SilentProgress())
 
 
@@ -55,11 +58,11 @@ def recommender(run: Path) -> Recommender:
 
 
 @contextmanager
-def serving(run: Path, port: int = 0, api_key: str | None = None) -> Iterator[str]:
+def serving(*runs: Path, port: int = 0, api_key: str | None = None) -> Iterator[str]:
     """The address of `posrec serve`, ready. It computes with torch: an export takes longer than all tests of a page."""
     pytest.importorskip("uvicorn")
     options = ["--port", port, *(["--api-key", api_key] if api_key else [])]
-    with server_process.serving(run, *options) as server:
+    with server_process.serving(*runs, *options) as server:
         yield f"http://127.0.0.1:{server.port}/"
 
 

@@ -131,7 +131,7 @@ def test_k_and_seen_items(visit: PageVisit, recommender: Recommender, goods: lis
         visit.page.get_by_role("radio", name=str(k), exact=True).check(force=True)
         visit.page.wait_for_function(f"document.querySelectorAll('.row').length === {k}")
         assert visit.agrees_with(recommender.recommend(goods, k))
-    visit.page.get_by_label("Hide seen").check()
+    visit.page.get_by_role("button", name="Leave out", exact=True).click()
     visit.page.locator(".summary").wait_for()
     visit.settle()
     assert visit.agrees_with(recommender.recommend(goods, 50, exclude_seen=True))

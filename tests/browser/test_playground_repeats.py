@@ -35,10 +35,14 @@ def test_probabilities_parts_and_repeats(chromium: Any, plus_run: Path, plus_add
         shares = [float(text.removesuffix("%")) for text in page.locator("#recommended .score").all_inner_texts()]
         assert shares == pytest.approx([100 * math.exp(one.score) for one in answer], abs=0.06)
         why = rec.explain(goods, answer[0].item)
+        assert not page.locator("details .part").first.is_visible()  # the normalisation
+        page.locator("summary", has_text="Normalisation").click()
         rows = page.locator(".part").all_inner_texts()
-        assert [row.split("\n")[0] for row in rows] == [*why.parts, "score"]
+        names = list(why.parts)
+        assert [row.split("\n")[0] for row in rows] == [*names[:-1], "sum", "sum", names[-1], "score"]
         values = [number(row.split("\n")[-1]) for row in rows]
-        assert values == pytest.approx([*why.parts.values(), why.score], abs=2e-3)
+        *own, normalisation = why.parts.values()
+        assert values == pytest.approx([*own, sum(own), sum(own), normalisation, why.score], abs=2e-3)
         assert f"the logarithm of {why.probability:.1%}" in page.locator(".about").inner_text()
         shares_of_clicks = [click.attention["clicked before"] for click in why.clicks]
         most = shares_of_clicks.index(max(shares_of_clicks))

@@ -79,9 +79,13 @@ def test_the_docs_have_requests_to_try_and_open_what_a_link_names(visit: PageVis
     similar = visit.page.locator("form").filter(has_text="GET /v1/similar")
     similar.get_by_role("button", name="Send").click()
     similar.locator("pre").filter(has_text='"score"').wait_for()
-    assert not visit.page.locator("#RecommendRequest pre").is_visible()
+    errors = visit.page.locator("details", has_text="/v1/recommend").locator("details").first
+    errors.locator("summary").click()
+    assert "The API key is missing or wrong." in errors.inner_text()
+    assert errors.bounding_box()["y"] > form.bounding_box()["y"]  # after the example
+    assert not visit.page.locator("#RecommendRequest table").is_visible()
     visit.page.locator("a[href='#RecommendRequest']").first.click()
-    assert visit.page.locator("#RecommendRequest pre").is_visible()
+    assert "Item ids, the oldest click first." in visit.page.locator("#RecommendRequest table").inner_text()
 
 
 def test_the_pages_work_under_their_content_security_policy(chromium: Any, address: str) -> None:
@@ -139,7 +143,7 @@ def test_a_server_that_goes_and_comes_back(
         port = int(url.rstrip("/").rsplit(":", 1)[1])
         visit.page.locator("[aria-label^='Remove']").first.click()
         visit.page.locator("#alert").wait_for()
-        with serving(run, port):
+        with serving(run, port=port):
             visit.page.get_by_role("button", name="Try again").click()
             visit.page.locator("#alert").wait_for(state="hidden")
             visit.settle()

@@ -125,7 +125,7 @@ def compare(
     shown = result.pairs_with_best()
     console.print(metrics_table(result.metrics, data.ceiling), "", best_table(shown), sep="\n")
     more = f", with all {len(result.pairs)} comparisons" if len(result.pairs) > len(shown) else ""
-    say(f"The report is in {out}/report.html{more}.")
+    say(f"{result.conclusion()} The report is in {out}/report.html{more}.")
 
 
 def reproduce(

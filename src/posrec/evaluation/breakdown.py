@@ -1,4 +1,4 @@
-"""Metrics by the length of the session so far, and by the position of its first repeated item."""
+"""Metrics by the length of the session, the position of its first repeated item and the popularity of the target."""
 
 import torch
 from torch import Tensor
@@ -8,6 +8,7 @@ from posrec.evaluation.metrics import mrr, recall
 
 LENGTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, None))
 PAIRS_AT_A_TIME = 1 << 22  # of clicks that are compared at a time
+POPULARITY = ((0, 9), (10, 29), (30, 99), (100, 299), (300, 999), (1000, 2999), (3000, None))  # training clicks
 FIRST_REPEATS = ((2, 2), (3, 3), (4, 5), (6, 10), (11, None))
 
 
@@ -21,6 +22,14 @@ def by_first_repeat(ranks: Tensor, positions: Tensor) -> dict[str, dict[str, flo
     groups = {"none": positions == 0}
     groups |= {range_name(*bounds): within(positions, *bounds) for bounds in FIRST_REPEATS}
     return metrics_by_group(ranks, groups)
+
+
+def by_popularity(ranks: Tensor, samples: SessionDataset, train: SessionDataset) -> dict[str, dict[str, float]]:
+    """R@20 and M@20 by how often the target was clicked in training."""
+    _, target = samples.locate(torch.arange(len(samples)))
+    targets = samples.items[target].long()
+    clicks = torch.bincount(train.items.long(), minlength=int(samples.items.max()) + 1)[targets]
+    return metrics_by_group(ranks, {range_name(*bounds): within(clicks, *bounds) for bounds in POPULARITY})
 
 
 def first_repeats(samples: SessionDataset) -> Tensor:

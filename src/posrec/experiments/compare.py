@@ -3,11 +3,13 @@
 Models are trained here, all with the same settings.
 """
 
+import shlex
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from posrec.config import split_settings
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, plural
-from posrec.evaluation.breakdown import by_first_repeat, by_length, first_repeats
+from posrec.evaluation.breakdown import by_first_repeat, by_length, by_popularity, first_repeats
 from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.metrics import RANKING
 from posrec.evaluation.significance import Comparison, compare_paired, gains, holm, session_of_samples
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 TESTED = (("recall", 20), ("mrr", 20))
+# Of figures: each stands for a variable of the report's style sheet.
+INK, FAINT, BARS = "#1c2430", "#667085", "#e4e7ec"
+PAGE_COLOURS = {INK: "--ink", FAINT: "--faint", BARS: "--bars"}
 
 
 @dataclass(frozen=True)
@@ -69,12 +74,14 @@ class ComparisonResult:
         pairs: the paired test of every two models and metric.
         lengths: metrics by model and by length of the session.
         repeats: metrics by model and by the position of the first click on an item seen before.
+        popularity: metrics by model and by how often the target was clicked in training.
     """
 
     metrics: dict[str, dict[str, float]]
     pairs: list[PairedTest]
     lengths: dict[str, dict[str, dict[str, float]]]
     repeats: dict[str, dict[str, dict[str, float]]]
+    popularity: dict[str, dict[str, dict[str, float]]]
 
     def __repr__(self) -> str:
         name = "{}@{}".format(*TESTED[0])
@@ -89,6 +96,20 @@ class ComparisonResult:
             of_best = [one for one in self.pairs if one.metric == metric and best in (one.first, one.second)]
             with_best += [one if one.first == best else one.exchanged() for one in of_best]
         return with_best
+
+    def conclusion(self) -> str:
+        """Which model is best in each metric, and over which others that is more than chance."""
+        sentences = {}
+        for metric in dict.fromkeys(pair.metric for pair in self.pairs):
+            tests = [one for one in self.pairs_with_best() if one.metric == metric]
+            better = [one.second for one in tests if one.corrected < 0.05]
+            unclear = [one.second for one in tests if one.corrected >= 0.05]
+            said = [f"better than {in_words(better)}"] if better else []
+            said += [f"not shown to differ from {in_words(unclear)}"] if unclear else []
+            sentences[metric] = f"{tests[0].first} is {', and '.join(said)}"
+        if len(set(sentences.values())) == 1:
+            return f"By {in_words(list(sentences))}, {next(iter(sentences.values()))}."
+        return " ".join(f"By {metric}, {sentence}." for metric, sentence in sentences.items())
 
     def to_frame(self) -> "pl.DataFrame":
         """A row for each model: its name and its metrics."""
@@ -190,8 +211,24 @@ def compare(
             folder.mkdir(parents=True, exist_ok=True)
             measured_on = {"dataset": data.fingerprint, "samples": len(data.test), "ranking": RANKING}
             write_json(folder / "comparison.json", {**measured_on, **asdict(result)})
-            write_text(folder / "report.html", html_report(result, data))
+            command = command_line(data, names, runs, scores, settings or {})
+            write_text(folder / "report.html", html_report(result, data, command, of_model))
     return result
+
+
+def command_line(
+    data: PreparedDataset,
+    models: Sequence[str],
+    runs: Sequence[str | Path],
+    scores: Mapping[str, str | Path],
+    settings: Mapping[str, Any],
+) -> str:
+    """The command that makes the same comparison, for the report."""
+    options = [("--models", ",".join(models))] if models else []
+    options += [("--runs", str(run)) for run in runs]
+    options += [("--scores", f"{name}={file}") for name, file in scores.items()]
+    options += [("--set", f"{name}={value}") for name, value in settings.items()]
+    return shlex.join(["posrec", "compare", str(data.path), *(word for option in options for word in option)])
 
 
 def names_of_runs(runs: Sequence[Path], taken: Sequence[str]) -> dict[str, Path]:
@@ -199,6 +236,14 @@ def names_of_runs(runs: Sequence[Path], taken: Sequence[str]) -> dict[str, Path]
     short = [run.absolute().name for run in runs]
     counts = Counter([*short, *taken])
     return {name if counts[name] == 1 else str(run): run for name, run in zip(short, runs, strict=True)}
+
+
+def in_words(names: Sequence[str]) -> str:
+    """
+    >>> in_words(["a"]), in_words(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def refuse_bad_settings(name: str, spec: ModelSpec, settings: dict[str, Any]) -> None:
@@ -231,43 +276,69 @@ def compare_rankings(evaluations: dict[str, Evaluation], data: PreparedDataset) 
         pairs,
         {name: by_length(evaluation.ranks, evaluation.lengths) for name, evaluation in evaluations.items()},
         {name: by_first_repeat(evaluation.ranks, repeats) for name, evaluation in evaluations.items()},
+        {name: by_popularity(evaluation.ranks, data.test, data.train) for name, evaluation in evaluations.items()},
     )
 
 
-def html_report(result: ComparisonResult, data: PreparedDataset) -> str:
-    """One HTML file that needs nothing else."""
+def html_report(
+    result: ComparisonResult, data: PreparedDataset, command: str, settings: Mapping[str, dict[str, Any]]
+) -> str:
+    """One HTML file that needs nothing else. `command` gives the comparison again; `settings` are by model."""
     names = next(iter(result.metrics.values()))
     # More popular recommendations are not better ones, so no popularity is marked as the best.
     marked = [name for name in names if not name.startswith("popularity")]
     best = {name: max(one[name] for one in result.metrics.values()) for name in marked}
-    lengths = breakdown_figure(result.lengths, "clicks before the target")
-    repeats = breakdown_figure(result.repeats, "position of the first click on an item seen before")
-    figures = [
-        ("By length of the session", lengths, "Recall and MRR at 20 by how many clicks came before."),
-        ("By where the first repeat stands", repeats, "None: all clicks differ."),
+    breakdowns = [
+        ("By length of the session", result.lengths, "clicks before the target"),
+        ("By popularity of the item", result.popularity, "clicks on the target in training"),
+        ("By where the first repeat stands", result.repeats, "position of the first click on an item seen before"),
     ]
-    return render("compare.html.j2", result=result, data=data, best=best, figures=figures)
+    figures = [(heading, breakdown_figures(groups, label)) for heading, groups, label in breakdowns]
+    return render(
+        "compare.html.j2",
+        result=result,
+        data=data,
+        best=best,
+        figures=figures,
+        command=command,
+        settings=settings,
+        date=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+    )
 
 
-def breakdown_figure(groups: dict[str, dict[str, dict[str, float]]], label: str) -> Any:
-    """Two panels with a line for each model; bars in the background show how many samples each group has."""
+def breakdown_figures(groups: dict[str, dict[str, dict[str, float]]], label: str) -> list[Any]:
+    """A figure for each metric, with a line for each model; bars in the background show how many samples each group
+    has. Text and axes take the colours of the page, light or dark."""
     names = list(dict.fromkeys(name for by_group in groups.values() for name in by_group))
-    figure, panels = new_figure(1, 2, (10, 3.4))
-    for panel, metric in zip(panels, ("recall@20", "mrr@20"), strict=True):
-        samples = next(iter(groups.values()))
+    samples = next(iter(groups.values()))
+    counts = [samples.get(name, {}).get("samples", 0) for name in names]
+    figures = []
+    for metric in ("recall@20", "mrr@20"):
+        figure, panel = new_figure(1, 1, (5, 3.2))
         shares = panel.twinx()
-        counts = [samples.get(name, {}).get("samples", 0) for name in names]
-        shares.bar(range(len(names)), counts, color="#e4e7ec", zorder=0)
+        shares.bar(range(len(names)), counts, color=BARS, zorder=0)
         shares.set_yticks([])
-        shares.set_ylabel("samples (bars)", color="#98a2b3")
+        shares.set_ylabel("samples (bars)", color=FAINT)
         panel.set_zorder(shares.get_zorder() + 1)
-        panel.patch.set_visible(False)
         for model, by_group in groups.items():
             values = [100 * by_group[name][metric] if name in by_group else float("nan") for name in names]
             panel.plot(range(len(names)), values, marker="o", label=model)
         panel.set_xticks(range(len(names)), names)
-        panel.set_xlabel(label)
-        panel.set_title(f"{metric}, %")
+        panel.set_xlabel(label, color=INK)
+        panel.set_title(f"{metric}, %", color=INK)
         panel.set_ylim(bottom=0)
-    panels[0].legend(frameon=False)
-    return svg(figure)
+        panel.legend(frameon=False, labelcolor=INK)
+        for axes in (panel, shares):
+            axes.tick_params(colors=INK)
+            axes.spines[:].set_color(FAINT)
+        for ground in (figure.patch, panel.patch, shares.patch):
+            ground.set_visible(False)
+        figures.append(in_page_colours(svg(figure)))
+    return figures
+
+
+def in_page_colours(drawing: Any) -> Any:
+    """matplotlib writes colours as numbers; those of the page become its CSS variables."""
+    for colour, variable in PAGE_COLOURS.items():
+        drawing = drawing.replace(colour, f"var({variable})")
+    return drawing

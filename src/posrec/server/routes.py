@@ -31,7 +31,7 @@ from posrec.server.schemas import (
     SimilarAnswer,
     SplitRun,
 )
-from posrec.server.service import Service, checked_answer_bytes
+from posrec.server.service import Service, checked_answer_bytes, first_click
 from posrec.server.settings import ServerSettings
 
 PAGE = Path(__file__).parent / "page" / "index.html"
@@ -43,10 +43,18 @@ PROBE_ERRORS = (400, 408, 431, 503)
 SIMILAR_WORK, FIND_WORK, EXPLAIN_WORK = 10, 20, 10  # in plain requests, see service.py
 
 
+SplitBy = Annotated[str, Meta(description="As in /v1/recommend; without it, the first run answers.")]
+
+
 class SimilarQuery(Struct):
     k: Annotated[int, Meta(ge=1, le=MOST_ITEMS)] = 20
     fields: Annotated[str, Meta(max_length=10_000, description="Names of columns, with commas.")] = ""
     filter: Annotated[str, Meta(max_length=10_000, description="A filter, as JSON.")] = ""
+    split_by: SplitBy = ""
+
+
+class RunQuery(Struct):
+    split_by: SplitBy = ""
 
 
 class ItemsQuery(Struct):
@@ -71,7 +79,7 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
 
     @app.route("GET", "/v1/similar/{item}", "The items most similar to an item", errors=WITH_404)
     async def similar(item: str, query: SimilarQuery, request: Request) -> SimilarAnswer:
-        loaded = service.loaded()
+        loaded = service.loaded(query.split_by or None)
         recommender = loaded.recommender
         require_item(recommender, item)
         fields = query.fields.split(",") if query.fields else None
@@ -102,7 +110,7 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
 
     @app.route("POST", "/v1/explain", "Why an item has its score", errors=WITH_404)
     async def explain_item(data: ExplainRequest, request: Request) -> ExplainAnswer:
-        recommender = service.loaded().recommender
+        recommender = service.loaded(data.split_by or first_click(data.session)).recommender
         require_item(recommender, str(data.item))
         service.check_length(data.session)
         # It scores the session once more for every click that is read.
@@ -122,12 +130,14 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
             return ItemsAnswer(await service.background.run(find, request.has_left))
 
     @app.route("GET", "/v1/run", "What is being served", errors=ERRORS)
-    async def run() -> RunAnswer:
-        loaded = service.loaded()
+    async def run(query: RunQuery) -> RunAnswer:
+        loaded = service.loaded(query.split_by or None)
         opened, ranker = loaded.recommender.run, loaded.recommender.ranker
         split = [
-            SplitRun(name, None if reloader.current is None else reloader.current.fingerprint, share)
-            for name, reloader, share in zip(settings.names, service.reloaders, service.split.shares, strict=True)
+            SplitRun(name, None if reloader.current is None else reloader.current.fingerprint, share, key)
+            for name, reloader, share, key in zip(
+                settings.names, service.reloaders, service.split.shares, service.split.keys, strict=True
+            )
         ]
         return RunAnswer(
             model=opened.config["model"].rpartition(":")[2],

@@ -135,6 +135,7 @@ class FeedbackRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 class ExplainRequest(Struct, forbid_unknown_fields=True):
     session: SomeClicks
     item: Id
+    split_by: str | None = None  # as in a RecommendRequest
 
     def __post_init__(self) -> None:
         check_ids((*self.session, self.item))
@@ -253,6 +254,7 @@ class SplitRun(Struct):
     name: str  # by its folder
     fingerprint: str | None  # None while the run can't be loaded
     share: float
+    split_by: str | None  # a text for `split_by` that this run answers; None where its share is too small to find one
 
 
 class ErrorAnswer(Struct):

@@ -56,6 +56,9 @@ class ServerSettings(msgspec.Struct, frozen=True):
         return [f"{name}.{place}" if same else name for place, name in enumerate(names, start=1)]
 
 
+MOST_KEYS = 10_000  # that are tried to find one for each run
+
+
 class Split:
     """Which of several runs answers a session: the same session always the same run, by a hash, in the wanted shares.
 
@@ -69,6 +72,7 @@ class Split:
     def __init__(self, shares: Sequence[float]) -> None:
         total = sum(shares)
         self.shares = [share / total for share in shares]
+        self.keys = [self.find_key(place) for place in range(len(shares))]
 
     def choose(self, key: str) -> int:
         """The place of the run that answers sessions with this key."""
@@ -81,6 +85,10 @@ class Split:
             if drawn < 0:
                 return place
         return len(self.shares) - 1  # where the shares sum up to a little less than 1
+
+    def find_key(self, place: int) -> str | None:
+        """A key whose sessions are answered by the run at this place; None where its share is 0 or nearly so."""
+        return next((key for key in map(str, range(MOST_KEYS)) if self.choose(key) == place), None)
 
 
 def parse_shares(text: str | None, runs: int) -> tuple[float, ...]:

@@ -1,6 +1,7 @@
 """The OpenAPI document, made from the routes and msgspec's types, and /docs: a page of it with requests to try."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from posrec.server.http.application import Route
 from posrec.server.http.messages import JSON
 from posrec.server.schemas import ErrorAnswer
 
-TEMPLATE = Path(__file__).parent.parent / "page" / "docs.html"
+PAGES = Path(__file__).parent.parent / "page"
+# What /docs takes from the playground, so that both look alike.
+SHARED = {"style": "<style>(.*?)</style>", "icon": '(<link rel="icon"[^\n]*>)', "logo": "<h1>(<svg.*?</svg>)"}
 REFERENCE = "#/components/schemas/{name}"
 ERRORS = {
     400: "Not valid HTTP or JSON, or a value can't be used.",
@@ -82,11 +85,15 @@ def parameters(route: Route) -> list[dict[str, Any]]:
 def docs_page(openapi: dict[str, Any], first: str, second: str) -> str:
     """`first` and `second`: the ids of two items, for the examples. The page loads nothing from other servers."""
     from jinja2 import Environment
+    from markupsafe import Markup
 
+    playground = (PAGES / "index.html").read_text(encoding="utf-8")
+    shared = {name: Markup(re.findall(pattern, playground, re.DOTALL)[0]) for name, pattern in SHARED.items()}
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["json"] = lambda value, indent=None: json.dumps(value, indent=indent, ensure_ascii=False)
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(document=openapi, examples=examples(first, second))
+    environment.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
+    environment.filters["name"] = lambda reference: reference.rpartition("/")[2]
+    template = environment.from_string((PAGES / "docs.html").read_text(encoding="utf-8"))
+    return template.render(document=openapi, examples=examples(first, second), playground=shared)
 
 
 def examples(first: str, second: str) -> dict[str, tuple[str, Any]]:

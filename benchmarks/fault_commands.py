@@ -25,7 +25,7 @@ from tests.faults.forked import FILE_SIZE_LIMIT, forked
 
 COMMANDS = ("prepare", "train", "score", "export")
 KILLED = ("prepare", "train", "score") * 3 + ("export", "export of the run")  # an export takes ten times as long
-NIGHTLY = Path(__file__).resolve().parents[1] / "examples" / "nightly" / "nightly.py"
+NIGHTLY = Path(__file__).resolve().parents[1] / "examples/nightly/nightly.py"
 MODELS = ("posrec-plus", "posrec", "coclick")
 ONE = "the-only-item"
 KILLED_AT_RENAME = """

@@ -29,7 +29,7 @@ settings.load_profile("posrec")
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """For `-n auto`: more workers than cores, since many tests wait for a server, a browser or a disk."""
-    return usable_cores() + 1
+    return usable_cores() + 2
 
 
 @pytest.hookimpl(wrapper=True)

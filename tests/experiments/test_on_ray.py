@@ -15,7 +15,7 @@ from posrec.experiments.tune import tune
 from posrec.io.executor import Cluster
 from posrec.progress import SilentProgress
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}
 JOBS = [Job("shop", "pop"), *(Job("shop", "stamp", TINY, seed) for seed in range(3))]
 
@@ -25,7 +25,6 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     return chain_shop(tmp_path_factory.mktemp("ray"), seed=1)
 
 
-@pytest.mark.slow
 def test_jobs_on_ray_are_those_of_this_process(
     shop: PreparedDataset, tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,7 @@ CASES = {
         "19,6",
         ["line 20: 2 fields where 5 are expected"],
     ),
-    "visitor": ("retailrocket", EVENTS, 20, "19,,view,6,", ["line 20: the session (column 'visitorid') is missing"]),
+    "visitor": ("retailrocket", EVENTS, 20, "19,,view,6,", ["line 20: the user (column 'visitorid') is missing"]),
     "otto no JSON": ("otto", OTTO, 12, '{"session":1,', ["line 12: not a session in OTTO's format"]),
     "otto no aid": (
         "otto",

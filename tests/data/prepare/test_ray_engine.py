@@ -99,6 +99,7 @@ def die_once(marker: Path, real: Any, *arguments: Any, **options: Any) -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_if_a_worker_dies(tmp_path: Path, cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
     write_days(tmp_path)
     source, marker = str(tmp_path / "day-*.csv"), tmp_path / "died"

@@ -48,6 +48,7 @@ def threads(_: int) -> tuple[int, str | None]:
     return torch.get_num_threads(), os.environ.get("POLARS_MAX_THREADS")
 
 
+@pytest.mark.slow
 def test_every_input_has_its_result(cluster: Cluster) -> None:
     progress, taken = RecordingProgress(), []
 
@@ -64,6 +65,7 @@ def test_every_input_has_its_result(cluster: Cluster) -> None:
     assert progress.moves[-1] == ("Halving", 20, 20)
 
 
+@pytest.mark.slow
 def test_no_input_no_result(cluster: Cluster) -> None:
     assert list(cluster.run(halved, [], work="Halving")) == []
 
@@ -73,11 +75,13 @@ def test_a_task_computes_with_one_thread_since_it_has_one_core(cluster: Cluster)
     assert list(cluster.run(threads, [0], work="Threads")) == [(0, (1, "1"))]
 
 
+@pytest.mark.slow
 def test_an_error_of_a_task_is_raised_as_it_is(cluster: Cluster) -> None:
     with pytest.raises(InputError, match=r"^3 is odd$"):
         list(cluster.run(halved, [3], work="Halving"))
 
 
+@pytest.mark.slow
 def test_a_killed_task_is_run_again(cluster: Cluster, tmp_path: Path) -> None:
     assert list(dict(cluster.run(killed_once, [tmp_path / "marker"], work="Killed"))) == [tmp_path / "marker"]
 
@@ -103,6 +107,7 @@ def either(given: Path | int) -> object:
     return slow(given) if isinstance(given, Path) else halved(given)
 
 
+@pytest.mark.slow
 def test_what_can_never_start_is_refused(cluster: Cluster) -> None:
     with pytest.raises(InputError, match="a task needs 1 core and 1 GPUs, and the Ray cluster has 2 and 0"):
         list(cluster.run(halved, [2], work="Halving", gpus=1))

@@ -75,6 +75,7 @@ def test_a_run_starts_from_another(here: Path) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_a_model_can_be_named_by_its_module(here: Path) -> None:
     words = ("train", "shop", "--model", "recency:RECENCY", "--out", "run", *QUICK)
     done = own_process(*words, cwd=here)  # python -m puts the working directory on the path

@@ -175,7 +175,8 @@ def hold(server: Server, stack: ExitStack) -> socket.socket:
     return client
 
 
-@pytest.mark.parametrize("workers", [slowly(1), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
 def test_clients_are_answered_or_refused(trained: Path, workers: int) -> None:
     """Clients connect all the time: each is answered, or refused because nobody listens any more."""
     outcomes: list[str] = []

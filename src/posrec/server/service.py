@@ -130,8 +130,9 @@ class Service:
             self.background.thread: 1,
         }
         asyncio.get_running_loop().set_default_executor(next(iter(pools)))
-        if self.feedback is not None:
-            pools[self.feedback.thread] = 1
+        for user in (self.feedback, self.store):
+            if user is not None and user.thread is not None:
+                pools[user.thread] = 1
         for pool, threads in pools.items():
             all_running = threading.Barrier(threads)
             wait([pool.submit(all_running.wait) for _ in range(threads)])

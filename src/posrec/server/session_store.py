@@ -56,6 +56,7 @@ class SessionStore(ABC):
     """`on_error` is called with the reason whenever the store fails, and whoever asked gets StoreUnavailable."""
 
     errors: tuple[type[Exception], ...] = (OSError, UnicodeDecodeError)  # a timeout is an OSError
+    thread: ThreadPoolExecutor | None = None  # where the store is used, if not in the event loop
 
     def __init__(self, on_error: Callable[[str], None]) -> None:
         self.on_error = on_error
@@ -196,7 +197,7 @@ class SqliteSessions(SessionStore):
             raise InputError(f"--session-store {address}: timeout must be a number of seconds") from None
         if not name or self.path.is_dir():
             raise InputError(f"--session-store {address}: it must be sqlite:FILE")
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-sessions")
+        self.thread: ThreadPoolExecutor = ThreadPoolExecutor(1, thread_name_prefix="posrec-sessions")
         self.turn = asyncio.Semaphore(1)  # nothing waits in the thread's own queue, which has no limit
         self.opened: sqlite3.Connection | None = None
         self.opened_file: tuple[int, int] | None = None

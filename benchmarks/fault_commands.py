@@ -215,7 +215,7 @@ class Nights(Attack):
         super().__init__(self.home / "current")
 
     def night(self, **options: Any) -> "subprocess.CompletedProcess[str]":
-        return forked(*self.options, **{"code": NIGHT + "sys.exit(code)\n", **options})
+        return forked(*self.options, **{"code": NIGHT + "raise SystemExit(code)\n", **options})
 
     def step(self, number: int, draw: random.Random) -> str:
         answers: dict[tuple[str, int], list[str]] = {}

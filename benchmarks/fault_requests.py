@@ -76,7 +76,7 @@ class JavaRequests(Attack):
 
 class SlowClients(Attack):
     """300 clients that send a byte of a head or of a body every 0.2 seconds, or do not read their answers. They are cut
-    off, four others get right answers meanwhile, and memory and open files return."""
+    off, four others get right answers meanwhile, open files return, and memory grows by at most 0.5 MB a client."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(make_run(folder, 1), "--request-timeout", 2)
@@ -100,7 +100,7 @@ class SlowClients(Attack):
             return f"failed: slow {kind}: {dict(counts)}, {self.cut_off - before} cut off"
         if not self.wait_until(lambda: self.server.files() <= self.files, 20):
             return f"failed: slow {kind}: {self.server.files() - self.files} more open files"
-        if (grown := self.server.memory() - self.before) > MOST_GROWTH:
+        if (grown := self.server.memory() - self.before) > SLOW_CLIENTS << 19:
             return f"failed: slow {kind}: {grown >> 20} MB more memory"
         return f"slow {kind}: cut off, all others right answers"
 

@@ -66,7 +66,7 @@ FILE_SIZE_LIMIT = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({
 def forking(forker: int) -> "subprocess.Popen[str]":
     """A process that forks; it is started once and ends with this one."""
     source = Path(posrec.__file__).resolve().parents[1]
-    environment = {**os.environ, "PYTHONPATH": str(source), "COLUMNS": "200"}
+    environment = {**os.environ, "PYTHONPATH": str(source), "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
     line, pipe = [sys.executable, "-c", FORKING], subprocess.PIPE
     process = subprocess.Popen(line, env=environment, stdin=pipe, stdout=pipe, text=True)
     atexit.register(process.communicate)

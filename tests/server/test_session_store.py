@@ -181,6 +181,21 @@ def test_the_log_has_the_reason_of_a_store_that_refuses(trained: Path, store: St
         assert server.ask("POST", "/v1/sessions/jan/click", {"item": "i3"}).status == 503
 
 
+def test_a_connection_that_is_lost_at_the_last_moment_is_an_error_of_the_store() -> None:
+    """uvloop raises its own error where a connection is lost between a check of it and the writing to it."""
+
+    async def lost(*arguments: object) -> None:
+        raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+    reasons: list[str] = []
+    store = open_store("redis://127.0.0.1:1/0", reasons.append)
+    assert isinstance(store, RedisSessions)
+    store.client.lrange = lost
+    with pytest.raises(StoreUnavailable):
+        asyncio.run(store.clicks("anna"))
+    assert "the handler is closed" in reasons[0]
+
+
 def test_what_another_program_writes_to_redis_is_an_error_of_the_store(redis_server: Server, store: Store) -> None:
     server = redis_server
     store.client.set(key("odd"), "text")

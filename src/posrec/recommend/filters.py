@@ -54,10 +54,12 @@ class ValueIndex:
         self.grouped = self.columns[np.argsort(self.of_column, kind="stable")]
         self.starts = np.concatenate([[0], np.bincount(self.of_column, minlength=len(codes)).cumsum()])
 
-    def having(self, value: Any) -> Columns:
-        """The columns of the items with this value."""
-        code = self.codes.get(as_text(value))
-        return self.grouped[:0] if code is None else self.grouped[self.starts[code] : self.starts[code + 1]]
+    def having(self, values: Iterable[Any]) -> Columns:
+        """The columns of the items with any of these values, in groups of equal values."""
+        texts = dict.fromkeys(map(as_text, values))
+        known = [code for text in texts if (code := self.codes.get(text)) is not None]
+        groups = [self.grouped[self.starts[code] : self.starts[code + 1]] for code in known]
+        return np.concatenate(groups) if groups else self.grouped[:0]
 
 
 class Attribute:
@@ -84,7 +86,7 @@ class Attribute:
         """[n] equal for items with the same (first) value; an item without a value is a group of its own."""
         groups = -1 - np.arange(len(self.values), dtype=np.int64)
         groups[self.index.columns[::-1]] = self.index.of_column[::-1]  # of several values the first is written last
-        without = self.index.having(None)
+        without = self.index.having([None])
         groups[without] = -1 - without
         return groups
 
@@ -97,8 +99,7 @@ class Attribute:
     def having(self, values: Iterable[Any]) -> Mask:
         """[n] whether an item has any of these values."""
         mask = np.zeros(len(self.values), dtype=np.bool_)
-        for value in values:
-            mask[self.index.having(value)] = True
+        mask[self.index.having(values)] = True
         return mask
 
     def matching(self, condition: Any) -> Mask:
@@ -124,11 +125,10 @@ class Attribute:
             return BOUNDS[name](self.numbers, as_float(bound))
 
     def listed(self, values: Any) -> list[Any]:
-        listed = values if isinstance(values, list | tuple | set | frozenset) else [values]
-        for value in listed:
-            if not isinstance(value, str | int | float | None):
-                raise InputError(f"the filter of {self.name!r} must be {SHAPES}, not {shown(values)}")
-        return list(listed)
+        listed = list(values) if isinstance(values, list | tuple | set | frozenset) else [values]
+        if not all(issubclass(kind, str | int | float | None) for kind in set(map(type, listed))):
+            raise InputError(f"the filter of {self.name!r} must be {SHAPES}, not {shown(values)}")
+        return listed
 
 
 class Attributes:
@@ -172,6 +172,8 @@ class Attributes:
 
 def as_text(value: Any) -> str | None:
     """How values are compared; 42, 42.0 and "42" are the same, and so are true and "True"."""
+    if type(value) is int:  # the quickest test first, since a filter may list many values
+        return str(value)
     if value is None or isinstance(value, str):
         return value.lower() if value in ("True", "False") else value
     if isinstance(value, bool):

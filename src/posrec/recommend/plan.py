@@ -139,7 +139,7 @@ class Plan:
             for value, factor in values.items():
                 if not is_number(factor) or not 0.001 <= factor <= 1000:
                     raise InputError(f"a factor of boost must be between 0.001 and 1000, not {shown(factor)}")
-                factors[self.catalogue.attributes[column].index.having(value)] *= factor
+                factors[self.catalogue.attributes[column].index.having([value])] *= factor
         different = np.unique(factors)
         if len(different) > MOST_FACTORS:
             raise InputError(f"boost has {len(different)} different factors of items; at most {MOST_FACTORS} work")

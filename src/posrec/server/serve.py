@@ -204,8 +204,13 @@ class Server(uvicorn.Server):
     def connection(self) -> Connection:
         return Connection(self.config, self.server_state, self.lifespan.state)
 
-    async def check_connections(self) -> None:
-        """About once a second."""
+    async def on_tick(self, counter: int) -> bool:
+        """Called every tenth of a second. uvicorn's own callback goes by the time of day, which may be set back."""
+        if counter % 10 == 0:
+            self.check_connections()
+        return await super().on_tick(counter)
+
+    def check_connections(self) -> None:
         now = time.monotonic()
         if not can_open_files():
             log_seldom(
@@ -236,10 +241,8 @@ def run_worker(bound: socket.socket, settings: ServerSettings) -> None:
         timeout_keep_alive=KEEP_ALIVE,
         backlog=BACKLOG,
         ws="none",
-        timeout_notify=1,
     )
     server = Server(config)
-    config.callback_notify = server.check_connections
     # uvicorn raises the signal again after it has stopped; the default action would skip all clean-up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     server.run(sockets=[bound])

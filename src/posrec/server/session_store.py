@@ -127,7 +127,7 @@ class RedisSessions(SessionStore):
             import redis.asyncio
         except ImportError:
             raise not_installed("--session-store", "serve") from None
-        self.errors = (redis.RedisError, *self.errors)
+        self.errors = (redis.RedisError, RuntimeError, *self.errors)  # uvloop's for writing to a lost connection
         try:
             # When all connections are in use, a request waits for one: the store itself is well.
             pool = redis.asyncio.BlockingConnectionPool.from_url(

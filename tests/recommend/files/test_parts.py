@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from posrec.errors import InputError
 from posrec.io import WEIGHTS, load_tensors, save_tensors
 from posrec.io.executor import Cluster
 from posrec.io.folders import read_checksums, write_checksums
+from posrec.io.unfinished import try_lock
 from posrec.progress import SilentProgress
 from posrec.recommend.files import score as module
 from posrec.recommend.files import session_file
@@ -139,6 +142,24 @@ def test_a_bad_line_leaves_no_parts(trained: Path, tmp_path: Path, source: Path)
     assert listed(tmp_path) == ["in.jsonl"]
     write_lines(source, LINES)
     assert parts(trained, source, tmp_path / "out.jsonl").sessions == 101
+
+
+def test_what_another_process_has_written_meanwhile_is_not_replaced(
+    trained: Path, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out.jsonl"
+
+    @contextmanager
+    def lock(path: Path) -> Iterator[bool]:
+        out.write_text("of another process")
+        with try_lock(path) as is_ours:
+            yield is_ours
+
+    monkeypatch.setattr(module, "try_lock", lock)
+    with pytest.raises(InputError, match="exists already"):
+        parts(trained, source, out)
+    assert out.read_text() == "of another process"
+    assert listed(tmp_path) == ["in.jsonl", "out.jsonl"]
 
 
 def test_what_is_not_replaced(trained: Path, tmp_path: Path, source: Path) -> None:

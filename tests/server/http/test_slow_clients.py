@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 
+from posrec.server import serve
 from posrec.server.http import guard
 from posrec.server.http.application import Application
 from posrec.server.http.guard import KEEP_ALIVE, Connection
@@ -241,6 +242,21 @@ def test_neither_computing_nor_an_unfinished_request_behind_it_costs_a_request_i
     assert answer.startswith(b"HTTP/1.1 200 OK")
     assert answer.endswith(b'"done"')
     assert b"connection: close" in answer
+
+
+def test_a_slow_head_is_refused_although_the_clock_was_set_back() -> None:
+    async def play() -> bytes:
+        application = Application(ServerSettings(("run",), request_timeout=0), Metrics(None))
+        async with one_connection(application) as (connection, reader, writer):
+            server = serve.Server(connection.config)
+            server.server_state, server.last_notified = connection.server_state, time.time() + 3600
+            writer.write(b"GET /slow HT")
+            while connection.head_since is None:
+                await asyncio.sleep(0.001)
+            await server.on_tick(0)
+            return await reader.read()
+
+    assert asyncio.run(play()).startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_client_that_closes_its_sending_side_has_left_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

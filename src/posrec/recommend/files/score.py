@@ -185,6 +185,7 @@ def score_file(
             raise InputError(f"another process is writing {path}; wait for it, or name another file")
         continue_or_begin(job, overwrite)
         try:
+            check_replaceable(path, as_folder, overwrite)  # another process may have written it meanwhile
             totals = score_parts(job, sessions, cluster, on_gpu, progress)
         except InputError:  # a file that was corrected is another job
             remove(job.folder)
@@ -192,7 +193,7 @@ def score_file(
         finally:
             ready.clear()
         finish(job, as_folder, overwrite)
-    remove(job.folder)
+        remove(job.folder)
     totals.seconds, totals.cores = time.monotonic() - began, 0 if on_gpu else cores
     return totals
 
@@ -219,7 +220,7 @@ def continue_or_begin(job: Job, overwrite: bool) -> None:
         for one in job.folder.iterdir():
             if one.name != LOCK:
                 remove(one)
-    (job.folder / ANSWERS).mkdir(exist_ok=True)
+    (job.folder / ANSWERS).mkdir(parents=True, exist_ok=True)  # a process that has just finished removes the folder
     write_json(noted, described)
 
 

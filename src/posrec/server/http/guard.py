@@ -2,7 +2,8 @@
 
 - A head larger than HEAD_BYTES is refused (431), and so is one that is not sent in time (408), by `check`. The time for
   a body is the application's (messages.py).
-- An answer that the client does not read, and a connection without a request, are given up by `check`.
+- An answer that the client does not read, and a connection without a request, are given up by `check`. Little is
+  handed to the kernel before the client reads: it would take megabytes, the answers to many pipelined requests.
 - Where too many connections are open, an idle one is closed for the new one. Where none is idle, the new one is
   refused (503) with the first piece of its request.
 - Of pipelined requests few are parsed at a time, and the client can't send more before some are answered. uvicorn reads
@@ -16,6 +17,8 @@ Parsing, pipelining, keep-alive and ASGI are uvicorn's. This file alone relies o
 documented interface, therefore pyproject.toml bounds uvicorn's version.
 """
 
+import socket
+import struct
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -43,6 +46,8 @@ MOST_PIPELINED = 16  # requests of a connection that wait for their answers; mor
 KEEP_ALIVE = 75  # seconds that a connection without a request may stay open
 CLOSING_GRACE = 1.0  # seconds for one more request of a connection that was open when the server was stopped
 LEAVING_GRACE = 2.0  # seconds for the answers to a client that has closed its sending side
+LIMIT_UNSENT = getattr(socket, "TCP_NOTSENT_LOWAT", None)  # Linux and macOS
+UNSENT_BYTES = 128 << 10  # that the kernel holds beside what is on its way to the client
 BODY_HEADERS = (b"content-length", b"transfer-encoding")  # the headers that say where a body ends
 
 
@@ -68,6 +73,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        if LIMIT_UNSENT is not None:
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, LIMIT_UNSENT, UNSENT_BYTES)
         if len(self.connections) > self.app.settings.connections:
             self.has_room = self.close_an_idle_connection()
 
@@ -231,7 +238,7 @@ class Connection(HttpToolsProtocol):
             self.unread, self.unread_since = unread, now
         if unread:
             if now - self.unread_since > seconds:
-                self.transport.abort()
+                self.reset()
         elif self.refused_since is not None:
             if now - self.refused_since > seconds:
                 self.transport.abort()
@@ -244,6 +251,12 @@ class Connection(HttpToolsProtocol):
                     self.transport.close()
         elif self.is_idle() and now - self.idle_since > KEEP_ALIVE:
             self.transport.close()
+
+    def reset(self) -> None:
+        """Close at once. Otherwise the kernel would hold what the client has not read, for minutes."""
+        client = self.transport.get_extra_info("socket")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
 
     def timeout_keep_alive_handler(self) -> None:
         """uvicorn's own timer is not stopped by the first bytes of a request here."""

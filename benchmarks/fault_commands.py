@@ -355,7 +355,7 @@ class RayKills(Commands):
         while scoring.poll() is None and not (parts.exists() and any(parts.iterdir())):
             time.sleep(0.05)
         time.sleep(draw.uniform(0, 1))
-        workers = [pid for pid in descendants(scoring.pid) if command_line(pid).startswith("ray::")]
+        workers = [pid for pid in descendants(scoring.pid) if command_line(pid).startswith("ray::call")]
         for pid in workers[:1]:
             os.kill(pid, signal.SIGKILL)
         error = scoring.communicate(timeout=600)[1]

@@ -1,5 +1,7 @@
 """Runs and rule files that are replaced, overwritten, damaged or fixed while they are served."""
 
+import asyncio
+import errno
 import gc
 import os
 import shutil
@@ -12,8 +14,9 @@ from posrec.io import changing
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import EXPORT, ITEMS, NETWORK
 from posrec.runs.run import load_run
+from posrec.server import reload as module
 from posrec.server.metrics import Metrics
-from posrec.server.reload import RunReloader, ShopFiles, file_stamp
+from posrec.server.reload import LoadedRun, RunReloader, ShopFiles, file_stamp
 from posrec.server.service import Service
 from posrec.server.settings import ServerSettings
 from tests.helpers import update_checksums
@@ -53,6 +56,33 @@ def test_a_run_with_a_damaged_export_is_refused_and_the_one_before_stays(
     reloader.replace_current()
     assert reloader.problem is None
     assert reloader.current is not before
+
+
+def test_a_run_that_could_not_be_loaded_for_lack_of_files_is_tried_again(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "POLL", 0.01)
+    monkeypatch.setattr(module, "RETRY", 0.01)
+    attempts, load = iter(range(1, 4)), RunReloader.load
+
+    def load_at_the_third_attempt(self: RunReloader) -> LoadedRun:
+        if next(attempts) < 3:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return load(self)
+
+    monkeypatch.setattr(RunReloader, "load", load_at_the_third_attempt)
+    reloader = started(trained, tmp_path)
+    assert reloader.current is None
+
+    async def watch() -> None:
+        watching = asyncio.create_task(reloader.watch())
+        while reloader.problem is not None:
+            await asyncio.sleep(0.01)
+        watching.cancel()
+
+    asyncio.run(asyncio.wait_for(watch(), 120))
+    assert reloader.current is not None
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1  # the second attempt says nothing new
 
 
 @pytest.mark.parametrize("by_onnx", [False, True])

@@ -104,6 +104,10 @@ class ResultCache:
 
     def get(self, kind: str, asked: Mapping[str, Any], compute: Callable[[Any], ByFactor]) -> ByFactor:
         """The result of `compute(asked)`."""
+        if isinstance(asked, Mapping) and any(
+            isinstance(one, list) and len(one) > LONGEST_KEY for one in asked.values()
+        ):
+            return compute(asked)  # to write such a key down would keep Python's lock for long
         try:
             key = kind + json.dumps(asked, sort_keys=True, default=sorted)  # sets are listed in order
         except (TypeError, ValueError):

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from posrec.server.metrics import Metrics, RunMetrics
 from posrec.server.settings import ServerSettings
 
 POLL = 1.0  # seconds
+RETRY = 10.0  # seconds until a run that could not be loaded is tried again, although it has not changed
 
 Stamp = tuple[int, int, int]
 
@@ -139,6 +141,7 @@ class RunReloader:
         self.current: LoadedRun | None = None
         self.stamp: Hashable = None  # of the run that was loaded last, or could not be loaded
         self.problem: str | None = None
+        self.tried = 0.0  # when it was loaded last, or could not be loaded
 
     def load(self) -> LoadedRun:
         """Load the run as it is on disk now, and try it once; raises whatever is wrong with it."""
@@ -151,17 +154,19 @@ class RunReloader:
 
     def replace_current(self) -> None:
         """Load the run and serve it from now on; if it can't be loaded, keep serving the one before."""
-        self.stamp = run_stamp(self.run)
+        before, self.stamp, self.tried = self.stamp, run_stamp(self.run), time.monotonic()
         try:
             loaded = self.load()
             with self.files.lock:  # what changes from now on is applied to this run
                 self.files.apply(loaded.recommender)
                 self.current = loaded
         except Exception as error:  # a damaged file can raise almost anything, and must not stop the server
-            self.problem = str(error) or type(error).__name__
-            self.metrics.count("failed_reloads")
-            consequence = "the run loaded before stays" if self.current else "nothing can be recommended yet"
-            log_event(f"{self.run} can't be served; {consequence}", logging.ERROR, reason=self.problem)
+            reason = str(error) or type(error).__name__
+            if (self.stamp, reason) != (before, self.problem):  # otherwise it is known
+                self.metrics.count("failed_reloads")
+                consequence = "the run loaded before stays" if self.current else "nothing can be recommended yet"
+                log_event(f"{self.run} can't be served; {consequence}", logging.ERROR, reason=reason)
+            self.problem = reason
             return
         self.problem = None
         self.run_metrics.loaded(self.current.fingerprint, self.current.recommender.run.config.get("trained_until"))
@@ -185,22 +190,28 @@ class RunReloader:
             log_event(missing)
 
     async def watch(self) -> None:
-        """Replace the run whenever it has changed on disk."""
-        async for _ in changes(partial(run_stamp, self.run), self.stamp):
+        """Replace the run whenever it has changed on disk, and try it again where that was not possible: memory or open
+        files may have been short."""
+        async for _ in changes(partial(run_stamp, self.run), self.stamp, self.is_due):
             await asyncio.to_thread(self.replace_current)
             self.log_serving("replaced on disk")
             if self.problem is None:
                 self.metrics.count("reloads")
 
+    def is_due(self) -> bool:
+        return self.problem is not None and time.monotonic() - self.tried >= RETRY
 
-async def changes(stamp: Callable[[], Hashable], seen: Hashable) -> AsyncIterator[None]:
-    """Yield whenever the stamp differs from the one seen last, once it has stopped changing and is not None. `stamp` is
-    called in a thread."""
+
+async def changes(
+    stamp: Callable[[], Hashable], seen: Hashable, is_due: Callable[[], bool] = lambda: False
+) -> AsyncIterator[None]:
+    """Yield whenever the stamp differs from the one seen last, once it has stopped changing and is not None; and where
+    `is_due`, although it is the same. `stamp` is called in a thread."""
     while True:
         await asyncio.sleep(POLL)
         with suppress(MemoryError):  # it is looked at again
             now = await asyncio.to_thread(stamp)
-            if now is None or now == seen:
+            if now is None or (now == seen and not is_due()):
                 continue
             await asyncio.sleep(POLL / 4)
             if now == await asyncio.to_thread(stamp):

@@ -200,7 +200,8 @@ class TwoWriters(Commands):
 
 class Nights(Attack):
     """Kill -9 of the [nightly script](nightly.md#a-night-as-a-cron-job) at a random moment or at a rename, while its
-    `current` is served. Answers are those of a whole run, and the next night succeeds and leaves nothing behind."""
+    `current` is served. Answers are those of a whole run, and the next night succeeds. Of the killed night nothing is
+    left but the folder of its run, which is removed with it (`--keep`)."""
 
     def __init__(self, folder: Path) -> None:
         self.home, log = folder / "home", folder / "nights.csv"
@@ -239,9 +240,8 @@ class Nights(Attack):
             time.sleep(SETTLED)
         if killed.returncode not in (0, 3, -signal.SIGKILL) or again.returncode not in (0, 3):
             return f"failed: {killed.returncode}, then {again.returncode}: {(killed.stderr + again.stderr)[-300:]}"
-        left = [
-            str(path) for path in self.home.rglob(".*") if ".unfinished-" in path.name or path.name == ".current.new"
-        ]
+        folders = (self.home, self.home / "runs", self.home / "data")
+        left = [path.name for folder in folders for path in folder.glob(".*") if path.name != ".lock"]
         expected = [
             [one.item for one in Recommender.load(self.home / "current", "cpu").recommend(session, 5)]
             for session in SESSIONS

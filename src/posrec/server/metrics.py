@@ -127,10 +127,10 @@ class Metrics:
     def request(self, path: str, status: int, seconds: float) -> None:
         known = path if path in PATHS else next((start for start in WITH_IDS if path.startswith(f"{start}/")), "other")
         self.requests[known, status // 100].inc()
-        if known == "/v1/recommend":
-            self.seconds.observe(seconds)
         if status == 503:
             self.count("refused")
+        elif known == "/v1/recommend":
+            self.seconds.observe(seconds)
 
     def feedback(self, run: str | None, event: str, items: int) -> None:
         """Feedback on so many items of an answer of the run with this name; None if the server did not give it."""

@@ -19,7 +19,7 @@ from posrec.server import serve
 from posrec.server.http import guard
 from posrec.server.http.application import Application
 from posrec.server.http.guard import KEEP_ALIVE, Connection
-from posrec.server.http.messages import Disconnected, Request
+from posrec.server.http.messages import Disconnected, Refused, Request
 from posrec.server.metrics import Metrics
 from posrec.server.settings import ServerSettings
 from tests.server.raw import head as request_head
@@ -242,6 +242,56 @@ def test_neither_computing_nor_an_unfinished_request_behind_it_costs_a_request_i
     assert answer.startswith(b"HTTP/1.1 200 OK")
     assert answer.endswith(b'"done"')
     assert b"connection: close" in answer
+
+
+def test_an_overloaded_server_refuses_at_the_head_and_reads_on() -> None:
+    """The body is discarded, however it arrives, and the connection is used again; other requests are not refused."""
+
+    async def play() -> list[tuple[bytes, bytes]]:
+        application, busy = Application(ServerSettings(("run",)), Metrics(None)), [True]
+
+        def admit() -> None:
+            if busy:
+                raise Refused(503, "too much to do")
+
+        @application.route("POST", "/work", admit=admit)
+        async def work(data: dict[str, str]) -> str:
+            return data["name"]
+
+        @application.route("POST", "/other")
+        async def other(data: dict[str, str]) -> str:
+            return data["name"]
+
+        async with one_connection(application) as (connection, reader, writer):
+
+            async def answer() -> tuple[bytes, bytes]:
+                lines = await reader.readuntil(b"\r\n\r\n")
+                length = int(lines.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                return lines[9:12], await reader.readexactly(length)
+
+            body = b'{"name":"anna"}'
+            answers = []
+            writer.write(head("/work", len(body)))
+            answers.append(await answer())
+            assert not connection.is_idle()
+            for place in range(len(body)):
+                writer.write(body[place : place + 1])
+            writer.write(head("/work", len(body)) + body)
+            answers.append(await answer())
+            writer.write(head("/other", len(body)) + body)
+            answers.append(await answer())
+            busy.clear()
+            writer.write(head("/work", len(body)) + body)
+            answers.append(await answer())
+            busy.append(True)
+            writer.write(head("/work", len(body)) + body[:5])  # never completed
+            answers.append(await answer())
+            connection.check(time.monotonic() + 1000)
+            assert connection.transport.is_closing()
+            return answers
+
+    refused = (b"503", b'{"error":"too much to do"}')
+    assert asyncio.run(play()) == [refused, refused, (b"200", b'"anna"'), (b"200", b'"anna"'), refused]
 
 
 def test_a_slow_head_is_refused_although_the_clock_was_set_back() -> None:

@@ -49,8 +49,8 @@ async def decode_here(decode: Callable[[], Any], request: Request) -> Any:
 class Route:
     """`path` such as /v1/similar/{item}; without a `summary` the route is not part of the OpenAPI document.
 
-    `errors` are the statuses of its errors, for the document. `admit` is called before a body is decoded, and refuses
-    a request that would be refused in the end. One that `writes` is closed to web pages of other sites.
+    `errors` are the statuses of its errors, for the document. `admit` raises Refused where the server has too much to
+    do already, whatever the body says. One that `writes` is closed to web pages of other sites.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Route:
         status: int = 200,
         media_type: bytes = JSON,
         errors: tuple[int, ...] = (),
-        admit: Callable[[], None] = lambda: None,
+        admit: Callable[[], None] | None = None,
         writes: bool = False,
     ) -> None:
         self.method, self.path, self.handler, self.summary, self.status = method, path, handler, summary, status
@@ -79,7 +79,6 @@ class Route:
         arguments: dict[str, Any] = {} if self.parameter is None else {self.parameter: value}
         if self.decoder is not None:
             body = await request.body()
-            self.admit()
             if len(body) <= LARGE_BODY:
                 arguments["data"] = self.decoder.decode(body)
             else:
@@ -116,6 +115,7 @@ class Application:
         self.routes: list[Route] = []
         self.by_path: dict[str, dict[str, Route]] = {}
         self.patterns: list[tuple[re.Pattern[str], dict[str, Route]]] = []
+        self.admissions: dict[tuple[bytes, bytes], Callable[[], None]] = {}  # by method and path
 
     def route(self, method: str, path: str, summary: str = "", **options: Any) -> Callable[[Handler], Handler]:
         """A decorator for the function that answers; the options are those of Route."""
@@ -123,6 +123,8 @@ class Application:
         def add_handler(handler: Handler) -> Handler:
             route = Route(method, path, handler, summary, **options)
             self.routes.append(route)
+            if route.admit is not None:
+                self.admissions[method.encode(), path.encode()] = route.admit
             if route.parameter is None:
                 self.by_path.setdefault(path, {})[method] = route
             else:
@@ -139,13 +141,14 @@ class Application:
         try:
             answer = await self.answer(request)
         except Disconnected:
-            self.count(request, CLIENT_CLOSED, began)
+            self.count(request.method, request.path, CLIENT_CLOSED, time.perf_counter() - began)
             return
         except Exception as error:  # every error is answered
             answer = error_answer(error)
         if allowed := self.access.origin_headers(request.headers.get(b"origin")):
             answer = answer._replace(headers=(*answer.headers, *allowed))
-        self.count(request, answer.status, began)  # before it is sent, so that a crash never loses a count
+        # Before the answer is sent, so that a crash never loses a count.
+        self.count(request.method, request.path, answer.status, time.perf_counter() - began)
         await send_answer(send, request, answer)
 
     async def answer(self, request: Request) -> Answer:
@@ -173,13 +176,21 @@ class Application:
                 return methods, match[1]
         raise Refused(404, "there is no such page; /docs lists the available ones")
 
-    def count(self, request: Request, status: int, began: float) -> None:
-        seconds = time.perf_counter() - began
-        self.metrics.request(request.path, status, seconds)
+    def refusal(self, method: bytes, path: bytes) -> Refused | None:
+        """Why a request with this head is refused now, if it is; guard.py asks before it receives the body."""
+        if (admit := self.admissions.get((method, path))) is not None:
+            try:
+                admit()
+            except Refused as reason:
+                return reason
+        return None
+
+    def count(self, method: str, path: str, status: int, seconds: float) -> None:
+        self.metrics.request(path, status, seconds)
         if self.settings.log_requests:
             level = logging.WARNING if status >= 500 else logging.INFO
-            path, milliseconds = SESSION_ID.sub("...", request.path), round(1000 * seconds, 2)
-            log_event("request", level, method=request.method, path=path, status=status, ms=milliseconds)
+            shown, milliseconds = SESSION_ID.sub("...", path), round(1000 * seconds, 2)
+            log_event("request", level, method=method, path=shown, status=status, ms=milliseconds)
 
     async def live(self, receive: Receive, send: Send) -> None:
         """ASGI's lifespan: from the start of the server to its end."""

@@ -6,6 +6,8 @@
   handed to the kernel before the client reads: it would take megabytes, the answers to many pipelined requests.
 - Where too many connections are open, an idle one is closed for the new one. Where none is idle, the new one is
   refused (503) with the first piece of its request.
+- A request that is refused because the server has too much to do is answered as soon as its head is complete, without
+  a task of its own: a server with three times as many requests as it can answer spends most of its time on refusals.
 - Of pipelined requests few are parsed at a time, and the client can't send more before some are answered. uvicorn reads
   on after every answer, so that a client could fill the memory.
 - A request for an upgrade, such as h2c, is answered in HTTP/1.1 with its body; uvicorn loses the body.
@@ -21,7 +23,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +66,7 @@ class Connection(HttpToolsProtocol):
         self.idle_since = time.monotonic()
         self.unread, self.unread_since = 0, 0.0  # bytes that the client has not read, and since when none of them
         self.refused_since: float | None = None  # what arrives afterwards is discarded
+        self.discarding_since: float | None = None  # since when the body of a request refused at its head is read
         self.advanced = False  # the piece being parsed held bytes of a body, or the end of a request
         self.bytes_since_advance = 0  # a head, trailers or chunk extensions
         self.repeating_head = False  # see `ignore_upgrade`
@@ -171,17 +174,36 @@ class Connection(HttpToolsProtocol):
             raise Refused(503, NO_ROOM)
         if any(name == b"transfer-encoding" and value.strip().lower() != b"chunked" for name, value in self.headers):
             raise Refused(400, OTHER_CODING)  # the parser would hand over a compressed body as it is
+        if self.refused_at_head():
+            return
         super().on_headers_complete()
         self.unanswered.append(self.cycle)
         self.cycle.scope["has_left"] = self.transport.is_closing  # type: ignore[typeddict-unknown-key]  # see Request
         if self.stopping:
             self.cycle.keep_alive = False
 
+    def refused_at_head(self) -> bool:
+        """Refuse a request that the server has no time for; whether it has none. Its body is read and discarded, and
+        the connection stays open."""
+        parser = self.parser
+        if self.unanswered or self.stopping or self.expect_100_continue or parser.should_upgrade():
+            return False
+        if not parser.should_keep_alive() or (reason := self.app.refusal(parser.get_method(), self.url)) is None:
+            return False
+        self.app.count(parser.get_method().decode(), self.url.decode(), reason.status, 0.0)
+        self.transport.write(as_http(error_answer(reason), self.origin_headers()))
+        self.discarding_since = time.monotonic()
+        return True
+
     def on_body(self, body: bytes) -> None:
         self.advanced = True
-        super().on_body(body)
+        if self.discarding_since is None:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.discarding_since is not None:
+            self.advanced, self.discarding_since, self.idle_since = True, None, time.monotonic()
+            return
         if not self.parser.should_upgrade():
             self.advanced = True
             self.cycle.scope["complete"] = True  # type: ignore[typeddict-unknown-key]  # read by Request.body
@@ -216,10 +238,12 @@ class Connection(HttpToolsProtocol):
             cycle.message_event.set()
         else:
             self.app.metrics.request("", reason.status, 0.0)
-        origin = dict(self.headers or ()).get(b"origin")
-        self.transport.write(as_http(error_answer(reason), self.app.access.origin_headers(origin)))
+        self.transport.write(as_http(error_answer(reason), [*self.origin_headers(), CLOSE]))
         if self.transport.can_write_eof():
             self.transport.write_eof()
+
+    def origin_headers(self) -> Sequence[Header]:
+        return self.app.access.origin_headers(dict(self.headers or ()).get(b"origin"))
 
     def close_after_complete_requests(self) -> bool:
         """Close after the answers to the requests that are complete; whether there are any."""
@@ -239,8 +263,8 @@ class Connection(HttpToolsProtocol):
         if unread:
             if now - self.unread_since > seconds:
                 self.reset()
-        elif self.refused_since is not None:
-            if now - self.refused_since > seconds:
+        elif (since := self.refused_since or self.discarding_since) is not None:
+            if now - since > seconds:
                 self.transport.abort()
         elif self.head_since is not None:
             if self.flow.read_paused:  # the server does not read, so the client can't send
@@ -265,7 +289,9 @@ class Connection(HttpToolsProtocol):
 
     def is_idle(self) -> bool:
         """No request is being received, answered or refused."""
-        busy = self.unanswered or self.head_since is not None or self.refused_since is not None
+        busy = self.unanswered or any(
+            since is not None for since in (self.head_since, self.refused_since, self.discarding_since)
+        )
         return not busy and not self.transport.is_closing() and not self.transport.get_write_buffer_size()
 
     def close_an_idle_connection(self) -> bool:
@@ -294,8 +320,8 @@ class Connection(HttpToolsProtocol):
 
 
 def as_http(answer: Answer, more_headers: Iterable[Header]) -> bytes:
-    """The bytes of an answer that is not sent by uvicorn; the connection is closed afterwards."""
+    """The bytes of an answer that is not sent by uvicorn."""
     length = b"%d" % len(answer.content)
-    headers = (*answer.headers, *more_headers, CLOSE, (b"content-type", answer.media_type), (b"content-length", length))
+    headers = (*answer.headers, *more_headers, (b"content-type", answer.media_type), (b"content-length", length))
     line = f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}\r\n".encode()
     return line + b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n" + answer.content

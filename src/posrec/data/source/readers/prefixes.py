@@ -19,8 +19,8 @@ PREFIX, TARGET = "item_id_list", "item_id"
 def read_prefixes(files: Sequence[File], collector: ClickCollector) -> None:
     """The files that RecBole reads by `benchmark_filename`, e.g. NAME.train.inter.
 
-    Most of them number rows, not sessions, in `session_id`, so a session is found by its rows: every prefix of it, one
-    below the other, the longest or the shortest first. A session's time is its place in the log.
+    In files of RecBole's authors `session_id` numbers rows, not sessions, so a session is found by its rows: every
+    prefix of it, one below the other, the longest or the shortest first. A session's time is its place in the log.
     """
     before = 0
     for path, parts in groupby(blocks(files, collector.progress), attrgetter("path")):

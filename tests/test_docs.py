@@ -17,7 +17,7 @@ import pytest
 
 from tests.helpers import ROOT, SOURCE, command, small_shop, write_lines, write_log
 
-PAGES = ("preparing.md", "large_logs.md", "datasets.md")
+PAGES = ("preparing.md", "large_logs.md", "datasets.md", "comparison.md")
 
 
 def commands(page: str) -> list[str]:
@@ -69,6 +69,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_lines(folder / "otto-train.jsonl", lines)
     inter = [f"{s}\t{i}\t{t}" for s, i, t in clicks]
     write_lines(folder / "diginetica.inter", ["session_id:token\titem_id:token\ttimestamp:float", *inter])
+    for part in ("train", "valid", "test"):
+        header = "session_id:token\titem_id_list:token_seq\titem_id:token"
+        write_lines(folder / f"diginetica.{part}.inter", [header, "1\t5 6\t7", "2\t5\t6", "3\t7\t6"])
+    for part in ("train_full", "test", "train_tr", "train_valid"):
+        seconds = [f"{s}\t{i}\t{t / 1000}" for s, i, t in clicks]
+        write_lines(folder / f"yoochoose-clicks-100k_{part}.txt", ["SessionId\tItemId\tTime", *seconds])
     (folder / "srgnn").mkdir()
     for part in ("train", "test"):
         write_lines(folder / f"{part}.txt", ["1 2 3", "2 3"])
@@ -77,14 +83,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_pages_show_commands() -> None:
-    assert [len(commands(page)) for page in PAGES] == [24, 1, 10]
+    assert [len(commands(page)) for page in PAGES] == [24, 1, 10, 5]
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_that_a_page_shows_runs(folder: Path, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     for line in commands(page):
-        arguments = shlex.split(line)[1:]
+        arguments = shlex.split(line, comments=True)[1:]
         if "--out" in arguments:
             shutil.rmtree(arguments[arguments.index("--out") + 1], ignore_errors=True)
         done = command(*arguments)
@@ -116,8 +122,9 @@ def test_every_example_in_a_docstring_is_true() -> None:
     assert tried > 3
 
 
-# Files of a user, that posrec writes, or of SR-GNN's public code (main.py).
-EXAMPLES = {"my_model.py", "my_encoding.py", "recency.py", "FILE.py", "report.md", "main.py"}
+# Files of a user, that posrec writes, or of the public code of SR-GNN, RecBole and session-rec.
+OTHERS = {"main.py", "run_recbole.py", "session_based_rec_example.py", "run_config.py"}
+EXAMPLES = {"my_model.py", "my_encoding.py", "recency.py", "FILE.py", "report.md", *OTHERS}
 GENERATED = {f"reference/{name}.md" for name in ("commands", "python", "settings")}  # by docs/site/reference.py
 PAGES_AT_THE_ROOT = list(ROOT.glob("*.md"))
 WRITTEN = [*PAGES_AT_THE_ROOT, *(ROOT / "docs").glob("*.md"), ROOT / "examples" / "README.md"]

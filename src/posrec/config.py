@@ -176,7 +176,7 @@ def parse_pairs(pairs: list[str], example: str = "--set encoding=dpe") -> dict[s
 
 
 def split_settings(settings: dict[str, str | Any], *defaults: Any) -> list[Any]:
-    """Copies of the configs `defaults` with `settings` in them; a setting goes to every config that has its name.
+    """Copies of the configs `defaults` with `settings` in them; a setting goes to the first that has its name.
 
     >>> from posrec.training.settings import Settings
     >>> split_settings({"epochs": "2"}, Settings())[0].epochs
@@ -187,11 +187,11 @@ def split_settings(settings: dict[str, str | Any], *defaults: Any) -> list[Any]:
         if key not in known:
             meant = did_you_mean(key, known)
             raise InputError(f"there is no setting {key!r}{meant}; choose one of {', '.join(sorted(known))}")
-    changed = []
+    changed, left = [], dict(settings)
     for config in defaults:
         kinds = get_type_hints(type(config))
-        names = [field.name for field in fields(config) if field.name in settings]
-        changed.append(replace(config, **{name: parse(name, settings[name], kinds[name]) for name in names}))
+        own = {field.name: left.pop(field.name) for field in fields(config) if field.name in left}
+        changed.append(replace(config, **{name: parse(name, value, kinds[name]) for name, value in own.items()}))
     return changed
 
 

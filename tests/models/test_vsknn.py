@@ -7,7 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from posrec.config import split_settings
 from posrec.models.baselines.counting.vsknn import VSKNN, WEIGHTS, VSKNNConfig
+from posrec.training.settings import Settings
 from tests.models.counting import fitted, logs, scores, sessions, with_rest
 
 LOG = [[1, 2], [2, 3, 2], [4, 5], [1, 3]]
@@ -70,3 +72,8 @@ def test_any_log_agrees_with_the_equations(
 ) -> None:
     config = VSKNNConfig(k, sample_size, weighting, decay, idf=1.5)
     assert scores(fitted(VSKNN, config, log), session)[0] == pytest.approx(slowly(log, session, config), rel=1e-5)
+
+
+def test_a_setting_of_training_has_the_same_name() -> None:
+    own, training = split_settings({"decay": "linear", "seed": "3"}, VSKNNConfig(), Settings())
+    assert (own.decay, training.decay, training.seed) == ("linear", Settings().decay, 3)

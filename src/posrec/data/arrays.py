@@ -12,7 +12,8 @@ from posrec.errors import InputError
 from posrec.io import FolderReader, parse_array
 
 SCHEMA = 1  # of a prepared dataset
-WITHOUT_TIMES = ("sessions", "srgnn")  # formats of a log in which a session's time is its place in the file
+# Formats of a log in which a session's time is its place in the file.
+WITHOUT_TIMES = ("sessions", "srgnn", "recbole-prefixes")
 ARRAYS = {  # file -> type; the order is the fingerprint's
     "train_items": np.int32,
     "train_offsets": np.int64,

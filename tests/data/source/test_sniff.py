@@ -24,6 +24,7 @@ LOGS = {
     "retailrocket": ("events.csv", EVENTS),
     "otto": ("train.jsonl", OTTO),
     "recbole": ("a.inter", ["session_id:token\titem_id:token\ttimestamp:float", "1\t2\t3"]),
+    "recbole-prefixes": ("a.train.inter", ["session_id:token\titem_id_list:token_seq\titem_id:token", "1\t2 3\t4"]),
     "jsonl": ("export.jsonl", JSONL),
     "csv": ("clicks.csv", [HEADER, *GOOD]),
     "tsv": ("clicks.tsv", [line.replace(",", "\t") for line in [HEADER, *GOOD]]),

@@ -92,13 +92,17 @@ def parse_fraction(value: str | float | Fraction) -> Fraction:
         raise InputError(f"--fraction {value!r} is not a fraction; write e.g. 1/64 or 0.25") from None
 
 
+def keeps_split(recipe: str | None, options: RecipeOptions) -> bool:
+    """Whether nothing was asked of the recipe that would change an existing split."""
+    return recipe is None and options == replace(RecipeOptions(), min_length=options.min_length)
+
+
 def resolve_recipe(
     recipe: str | None, format: str, options: RecipeOptions, given_test: bool
 ) -> tuple[str, RecipeOptions]:
     """The recipe that was asked for, or the format's own; the paper's recipe gets the settings of the field."""
     if given_test:
-        untouched = replace(RecipeOptions(), min_length=options.min_length)
-        if recipe is not None or options != untouched:
+        if not keeps_split(recipe, options):
             raise InputError(
                 "--test names an existing split, which is kept as it is; of the recipe only --min-length can be set"
             )

@@ -20,7 +20,7 @@ from posrec.data.prepare import recipes, steps
 from posrec.data.prepare.memory import choose_workplace
 from posrec.data.prepare.notices import measure, notices, session_warnings
 from posrec.data.prepare.numbering import write_clicks
-from posrec.data.prepare.options import RecipeOptions, resolve_recipe, split_options
+from posrec.data.prepare.options import RecipeOptions, keeps_split, resolve_recipe, split_options
 from posrec.data.prepare.parts import ClickParts, Measure, Step, Workplace
 from posrec.data.prepare.recipes import RECIPES, StepLog
 from posrec.data.prepare.writer import dataset_writer
@@ -126,6 +126,10 @@ def prepare_folder(
     refuse_existing(folder, overwrite)
     with ExitStack() as opened:
         log = opened.enter_context(open_log(source, format, given_options, progress))
+        if test is None and keeps_split(recipe, recipe_options):
+            test = log.test_part_beside()
+            if test is not None:
+                progress.message(f"{test.name}: read as the test part, and the split kept (pass --test for another)")
         chosen, recipe_options = resolve_recipe(recipe, log.format, recipe_options, given_test=test is not None)
         if log.concluded and recipe is None and chosen == "paper":
             progress.message("recipe paper, as published (pass --recipe clean for a log of your own)")

@@ -19,6 +19,8 @@ from posrec.errors import InputError, first_line
 from posrec.progress import Progress
 
 TABLE = "table"  # the format of a table in memory
+# How RecBole and session-rec name the two parts of a split, by format.
+SPLIT_NAMES = {"recbole-prefixes": (".train.", ".test."), "tsv": ("_train_full.", "_test.")}
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,15 @@ class Log:
     @property
     def name(self) -> str:
         return TABLE if self.table is not None else str(self.files[0])
+
+    def test_part_beside(self) -> Path | None:
+        """The test part of a split that RecBole or session-rec prepared, if the log is its training part."""
+        train = self.files[0] if len(self.files) == 1 else None
+        names = SPLIT_NAMES.get(self.format)
+        if names is None or not isinstance(train, Path) or names[0] not in train.name:
+            return None
+        test = train.with_name(train.name.replace(*names))
+        return test if test.is_file() else None
 
     def read(self, progress: Progress, store: ClickStore, files: Sequence[File] | None = None) -> ParsedLog:
         """Add the clicks of the log, or of some of its files, to `store`."""
@@ -70,6 +81,8 @@ def open_log(source: Any, format: str | None, options: dict[str, Any], progress:
                 log_options = replace(log_options, delimiter=found.delimiter)
             format = found.format
             progress.message(f"{files[0].name}: read as {format}, {found.because} (pass --format if that is wrong)")
+        elif format == "recbole" and detect_format(files[0]).format == "recbole-prefixes":
+            format = "recbole-prefixes"
         log_options.check(format, READERS[format].options)
         yield Log(format, log_options, files, concluded=concluded)
 

@@ -72,6 +72,8 @@ def known_header(path: File, lines: list[str]) -> Conclusion | None:
     """The public datasets, whose layouts are known."""
     header = lines[0].strip()
     if all(TYPED.fullmatch(name) for name in header.split("\t")) and ("\t" in header or path.suffix == ".inter"):
+        if "item_id_list:token_seq" in header.split("\t"):
+            return Conclusion("recbole-prefixes", "a header of name:type with item_id_list, the prefix of a session")
         return Conclusion("recbole", "a header of name:type")
     if any(names <= set(header.split(";")) for names in DIGINETICA):
         return Conclusion("diginetica", "the header of Diginetica's item views")

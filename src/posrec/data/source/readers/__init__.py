@@ -28,6 +28,7 @@ from posrec.data.source.readers.delimited import (
 from posrec.data.source.readers.jsonl import read_jsonl, read_otto
 from posrec.data.source.readers.options import ANY_LOG, CLICKS, EVENTS, LINES, LogOptions
 from posrec.data.source.readers.parquet import read_parquet
+from posrec.data.source.readers.prefixes import read_prefixes
 from posrec.data.source.readers.sessions import read_sessions, read_srgnn
 from posrec.progress import Progress
 
@@ -68,6 +69,7 @@ READERS: dict[str, Reader] = {
     "retailrocket": Reader(partial(read_text, CSV), (*EVENTS, *CLICKS), "ms", VISITORS, default_events=("view",)),
     "otto": Reader(read_otto, (*EVENTS, *CLICKS), "ms", default_events=("clicks",)),
     "recbole": Reader(partial(read_text, RECBOLE), ANY_LOG),
+    "recbole-prefixes": Reader(read_prefixes, (), "ms"),
     "csv": Reader(partial(read_text, CSV), (*ANY_LOG, "delimiter")),
     "tsv": Reader(partial(read_text, TSV), ANY_LOG),
     "jsonl": Reader(read_jsonl, ANY_LOG),

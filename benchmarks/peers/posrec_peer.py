@@ -21,27 +21,27 @@ torch.set_num_threads(job.threads)
 class Times(Progress):  # measures
     best = -1.0  # measures
 
+    def update(self, work, *_):  # measures
+        if work == "Evaluating" and not job.until_best:  # measures
+            job.is_best()  # measures
+
     def validated(self, epoch, metrics):  # measures
-        if metrics["mrr@20"] > self.best:  # measures
-            self.best = metrics["mrr@20"]  # measures
+        if metrics[chosen_by] > self.best:  # measures
+            self.best = metrics[chosen_by]  # measures
             job.is_best()  # measures
 
 
 data, spec = posrec.load(job.data), find_spec(job.model)
 settings = {"protocol": "early-stop", **job.settings}
 epochs_by_default = settings.pop("epochs", Settings(**spec.settings).epochs)
-if spec.is_trained:
-    settings["epochs"] = min(epochs_by_default, job.epochs)
-else:
-    del settings["protocol"]
-if settings.get("protocol") != "early-stop":  # nothing is chosen, and the validation sessions are left out all the same
+settings["epochs"] = min(epochs_by_default, job.epochs)
+chosen_by = Settings(**spec.settings).choose_by  # measures
+if not spec.is_trained or settings["protocol"] == "paper":  # without validation sessions all the same
     part = data.fitting
     data = replace(data, train=SessionDataset(part.items[: part.clicks], part.offsets, part.times))
 out = job.folder / "run"
 job.begin()  # measures
 run, _ = fit_run(data, job.model, out, settings, job.device, progress=Times(), resumable=False)
-if settings.get("protocol") != "early-stop":  # measures
-    job.is_best()  # measures
 log = out / "log.jsonl"  # measures
 lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []  # measures
 job.epoch_seconds = [line["seconds"] for line in lines if "loss" in line]  # measures

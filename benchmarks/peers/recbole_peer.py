@@ -26,6 +26,7 @@ NAMES = {
     "fpmc": "FPMC",
 }
 job = read_job()
+most = job.settings.get("MAX_ITEM_LIST_LENGTH", 50)  # RecBole does not shorten the sessions of prepared files itself
 folder = job.folder / "shop"
 folder.mkdir(exist_ok=True)
 session = 0
@@ -34,7 +35,7 @@ for part, sessions in (("train", job.train), ("valid", job.validation), ("test",
         file.write("session_id:token\titem_id_list:token_seq\titem_id:token\n")
         for prefix, target in prefixes(sessions):
             session += 1
-            file.write(f"{session}\t{' '.join(map(str, prefix))}\t{target}\n")
+            file.write(f"{session}\t{' '.join(map(str, prefix[-most:]))}\t{target}\n")
 
 config = Config(
     model=NAMES[job.model],
@@ -67,6 +68,7 @@ trainer.fit(train_data, valid_data, show_progress=False)
 model.load_state_dict(torch.load(trainer.saved_model_file, map_location=config["device"])["state_dict"])
 model.eval()
 
+longest = test_data.dataset.inter_feat["item_id_list"].shape[1]  # padding changes the scores of some models
 number_of_item = np.zeros(job.vocabulary + 1, dtype=np.int64)
 for token, number in dataset.field2token_id["item_id"].items():
     if token != "[PAD]":
@@ -75,7 +77,6 @@ for token, number in dataset.field2token_id["item_id"].items():
 
 @torch.no_grad()
 def scores(sessions):
-    longest = config["MAX_ITEM_LIST_LENGTH"]
     clicks = torch.zeros(len(sessions), longest, dtype=torch.int64)
     for row, session in enumerate(sessions):
         latest = number_of_item[session[-longest:]]

@@ -47,7 +47,7 @@ bench: install
 	$(BIN)/python benchmarks/serve.py --workers 2
 	$(BIN)/python benchmarks/index.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/normaliser.py
-# step.py, training_time.py, score.py, accuracy.py and neighbours.py need a prepared dataset, replicas.py nginx and
+# step.py, training_time.py, score.py, accuracy.py, neighbours.py and peers.py need a prepared dataset, replicas.py nginx and
 # redis-server, growth.py ten minutes: the first lines of each say how to call it.
 
 # Malformed requests, kill -9, full disks, damaged runs, overload and an hour under load (docs/reliability.md); a part that

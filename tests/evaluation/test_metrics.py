@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.helpers import ROOT, module_at
 
 from posrec.evaluation.metrics import coverage, mean_popularity, mrr, ndcg, rank_metrics, ranks_of, recall
 
@@ -28,6 +29,16 @@ def test_targets_that_cannot_be_found_are_misses_also_among_few_items() -> None:
     scores = torch.tensor([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [1.0, math.nan, 3.0], [1.0, math.nan, 3.0]])
     assert ranks_of(scores, torch.tensor([4, 0, 2, 3])).tolist() == [21, 21, 21, 2]
     assert ranks_of(torch.zeros(1, 30), torch.tensor([31])).tolist() == [31]
+
+
+def test_the_peers_are_ranked_in_the_same_way() -> None:
+    torch.manual_seed(0)
+    peers = module_at(ROOT / "benchmarks" / "peers" / "exchange.py")
+    scores = torch.randint(5, (300, 30)).float()
+    scores[torch.rand(300, 30) < 0.1] = math.nan
+    scores[torch.rand(300, 30) < 0.1] = -math.inf
+    targets = torch.randint(33, (300,))
+    assert peers.ranks_of(scores.numpy(), targets.numpy()).tolist() == ranks_of(scores, targets).tolist()
 
 
 scores = st.lists(st.lists(st.integers(0, 5), min_size=4, max_size=4), min_size=1, max_size=6)

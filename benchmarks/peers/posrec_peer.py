@@ -1,0 +1,62 @@
+"""A model of posrec, trained as the peers are: without the validation sessions."""
+
+import json
+from dataclasses import replace
+
+import torch
+from exchange import read_job
+
+import posrec
+from posrec.data.dataset import SessionDataset
+from posrec.fitting.fit import fit_run
+from posrec.models.registry import find_spec
+from posrec.nn.batch import SessionBatch
+from posrec.progress import Progress
+from posrec.training.settings import Settings
+
+job = read_job()
+torch.set_num_threads(job.threads)
+
+
+class Times(Progress):  # measures
+    best = -1.0  # measures
+
+    def update(self, work, *_):  # measures
+        if work == "Evaluating" and not job.until_best:  # measures
+            job.is_best()  # measures
+
+    def validated(self, epoch, metrics):  # measures
+        if metrics[chosen_by] > self.best:  # measures
+            self.best = metrics[chosen_by]  # measures
+            job.is_best()  # measures
+
+
+data, spec = posrec.load(job.data), find_spec(job.model)
+settings = {"protocol": "early-stop", **job.settings}
+epochs_by_default = settings.pop("epochs", Settings(**spec.settings).epochs)
+settings["epochs"] = min(epochs_by_default, job.epochs)
+chosen_by = Settings(**spec.settings).choose_by  # measures
+if not spec.is_trained or settings["protocol"] == "paper":  # without validation sessions all the same
+    part = data.fitting
+    data = replace(data, train=SessionDataset(part.items[: part.clicks], part.offsets, part.times))
+out = job.folder / "run"
+job.begin()  # measures
+run, _ = fit_run(data, job.model, out, settings, job.device, progress=Times(), resumable=False)
+log = out / "log.jsonl"  # measures
+lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []  # measures
+job.epoch_seconds = [line["seconds"] for line in lines if "loss" in line]  # measures
+recommender = posrec.Recommender.load(out)
+model = run.model.to(job.device).eval()
+
+
+@torch.inference_mode()
+def scores(sessions):
+    batch = SessionBatch.of([session.tolist() for session in sessions], model.config.max_length, model.stride)
+    return model.scores(batch.to(job.device)).cpu().numpy()
+
+
+def answer(session):
+    return recommender.recommend([data.vocabulary.item(item) for item in session.tolist()], k=20)
+
+
+job.finish(scores, answer, epochs_by_default)

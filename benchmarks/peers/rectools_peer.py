@@ -1,0 +1,58 @@
+"""A model of RecTools: tables of interactions, and a dataset with new sessions at the time of the answer."""
+
+import numpy as np
+import pandas as pd
+import pytorch_lightning
+from exchange import read_job
+from implicit.nearest_neighbours import CosineRecommender
+from rectools import Columns
+from rectools.dataset import Dataset, IdMap, Interactions
+from rectools.models import ImplicitItemKNNWrapperModel, PopularModel, SASRecModel
+
+job = read_job()
+
+
+def interactions(sessions):
+    """A row a click; its time is its place, since only the order of clicks is used."""
+    lengths = [len(session) for session in sessions]
+    return pd.DataFrame(
+        {
+            Columns.User: np.repeat(np.arange(len(sessions)), lengths),
+            Columns.Item: np.concatenate(sessions),
+            Columns.Weight: 1.0,
+            Columns.Datetime: pd.Timestamp(0) + pd.to_timedelta(np.arange(sum(lengths)), unit="s"),
+        }
+    )
+
+
+pytorch_lightning.seed_everything(0)
+epochs = min(3, job.epochs) if job.model == "sasrec" else 0
+if job.model == "sasrec":
+    model = SASRecModel(epochs=epochs, **job.settings)
+elif job.model == "itemknn":
+    model = ImplicitItemKNNWrapperModel(CosineRecommender(num_threads=job.threads, **job.settings))
+else:
+    model = PopularModel(**job.settings)
+job.begin()  # measures
+dataset = Dataset.construct(interactions(job.train))
+model.fit(dataset)
+job.is_best()  # measures
+job.epochs_were(epochs)  # measures
+
+
+def recommend(sessions, count):
+    clicks = interactions(sessions)
+    clicks = clicks[clicks[Columns.Item].isin(dataset.item_id_map.external_ids)]
+    users, items = IdMap.from_values(np.arange(len(sessions))), dataset.item_id_map
+    new = Dataset(users, items, Interactions.from_raw(clicks, users, items))
+    return model.recommend(clicks[Columns.User].unique(), new, k=count, filter_viewed=False)
+
+
+def scores(sessions):
+    found = recommend(sessions, job.items)
+    of_all = np.full((len(sessions), job.items), -np.inf)
+    of_all[found[Columns.User], found[Columns.Item] - 1] = found[Columns.Score]
+    return of_all
+
+
+job.finish(scores, lambda session: recommend([session], 20), epochs_by_default=3)

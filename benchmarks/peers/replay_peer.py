@@ -1,0 +1,98 @@
+"""SASRec of RePlay. It has no defaults for batches and epochs: 128 sessions a batch, and stopping as RecBole does."""
+
+import lightning
+import torch
+from exchange import prefixes, read_job
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from replay.data import FeatureHint, FeatureSource, FeatureType
+from replay.data.nn import TensorFeatureInfo, TensorFeatureSource, TensorSchema
+from replay.nn.lightning import LightningModule
+from replay.nn.lightning.callback import ComputeMetricsCallback
+from replay.nn.sequential import SasRec
+from torch.utils.data import DataLoader
+
+LENGTH, WIDTH = 50, 192  # the defaults of SasRec.from_params
+job = read_job()
+
+
+def padded(sessions, length=LENGTH):
+    """Numbers from 0, padded on the left with the number of items."""
+    clicks = torch.full((len(sessions), length), job.items)
+    for row, session in enumerate(sessions):
+        latest = torch.from_numpy(session[session <= job.items][-length:] - 1)
+        clicks[row, length - len(latest) :] = latest
+    return clicks
+
+
+def features(clicks):
+    return {"feature_tensors": {"item_id": clicks}, "padding_mask": clicks < job.items}
+
+
+def training_batch(sessions):
+    clicks = padded(sessions, LENGTH + 1)
+    labels = clicks[:, 1:, None]
+    return {**features(clicks[:, :-1]), "positive_labels": labels, "target_padding_mask": labels < job.items}
+
+
+def validation_batch(samples):
+    sessions, targets = zip(*samples, strict=True)
+    return {**features(padded(sessions)), "ground_truth": torch.tensor(targets)[:, None] - 1}
+
+
+class Times(lightning.Callback):  # measures
+    def on_train_epoch_start(self, *_):  # measures
+        job.epoch_begins()  # measures
+
+    def on_validation_epoch_start(self, *_):  # measures
+        job.epoch_ends()  # measures
+
+
+class Checkpoint(ModelCheckpoint):  # measures
+    def _save_checkpoint(self, *arguments):  # measures
+        job.is_best()  # measures
+        super()._save_checkpoint(*arguments)  # measures
+
+
+item = TensorFeatureInfo(
+    "item_id",
+    is_seq=True,
+    feature_type=FeatureType.CATEGORICAL,
+    embedding_dim=WIDTH,
+    padding_value=job.items,
+    cardinality=job.items,
+    feature_hint=FeatureHint.ITEM_ID,
+    feature_sources=[TensorFeatureSource(FeatureSource.INTERACTIONS, "item_id")],
+)
+lightning.seed_everything(0)
+model = SasRec.from_params(TensorSchema(item), **job.settings)
+module = LightningModule(model)
+best = Checkpoint(job.folder, monitor="mrr@10", mode="max")
+trainer = lightning.Trainer(
+    max_epochs=job.epochs,
+    accelerator=job.device,
+    callbacks=[
+        ComputeMetricsCallback(["mrr"], [10]),
+        EarlyStopping("mrr@10", mode="max", patience=10),
+        best,
+        Times(),  # measures
+    ],
+    logger=False,
+    num_sanity_val_steps=0,
+    enable_progress_bar=False,
+)
+job.begin()  # measures
+trainer.fit(
+    module,
+    DataLoader(job.train, batch_size=128, shuffle=True, collate_fn=training_batch),
+    DataLoader(prefixes(job.validation), batch_size=512, collate_fn=validation_batch),
+)
+module.load_state_dict(torch.load(best.best_model_path)["state_dict"])
+module.eval()
+
+
+@torch.no_grad()
+def scores(sessions):
+    return model(**features(padded(sessions)))["logits"][:, : job.items].numpy()
+
+
+job.finish(scores, lambda session: torch.from_numpy(scores([session])).topk(20))

@@ -211,7 +211,8 @@ class Limits(Attack):
         died = any(line["message"] == DIED for line in lines)
         allowed = ("right", "(503)", "files lost", *(["lost"] if died and kind == "memory" else []))
         wrong = {name: count for name, count in (self.counts - before).items() if not name.endswith(allowed)}
-        if wrong or (kind != "connections" and not lines):
+        is_silent = not lines and kind != "connections" and set(self.counts - before) - {f"{kind} right", "large right"}
+        if wrong or is_silent:
             return f"failed: {kind}: {wrong}, logged {lines[:3]}"
         return f"{kind}: a worker died and was replaced" if died else f"{kind}: only right answers and 503"
 

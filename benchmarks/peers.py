@@ -87,8 +87,7 @@ RECTOOLS = {
 AS_PEER: dict[tuple[str, str], dict[str, Any]] = {
     ("recbole", "fpmc"): RECBOLE | {"negatives": 1, "in_batch": False, "sample_alpha": 0.0, "max_length": 1},
     ("recbole", "stamp"): RECBOLE,
-    # RecBole's recurrent layer is 128 wide, with a linear map to 64; posrec's is as wide as the item vectors.
-    ("recbole", "gru4rec"): RECBOLE | {"hidden": 64, "embedding_dropout": 0.3, "dropout": 0.0, "truncated": False},
+    ("recbole", "gru4rec"): RECBOLE | {"hidden": 128, "embedding_dropout": 0.3, "dropout": 0.0, "truncated": False},
     ("recbole", "narm"): RECBOLE | {"hidden": 128},
     ("recbole", "sasrec"): RECBOLE | {"layers": 2, "heads": 2, "dropout": 0.5},
     ("recbole", "srgnn"): RECBOLE,

@@ -49,7 +49,7 @@ config = Config(
         "USER_ID_FIELD": "session_id",
         "ITEM_LIST_LENGTH_FIELD": "item_length",
         "epochs": job.epochs,
-        "use_gpu": job.device == "cuda",
+        "gpu_id": "0" if job.device == "cuda" else "",
         **({} if job.model == "fpmc" else {"train_neg_sample_args": None}),
         **job.settings,
     },

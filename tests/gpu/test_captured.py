@@ -1,6 +1,7 @@
 """Captured and compiled steps do what eager steps do, for every trained model. Skipped without a GPU."""
 
 from dataclasses import fields, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +9,9 @@ import torch
 from posrec.data.dataset import SessionDataset, collate
 from posrec.models.registry import MODELS
 from posrec.nn.items.item_table import ItemTable
+from posrec.progress import SilentProgress
 from posrec.training.batches import Batches, PassBatches, SampleBatches
+from posrec.training.loop import evaluate_on
 from posrec.training.losses import Loss, choose_loss, full_softmax
 from posrec.training.ranking_losses import RANKING_LOSSES, Negatives
 from posrec.training.step import STEPS_AT_ONCE, CapturedStepper, Stepper
@@ -69,6 +72,17 @@ def test_a_step_moves_every_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert moved.max() <= 1.01 * RATE
     assert moved[:ITEMS].amax(1).min() > 0
     assert not moved[ITEMS:].any()
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_an_evaluation_between_captured_steps_leaves_the_weights_where_they_are(name: str) -> None:
+    """Captured steps change the memory in which the weights were when they were captured."""
+    captured = stepper(CapturedStepper, name, full_softmax(ITEMS))
+    model, data = captured.model, SimpleNamespace(train=sessions())
+    places = [weights.data_ptr() for weights in model.parameters()]
+    evaluate_on(model, data, sessions(), torch.device("cuda"), SilentProgress())  # type: ignore[arg-type]
+    assert [weights.data_ptr() for weights in model.parameters()] == places
+    assert model.training
 
 
 def compare(eager: Stepper, captured: Stepper, fused: bool) -> None:

@@ -83,7 +83,8 @@ def evaluate_run(
         check_not_trained_on(run, data)
         return evaluate_matched(run, data, choose_device(device), progress)
     check_evaluable(run, data)
-    outcome = evaluate_on(run.model, data, data.test, choose_device(device), progress)
+    chosen = choose_device(device)
+    outcome = evaluate_on(run.model.to(chosen), data, data.test, chosen, progress)
     outcome = with_list_metrics(outcome, run.model, data)
     if world_of(run.model).is_first:
         write_evaluation(run, outcome.as_json(), outcome.ranks)

@@ -258,9 +258,9 @@ def read_losses(losses: Tensor, state: TrainingState) -> float:
 def evaluate_on(
     model: Model, data: PreparedDataset, samples: SessionDataset, device: torch.device, progress: Progress
 ) -> Evaluation:
-    """Rank all items of the model for each of `samples`, a part of `data`."""
+    """Rank all items of the model, which is on `device`, for each of `samples`, a part of `data`."""
     was_training = model.training
-    model.to(device).eval()
+    model.eval()  # not `to(device)`: torch moves the weights of recurrent layers, also to where they are already
     clicks = torch.bincount(data.train.items.long(), minlength=model.items + 1)
     samples, max_length, at_once = samples.to(device), model.config.max_length, None
     rows, rank = sharded_rows_of(model), None

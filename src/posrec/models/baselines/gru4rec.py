@@ -3,7 +3,8 @@ Karatzoglou, "Recurrent Neural Networks with Top-k Gains for Session-based Recom
 
 Gated recurrent layers read the clicks, 2016 Eq. (2)-(5); the last state is the session's vector, and items are scored
 by their product with it. The losses of both papers are in `training/ranking_losses.py`. The input and output vectors of
-the items are one table (`tied`, the constrained embedding of 2018) or two (2016).
+the items are one table (`tied`, the constrained embedding of 2018) or two (2016). With one table, a state of another
+width than the item vectors is mapped to theirs, as in RecBole.
 """
 
 import math
@@ -25,7 +26,7 @@ class GRU4RecConfig:
     d: int = setting(100, "width of item vectors", at_least=1)
     hidden: int = setting(100, "width of the recurrent layers", at_least=1)
     layers: int = setting(1, "recurrent layers", at_least=1)
-    tied: bool = setting(True, "one table of item vectors, which requires hidden = d")
+    tied: bool = setting(True, "one table of item vectors; where hidden is not d, a linear map follows")
     truncated: bool = setting(True, "backpropagate through the last step alone, as in both papers", tune=(True, False))
     embedding_dropout: float = setting(0.0, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.25, 0.5))
     dropout: float = setting(0.2, "dropout of the states", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
@@ -37,25 +38,27 @@ class GRU4Rec(SessionModel):
 
     def __init__(self, items: int, config: GRU4RecConfig) -> None:
         super().__init__(items, config)
-        if config.tied and config.hidden != config.d:
-            raise ValueError(f"hidden must be d={config.d} with one item table (tied=true), not {config.hidden}")
         self.embedding = ItemTable(items, config.d)
         self.recurrent = Recurrent(config.d, config.hidden, config.layers, config.dropout)
         self.out = None if config.tied else ItemTable(items, config.hidden)
+        self.map = nn.Linear(config.hidden, config.d) if config.tied and config.hidden != config.d else None
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
         self.dropout = nn.Dropout(config.dropout)
         self.draw_uniformly(1 / math.sqrt(config.hidden))  # PyTorch's default for recurrent layers
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
-        """h_t [B, hidden] and the output table, whose first n rows are items."""
+        """h_t, [B, hidden] or mapped to [B, d], and the output table, whose first n rows are items."""
         x, table = self.embedding.look_up_and_table(batch.items)  # [B, L, d]
         x = self.embedding_dropout(x)
         if self.config.truncated:
             last = self.recurrent.last_step(x, batch.lengths)
         else:
             last = at_last_click(self.recurrent(x), batch.lengths)
-        return self.dropout(last), table if self.out is None else self.out.weight
+        state = self.dropout(last)
+        if self.map is not None:
+            state = self.map(state)
+        return state, table if self.out is None else self.out.weight
 
     def item_vectors(self) -> Tensor:
-        """[n, hidden]: row i is item i + 1."""
+        """[n, d], with two tables [n, hidden]: row i is item i + 1."""
         return (self.out or self.embedding).vectors()

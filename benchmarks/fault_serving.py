@@ -31,6 +31,7 @@ FILE_LIMIT, CONNECTIONS = 200, 300  # open files of the server, and connections 
 JUMPS = (1, 3600, 86_400, 400 * 86_400)  # seconds, forwards and backwards
 FAKE_CLOCK = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 DENIED_LINES = 10_000_000
+NO_FILES = "no more files can be opened, so new connections are closed at once; raise the limit (ulimit -n)"
 DIED = "a worker died and is replaced"  # in the log
 
 
@@ -211,7 +212,10 @@ class Limits(Attack):
         died = any(line["message"] == DIED for line in lines)
         allowed = ("right", "(503)", "files lost", *(["lost"] if died and kind == "memory" else []))
         wrong = {name: count for name, count in (self.counts - before).items() if not name.endswith(allowed)}
-        is_silent = not lines and kind != "connections" and set(self.counts - before) - {f"{kind} right", "large right"}
+        reasons = lines or self.server.said(NO_FILES)  # it is not said again within a minute
+        is_silent = (
+            not reasons and kind != "connections" and set(self.counts - before) - {f"{kind} right", "large right"}
+        )
         if wrong or is_silent:
             return f"failed: {kind}: {wrong}, logged {lines[:3]}"
         return f"{kind}: a worker died and was replaced" if died else f"{kind}: only right answers and 503"

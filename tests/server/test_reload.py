@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import weakref
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from posrec.runs.folder import EXPORT, ITEMS, NETWORK
 from posrec.runs.run import load_run
 from posrec.server import reload as module
 from posrec.server.metrics import Metrics
-from posrec.server.reload import LoadedRun, RunReloader, ShopFiles, file_stamp
+from posrec.server.reload import LoadedRun, RunReloader, ShopFiles, file_stamp, is_half_imported
 from posrec.server.service import Service
 from posrec.server.settings import ServerSettings
 from tests.helpers import update_checksums
@@ -83,6 +84,19 @@ def test_a_run_that_could_not_be_loaded_for_lack_of_files_is_tried_again(
     asyncio.run(asyncio.wait_for(watch(), 120))
     assert reloader.current is not None
     assert [record.levelname for record in caplog.records].count("ERROR") == 1  # the second attempt says nothing new
+
+
+def test_an_import_that_failed_half_way_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "package_of_a_test"
+    package.mkdir()
+    (package / "__init__.py").write_text("import package_of_a_test.part\nraise OSError(24, 'Too many open files')\n")
+    (package / "part.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not is_half_imported("package_of_a_test")
+    with pytest.raises(OSError, match="Too many open files"):
+        import_module("package_of_a_test")
+    assert is_half_imported("package_of_a_test")
+    assert not is_half_imported("torch")
 
 
 @pytest.mark.parametrize("by_onnx", [False, True])

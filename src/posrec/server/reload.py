@@ -9,6 +9,8 @@ of it is read in threads, and takes over by one assignment, so that no request w
 import asyncio
 import logging
 import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
@@ -167,6 +169,9 @@ class RunReloader:
                 consequence = "the run loaded before stays" if self.current else "nothing can be recommended yet"
                 log_event(f"{self.run} can't be served; {consequence}", logging.ERROR, reason=reason)
             self.problem = reason
+            if is_half_imported("torch"):
+                log_event("torch was imported in part, which can't be repeated; this process ends", logging.ERROR)
+                os.kill(os.getpid(), signal.SIGTERM)
             return
         self.problem = None
         self.run_metrics.loaded(self.current.fingerprint, self.current.recommender.run.config.get("trained_until"))
@@ -200,6 +205,11 @@ class RunReloader:
 
     def is_due(self) -> bool:
         return self.problem is not None and time.monotonic() - self.tried >= RETRY
+
+
+def is_half_imported(package: str) -> bool:
+    """Whether the import of a package has failed half-way, for lack of memory or files: it can't be repeated then."""
+    return package not in sys.modules and any(name.startswith(f"{package}.") for name in list(sys.modules))
 
 
 async def changes(

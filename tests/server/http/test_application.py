@@ -8,6 +8,7 @@ import pytest
 
 from posrec.server.batching import Overloaded
 from posrec.server.http.application import Application
+from posrec.server.http.messages import error_answer
 from posrec.server.metrics import Metrics
 from posrec.server.schemas import RecommendRequest
 from posrec.server.settings import ServerSettings
@@ -135,3 +136,17 @@ def test_a_405_lists_the_allowed_methods(server: Server) -> None:
     for method in ("GET", "PUT", "DELETE", "TRACE"):
         answer = server.ask(method, "/v1/recommend")
         assert (answer.status, answer.headers["allow"]) == (405, "POST, OPTIONS")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (MemoryError(), 503),
+        (SystemError("error return without exception set"), 503),  # of numpy
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"), 503),
+        (RuntimeError("shapes do not match"), 500),
+    ],
+    ids=["Python", "numpy", "torch", "another"],
+)
+def test_where_memory_runs_out_a_request_is_refused(error: Exception, status: int) -> None:
+    assert error_answer(error).status == status

@@ -183,8 +183,13 @@ def error_answer(error: Exception) -> Answer:
             return refusal(400, f"the body is not valid JSON: {error}")
         case RecursionError():
             return refusal(400, "the body is nested too deeply")
-        case MemoryError():
-            log_seldom(NO_MEMORY)
-            return refusal(503, NO_MEMORY)
+    if is_out_of_memory(error):
+        log_seldom(NO_MEMORY)
+        return refusal(503, NO_MEMORY)
     LOG.error("unexpected error", exc_info=error)
     return refusal(500, "internal error; the server log has the details")
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """numpy and torch have errors of their own where there is no memory."""
+    return isinstance(error, MemoryError | SystemError) or "allocate memory" in str(error)

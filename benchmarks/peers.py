@@ -96,7 +96,7 @@ AS_PEER: dict[tuple[str, str], dict[str, Any]] = {
     # Batches of 128 sessions are about 512 samples.
     ("rectools", "sasrec"): RECTOOLS | {"layers": 2, "heads": 4, "dropout": 0.2},
     ("replay", "sasrec"): RECBOLE | {"batch_size": 512, "d": 192, "layers": 2, "heads": 4, "dropout": 0.3},
-    ("implicit", "itemknn"): {"neighbours": 20, "regularization": 0.0, "alpha": 0.5, "all_items": True},
+    ("implicit", "itemknn"): {"neighbours": 20, "regularization": 0.0, "alpha": 0.5, "all_items": True, "itself": True},
 }
 
 

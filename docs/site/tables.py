@@ -11,12 +11,14 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import scaling
+
+import peers
 
 ROOT = Path(__file__).resolve().parents[2]
 DATASETS = {"diginetica": "Diginetica", "yoochoose1_64": "Yoochoose 1/64"}
@@ -443,6 +445,11 @@ TABLES: dict[str, dict[str, Callable[[], Table]]] = {
         "nights": nights,
         "growth": growth,
         "serving": serving,
+    },
+    "docs/peers.md": {
+        "equal settings": peers.equal_settings,
+        "diginetica": partial(peers.everything, "diginetica"),
+        "demo": partial(peers.everything, "demo"),
     },
     "docs/deploying.md": {"replicas": replicas},
     "docs/reliability.md": {"faults": faults},

@@ -26,7 +26,7 @@ def similarities(log: list[list[int]], config: ItemKNNConfig) -> dict[int, dict[
         alike = {}
         for other in holding:
             together = sum(item in one and other in one for one in sets)
-            if other != item and together:
+            if (other != item or config.itself) and together:
                 one, two = holding[item] + config.regularization, holding[other] + config.regularization
                 alike[other] = together / (one**config.alpha * two ** (1 - config.alpha))
         best = sorted(alike, key=lambda other: (-round(alike[other], 6), other))
@@ -62,11 +62,20 @@ def test_an_unknown_last_click_gives_way_to_the_one_before() -> None:
     assert scores(model, [3, 1, 77]) == scores(model, [1])
 
 
-@given(logs, sessions, st.sampled_from([0, 2.5]), st.sampled_from([0.5, 0.75]), st.integers(1, 9), st.integers(1, 40))
+@given(
+    logs, sessions, st.sampled_from([0, 2.5]), st.sampled_from([0.5, 0.75]), st.integers(1, 9), st.booleans(),
+    st.integers(1, 40),
+)  # fmt: skip
 def test_any_log_agrees_with_plain_counting(
-    log: list[list[int]], session: list[int], regularization: float, alpha: float, neighbours: int, at_once: int
+    log: list[list[int]],
+    session: list[int],
+    regularization: float,
+    alpha: float,
+    neighbours: int,
+    itself: bool,
+    at_once: int,
 ) -> None:
-    config = ItemKNNConfig(neighbours, regularization, alpha)
+    config = ItemKNNConfig(neighbours, regularization, alpha, itself)
     with patch.object(itemknn, "PAIRS_AT_ONCE", at_once):  # in blocks of any size
         model = fitted(ItemKNN, config, log)
     assert scores(model, session)[0] == pytest.approx(with_rest(similarities(log, config)[session[-1]], log))

@@ -5,9 +5,9 @@ Recommendation System, 2010; in this form a baseline of Hidasi et al., 2016).
 
 S_i counts the training sessions with item i, S_ij those with both. With alpha = 0.5 and no regularisation it is the
 cosine of the items' vectors over sessions; regularisation lowers the similarity of two rare items that share a single
-session. An item is not its own neighbour, and keeps the `neighbours` most similar items. The score of an item is its
-similarity to the latest click on a known item; with `all_items`, the sum of its similarities to all clicks of the
-session. neighbours.py says what becomes of items that are not neighbours, and of the session's own items.
+session. An item keeps its `neighbours` most similar items; only with `itself` is it one of them. The score of an item
+is its similarity to the latest click on a known item; with `all_items`, the sum of its similarities to all clicks of
+the session. neighbours.py says what becomes of items that are not neighbours, and of the session's own items.
 """
 
 from dataclasses import dataclass
@@ -36,6 +36,7 @@ class ItemKNNConfig:
         between=(0, 1),
         tune=(0.25, 0.5, 0.75),
     )
+    itself: bool = setting(False, "an item is its own nearest neighbour, so that clicked items are recommended again")
     all_items: bool = setting(False, "sum over all clicks of the session, not the last alone")
     max_length: int = setting(50, "how many of a session's latest clicks are read", at_least=1)
 
@@ -81,8 +82,9 @@ class ItemKNN(NeighbourModel):
         support = index.item_offsets.diff() + self.config.regularization
         norm = support[one] ** self.config.alpha * support[other] ** (1 - self.config.alpha)
         similarity = (together / norm).float()
-        distinct = one != other
-        one, other, similarity = one[distinct], other[distinct], similarity[distinct]
+        if not self.config.itself:
+            distinct = one != other
+            one, other, similarity = one[distinct], other[distinct], similarity[distinct]
         best = nearest(one, similarity, self.config.neighbours)
         return one[best], other[best], similarity[best]
 

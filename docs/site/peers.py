@@ -1,0 +1,150 @@
+"""The tables and figures of docs/peers.md, from results/peers.json.
+
+python docs/site/peers.py     draws the figures again; the tables are made by tables.py
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+FIGURES = ROOT / "docs" / "figures"
+DATASETS = {"diginetica": "Diginetica", "demo": "the demo's shop"}
+TICKS = {"diginetica": (20, 50, 100, 200, 400), "demo": (0.1, 1, 10, 100)}  # seconds
+PEERS = {
+    "posrec": "posrec",
+    "recbole": "RecBole",
+    "rectools": "RecTools",
+    "replay": "RePlay",
+    "replay_spark": "RePlay (Spark)",
+    "implicit": "implicit",
+}
+MODELS = {
+    "pop": "popularity",
+    "itemknn": "Item-KNN",
+    "bprmf": "BPR-MF",
+    "als": "ALS",
+    "fpmc": "FPMC",
+    "stamp": "STAMP",
+    "gru4rec": "GRU4Rec",
+    "narm": "NARM",
+    "sasrec": "SASRec",
+    "srgnn": "SR-GNN",
+    "gcsan": "GC-SAN",
+    "posrec-plus": "posrec-plus",
+}
+INK = "#808080"
+Table = list[list[str]]
+Row = dict[str, Any]
+
+
+def measured() -> list[Row]:
+    """The rows without an error, in the order of models and peers."""
+    rows = json.loads((ROOT / "results" / "peers.json").read_text(encoding="utf-8"))
+
+    def order(row: Row) -> tuple[int, int, bool]:
+        return list(DATASETS).index(row["dataset"]), list(MODELS).index(row["model"]), row["peer"] == "posrec"
+
+    return sorted((row for row in rows if "metrics" in row), key=order)
+
+
+def recall(row: Row) -> str:
+    low, high = row["intervals"]["recall@20"]
+    return f"{row['metrics']['recall@20']:.1f} ({low:.1f} to {high:.1f})"
+
+
+def seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:,.2f}" if value < 10 else f"{value:,.0f}"
+
+
+def equal_settings() -> Table:
+    """The same model with the same settings in a peer and in posrec, and posrec's own defaults."""
+    table = [
+        ["Dataset", "Model", "Peer", "Epochs", "R@20: peer", "posrec", "posrec, own defaults", "Seconds an epoch: peer",
+         "posrec", "GB: peer", "posrec"],
+    ]  # fmt: skip
+    rows = {
+        (row["dataset"], row["model"], row["epochs_at_most"], row["peer"], row["setting"]): row for row in measured()
+    }
+    for (dataset, model, cap, peer, setting), theirs in rows.items():
+        ours = rows.get((dataset, model, cap, "posrec", f"as {peer}"))
+        if peer == "posrec" or setting != "default" or ours is None:
+            continue
+        default = rows.get((dataset, model, cap, "posrec", "default"))
+        epochs = ", ".join(dict.fromkeys(str(row["epochs"] or "") for row in (theirs, ours)))
+        table.append(
+            [DATASETS[dataset], MODELS[model], PEERS[peer], epochs, recall(theirs), recall(ours),
+             "" if default is None else recall(default), seconds(theirs["epoch_seconds"]),
+             seconds(ours["epoch_seconds"]), f"{theirs['peak_gib']:.2f}", f"{ours['peak_gib']:.2f}"]
+        )  # fmt: skip
+    return table
+
+
+def everything(dataset: str) -> Table:
+    """Every training on a dataset."""
+    table = [
+        ["Model", "By", "Settings", "R@20", "M@20", "Epochs", "Seconds an epoch", "until the best", "GB",
+         "A new session", "Lines of code"],
+    ]  # fmt: skip
+    for row in measured():
+        if row["dataset"] != dataset:
+            continue
+        new = row["new_session"]
+        answer = f"{new['ms']:.1f} ms" if "ms" in new else f"can't; by hand {new['ms_by_hand']:.1f} ms"
+        table.append(
+            [MODELS[row["model"]], PEERS[row["peer"]], row["setting"], recall(row), f"{row['metrics']['mrr@20']:.1f}",
+             str(row["epochs"] or ""), seconds(row["epoch_seconds"]), seconds(row["seconds_until_best"]),
+             f"{row['peak_gib'] + row['peak_gib_of_children']:.2f}", answer, str(row["lines_of_user_code"])]
+        )  # fmt: skip
+    return table
+
+
+def draw() -> None:
+    """Accuracy against the time of training, and memory; both colours of the site's background show them."""
+    from matplotlib.figure import Figure
+
+    colours = {peer: f"C{number}" for number, peer in enumerate(PEERS)}
+    figure = Figure(figsize=(10, 4.8), layout="constrained")
+    for panel, (dataset, title) in zip(figure.subplots(1, 2), DATASETS.items(), strict=True):
+        rows = [row for row in measured() if row["dataset"] == dataset and row["epochs_at_most"] > 1]
+        for row in rows:
+            place = max(row["seconds_until_best"], 0.03), row["metrics"]["recall@20"]
+            is_default = row["setting"] == "default"
+            panel.plot(*place, "o" if is_default else "^", color=colours[row["peer"]], markersize=6)
+            panel.annotate(
+                MODELS[row["model"]], place, xytext=(4, 3), textcoords="offset points", fontsize=6.5, color=INK
+            )
+        panel.set_xscale("log")
+        panel.set_xticks(TICKS[dataset], [f"{tick:g}" for tick in TICKS[dataset]])
+        panel.set_xticks([], minor=True)
+        panel.set_title(title, color=INK)
+        panel.set_xlabel("seconds of training until the best epoch", color=INK)
+        panel.set_ylabel("R@20", color=INK)
+        panel.tick_params(colors=INK, which="both")
+        panel.grid(color=INK, alpha=0.25)
+    for peer in dict.fromkeys(row["peer"] for row in measured()):
+        panel.plot([], [], "o", color=colours[peer], label=PEERS[peer])
+    panel.plot([], [], "^", color=INK, label="with the settings of a peer, or its documented ones")
+    figure.legend(loc="outside lower center", ncols=6, framealpha=0, labelcolor=INK, fontsize=8)
+    figure.savefig(FIGURES / "peers_accuracy.svg", transparent=True, metadata={"Date": None})
+
+    rows = [row for row in measured() if row["dataset"] == "demo" and row["setting"] == "default"]
+    models = [model for model in MODELS if any(row["model"] == model for row in rows)]
+    figure = Figure(figsize=(7, 0.32 * len(models) + 1.1), layout="constrained")
+    panel = figure.subplots()
+    for peer, name in PEERS.items():
+        own = [row for row in rows if row["peer"] == peer]
+        places = [models.index(row["model"]) for row in own]
+        memory = [row["peak_gib"] + row["peak_gib_of_children"] for row in own]
+        panel.plot(memory, places, "o", color=colours[peer], label=name)
+    panel.set_yticks(range(len(models)), [MODELS[model] for model in models])
+    panel.set_xscale("log")
+    panel.set_xlabel("peak memory of training and ranking, GB; the demo's shop, two CPU cores", color=INK)
+    panel.tick_params(colors=INK, which="both")
+    panel.grid(color=INK, alpha=0.25)
+    panel.legend(fontsize=7, framealpha=0, labelcolor=INK)
+    figure.savefig(FIGURES / "peers_memory.svg", transparent=True, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    draw()

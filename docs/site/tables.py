@@ -418,7 +418,7 @@ WHAT_HAPPENED: dict[str, Callable[[Row], str]] = {
     ),
     "store": lambda part: (
         f"{counts(part['outcomes'])}; the slowest without a stored session after "
-        f"{part.get('slowest_ms', part.get('slowest_without_store_ms'))} ms"
+        f"{part['slowest_ms']} ms"
     ),
     "overload": overload_note,
     "beside": beside_note,

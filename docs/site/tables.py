@@ -417,8 +417,7 @@ WHAT_HAPPENED: dict[str, Callable[[Row], str]] = {
         f"{part['slowest_ms']:,} ms"
     ),
     "store": lambda part: (
-        f"{counts(part['outcomes'])}; the slowest without a stored session after "
-        f"{part['slowest_ms']} ms"
+        f"{counts(part['outcomes'])}; the slowest without a stored session after {part['slowest_ms']} ms"
     ),
     "overload": overload_note,
     "beside": beside_note,

@@ -8,7 +8,9 @@ Each peer gets an environment of its own below --work, and a script in benchmark
 write. All train without the latest tenth of the training sessions, which is for early stopping where a peer has it,
 and rank every test sample once, all items of training, ties against the target. A peer is trained with its defaults,
 and with the settings that it documents for the dataset if there are some; posrec with its own defaults, and with
-those of each peer that has the same model ("as recbole"). --epochs is the most epochs that any of them trains.
+those of each peer that has the same model ("as recbole"). Where a few epochs of a peer's large batches are too few
+steps to train with, both are also trained with smaller ones ("batches of 256"). --epochs is the most epochs that any of
+them trains.
 
 A row of results/peers.json is written after each training, and a training with a row is not run again; delete the row
 to run it once more. A failure is a row with the error.
@@ -75,6 +77,8 @@ DOCUMENTED: dict[tuple[str, str, str], dict[str, Any]] = {
     ("recbole", "diginetica", "srgnn"): DIGINETICA,
     ("recbole", "diginetica", "gcsan"): DIGINETICA,
 }
+# An epoch of the demo's shop is 60 batches of RecBole's 2,048 samples.
+SMALL_BATCHES, SMALLER = "batches of 256", ("demo", "recbole")
 # The defaults of a peer's model, in the names of posrec's settings.
 RECBOLE = {
     "epochs": 300, "patience": 10, "batch_size": 2048, "learning_rate": 0.001, "decay": 1.0, "l2": 0.0,
@@ -85,14 +89,16 @@ RECTOOLS = {
     "d": 256, "max_length": 100,
 }  # fmt: skip
 AS_PEER: dict[tuple[str, str], dict[str, Any]] = {
-    ("recbole", "fpmc"): RECBOLE | {"negatives": 1, "in_batch": False, "sample_alpha": 0.0, "max_length": 1},
+    # RecBole draws a negative for each sample; here each sample has all drawn negatives, and their mean in the loss.
+    ("recbole", "fpmc"): RECBOLE | {"negatives": 2048, "in_batch": False, "sample_alpha": 0.0, "max_length": 1},
     ("recbole", "stamp"): RECBOLE,
-    ("recbole", "gru4rec"): RECBOLE | {"hidden": 128, "embedding_dropout": 0.3, "dropout": 0.0, "truncated": False},
-    ("recbole", "narm"): RECBOLE | {"hidden": 128},
-    ("recbole", "sasrec"): RECBOLE | {"layers": 2, "heads": 2, "dropout": 0.5},
+    ("recbole", "gru4rec"): RECBOLE
+    | {"hidden": 128, "embedding_dropout": 0.3, "dropout": 0.0, "truncated": False, "spread": 0.05},
+    ("recbole", "narm"): RECBOLE | {"hidden": 128, "spread": 0.05},
+    ("recbole", "sasrec"): RECBOLE | {"layers": 2, "heads": 2, "dropout": 0.5, "spread": 0.02, "scaled": True},
     ("recbole", "srgnn"): RECBOLE,
     # RecBole's attention has two heads; posrec's has one, as in the paper.
-    ("recbole", "gcsan"): RECBOLE | {"layers": 2, "dropout": 0.5},
+    ("recbole", "gcsan"): RECBOLE | {"layers": 2, "dropout": 0.5, "spread": 0.02},
     # Batches of 128 sessions are about 512 samples.
     ("rectools", "sasrec"): RECTOOLS | {"layers": 2, "heads": 4, "dropout": 0.2},
     ("replay", "sasrec"): RECBOLE | {"batch_size": 512, "d": 192, "layers": 2, "heads": 4, "dropout": 0.3},
@@ -133,8 +139,13 @@ def wanted(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             settings: dict[str, dict[str, Any]] = {"default": {}}
             if (peer, name, model) in DOCUMENTED:
                 settings["documented"] = DOCUMENTED[peer, name, model]
+            if (name, peer) == SMALLER:
+                settings[SMALL_BATCHES] = {"train_batch_size": 256}
             if peer == "posrec":
-                settings |= {f"as {other}": values for (other, same), values in AS_PEER.items() if same == model}
+                as_peers = {other: values for (other, same), values in AS_PEER.items() if same == model}
+                settings |= {f"as {other}": values for other, values in as_peers.items()}
+                smaller = [other for other in as_peers if (name, other) == SMALLER]
+                settings |= {f"as {other}, {SMALL_BATCHES}": as_peers[other] | {"batch_size": 256} for other in smaller}
             for setting, values in settings.items():
                 if options.settings and setting not in options.settings:
                     continue

@@ -15,7 +15,8 @@ DEFAULT_MODEL = "posrec-plus"  # what `posrec train` and `posrec.fit` train unle
 
 T = TypeVar("T")
 
-# What the setting `encoding` means, in every model that has it.
+# What settings mean that several models have.
+INITIAL = "standard deviation of the initial weights; 0 draws them uniformly, from about ±1 / sqrt(width)"
 ENCODING = "the [positional encoding](encodings.md): a name of `posrec encodings`, or [your own](own_encoding.md)"
 
 

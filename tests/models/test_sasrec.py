@@ -34,7 +34,8 @@ def slowly(model: SASRec, session: list[int]) -> Tensor:
     bias = torch.zeros(heads, length, length)
     if model.config.encoding == "rpe":
         bias = model.encoding.attention_bias(*positions)[0]
-    x = [model.embedding.weight[item - 1] + encoded[place] for place, item in enumerate(session)]
+    scale = math.sqrt(d) if model.config.scaled else 1.0
+    x = [scale * model.embedding.weight[item - 1] + encoded[place] for place, item in enumerate(session)]
     for layer in model.layers:
         normal = [normed(layer.attention_norm, one) for one in x]
         projected = [layer.queries_keys_values.weight @ one for one in normal]
@@ -63,9 +64,9 @@ def test_every_encoding_agrees_with_the_equations(encoding: str) -> None:
     checks.assert_agrees(model, slowly, SESSIONS)
 
 
-@given(st.lists(sessions, min_size=1, max_size=4), st.sampled_from(["lpe", "ldpe"]), st.integers(1, 3))
-def test_any_batch_agrees_with_the_equations(batch: list[list[int]], encoding: str, layers: int) -> None:
-    checks.assert_agrees(make(encoding=encoding, layers=layers), slowly, batch)
+@given(st.lists(sessions, min_size=1, max_size=4), st.sampled_from(["lpe", "ldpe"]), st.integers(1, 3), st.booleans())
+def test_any_batch_agrees_with_the_equations(batch: list[list[int]], encoding: str, layers: int, scaled: bool) -> None:
+    checks.assert_agrees(make(encoding=encoding, layers=layers, scaled=scaled), slowly, batch)
 
 
 @pytest.mark.parametrize("encoding", ["lpe", "ldpe", "rpe", "none"])

@@ -153,11 +153,17 @@ class SessionModel(Model):
         own_modules = set(own.modules()) if isinstance(own, nn.Module) else set()
         return (part for part in self.modules() if part not in own_modules and not isinstance(part, nn.LayerNorm))
 
-    def draw_uniformly(self, bound: float) -> None:
-        """Draw the weights of `modules_to_initialize` from +-bound."""
+    def draw_weights(self, bound: float, spread: float = 0.0) -> None:
+        """Draw the weights of `modules_to_initialize`, uniformly from +-bound; with a spread from a normal distribution
+        of this standard deviation, where biases start at 0."""
         for module in self.modules_to_initialize():
             for parameter in module.parameters(recurse=False):
-                nn.init.uniform_(parameter, -bound, bound)
+                if not spread:
+                    nn.init.uniform_(parameter, -bound, bound)
+                elif parameter.dim() > 1:
+                    nn.init.normal_(parameter, std=spread)
+                else:
+                    nn.init.zeros_(parameter)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph | None:
         """The session graphs of a batch, if the model reads graphs.

@@ -144,7 +144,7 @@ class PosRecPlus(SessionModel):
         self.has_own_items = config.repeat
         self.repeat = RepeatPart(d, config.repeat_width, config.max_length) if config.repeat else None
         self.item_dropout, self.repeat_dropout = Dropout(config.item_dropout), Dropout(config.repeat_dropout)
-        self.draw_uniformly(1 / math.sqrt(d))
+        self.draw_weights(1 / math.sqrt(d))
         if self.trends is not None:
             nn.init.zeros_(self.trends.weights)
 

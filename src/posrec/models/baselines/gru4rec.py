@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from posrec.config import setting
+from posrec.config import INITIAL, setting
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch, at_last_click
 from posrec.nn.items.item_table import ItemTable
@@ -30,6 +30,7 @@ class GRU4RecConfig:
     truncated: bool = setting(True, "backpropagate through the last step alone, as in both papers", tune=(True, False))
     embedding_dropout: float = setting(0.0, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.25, 0.5))
     dropout: float = setting(0.2, "dropout of the states", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
+    spread: float = setting(0.0, INITIAL, at_least=0, tune=(0.0, 0.02, 0.05))
     max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
 
 
@@ -44,7 +45,7 @@ class GRU4Rec(SessionModel):
         self.map = nn.Linear(config.hidden, config.d) if config.tied and config.hidden != config.d else None
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
         self.dropout = nn.Dropout(config.dropout)
-        self.draw_uniformly(1 / math.sqrt(config.hidden))  # PyTorch's default for recurrent layers
+        self.draw_weights(1 / math.sqrt(config.hidden), config.spread)  # PyTorch's default for recurrent layers
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """h_t, [B, hidden] or mapped to [B, d], and the output table, whose first n rows are items."""

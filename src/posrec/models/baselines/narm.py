@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from posrec.config import setting
+from posrec.config import INITIAL, setting
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch, at_last_click
 from posrec.nn.items.item_table import ItemTable
@@ -28,6 +28,7 @@ class NARMConfig:
     softmax: bool = setting(True, "normalise the attention weights, as in the authors' code; the paper has no softmax")
     embedding_dropout: float = setting(0.25, "dropout of the clicks' vectors", between=(0, 1), tune=(0.0, 0.25, 0.5))
     dropout: float = setting(0.5, "dropout before the bilinear map", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
+    spread: float = setting(0.0, INITIAL, at_least=0, tune=(0.0, 0.02, 0.05))
     max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)  # the authors: 19
 
 
@@ -45,6 +46,8 @@ class NARM(SessionModel):
         self.bilinear = nn.Linear(2 * hidden, config.d, bias=False)  # B
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
         self.dropout = nn.Dropout(config.dropout)
+        if config.spread:  # otherwise as PyTorch draws each layer, also uniformly
+            self.draw_weights(0.0, config.spread)
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """B c [B, d] and the item table, whose first n rows are emb."""

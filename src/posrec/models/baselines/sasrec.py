@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec.config import ENCODING, setting
+from posrec.config import ENCODING, INITIAL, setting
 from posrec.encodings.schemes import attention_bias, make_encoding
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
@@ -32,6 +32,10 @@ class SASRecConfig:
     layers: int = setting(2, "layers of the Transformer", at_least=0, tune=(1, 2, 3))
     heads: int = setting(1, "heads of attention", at_least=1)
     dropout: float = setting(0.2, "dropout in the Transformer", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
+    scaled: bool = setting(
+        False, "multiply the clicks' vectors by sqrt(d), as the authors' code does", tune=(False, True)
+    )
+    spread: float = setting(0.0, INITIAL, at_least=0, tune=(0.0, 0.02, 0.05))
     max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
 
 
@@ -79,7 +83,7 @@ class SASRec(SessionModel):
         self.layers = nn.ModuleList(SelfAttentionBlock(d, config.heads, config.dropout) for _ in range(config.layers))
         self.norm = nn.LayerNorm(d)
         self.dropout = nn.Dropout(config.dropout)
-        self.draw_uniformly(1 / math.sqrt(config.d))  # as is usual; layer norms start as the identity
+        self.draw_weights(1 / math.sqrt(config.d), config.spread)  # as is usual; layer norms start as the identity
 
     def vectors(self, batch: SessionBatch) -> tuple[Tensor, Tensor]:
         """The last click's F [B, d] and the item table, whose first n rows are the items."""
@@ -88,7 +92,8 @@ class SASRec(SessionModel):
         position = torch.arange(batch.items.shape[1], device=batch.items.device)
         forward = position.expand_as(batch.items)
         positions = (forward, batch.lengths[:, None] - 1 - forward, batch.lengths)
-        hidden = self.dropout(clicked + packing.to_rows(self.encoding(*positions)))  # Eq. (1)
+        scale = math.sqrt(self.config.d) if self.config.scaled else 1.0
+        hidden = self.dropout(scale * clicked + packing.to_rows(self.encoding(*positions)))  # Eq. (1)
 
         bias, last_row = attention_bias(self.encoding, *positions), packing.row_at(batch.lengths - 1)
         return self.norm(apply_layers(self.layers, hidden, last_row, packing, bias)), table  # Eq. (2)-(5)

@@ -41,7 +41,7 @@ class SRGNN(SessionModel):
         self.ask = nn.Linear(d, 2 * d)  # W_1 for the last item and W_2 for every click, in one product
         self.weigh = nn.Parameter(torch.empty(d))  # q
         self.join = nn.Linear(2 * d, d)  # W_3
-        self.draw_uniformly(1 / math.sqrt(config.d))  # as in the authors' code
+        self.draw_weights(1 / math.sqrt(config.d))  # as in the authors' code
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
         return message_graph(batch, self.config.anchors, normalize=True)

@@ -12,6 +12,9 @@ those of each peer that has the same model ("as recbole"). Where a few epochs of
 steps to train with, both are also trained with smaller ones ("batches of 256"). --epochs is the most epochs that any of
 them trains.
 
+GRU4Rec_PyTorch_Official and session-rec are not on the package index; they are measured where --gru4rec and
+--session-rec name folders of their code.
+
 A row of results/peers.json is written after each training, and a training with a row is not run again; delete the row
 to run it once more. A failure is a row with the error.
 """
@@ -37,6 +40,7 @@ from posrec.evaluation.significance import compare_paired, gains, session_of_sam
 from posrec.io import read_json
 
 SCRIPTS = Path(__file__).parent / "peers"
+FOLDERS = ("gru4rec", "session_rec")  # peers whose code is in a folder
 KEY = ("dataset", "peer", "model", "setting", "device", "epochs_at_most")
 METRICS = (("recall", 10), ("mrr", 10), ("recall", 20), ("mrr", 20))
 TORCH = "torch==2.13.0"
@@ -46,6 +50,8 @@ PACKAGES = {
     "rectools": (TORCH, "rectools[torch]==0.19.0"),
     "replay": (TORCH, "replay-rec[torch,spark]==0.22.0"),
     "implicit": ("implicit==0.7.3",),
+    "gru4rec": (TORCH, "numpy==1.26.4", "pandas==1.5.3"),
+    "session_rec": ("numpy==1.26.4", "pandas==1.5.3", "pympler"),
 }
 # The cheapest models first, so that an interrupted run has measured most of them.
 MODELS = {
@@ -53,10 +59,14 @@ MODELS = {
     "rectools": ("pop", "itemknn", "sasrec"),
     "replay_spark": ("pop", "itemknn"),
     "replay": ("sasrec",),
+    "gru4rec": ("gru4rec",),
+    "session_rec": ("vsknn", "stan"),
     "recbole": ("fpmc", "stamp", "gru4rec", "narm", "sasrec", "srgnn", "gcsan"),
     "posrec": (
         "pop",
         "itemknn",
+        "vsknn",
+        "stan",
         "bprmf",
         "fpmc",
         "stamp",
@@ -76,6 +86,11 @@ DOCUMENTED: dict[tuple[str, str, str], dict[str, Any]] = {
     ("recbole", "diginetica", "narm"): DIGINETICA,
     ("recbole", "diginetica", "srgnn"): DIGINETICA,
     ("recbole", "diginetica", "gcsan"): DIGINETICA,
+}
+# Neither class of session-rec has a default for the number of neighbours.
+REQUIRED: dict[tuple[str, str], dict[str, Any]] = {
+    ("session_rec", "vsknn"): {"k": 500, "sample_size": 5000, "weighting": "quadratic", "idf_weighting": 5},
+    ("session_rec", "stan"): {"k": 500},
 }
 # An epoch of the demo's shop is 60 batches of RecBole's 2,048 samples.
 SMALL_BATCHES, SMALLER = "batches of 256", ("demo", "recbole")
@@ -102,6 +117,20 @@ AS_PEER: dict[tuple[str, str], dict[str, Any]] = {
     # Batches of 128 sessions are about 512 samples.
     ("rectools", "sasrec"): RECTOOLS | {"layers": 2, "heads": 4, "dropout": 0.2},
     ("replay", "sasrec"): RECBOLE | {"batch_size": 512, "d": 192, "layers": 2, "heads": 4, "dropout": 0.3},
+    # The authors' optimiser is Adagrad, with a rate of 0.05.
+    ("gru4rec", "gru4rec"): {
+        "protocol": "paper",
+        "epochs": 10,
+        "batch_size": 64,
+        "learning_rate": 0.001,
+        "decay": 1.0,
+        "l2": 0.0,
+        "d": 100,
+        "hidden": 100,
+        "dropout": 0.0,
+    },  # fmt: skip
+    ("session_rec", "vsknn"): {"k": 500, "sample_size": 5000, "weighting": "quadratic", "decay": "div", "idf": 5.0},
+    ("session_rec", "stan"): {"k": 500, "sample_size": 5000, "lambda1": 1.02, "lambda2": 1.0, "lambda3": 2.05},
     ("implicit", "itemknn"): {"neighbours": 20, "regularization": 0.0, "alpha": 0.5, "all_items": True, "itself": True},
 }
 
@@ -119,6 +148,8 @@ def main() -> None:
     parser.add_argument(
         "--environment", choices=("own", "here"), default="own", help="here: the peers are in this interpreter"
     )
+    for peer in FOLDERS:
+        parser.add_argument(f"--{peer.replace('_', '-')}", type=Path, help="the folder of its code")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     data = load(options.dataset)
@@ -136,7 +167,9 @@ def wanted(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for model in MODELS[peer]:
             if options.models and model not in options.models:
                 continue
-            settings: dict[str, dict[str, Any]] = {"default": {}}
+            if peer in FOLDERS and getattr(options, peer) is None:
+                continue
+            settings: dict[str, dict[str, Any]] = {"default": REQUIRED.get((peer, model), {})}
             if (peer, name, model) in DOCUMENTED:
                 settings["documented"] = DOCUMENTED[peer, name, model]
             if (name, peer) == SMALLER:
@@ -179,6 +212,7 @@ def outcome(job: dict[str, Any], data: PreparedDataset, options: argparse.Namesp
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     more = {"data": options.dataset, "sessions": options.work / "sessions.npz", "threads": options.threads}
+    more["peer_folder"] = getattr(options, job["peer"]) if job["peer"] in FOLDERS else None
     absolute = {name: str(value.resolve()) if isinstance(value, Path) else value for name, value in more.items()}
     (folder / "job.json").write_text(json.dumps(job | absolute | {"epochs": options.epochs}), encoding="utf-8")
     row = job | {"lines_of_user_code": lines_of_code(script)}

@@ -30,6 +30,7 @@ class Job:
         os.chdir(self.folder)  # peers write logs and checkpoints into the current folder
         self.model, self.settings, self.epochs = job["model"], job["settings"], job["epochs"]
         self.device, self.threads = job["device"], job["threads"]
+        self.peer_folder = job["peer_folder"]  # the peer's code, where it is not a package
         with np.load(job["sessions"]) as arrays:
             self.items = int(arrays["items"])  # that are ranked: those of training
             self.vocabulary = int(arrays["vocabulary"])  # with the items that only the test part has

@@ -128,7 +128,7 @@ AS_PEER: dict[tuple[str, str], dict[str, Any]] = {
         "d": 100,
         "hidden": 100,
         "dropout": 0.0,
-    },  # fmt: skip
+    },
     ("session_rec", "vsknn"): {"k": 500, "sample_size": 5000, "weighting": "quadratic", "decay": "div", "idf": 5.0},
     ("session_rec", "stan"): {"k": 500, "sample_size": 5000, "lambda1": 1.02, "lambda2": 1.0, "lambda3": 2.05},
     ("implicit", "itemknn"): {"neighbours": 20, "regularization": 0.0, "alpha": 0.5, "all_items": True, "itself": True},

@@ -61,7 +61,6 @@ class Connection(HttpToolsProtocol):
         self.unanswered: deque[RequestResponseCycle] = deque()  # the requests whose head is complete, the oldest first
         self.unparsed = b""  # what was received while too many requests waited for their answers
         self.has_room = True  # whether this connection is one of those that may be open
-        self.in_head = False
         self.head_since: float | None = None  # when the first byte of an unfinished head arrived
         self.idle_since = time.monotonic()
         self.unread, self.unread_since = 0, 0.0  # bytes that the client has not read, and since when none of them
@@ -133,9 +132,10 @@ class Connection(HttpToolsProtocol):
         if not self.has_room:
             self.refuse(Refused(503, NO_ROOM))
             return
+        in_head = self.head_since is not None
         self.bytes_since_advance = 0 if self.advanced else self.bytes_since_advance + len(piece)
-        if self.bytes_since_advance > HEAD_BYTES or (self.in_head and len(self.headers) > MOST_HEADERS):
-            self.refuse(Refused(431 if self.in_head else 400, TOO_LARGE))
+        if self.bytes_since_advance > HEAD_BYTES or (in_head and len(self.headers) > MOST_HEADERS):
+            self.refuse(Refused(431 if in_head else 400, TOO_LARGE))
 
     def ignore_upgrade(self, rest: bytes) -> None:
         """Go on in HTTP/1.1, as nginx does.
@@ -143,7 +143,7 @@ class Connection(HttpToolsProtocol):
         The parser has stopped after the head and takes the body for another protocol. A new parser, which is given a
         head without the request for an upgrade, reads the rest.
         """
-        headers = b"".join(b"%s: %s\r\n" % header for header in self.headers if header[0] in BODY_HEADERS)
+        headers = b"".join(b"%s: %s\r\n" % header for header in self.scope["headers"] if header[0] in BODY_HEADERS)
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self.repeating_head = True
@@ -152,35 +152,32 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         if not self.repeating_head:
             super().on_message_begin()
-            self.in_head, self.head_since = True, time.monotonic()
-
-    def on_url(self, url: bytes) -> None:
-        if not self.repeating_head:
-            super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self.in_head:  # trailers of a body in chunks are ignored
-            super().on_header(name, value)
+            self.head_since = time.monotonic()
 
     def on_headers_complete(self) -> None:
         if self.repeating_head:
             self.repeating_head = False
             return
-        self.in_head, self.head_since = False, None
-        size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in self.headers])
-        if size > HEAD_BYTES or len(self.headers) > MOST_HEADERS:
+        self.head_since = None
+        # A head that arrived in one or two pieces is smaller than the limit.
+        if len(self.headers) > MOST_HEADERS or (self.bytes_since_advance and self.head_bytes() > HEAD_BYTES):
             raise Refused(431, TOO_LARGE)
         if not self.has_room:
             raise Refused(503, NO_ROOM)
-        if any(name == b"transfer-encoding" and value.strip().lower() != b"chunked" for name, value in self.headers):
+        codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
+        if codings and set(codings) != {b"chunked"}:
             raise Refused(400, OTHER_CODING)  # the parser would hand over a compressed body as it is
         if self.refused_at_head():
             return
         super().on_headers_complete()
+        self.headers = []  # the trailers of a body in chunks, which nobody reads
         self.unanswered.append(self.cycle)
         self.cycle.scope["has_left"] = self.transport.is_closing  # type: ignore[typeddict-unknown-key]  # see Request
         if self.stopping:
             self.cycle.keep_alive = False
+
+    def head_bytes(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def refused_at_head(self) -> bool:
         """Refuse a request that the server has no time for; whether it has none. Its body is read and discarded, and
@@ -243,7 +240,8 @@ class Connection(HttpToolsProtocol):
             self.transport.write_eof()
 
     def origin_headers(self) -> Sequence[Header]:
-        return self.app.access.origin_headers(dict(self.headers or ()).get(b"origin"))
+        headers = self.scope["headers"] if self.scope else ()
+        return self.app.access.origin_headers(dict(headers).get(b"origin"))
 
     def close_after_complete_requests(self) -> bool:
         """Close after the answers to the requests that are complete; whether there are any."""
@@ -283,9 +281,7 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def timeout_keep_alive_handler(self) -> None:
-        """uvicorn's own timer is not stopped by the first bytes of a request here."""
-        if self.is_idle():
-            super().timeout_keep_alive_handler()
+        """uvicorn's timer after an answer; `check` closes idle connections."""
 
     def is_idle(self) -> bool:
         """No request is being received, answered or refused."""

@@ -7,8 +7,7 @@ import asyncio
 import base64
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -28,8 +27,6 @@ CLOSE = (b"connection", b"close")
 RETRY_AFTER = (b"retry-after", b"1")  # seconds; sent with every 503
 TOO_LARGE = "the body is too large"
 REPEATED_SLASHES = re.compile("//+")
-
-
 # Pages load nothing, run no script but their own, are shown in no frame, and speak to this server alone.
 PAGE_POLICY = (
     "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
@@ -51,15 +48,6 @@ class Refused(Exception):
     def __init__(self, status: int, sentence: str, *headers: Header) -> None:
         super().__init__(sentence)
         self.status, self.sentence, self.headers = status, sentence, headers
-
-
-@contextmanager
-def refusing_other_encodings() -> Iterator[None]:
-    """In the block an address is decoded."""
-    try:
-        yield
-    except UnicodeDecodeError:
-        raise Refused(400, "the address must be percent-encoded UTF-8") from None
 
 
 class Disconnected(ConnectionError):
@@ -86,13 +74,11 @@ class Request:
         """Refuse a path that is not UTF-8: all its wrong bytes become the same character in `path`, so that the id of
         one session would stand for another."""
         if "\ufffd" in self.path:
-            with refusing_other_encodings():
-                unquote_to_bytes(self.scope["raw_path"]).decode("utf-8")
+            check_encoding(self.scope["raw_path"])
 
     def query(self) -> dict[str, str]:
-        with refusing_other_encodings():
-            text = self.scope["query_string"].decode("utf-8")
-            return dict(parse_qsl(text, keep_blank_values=True, errors="strict"))
+        check_encoding(self.scope["query_string"])
+        return dict(parse_qsl(self.scope["query_string"].decode(), keep_blank_values=True))
 
     async def body(self) -> bytes:
         """The whole body; a request is refused as soon as the limit on its size or time is reached, or announced: then
@@ -132,6 +118,13 @@ class Request:
                     self.complete = not message.get("more_body", False)
         except TimeoutError:
             self.complete = True
+
+
+def check_encoding(address: bytes) -> None:
+    try:
+        unquote_to_bytes(address).decode()
+    except UnicodeDecodeError:
+        raise Refused(400, "the address must be percent-encoded UTF-8") from None
 
 
 async def send_answer(send: Send, request: Request, answer: Answer) -> None:

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import socket
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -123,17 +122,6 @@ def test_content_types(server: Server) -> None:
         refused(server.ask("POST", RECOMMEND, body, Content_Type=kind), 415, kind.partition(";")[0])
     for kind in ("Application/JSON; charset=utf-8", "text/x+json", "application/x-www-form-urlencoded", "text/plain"):
         assert server.ask("POST", RECOMMEND, body, Content_Type=kind).status == 200
-
-
-def test_a_huge_content_length(server: Server) -> None:
-    head = f"POST {RECOMMEND} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {1 << 40}\r\n\r\n"
-    with socket.create_connection(server.address, timeout=120) as client:
-        client.sendall(head.encode() + b" " * (BODY + 1))
-        answer = http.client.HTTPResponse(client)
-        answer.begin()
-        assert (answer.status, answer.headers["connection"]) == (413, "close")
-        assert json.loads(answer.read()) == {"error": "the body is too large"}
-    assert answers(server)
 
 
 def test_a_huge_body_in_chunks(server: Server) -> None:

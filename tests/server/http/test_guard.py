@@ -2,7 +2,6 @@
 
 import json
 import resource
-import shutil
 import socket
 import subprocess
 import sys
@@ -161,13 +160,6 @@ def test_an_upgrade_with_an_invalid_body(server: Server) -> None:
     for headers in (("Transfer-Encoding: gzip",), ("Transfer-Encoding: chunked", "Expect: 100-continue")):
         assert ask(server, head("POST", "/v1/recommend", *headers, *H2C) + b"zz\r\n").status == 400
     assert not [line for line in server.log if line["level"] == "error"]
-
-
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_curl_with_http2(server: Server) -> None:
-    line = ["curl", "-s", "--http2", "--max-time", "60", f"http://127.0.0.1:{server.port}/v1/recommend", "-d", SESSION]
-    done = subprocess.run(line, capture_output=True, check=True)
-    assert recommended(json.loads(done.stdout)) == recommended(server.recommend("i3", k=2).json())
 
 
 @pytest.mark.parametrize("codings", [("gzip, chunked",), ("gzip", "chunked"), ("chunked, gzip",), ("identity",)])

@@ -62,12 +62,9 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
     service = Service(settings, listen)
     app = Application(settings, service.metrics, service.background, service.running)
 
-    recommend = app.route(
-        "POST", "/v1/recommend", "The best next items for a session", errors=WITH_404, admit=service.batcher.refuse_more
-    )
-    recommend(service.recommend)
-    recommend_batch = app.route("POST", "/v1/recommend/batch", "The same for many sessions", errors=ERRORS)
-    recommend_batch(service.recommend_batch)
+    recommend = "The best next items for a session"
+    app.route("POST", "/v1/recommend", recommend, errors=WITH_404, admit=service.batcher.refuse_more)(service.recommend)
+    app.route("POST", "/v1/recommend/batch", "The same for many sessions", errors=ERRORS)(service.recommend_batch)
 
     @app.route("GET", "/v1/similar/{item}", "The items most similar to an item", errors=WITH_404)
     async def similar(item: str, query: SimilarQuery, request: Request) -> SimilarAnswer:
@@ -145,9 +142,8 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
             split=split,
         )
 
-    add_click = "Add a click to a stored session, and get the best next items"
-    click = app.route("POST", "/v1/sessions/{session_id}/click", add_click, errors=OF_WRITING, writes=True)
-    click(service.click)
+    click = "Add a click to a stored session, and get the best next items"
+    app.route("POST", "/v1/sessions/{session_id}/click", click, errors=OF_WRITING, writes=True)(service.click)
 
     @app.route(
         "DELETE",

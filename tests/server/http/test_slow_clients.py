@@ -233,7 +233,7 @@ def test_neither_computing_nor_an_unfinished_request_behind_it_costs_a_request_i
         async with one_connection(application) as (connection, reader, writer):
             for sent, unfinished in ((request_head("GET", "/slow"), False), (b"GET /slow HT", True)):
                 writer.write(sent)
-                while not connection.unanswered or (connection.head_since is not None) != unfinished:
+                while not connection.unanswered or (connection.receiving_since is not None) != unfinished:
                     await asyncio.sleep(0.001)
                 connection.check(time.monotonic() + 1000)
                 assert not connection.transport.is_closing()
@@ -296,6 +296,27 @@ def test_an_overloaded_server_refuses_at_the_head_and_reads_on() -> None:
     assert asyncio.run(play()) == [refused, refused, (b"200", b'"anna"'), (b"200", b'"anna"'), refused]
 
 
+def test_a_refused_body_is_not_read_for_ever() -> None:
+    async def play() -> bytes:
+        application = an_application()
+
+        @application.route("POST", "/work")
+        async def work(data: dict[str, str]) -> None:
+            raise AssertionError("the body is too large")
+
+        async with one_connection(application) as (connection, reader, writer):
+            writer.write(head("/work", 1 << 40))
+            answer = await reader.readuntil(b"\r\n\r\n")
+            writer.write(b" " * 100_000)
+            connection.check(time.monotonic())
+            assert not connection.transport.is_closing()
+            connection.check(time.monotonic() + 1000)
+            assert connection.transport.is_closing()
+            return answer
+
+    assert asyncio.run(play()).startswith(b"HTTP/1.1 413 ")
+
+
 def test_a_slow_head_is_refused_although_the_clock_was_set_back() -> None:
     async def play() -> bytes:
         application = an_application(request_timeout=0)
@@ -303,7 +324,7 @@ def test_a_slow_head_is_refused_although_the_clock_was_set_back() -> None:
             server = serve.Server(connection.config)
             server.server_state, server.last_notified = connection.server_state, time.time() + 3600
             writer.write(b"GET /slow HT")
-            while connection.head_since is None:
+            while connection.receiving_since is None:
                 await asyncio.sleep(0.001)
             await server.on_tick(0)
             return await reader.read()

@@ -134,7 +134,7 @@ class Application:
         if scope["type"] == "lifespan":
             await self.live(receive, send)
             return
-        began, request = time.perf_counter(), Request(scope, receive, self.settings)
+        began, request = time.perf_counter(), Request(scope, receive, self.settings.max_body)
         try:
             answer = await self.answer(request)
         except Disconnected:

@@ -9,7 +9,7 @@ import pytest
 
 from posrec.data.dataset import PreparedDataset
 from posrec.recommend.recommender import Recommender
-from tests.browser.conftest import PHONE, PageVisit, serving, trained, visiting
+from tests.browser.conftest import serving, trained, visiting
 from tests.browser.test_playground import number
 
 
@@ -61,13 +61,3 @@ def test_items_that_are_popular_have_no_probability(chromium: Any, plus_address:
         visit.open("no such item")
         assert "click" in visit.page.locator("#recommended .score").first.inner_text()
         assert visit.errors == []
-
-
-def test_nothing_is_wider_than_a_phone(chromium: Any, plus_address: str, goods: list[str]) -> None:
-    with visiting(chromium, plus_address, viewport=PHONE) as visit:
-        visit.open(*(goods * 3))
-        assert not wider_than_the_window(visit)
-
-
-def wider_than_the_window(visit: PageVisit) -> bool:
-    return bool(visit.page.evaluate("document.documentElement.scrollWidth > innerWidth"))

@@ -3,11 +3,8 @@
 import json
 import os
 import subprocess
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from posrec.recommend.recommender import Recommender
 from tests.browser.conftest import PageVisit, serving, visiting
@@ -130,24 +127,6 @@ def test_a_network_that_goes_and_comes_back(
         visit.settle()
         session = visit.session()
         assert visit.shown() == [one.item for one in recommender.recommend(session)]
-
-
-@pytest.mark.slow
-def test_a_server_that_goes_and_comes_back(
-    chromium: Any, run: Path, recommender: Recommender, goods: list[str]
-) -> None:
-    with ExitStack() as stack:
-        with serving(run) as url:
-            visit = stack.enter_context(visiting(chromium, url))
-            visit.open(*goods[:2])
-        port = int(url.rstrip("/").rsplit(":", 1)[1])
-        visit.page.locator("[aria-label^='Remove']").first.click()
-        visit.page.locator("#alert").wait_for()
-        with serving(run, port=port):
-            visit.page.get_by_role("button", name="Try again").click()
-            visit.page.locator("#alert").wait_for(state="hidden")
-            visit.settle()
-            assert visit.shown() == [one.item for one in recommender.recommend([goods[1]])]
 
 
 def test_a_busy_server_is_asked_again(visit: PageVisit, goods: list[str]) -> None:

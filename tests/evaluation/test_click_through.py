@@ -16,7 +16,7 @@ from posrec.evaluation.click_through import (
     ClickThrough,
     Group,
     Ratio,
-    column_types,
+    feedback_schema,
     more_units,
     ratio,
     unusual_days,
@@ -31,11 +31,12 @@ START = int(datetime(2026, 11, 1, tzinfo=UTC).timestamp() * 1000)
 def row(answer: str, event: str, item: str, day: float = 0, **more: object) -> dict[str, object]:
     """`answer` is such as a1: the run's name, and a number."""
     given = {"time": START + int(day * DAY), "answer": answer, "event": event, "item": item, "session": answer}
-    return {"run": f"hash of {answer[0]}", "name": answer[0], "rank": 1 if event == "shown" else None, **given, **more}
+    run = {"run": f"hash of {answer[0]}", "name": answer[0], "signed": True, "explored": False}
+    return {**run, "rank": 1 if event == "shown" else None, **given, **more}
 
 
 def frame(*rows: dict[str, object]) -> pl.DataFrame:
-    return pl.DataFrame([{name: one.get(name) for name in COLUMNS} for one in rows], schema=column_types(COLUMNS))
+    return pl.DataFrame([{name: one.get(name) for name in COLUMNS} for one in rows], schema=feedback_schema())
 
 
 def shown(answer: str, visitor: str, items: str = "x", **more: object) -> list[dict[str, object]]:

@@ -3,6 +3,7 @@
 import json
 import resource
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from posrec.errors import InputError, RunFailed
 from posrec.evaluation.click_through import COLUMNS
 from posrec.io.unfinished import locked
 from posrec.server import feedback as module
-from posrec.server.feedback import KEY_FILE, FeedbackFiles, erase_visitors, is_signed, new_answer_id
+from posrec.server.feedback import KEY_FILE, FeedbackFiles, convert_and_close, erase_visitors, is_signed, new_answer_id
 from tests.helpers import command, listed
 from tests.server.server_process import Server, serving, until
 
@@ -71,11 +72,6 @@ def test_from_an_answer_to_a_report(trained: Path, tmp_path: Path) -> None:
     table = command("report", folder)
     assert (table.code, "12.50" in table.out, "1 clicks, carts or purchases" in table.out) == (0, True, True)
     assert "Not counted: 1 rows of answers that the server did not give." in table.out
-    of_before = rows.drop("signed", "visitor", "name", "value")  # of a server that wrote none of these columns
-    of_before.write_parquet(folder / "feedback-0.parquet")
-    file.unlink()
-    (run,) = json.loads(command("report", folder, "--json").out)["by_run"]
-    assert (run["group"], run["shown"], run["visitors"]) == (answer["run"], 21, 6)
 
 
 def test_a_split_is_reported_by_the_names_of_the_runs(trained: Path, counted: Path, tmp_path: Path) -> None:
@@ -148,7 +144,7 @@ def test_the_id_of_an_answer_says_which_items_were_explored(tmp_path: Path) -> N
     files.write(answer, "clicked", ["newer"], None)
     files.write(answer[:-1] + "!", "clicked", ["newer"], None)  # an answer that the server did not give
     files.write(new_answer_id("5f0c9e1b7a42", "night-1", files.key), "clicked", ["newer"], None)
-    files.rotate()
+    convert_and_close(files.take_file())
     (file,) = tmp_path.glob("*.parquet")
     assert pl.read_parquet(file)["explored"].to_list() == [False, True, True, True, False, False]
 
@@ -161,7 +157,7 @@ def test_prepare_reads_feedback(tmp_path: Path) -> None:
         files.write(f"run-{visit}", "shown", items, f"v{visit}")
         for item in items:
             files.write(f"run-{visit}", "clicked", [item], f"v{visit}")
-    files.rotate()
+    convert_and_close(files.take_file())
     options = ("--format", "parquet", "--events", "clicked", "--out", tmp_path / "shop", "--no-test")
     done = command("prepare", f"{tmp_path}/feedback/*.parquet", *options)
     assert done.code == 0, done.err
@@ -174,31 +170,31 @@ def test_without_a_folder_feedback_is_not_found(plain_server: Server) -> None:
     assert (answer.status, "--feedback DIR" in answer.json()["error"]) == (404, True)
 
 
-def test_files_rotate_by_rows_and_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_becomes_a_parquet_file_by_its_rows_and_by_its_age(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "ROTATE_ROWS", 4)
     now = [1_700_000_000.0]
     files = FeedbackFiles(tmp_path, lambda: now[0])
-    for _ in range(5):
-        files.write("run-1", "shown", ["a", "b"], None)
-    files.wait()
-    assert len(list(tmp_path.glob("feedback-*.parquet"))) == 2
-    files.rotate_if_due()
-    files.wait()
-    assert len(list(tmp_path.glob("feedback-*.parquet"))) == 2
+    files.write("run-1", "shown", ["a", "b"])
+    assert not files.is_due()
     now[0] += module.ROTATE_SECONDS
-    files.rotate_if_due()
-    files.wait()
-    assert [len(pl.read_parquet(one)) for one in sorted(tmp_path.glob("*.parquet"))] == [4, 4, 2]
-    first = pl.read_parquet(min(tmp_path.glob("*.parquet"))).to_dicts()[1]
-    assert tuple(first.values()) == (
+    assert files.is_due()
+    now[0] -= 2 * module.ROTATE_SECONDS  # the clock is set back: the file would stay open for long
+    assert files.is_due()
+    now[0] = 1_700_000_000.0
+    files.write("run-1", "shown", ["a", "b"])
+    assert files.is_due()
+    convert_and_close(files.take_file())
+    files.write("run-1", "shown", ["c"])  # into another file
+    assert not files.is_due()
+    (file,) = tmp_path.glob("feedback-*.parquet")
+    rows = pl.read_parquet(file).rows()
+    assert len(rows) == 4
+    assert rows[1] == (
         *(1_700_000_000_000, "run-1", "b", "shown", 2, "run-1", "run", False),
         *(None, None, None, False),
     )
-    files.write("run-1", "shown", ["a"], None)
-    now[0] -= 86_400  # the clock is set back: the file would stay open for a day
-    files.rotate_if_due()
-    files.wait()
-    assert len(list(tmp_path.glob("feedback-*.parquet"))) == 4
 
 
 def test_rows_that_can_t_be_converted_stay_and_the_next_start_converts_them(
@@ -211,12 +207,12 @@ def test_rows_that_can_t_be_converted_stay_and_the_next_start_converts_them(
     files.write("run-1", "shown", ["a", "b"], None)
     with monkeypatch.context() as changed:
         changed.setattr(module, "convert", full)
-        files.rotate()
+        convert_and_close(files.take_file())
     assert not list(tmp_path.glob("*.parquet"))
     files.write("run-1", "clicked", ["a"], None)  # goes on, in another file
     FeedbackFiles(tmp_path)
     assert [len(pl.read_parquet(one)) for one in tmp_path.glob("*.parquet")] == [2]
-    files.rotate()
+    convert_and_close(files.take_file())
     assert sorted(len(pl.read_parquet(one)) for one in tmp_path.glob("*.parquet")) == [1, 2]
 
 
@@ -256,7 +252,7 @@ def test_a_full_disk_takes_all_rows_of_a_request_or_none(tmp_path: Path) -> None
         with largest_file(room), pytest.raises(RunFailed, match="feedback can't be written"):
             files.write("run-1", "clicked", items, "v")
     files.write("run-1", "clicked", ["c"], "v")
-    files.rotate()
+    convert_and_close(files.take_file())
     (found,) = tmp_path.glob("*.parquet")
     assert pl.read_parquet(found)["item"].to_list() == ["a", "c"]
 
@@ -274,7 +270,7 @@ def test_a_file_that_another_worker_removes_before_it_is_locked_is_opened_again(
 
     monkeypatch.setattr(module.fcntl, "flock", flock)
     files.write("run-1", "clicked", ["a"], "v")
-    files.rotate()
+    convert_and_close(files.take_file())
     assert [len(pl.read_parquet(one)) for one in tmp_path.glob("*.parquet")] == [1]
 
 
@@ -298,7 +294,7 @@ def test_a_folder_without_feedback_is_an_input_error(tmp_path: Path) -> None:
     FeedbackFiles(tmp_path).write("run-1", "clicked", ["a"], "v")
     files = FeedbackFiles(tmp_path / "clicks")
     files.write("run-1", "clicked", ["a"], "v")
-    files.rotate()
+    convert_and_close(files.take_file())
     done = command("report", tmp_path / "clicks")
     assert (done.code, "no event 'shown'" in done.err) == (2, True)
 
@@ -339,7 +335,7 @@ def write_files(folder: Path, *visits: str) -> list[Path]:
         files = FeedbackFiles(folder, lambda place=place: 1_700_000_000.0 + 86_400 * place)
         for visitor in visitors.split():
             files.write(f"run-{visitor}", "clicked", ["i1"], visitor)
-        files.rotate()
+        convert_and_close(files.take_file())
     return sorted(folder.glob("*.parquet"))
 
 
@@ -388,11 +384,12 @@ def test_a_conversion_waits_until_a_visitor_is_forgotten(tmp_path: Path) -> None
     """It would otherwise write the rows that it has read before to a file that was not there before."""
     files = FeedbackFiles(tmp_path)
     files.write("run-1", "clicked", ["i1"], "anna")
+    converting = threading.Thread(target=convert_and_close, args=(files.take_file(),))
     with locked(tmp_path):
-        files.begin_rotation()
+        converting.start()
         time.sleep(0.1)
         assert list(tmp_path.glob("*.parquet")) == []
-    files.wait()
+    converting.join()
     assert len(list(tmp_path.glob("*.parquet"))) == 1
 
 

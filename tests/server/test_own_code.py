@@ -61,19 +61,10 @@ def test_without_the_option_the_log_names_it_and_no_code_runs(folder: Path, tmp_
         assert server.recommend("i1").status == 503
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--model", "gone.py:MINE"), "--model gone.py:MINE: there is no file"),
-        (("--encoding", "gone.py:mine"), "--encoding gone.py:mine: there is no file"),
-        (("--encoding", "dpe"), "--encoding dpe: write FILE.py:NAME"),
-    ],
-)
-def test_a_wrong_name_is_refused_before_anything_is_started(
-    folder: Path, options: tuple[str, str], message: str
-) -> None:
-    done = own_process("serve", folder / "run", "--port", 0, *options)
-    assert (done.returncode, message in done.stderr) == (2, True)
+@pytest.mark.parametrize("option", ["--model", "--encoding"])
+def test_a_wrong_name_is_refused_before_anything_is_started(folder: Path, option: str) -> None:
+    done = own_process("serve", folder / "run", "--port", 0, option, "gone.py:MINE")
+    assert (done.returncode, f"{option} gone.py:MINE: there is no file" in done.stderr) == (2, True)
 
 
 def test_a_server_with_an_encoding_of_ones_own(small: PreparedDataset, folder: Path, tmp_path: Path) -> None:

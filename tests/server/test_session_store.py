@@ -17,7 +17,6 @@ from posrec.server.session_store import (
     CONNECTIONS,
     EXPIRY,
     MAX_CLICKS,
-    TIMEOUT,
     RedisSessions,
     SessionStore,
     SqliteSessions,
@@ -158,13 +157,6 @@ def test_of_many_clicks_at_once_those_that_are_answered_are_stored(trained: Path
         statuses = [one.result() for one in asked]
     assert sorted(statuses) == [200] * 4 + [503] * 36
     assert [len(any_store.stored(f"many-{number}")) for number in range(40)] == [int(one == 200) for one in statuses]
-
-
-@pytest.mark.parametrize(("address", "seconds"), [("redis://host", TIMEOUT), ("redis://host?socket_timeout=2.5", 2.5)])
-def test_the_address_of_redis_may_have_another_timeout(address: str, seconds: float) -> None:
-    sessions = open_store(address)
-    assert isinstance(sessions, RedisSessions)
-    assert sessions.client.connection_pool.connection_kwargs["socket_timeout"] == seconds
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ answers, purchases to visitors. The answers to one visitor are not independent, 
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
@@ -26,8 +26,21 @@ if TYPE_CHECKING:
 
 FILES = "feedback-*.parquet"
 OPEN_FILES = ".open-*.jsonl"  # that a running server is writing
-ADDED = ("signed", "visitor", "name", "value", "explored")  # columns that files of an earlier server lack
-COLUMNS = ("time", "session", "item", "event", "rank", "answer", "run", *ADDED)
+# The columns of feedback, with the names of their types in polars; server/feedback.py says what they mean.
+COLUMNS = {
+    "time": "Int64",
+    "session": "String",
+    "item": "String",
+    "event": "String",
+    "rank": "Int32",
+    "answer": "String",
+    "run": "String",
+    "signed": "Boolean",
+    "visitor": "String",
+    "name": "String",
+    "value": "Float64",
+    "explored": "Boolean",
+}
 COUNTED = {"clicked": "clicks", "carted": "carts", "bought": "purchases"}
 # Each measure, and what it is divided by.
 MEASURES = {"clicks": "answers", "carts": "visitors", "purchases": "visitors", "value": "visitors"}
@@ -153,10 +166,10 @@ def read_feedback(folder: Path) -> "pl.DataFrame":
 
     if not folder.is_dir():
         raise InputError(f"{folder} does not exist, or is not a folder")
-    types = column_types(COLUMNS)
     try:
-        rows = [pl.read_ndjson(lines, schema=types) for lines in map(whole_lines, folder.glob(OPEN_FILES)) if lines]
-        rows += [read_file(file, types) for file in sorted(folder.glob(FILES))]
+        open_files = map(whole_lines, folder.glob(OPEN_FILES))
+        rows = [pl.read_ndjson(lines, schema=feedback_schema()) for lines in open_files if lines]
+        rows += [pl.read_parquet(file, columns=list(COLUMNS)) for file in sorted(folder.glob(FILES))]
         if not rows:
             raise InputError(f"{folder} holds no feedback ({FILES}); posrec serve --feedback {folder} writes it")
         return pl.concat(rows)
@@ -164,22 +177,11 @@ def read_feedback(folder: Path) -> "pl.DataFrame":
         raise InputError(f"{folder} holds a file that is not feedback: {str(error).splitlines()[0]}") from None
 
 
-def read_file(file: Path, types: dict[str, Any]) -> "pl.DataFrame":
-    """The rows of a file, with empty columns where it lacks some."""
+def feedback_schema() -> dict[str, Any]:
+    """The types of the columns of feedback, by name."""
     import polars as pl
 
-    rows = pl.read_parquet(file)
-    missing = [name for name in ADDED if name not in rows.columns]
-    return rows.with_columns(pl.lit(None, types[name]).alias(name) for name in missing).select(COLUMNS)
-
-
-def column_types(names: Iterable[str]) -> dict[str, Any]:
-    """The types of columns of feedback, by name."""
-    import polars as pl
-
-    flags = dict.fromkeys(("signed", "explored"), pl.Boolean)
-    others = {"time": pl.Int64, "rank": pl.Int32, "value": pl.Float64, **flags}
-    return {name: others.get(name, pl.String) for name in names}
+    return {name: getattr(pl, kind) for name, kind in COLUMNS.items()}
 
 
 def whole_lines(file: Path) -> bytes:
@@ -206,7 +208,7 @@ class ClickThrough:
         import polars as pl
 
         keys, total_rows = ["answer", "item"], len(rows)
-        rows = rows.filter(pl.col("signed").fill_null(value=True))
+        rows = rows.filter("signed")
         self.unsigned = total_rows - len(rows)
         shown = rows.filter(pl.col("event") == "shown").sort("time").unique(keys, keep="first", maintain_order=True)
         of_days = shown if since is None else shown.filter(pl.col("time") >= milliseconds(since))
@@ -259,10 +261,10 @@ class ClickThrough:
         """Of the new items that `explore` put into answers, and of all other items; an answer is one that had such."""
         import polars as pl
 
-        items = self.impressions.with_columns(pl.col("explored").fill_null(value=False))
         names = pl.col("explored").replace_strict({True: "new items", False: "other items"}, return_dtype=pl.String)
         sums = (pl.len().alias("shown"), pl.col("visitor").first(), pl.col(*MEASURES).sum())
-        return groups(items.with_columns(explored=names).group_by("answer", "explored").agg(*sums), "explored")
+        items = self.impressions.with_columns(explored=names)
+        return groups(items.group_by("answer", "explored").agg(*sums), "explored")
 
     def total(self) -> Group:
         import polars as pl

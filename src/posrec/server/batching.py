@@ -32,6 +32,7 @@ MAX_WAIT = 0.03  # seconds
 LEAST_BATCHES = 3
 INLINE, INLINE_OF_SEVERAL = 0.0015, 0.004  # seconds: `inline` of a single worker, and of several workers
 SMOOTHING = 0.9  # the weight of the earlier average when a batch is added to it
+BODY_BYTES_PER_UNIT = 5000  # of a request, for each unit of work; most of them are ids, which are looked up
 NICENESS = 10  # of the thread for slow work; 0 is the default, 19 the lowest priority
 
 
@@ -42,8 +43,27 @@ class Overloaded(Refused):
         super().__init__(503, "too many requests are waiting; try again shortly")
 
 
-def never() -> bool:
-    return False
+class BoundedQueue:
+    """The work that waits, at most `most` for all requests together, and the thread that does it."""
+
+    def __init__(self, most: int, thread: ThreadPoolExecutor) -> None:
+        self.most, self.thread = most, thread
+        self.work = 0
+
+    def refuse_more(self, work: int = 1) -> None:
+        """Raise Overloaded where there is no room for so much work."""
+        if self.work and self.work + work > self.most:
+            raise Overloaded
+
+    @contextmanager
+    def place(self, work: int) -> Iterator[None]:
+        """Take the place of a request, which is given back after the block; raises Overloaded where there is none."""
+        self.refuse_more(work)
+        self.work += work
+        try:
+            yield
+        finally:
+            self.work -= work
 
 
 class Waiting(NamedTuple):
@@ -56,7 +76,7 @@ class Waiting(NamedTuple):
     has_left: Callable[[], bool]
 
 
-class Batcher:
+class Batcher(BoundedQueue):
     """`compute` turns a list of queries into a list of answers; `observe` is called with the number of queries of each
     batch and of those that still wait. `max_batch` is the work of a full batch."""
 
@@ -70,12 +90,11 @@ class Batcher:
         inline: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(queue, ThreadPoolExecutor(1, thread_name_prefix="posrec-compute"))
         self.compute, self.queue, self.max_batch, self.gather, self.observe = compute, queue, max_batch, gather, observe
         self.waiting: deque[Waiting] = deque()
-        self.work_waiting = 0  # of those that wait, and of the places that are kept
         self.arrived = asyncio.Event()
         self.full = asyncio.Event()
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-compute")
         self.task: asyncio.Task[None] | None = None
         self.inline, self.clock = inline, clock
         self.seconds_each = 0.0  # a moving average of the seconds per unit of work
@@ -86,44 +105,22 @@ class Batcher:
         self.computing = False
         self.last_end = 0.0  # when it was finished
 
-    @contextmanager
-    def place(self, work: int = 1) -> Iterator[None]:
-        """Keep a place in the queue for a query that is submitted in the block, once it is known; raises Overloaded
-        where the queue is full."""
-        self.refuse_more(work)
-        self.work_waiting += work
-        try:
-            yield
-        finally:
-            self.work_waiting -= work
-
-    def submit(
-        self, query: Any, work: int = 1, has_left: Callable[[], bool] = never, has_place: bool = False
-    ) -> asyncio.Future[Any]:
-        """The answer to come; raises Overloaded where the queue is full. The answer is Disconnected for a client that
-        has left before its query is computed."""
-        if not has_place:
-            self.refuse_more(work)
+    def submit(self, query: Any, work: int, has_left: Callable[[], bool]) -> asyncio.Future[Any]:
+        """The answer to come. It is Disconnected for a client that has left before its query is computed. Whoever calls
+        has asked `refuse_more`, or has taken a place."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.waiting.append(Waiting(query, answer, self.clock(), work, has_left))
-        self.work_waiting += work
+        self.work += work
         self.arrived.set()
-        if self.work_waiting >= self.max_batch:
+        if self.work >= self.max_batch:
             self.full.set()
         return answer
 
-    def refuse_more(self, work: int = 1) -> None:
-        """Raise Overloaded where the queue has no room for so much work; called before any other work is done for a
-        request."""
-        if self.work_waiting and self.work_waiting + work > min(self.queue, self.most_in_time()):
-            raise Overloaded
-
-    def most_in_time(self) -> int:
-        """How much work may wait: whole batches, since the first request of one more batch would wait for all."""
-        if not self.seconds_each_busy:
-            return self.queue
-        batches = int(MAX_WAIT / (self.seconds_each_busy * self.max_batch))
-        return max(LEAST_BATCHES, batches) * self.max_batch
+    def limit_wait(self, seconds_each: float) -> None:
+        """Let only as much work wait as is done in time: whole batches, since the first request of one more batch would
+        wait for all."""
+        batches = int(MAX_WAIT / (seconds_each * self.max_batch))
+        self.most = min(self.queue, max(LEAST_BATCHES, batches) * self.max_batch)
 
     def next_batch(self) -> list[Waiting]:
         """The oldest queries, together at most the work of a full batch, without those that nobody waits for."""
@@ -131,7 +128,7 @@ class Batcher:
         work = 0
         while self.waiting and (not work or work + self.waiting[0].work <= self.max_batch):
             oldest = self.waiting.popleft()
-            self.work_waiting -= oldest.work
+            self.work -= oldest.work
             if oldest.answer.done():  # cancelled
                 continue
             if oldest.has_left():
@@ -144,16 +141,16 @@ class Batcher:
         return batch
 
     def start(self) -> None:
-        self.task = asyncio.create_task(self.work())
+        self.task = asyncio.create_task(self.run())
 
-    async def work(self) -> None:
+    async def run(self) -> None:
         """Compute batches, whatever happens: memory may run out anywhere."""
         while True:
             try:
                 await self.compute_batches()
             except Exception as error:
                 for one in self.waiting:
-                    self.work_waiting -= one.work
+                    self.work -= one.work
                     if not one.answer.done():
                         one.answer.set_exception(error)
                 self.waiting.clear()
@@ -191,12 +188,13 @@ class Batcher:
             if is_full or work >= self.max_batch:
                 start = before if batch[0].since < before else began  # without a pause since the batch before, or not
                 self.seconds_each_busy = smoothed(self.seconds_each_busy, (self.last_end - start) / work)
+                self.limit_wait(self.seconds_each_busy)
             await asyncio.sleep(0)  # let inline answers be sent before the next batch
 
     async def wait_for_more(self) -> None:
         """Wait for more requests where the last batch suggests that they will come."""
         first = self.waiting[0].since
-        if self.last_size < 2 or first - self.last_end > self.gather or self.work_waiting >= self.max_batch:
+        if self.last_size < 2 or first - self.last_end > self.gather or self.work >= self.max_batch:
             return
         left = first + self.gather - self.clock()
         if left > 0.0002:  # a shorter sleep costs more than it saves
@@ -218,29 +216,17 @@ def smoothed(before: float, now: float) -> float:
     return SMOOTHING * before + (1 - SMOOTHING) * now if before else now
 
 
-class BackgroundQueue:
+class BackgroundQueue(BoundedQueue):
     """Slow work, which must not delay quick recommendations: one piece at a time, at low priority.
 
     Explanations, batches of sessions and expensive recommendations are computed here, the latter in pieces, so that
-    those of several requests take turns. A request takes a place for its whole work, at most `most` for all requests.
+    those of several requests take turns. A request takes a place for its whole work.
     """
 
     def __init__(self, most: int) -> None:
-        self.most, self.work = most, 0
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-background", initializer=lower_priority)
+        super().__init__(most, ThreadPoolExecutor(1, "posrec-background", initializer=lower_priority))
 
-    @contextmanager
-    def place(self, work: int) -> Iterator[None]:
-        """Take the place of a request, whose pieces are run in the block; raises Overloaded where there is no room."""
-        if self.work and self.work + work > self.most:
-            raise Overloaded
-        self.work += work
-        try:
-            yield
-        finally:
-            self.work -= work
-
-    async def run(self, piece: Callable[[], Any], has_left: Callable[[], bool] = never) -> Any:
+    async def run(self, piece: Callable[[], Any], has_left: Callable[[], bool]) -> Any:
         """The result of a piece; raises Disconnected where the client has left before its turn."""
 
         def run_for_client() -> Any:

@@ -3,9 +3,9 @@
 A row is an item of an event: see FeedbackRow. An answer's id has the run's fingerprint, the run's name, a drawn number
 and a mark for each item that is in the answer because it is new, a hash of four digits. It ends with a signature (HMAC)
 by a key that is in the folder, so that workers and replicas which share the folder share it, and a restarted server has
-it again. Every worker appends rows to a file of its own,
-`.open-*.jsonl`, so a row is on disk when its request is answered. That file becomes a Parquet file after ROTATE_ROWS
-rows or ROTATE_SECONDS, and when the worker stops. What a killed worker left behind is converted by the next one.
+it again. Every worker appends rows to a file of its own, `.open-*.jsonl`, so a row is on disk when its request is
+answered. That file becomes a Parquet file after ROTATE_ROWS rows or ROTATE_SECONDS, for which the worker looks every
+minute, and when the worker stops. What a killed worker left behind is converted by the next one.
 
 Rows of a visitor are erased, and old files deleted, under the lock of the folder, which whoever converts a file holds
 too: no row is copied from one file to another meanwhile.
@@ -20,18 +20,17 @@ import re
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from posrec.errors import InputError, RunFailed, first_line
-from posrec.evaluation.click_through import FILES, OPEN_FILES, column_types, whole_lines
+from posrec.evaluation.click_through import COLUMNS, FILES, OPEN_FILES, feedback_schema, whole_lines
 from posrec.io import whole_file
 from posrec.io.unfinished import locked, remove_leftovers
 from posrec.server.json_log import log_event
@@ -58,11 +57,11 @@ class FeedbackRow(msgspec.Struct):
     rank: int | None  # of a shown item, from 1
     answer: str
     run: str  # the fingerprint of the run that answered
-    signed: bool = True  # whether the server gave this answer
-    visitor: str | None = None
-    name: str | None = None  # of the run that answered
-    value: float | None = None  # of a purchase
-    explored: bool = False  # whether the item was in the answer because it is new
+    signed: bool  # whether the server gave this answer
+    visitor: str | None
+    name: str | None  # of the run that answered
+    value: float | None  # of a purchase
+    explored: bool  # whether the item was in the answer because it is new
 
 
 def answer_key(folder: Path) -> bytes:
@@ -134,8 +133,6 @@ class FeedbackFiles:
         self.folder, self.clock, self.observe = folder, clock, observe
         self.file: FileIO | None = None
         self.rows, self.began = 0, 0.0
-        # Converting many rows takes a second, in which requests are answered.
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-feedback")
         try:
             self.key = answer_key(folder)
             tempfile.TemporaryFile(dir=folder).close()
@@ -174,7 +171,6 @@ class FeedbackFiles:
             )
             for rank, item in enumerate(items, start=1)
         ]
-        self.rotate_if_due(now)
         if self.file is None:
             self.file, self.rows, self.began = open_locked(self.folder, now), 0, now
         append(self.file, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
@@ -182,26 +178,15 @@ class FeedbackFiles:
         self.observe((name or run) if signed else None, event, len(rows))
         return len(rows)
 
-    def rotate_if_due(self, now: float | None = None) -> None:
-        now = self.clock() if now is None else now
-        is_recent = 0 <= now - self.began < ROTATE_SECONDS  # it is not where the clock was set back
-        if self.file is not None and (self.rows >= ROTATE_ROWS or not is_recent):
-            self.begin_rotation()
+    def is_due(self) -> bool:
+        """Whether the file is large or old enough to become a Parquet file."""
+        is_recent = 0 <= self.clock() - self.began < ROTATE_SECONDS  # it is not where the clock was set back
+        return self.rows >= ROTATE_ROWS or not is_recent
 
-    def begin_rotation(self) -> None:
-        """Begin to turn what was written so far into a Parquet file."""
-        if self.file is not None:
-            finished, self.file = self.file, None
-            self.thread.submit(convert_and_close, finished)
-
-    def rotate(self) -> None:
-        """Turn what was written so far into a Parquet file; returns when all files are converted."""
-        self.begin_rotation()
-        self.wait()
-
-    def wait(self) -> None:
-        """Until all files that are full or old enough are converted."""
-        self.thread.submit(lambda: None).result()
+    def take_file(self) -> FileIO | None:
+        """The file that was written so far, if there is one; the next row begins another."""
+        file, self.file = self.file, None
+        return file
 
 
 def append(file: FileIO, lines: bytes) -> None:
@@ -216,9 +201,11 @@ def append(file: FileIO, lines: bytes) -> None:
         raise RunFailed(f"feedback can't be written ({error.strerror})") from None
 
 
-def convert_and_close(file: FileIO) -> None:
-    with file:  # its lock is held until the rows are converted
-        try_to_convert(Path(os.fsdecode(file.name)))
+def convert_and_close(file: FileIO | None) -> None:
+    """Turn a file of `take_file` into a Parquet file. Many rows take a second."""
+    if file is not None:
+        with file:  # its lock is held until the rows are converted
+            try_to_convert(Path(os.fsdecode(file.name)))
 
 
 def try_to_convert(path: Path) -> None:
@@ -251,15 +238,22 @@ def convert(path: Path) -> None:
     import polars as pl
 
     with locked(path.parent):
-        rows = []
-        for line in path.read_bytes().splitlines():
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                rows.append(msgspec.json.decode(line, type=FeedbackRow))
+        rows = [row for _, _, row in read_lines(path)]
         if rows:
-            columns = {name: [getattr(row, name) for row in rows] for name in FeedbackRow.__struct_fields__}
+            columns = {name: [getattr(row, name) for row in rows] for name in COLUMNS}
             name = path.stem.replace(".open-", "feedback-") + ".parquet"
-            replace_parquet(path.with_name(name), pl.DataFrame(columns, schema=column_types(columns)))
+            replace_parquet(path.with_name(name), pl.DataFrame(columns, schema=feedback_schema()))
         path.unlink()
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, int, FeedbackRow]]:
+    """The bytes at which each line of an open file starts and ends, and its row, unless it was erased."""
+    start = 0
+    for line in whole_lines(path).splitlines(keepends=True):
+        end = start + len(line) - 1
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            yield start, end, msgspec.json.decode(line, type=FeedbackRow)
+        start = end + 1
 
 
 def replace_parquet(path: Path, rows: "pl.DataFrame") -> None:
@@ -325,37 +319,18 @@ def erase_rows(path: Path, of_visitors: "pl.Expr") -> int:
 
 
 def read_owners(path: Path) -> "pl.DataFrame":
-    """The columns of a file that say whose a row is."""
-    return read_open(path) if path.suffix == ".jsonl" else read_parquet(path)
-
-
-def read_parquet(path: Path) -> "pl.DataFrame":
-    """A file of a server without visitors has no such column."""
+    """The columns of a file that say whose a row is; of an open file, also where its line starts and ends."""
     import polars as pl
 
+    if path.suffix == ".jsonl":
+        lines = [(*(getattr(row, name) for name in OWNER_COLUMNS), start, end) for start, end, row in read_lines(path)]
+        schema = {**dict.fromkeys(OWNER_COLUMNS, pl.String), "start": pl.Int64, "end": pl.Int64}
+        return pl.DataFrame(lines, schema=schema, orient="row")
     try:
-        names = pl.read_parquet_schema(path)
-        rows = pl.read_parquet(path, columns=[name for name in OWNER_COLUMNS if name in names])
-        missing = {name: pl.lit(None, pl.String) for name in OWNER_COLUMNS if name not in names}
-        return rows.with_columns(**missing).select(pl.col(OWNER_COLUMNS).cast(pl.String))
+        return pl.read_parquet(path, columns=OWNER_COLUMNS)
     except (pl.exceptions.PolarsError, OSError) as error:
         what = f"{path} can't be read ({first_line(error)})"
         raise InputError(f"{what}, so nothing was erased; delete it if it is damaged, and try again") from None
-
-
-def read_open(path: Path) -> "pl.DataFrame":
-    """Of a file to which a worker appends, also the bytes at which each line starts and ends."""
-    import polars as pl
-
-    rows, start = [], 0
-    for line in whole_lines(path).splitlines(keepends=True):
-        end = start + len(line) - 1
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # a line that was erased before
-            row = msgspec.json.decode(line, type=dict[str, Any])
-            rows.append((*(row.get(name) for name in OWNER_COLUMNS), start, end))
-        start = end + 1
-    schema = {**dict.fromkeys(OWNER_COLUMNS, pl.String), "start": pl.Int64, "end": pl.Int64}
-    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def blank_lines(path: Path, places: Iterable[tuple[int, int]]) -> None:

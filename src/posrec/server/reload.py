@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +28,6 @@ from posrec.io.unfinished import is_locked
 from posrec.recommend.export.opening import missing_export, open_recommender, try_out
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import ListedIds
-from posrec.server.feedback import answer_key, new_answer_id
 from posrec.server.item_columns import read_columns
 from posrec.server.item_search import ItemSearch
 from posrec.server.json_log import log_event
@@ -47,10 +46,6 @@ class LoadedRun:
     item_search: ItemSearch
     fingerprint: str
     metrics: RunMetrics
-    answer_key: bytes | None = None  # signs the ids of answers, where feedback on them is written
-
-    def new_answer_id(self, explored: Sequence[str] = ()) -> str:
-        return new_answer_id(self.fingerprint, self.metrics.name, self.answer_key, explored)
 
 
 class WatchedFile:
@@ -115,20 +110,16 @@ class ShopFiles:
             log_event(note, logging.WARNING)
 
     def apply_items(self, recommender: Recommender) -> None:
-        """Filter, boost and answer by the columns of the file."""
-        if self.items.content is None:
-            return
-        columns, about = self.items.content.columns(recommender.catalogue)
-        log_event("items read", logging.INFO if about["known"] else logging.WARNING, file=str(self.items.path), **about)
-        if about["known"]:  # ids of another kind would leave every item without a value
-            changed = recommender.catalogue.with_columns(columns)
-            changed.attributes.prepare()  # before a request needs it
-            recommender.catalogue = changed
-
-    def apply(self, recommender: Recommender) -> None:
-        self.apply_items(recommender)
-        self.apply_rules(recommender)
-        recommender.catalogue.attributes.prepare()
+        """Filter, boost and answer by the columns of the file, where there is one."""
+        catalogue = recommender.catalogue
+        if self.items.content is not None:
+            columns, about = self.items.content.columns(catalogue)
+            level = logging.INFO if about["known"] else logging.WARNING
+            log_event("items read", level, file=str(self.items.path), **about)
+            if about["known"]:  # ids of another kind would leave every item without a value
+                catalogue = catalogue.with_columns(columns)
+        catalogue.attributes.prepare()  # before a request needs it
+        recommender.catalogue = catalogue
 
 
 class RunReloader:
@@ -151,8 +142,7 @@ class RunReloader:
         cores = max(1, usable_cores() // settings.workers)
         recommender = open_recommender(self.run, settings.device, settings.code, settings.onnx, cores)
         try_out(recommender)
-        key = answer_key(Path(settings.feedback)) if settings.feedback else None
-        return LoadedRun(recommender, ItemSearch(recommender), recommender.run.fingerprint, self.run_metrics, key)
+        return LoadedRun(recommender, ItemSearch(recommender), recommender.run.fingerprint, self.run_metrics)
 
     def replace_current(self) -> None:
         """Load the run and serve it from now on; if it can't be loaded, keep serving the one before."""
@@ -160,7 +150,8 @@ class RunReloader:
         try:
             loaded = self.load()
             with self.files.lock:  # what changes from now on is applied to this run
-                self.files.apply(loaded.recommender)
+                self.files.apply_items(loaded.recommender)
+                self.files.apply_rules(loaded.recommender)
                 self.current = loaded
         except Exception as error:  # a damaged file can raise almost anything, and must not stop the server
             reason = str(error) or type(error).__name__

@@ -16,17 +16,12 @@ from posrec.server.http.messages import HTML, TEXT, Refused, Request
 from posrec.server.http.openapi import docs_page, document
 from posrec.server.schemas import (
     MOST_ITEMS,
-    BatchAnswer,
-    BatchRequest,
-    ClickRequest,
     ExplainAnswer,
     ExplainRequest,
     FeedbackAnswer,
     FeedbackRequest,
     ItemsAnswer,
-    RecommendAnswer,
     RecommendedItem,
-    RecommendRequest,
     RunAnswer,
     SimilarAnswer,
     SplitRun,
@@ -65,17 +60,11 @@ class ItemsQuery(Struct):
 def application(settings: ServerSettings, listen: Callable[[], None] = lambda: None) -> Application:
     """The application of one worker process. `listen` is called once the runs are loaded."""
     service = Service(settings, listen)
-    app = Application(settings, service.metrics, service.running, service.decode_large)
+    app = Application(settings, service.metrics, service.background, service.running)
 
-    @app.route(
-        "POST", "/v1/recommend", "The best next items for a session", errors=WITH_404, admit=service.batcher.refuse_more
-    )
-    async def recommend(data: RecommendRequest, request: Request) -> RecommendAnswer:
-        return await service.recommend(data, request)
-
-    @app.route("POST", "/v1/recommend/batch", "The same for many sessions", errors=ERRORS)
-    async def recommend_batch(data: BatchRequest, request: Request) -> BatchAnswer:
-        return BatchAnswer(await service.recommend_batch(data, request))
+    recommend = "The best next items for a session"
+    app.route("POST", "/v1/recommend", recommend, errors=WITH_404, admit=service.batcher.refuse_more)(service.recommend)
+    app.route("POST", "/v1/recommend/batch", "The same for many sessions", errors=ERRORS)(service.recommend_batch)
 
     @app.route("GET", "/v1/similar/{item}", "The items most similar to an item", errors=WITH_404)
     async def similar(item: str, query: SimilarQuery, request: Request) -> SimilarAnswer:
@@ -153,15 +142,8 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
             split=split,
         )
 
-    @app.route(
-        "POST",
-        "/v1/sessions/{session_id}/click",
-        "Add a click to a stored session, and get the best next items",
-        errors=OF_WRITING,
-        writes=True,
-    )
-    async def click(session_id: str, data: ClickRequest, request: Request) -> RecommendAnswer:
-        return await service.click(session_id, data, request)
+    click = "Add a click to a stored session, and get the best next items"
+    app.route("POST", "/v1/sessions/{session_id}/click", click, errors=OF_WRITING, writes=True)(service.click)
 
     @app.route(
         "DELETE",

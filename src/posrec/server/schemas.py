@@ -80,8 +80,8 @@ class AnswerRequest(Struct, kw_only=True):
     fields: FieldNames | None = None
 
     def check_listed(self) -> None:
-        for ids in (self.allow, self.deny, self.pin):
-            check_ids(ids or ())
+        for ids in filter(None, (self.allow, self.deny, self.pin)):
+            check_ids(ids)
 
     def rules(self) -> "AnswerRules":
         """All fields but k."""

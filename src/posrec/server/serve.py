@@ -36,7 +36,7 @@ from posrec.io import RUN, require_folder, scratch_folder
 from posrec.recommend.session import ListedIds
 from posrec.server.feedback import FeedbackFiles
 from posrec.server.http.access import allowed_hosts
-from posrec.server.http.guard import KEEP_ALIVE, Connection
+from posrec.server.http.guard import Connection
 from posrec.server.item_columns import read_columns
 from posrec.server.json_log import log_as_json, log_event, log_seldom
 from posrec.server.session_store import SQLITE, SqliteSessions, open_store, password_in
@@ -45,6 +45,7 @@ from posrec.server.settings import KEY_VARIABLE, STORE_VARIABLE, ServerSettings
 WORKER_FILES = 128  # that a worker needs beside its connections: libraries, the run, the session store
 FEWEST_CONNECTIONS = 32
 BACKLOG = 4096
+NO_FILES = "no more files can be opened, so new connections are closed at once; raise the limit (ulimit -n)"
 GRACE_PERIOD = 20  # seconds to finish open requests when the server is stopped
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before a worker that died soon after its start is started again
 SOON = 60.0  # seconds
@@ -198,27 +199,21 @@ class Server(uvicorn.Server):
             server.close()
         for client in clients:
             client.setblocking(False)
-            await loop.connect_accepted_socket(self.connection, client)
+            await loop.connect_accepted_socket(
+                partial(Connection, self.config, self.server_state, self.lifespan.state), client
+            )
         await super().shutdown(sockets)
-
-    def connection(self) -> Connection:
-        return Connection(self.config, self.server_state, self.lifespan.state)
 
     async def on_tick(self, counter: int) -> bool:
         """Called every tenth of a second. uvicorn's own callback goes by the time of day, which may be set back."""
         if counter % 10 == 0:
-            self.check_connections()
+            if not can_open_files():
+                log_seldom(NO_FILES)
+            now = time.monotonic()
+            for connection in list(self.server_state.connections):
+                assert isinstance(connection, Connection)
+                connection.check(now)
         return await super().on_tick(counter)
-
-    def check_connections(self) -> None:
-        now = time.monotonic()
-        if not can_open_files():
-            log_seldom(
-                "no more files can be opened, so new connections are closed at once; raise the limit (ulimit -n)"
-            )
-        for connection in list(self.server_state.connections):
-            assert isinstance(connection, Connection)
-            connection.check(now)
 
 
 def run_worker(bound: socket.socket, settings: ServerSettings) -> None:
@@ -238,7 +233,6 @@ def run_worker(bound: socket.socket, settings: ServerSettings) -> None:
         proxy_headers=False,
         lifespan="on",
         timeout_graceful_shutdown=GRACE_PERIOD,
-        timeout_keep_alive=KEEP_ALIVE,
         backlog=BACKLOG,
         ws="none",
     )

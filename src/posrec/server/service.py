@@ -4,7 +4,7 @@ import asyncio
 import gc
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -27,14 +27,15 @@ from posrec.recommend.plan import (
 )
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
-from posrec.server.batching import INLINE, INLINE_OF_SEVERAL, BackgroundQueue, Batcher
-from posrec.server.feedback import FeedbackFiles, delete_old
+from posrec.server.batching import BODY_BYTES_PER_UNIT, INLINE, INLINE_OF_SEVERAL, BackgroundQueue, Batcher
+from posrec.server.feedback import FeedbackFiles, convert_and_close, delete_old, new_answer_id
 from posrec.server.http.messages import Refused, Request
 from posrec.server.json_log import NO_MEMORY, log_event, log_seldom
 from posrec.server.metrics import Metrics
 from posrec.server.reload import LoadedRun, RunReloader, ShopFiles
 from posrec.server.schemas import (
     AnswerRequest,
+    BatchAnswer,
     BatchRequest,
     ClickRequest,
     GroupLimit,
@@ -52,7 +53,6 @@ QUICK_WORK = 6  # the most work of a request that is computed together with othe
 PIECE_WORK = 16  # of a slow request; pieces of other requests are computed between them
 SLOW_QUEUE = 32  # times the queue for quick requests is the work that slow requests may have together
 ITEMS_PER_UNIT = 50  # items of an answer, where they are many
-BODY_BYTES_PER_UNIT = 5000  # of a request; most of them are ids, which are looked up
 ANSWER_BYTES_PER_UNIT = 20_000
 DIVERSIFIED_PER_UNIT = 25  # items among which `diversify` chooses
 MOST_ANSWER_BYTES = 16 << 20
@@ -120,22 +120,18 @@ class Service:
         if self.store is not None:
             await self.store.close()
         if self.feedback is not None:
-            self.feedback.rotate()
+            convert_and_close(self.feedback.take_file())
         log_event("stopped")
 
     def start_threads(self) -> None:
         """Start all threads now. Where memory runs out, Python waits for ever for a thread that can't begin to run, and
         with it the event loop would."""
         watchers = len(self.reloaders) + 1  # each may read for long
-        pools = {
-            ThreadPoolExecutor(watchers, "posrec-watch"): watchers,
-            self.batcher.thread: 1,
-            self.background.thread: 1,
-        }
-        asyncio.get_running_loop().set_default_executor(next(iter(pools)))
-        for user in (self.feedback, self.store):
-            if user is not None and user.thread is not None:
-                pools[user.thread] = 1
+        watch = ThreadPoolExecutor(watchers, "posrec-watch")
+        asyncio.get_running_loop().set_default_executor(watch)
+        pools = {watch: watchers, self.batcher.thread: 1, self.background.thread: 1}
+        if self.store is not None and self.store.thread is not None:
+            pools[self.store.thread] = 1
         for pool, threads in pools.items():
             all_running = threading.Barrier(threads)
             wait([pool.submit(all_running.wait) for _ in range(threads)])
@@ -170,8 +166,9 @@ class Service:
         """Turn feedback into Parquet files in time, also where no more arrives, and delete what is too old."""
         while True:
             if self.feedback is not None:
-                with suppress(MemoryError):  # it is tried again
-                    self.feedback.rotate_if_due()
+                if self.feedback.is_due():
+                    with suppress(MemoryError):  # the next start converts it
+                        await asyncio.to_thread(convert_and_close, self.feedback.take_file())
                 if self.settings.keep_feedback is not None:
                     await asyncio.to_thread(delete_old, self.feedback.folder, self.settings.keep_feedback)
             if self.store is not None:
@@ -189,22 +186,50 @@ class Service:
 
     async def recommend(self, data: RecommendRequest, request: Request) -> RecommendAnswer:
         session, key = data.session, data.split_by or data.session_id
+        self.check_length(session)
         if data.session_id is not None:
-            self.check_length(session)
             stored = await self.stored_sessions().clicks(data.session_id)
             session = [*stored, *session][-self.settings.max_length :]
-        loaded = self.loaded(first_click(session) if key is None else key)
+
+        async def clicks() -> list[Any]:
+            return session
+
+        return await self.answer_one(self.loaded(first_click(session) if key is None else key), data, clicks, request)
+
+    async def click(self, session_id: str, data: ClickRequest, request: Request) -> RecommendAnswer:
+        store = self.stored_sessions()
+
+        async def clicks() -> list[Any]:
+            return (await store.add(session_id, str(data.item)))[-self.settings.max_length :]
+
+        return await self.answer_one(self.loaded(session_id), data, clicks, request)
+
+    async def answer_one(
+        self,
+        loaded: LoadedRun,
+        data: AnswerRequest,
+        clicks: Callable[[], Awaitable[list[Any]]],
+        request: Request,
+    ) -> RecommendAnswer:
+        """The answer for one session. `clicks` is called when the request can't be refused any more: it may store a
+        click, which a client that asks again would store twice."""
         work = estimated_work(data, 1, request.size, loaded.recommender.catalogue)
         if work <= QUICK_WORK:
-            query = self.query(loaded, plan_of(loaded, data), session)
-            return answer(query, await self.batcher.submit(query, work, request.has_left))
+            with self.batcher.place(work):
+                plan = plan_of(loaded, data)
+                query = self.query(loaded, plan, await clicks())
+                ordered = self.batcher.submit(query, work, request.has_left)
+            return self.answer(query, await ordered)
         with self.background.place(work):
-            return (await self.slow_answers(data, [(loaded, session)], {}, request))[0]
+            plan = await self.background.run(partial(plan_of, loaded, data), request.has_left)
+            asked = [(loaded, await clicks())]
+            return (await self.slow_answers(data, asked, {loaded: plan}, request))[0]
 
-    async def recommend_batch(self, data: BatchRequest, request: Request) -> list[RecommendAnswer]:
+    async def recommend_batch(self, data: BatchRequest, request: Request) -> BatchAnswer:
         """Some sessions at a time, so that other requests are not kept waiting."""
         if not data.sessions:
-            return []
+            return BatchAnswer([])
+        self.check_length(max(data.sessions, key=len))
         asked = [(self.loaded(first_click(session)), session) for session in data.sessions]
         work = estimated_work(data, len(asked), request.size, asked[0][0].recommender.catalogue)
         together = max(1, PIECE_WORK * len(asked) // work)
@@ -213,26 +238,7 @@ class Service:
         with self.background.place(work):
             for start in range(0, len(asked), together):
                 answers += await self.slow_answers(data, asked[start : start + together], plans, request)
-        return answers
-
-    async def click(self, session_id: str, data: ClickRequest, request: Request) -> RecommendAnswer:
-        """Store a click and recommend for the whole session. A request that is refused is refused before its click is
-        stored: a client that asks again would store it twice."""
-        store = self.stored_sessions()
-        loaded = self.loaded(session_id)
-        work = estimated_work(data, 1, request.size, loaded.recommender.catalogue)
-        if work <= QUICK_WORK:
-            with self.batcher.place(work):
-                plan = plan_of(loaded, data)
-                clicks = await store.add(session_id, str(data.item))
-                query = self.query(loaded, plan, clicks[-self.settings.max_length :])
-                ordered = self.batcher.submit(query, work, request.has_left, has_place=True)
-            return answer(query, await ordered)
-        with self.background.place(work):
-            plan = await self.background.run(partial(plan_of, loaded, data), request.has_left)
-            clicks = await store.add(session_id, str(data.item))
-            asked = [(loaded, clicks[-self.settings.max_length :])]
-            return (await self.slow_answers(data, asked, {loaded: plan}, request))[0]
+        return BatchAnswer(answers)
 
     async def slow_answers(
         self,
@@ -250,21 +256,35 @@ class Service:
                 if loaded not in plans:
                     plans[loaded] = plan_of(loaded, data)
                 queries.append(self.query(loaded, plans[loaded], session))
-            return [msgspec.Raw(msgspec.json.encode(one)) for one in map(answer, queries, rank(queries))]
+            return [msgspec.Raw(msgspec.json.encode(one)) for one in map(self.answer, queries, rank(queries))]
 
         answers: list[RecommendAnswer] = await self.background.run(compute, request.has_left)
         return answers
 
-    async def decode_large(self, decode: Callable[[], Any], request: Request) -> Any:
-        """Decode a large body in the background."""
-        with self.background.place(1 + request.size // BODY_BYTES_PER_UNIT):
-            return await self.background.run(decode, request.has_left)
-
     def query(self, loaded: LoadedRun, plan: Plan, session: list[Any]) -> Query:
-        self.check_length(session)
         encoded = loaded.recommender.encode(session)
         loaded.metrics.session(len(session), len(encoded.unknown))
         return Query(loaded, plan, encoded)
+
+    def answer(self, query: Query, ordered: Ordered) -> RecommendAnswer:
+        loaded, key = query.loaded, None if self.feedback is None else self.feedback.key
+        ids, title, fields = loaded.recommender.vocabulary.ids, query.plan.catalogue.title, query.plan.fields
+        items = [
+            RecommendedItem(ids[number - 1], score, title(number))
+            for number, score in zip(ordered.numbers, ordered.scores, strict=True)
+        ]
+        if fields:
+            for item, number in zip(items, ordered.numbers, strict=True):
+                item.fields = values_of(number, fields)
+        for item in items[: ordered.pinned]:
+            item.pinned = True
+        explored = [item for item, number in zip(items, ordered.numbers, strict=True) if number in ordered.explored]
+        for item in explored:
+            item.explored = True
+        popular = not query.session.numbers
+        loaded.metrics.answer(popular, is_short=len(items) < query.plan.k)
+        answer_id = new_answer_id(loaded.fingerprint, loaded.metrics.name, key, [item.item for item in explored])
+        return RecommendAnswer(items, query.session.unknown, popular, answer_id, loaded.fingerprint)
 
     def check_length(self, session: list[Any]) -> None:
         most = self.settings.max_length
@@ -333,23 +353,3 @@ def rank(queries: Sequence[Query]) -> list[Ordered]:
         asked = [(queries[row].plan, queries[row].session) for row in own]
         ranked.update(zip(own, recommender.rank(asked), strict=True))
     return [ranked[row] for row in range(len(queries))]
-
-
-def answer(query: Query, ordered: Ordered) -> RecommendAnswer:
-    recommender, fingerprint = query.loaded.recommender, query.loaded.fingerprint
-    ids, title, fields = recommender.vocabulary.ids, query.plan.catalogue.title, query.plan.fields
-    items = [
-        RecommendedItem(ids[number - 1], score, title(number))
-        for number, score in zip(ordered.numbers, ordered.scores, strict=True)
-    ]
-    if fields:
-        for item, number in zip(items, ordered.numbers, strict=True):
-            item.fields = values_of(number, fields)
-    for item in items[: ordered.pinned]:
-        item.pinned = True
-    explored = [item for item, number in zip(items, ordered.numbers, strict=True) if number in ordered.explored]
-    for item in explored:
-        item.explored = True
-    popular, answer_id = not query.session.numbers, query.loaded.new_answer_id([item.item for item in explored])
-    query.loaded.metrics.answer(popular, is_short=len(items) < query.plan.k)
-    return RecommendAnswer(items, query.session.unknown, popular, answer_id, fingerprint)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from posrec.server.batching import Overloaded
+from posrec.server.batching import BackgroundQueue, Overloaded
 from posrec.server.http.application import Application
 from posrec.server.http.messages import error_answer
 from posrec.server.metrics import Metrics
@@ -64,7 +64,7 @@ def test_an_answer_is_counted_once_and_before_it_is_sent(
 ) -> None:
     """Otherwise the counters of a worker that is killed, or slow, lack an answer that a client has received."""
     metrics = Metrics(tmp_path)
-    application = Application(ServerSettings(("run",)), metrics)
+    application = Application(ServerSettings(("run",)), metrics, BackgroundQueue(1))
     application.route("POST", "/v1/run")(handler)
     seen = []
 

@@ -16,6 +16,7 @@ import pytest
 import uvicorn
 
 from posrec.server import serve
+from posrec.server.batching import BackgroundQueue
 from posrec.server.http import guard
 from posrec.server.http.application import Application
 from posrec.server.http.guard import KEEP_ALIVE, Connection
@@ -29,8 +30,7 @@ pytest.importorskip("uvicorn")
 
 TIMEOUT = 2.0  # seconds
 BATCH = "/v1/recommend/batch"
-PATHS = ("/v1/recommend", "/v1/explain")
-both_paths = pytest.mark.parametrize("path", PATHS)
+PATH = "/v1/recommend"
 BODY = json.dumps({"session": ["i3"]}).encode()
 COUNTABLE = Path("/proc/self/fd").is_dir()
 countable = pytest.mark.skipif(not COUNTABLE, reason="the open files of a process can't be counted here")
@@ -76,24 +76,22 @@ def read_answer(client: socket.socket) -> tuple[int, dict[str, str]]:
     return answer.status, json.loads(answer.read())
 
 
-@both_paths
-def test_a_body_that_is_never_completed(server: Server, path: str) -> None:
+def test_a_body_that_is_never_completed(server: Server) -> None:
     with ExitStack() as stack:
         waiting = [connected(server, stack) for _ in range(50)]
         for one in waiting:
-            one.sendall(head(path, 100) + b'{"session"')
+            one.sendall(head(PATH, 100) + b'{"session"')
         assert all(answers(server) for _ in range(20))
         for one in waiting:
             assert read_answer(one) == (408, {"error": "the body was not received within 2 seconds"})
             assert one.recv(1) == b""  # and the connection is closed
-    until(lambda: Counter((line["path"], line["status"]) for line in server.said("request"))[path, 408] == 50)
+    until(lambda: Counter((line["path"], line["status"]) for line in server.said("request"))[PATH, 408] == 50)
 
 
-@both_paths
-def test_a_body_that_comes_byte_by_byte(server: Server, path: str) -> None:
+def test_a_body_that_comes_byte_by_byte(server: Server) -> None:
     with ExitStack() as stack:
         client = connected(server, stack)
-        client.sendall(head(path, 10_000))
+        client.sendall(head(PATH, 10_000))
         answer = trickled(client, server)
         assert answer.startswith(b"HTTP/1.1 408 ")
         assert b"was not received within 2 seconds" in answer
@@ -102,7 +100,7 @@ def test_a_body_that_comes_byte_by_byte(server: Server, path: str) -> None:
 def test_a_head_that_comes_byte_by_byte(server: Server) -> None:
     with ExitStack() as stack:
         fresh, used = connected(server, stack), connected(server, stack)
-        used.sendall(head("/v1/recommend", len(BODY)) + BODY)
+        used.sendall(head(PATH, len(BODY)) + BODY)
         assert read_answer(used)[0] == 200
         for client in (fresh, used):
             client.sendall(b"POST /v1/recommend HTTP/1.1\r\nX: ")
@@ -140,15 +138,15 @@ def test_answers_that_are_never_read(server: Server) -> None:
         for client in clients:
             client.settimeout(0.3)
             with suppress(TimeoutError):  # the server stops reading
-                client.sendall((head("/v1/recommend", len(body)) + body) * 30)
+                client.sendall((head(PATH, len(body)) + body) * 30)
         assert all(answers(server) for _ in range(20))
         until(lambda: server.open_files() <= before)
     assert answers(server)
 
 
-@both_paths
+@pytest.mark.parametrize("path", [PATH, "/v1/explain"])
 def test_clients_that_disconnect_early(server: Server, path: str) -> None:
-    body = json.dumps({"session": [f"i{n % 30}" for n in range(1000)], **({} if "rec" in path else {"item": "i3"})})
+    body = json.dumps({"session": [f"i{n % 30}" for n in range(1000)], **({} if path == PATH else {"item": "i3"})})
     whole = head(path, len(body)) + body.encode()
     logged = len(server.log)
     for place in (1, 20, len(head(path, len(body))), len(whole) // 2, len(whole) - 1, len(whole)):
@@ -194,7 +192,7 @@ def test_2000_idle_connections(server: Server, baseline: int) -> None:
             until(lambda: server.open_files() >= many)
             assert all(answers(server) for _ in range(50))
             for one in (*idle[::20], *idle[::20]):  # each of them is kept open for its next request
-                one.sendall(head("/v1/recommend", len(BODY)) + BODY)
+                one.sendall(head(PATH, len(BODY)) + BODY)
                 assert read_answer(one)[0] == 200
             time.sleep(TIMEOUT + 2)  # an idle connection may stay open for longer than an unfinished request
             assert all(is_open(one) for one in idle)
@@ -202,6 +200,10 @@ def test_2000_idle_connections(server: Server, baseline: int) -> None:
         assert answers(server)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def an_application(request_timeout: float = 10) -> Application:
+    return Application(ServerSettings(("run",), request_timeout=request_timeout), Metrics(None), BackgroundQueue(1))
 
 
 @asynccontextmanager
@@ -221,7 +223,7 @@ async def one_connection(
 
 def test_neither_computing_nor_an_unfinished_request_behind_it_costs_a_request_its_answer() -> None:
     async def play() -> bytes:
-        application, release = Application(ServerSettings(("run",)), Metrics(None)), asyncio.Event()
+        application, release = an_application(), asyncio.Event()
 
         @application.route("GET", "/slow")
         async def slow() -> str:
@@ -231,7 +233,7 @@ def test_neither_computing_nor_an_unfinished_request_behind_it_costs_a_request_i
         async with one_connection(application) as (connection, reader, writer):
             for sent, unfinished in ((request_head("GET", "/slow"), False), (b"GET /slow HT", True)):
                 writer.write(sent)
-                while not connection.unanswered or (connection.head_since is not None) != unfinished:
+                while not connection.unanswered or (connection.receiving_since is not None) != unfinished:
                     await asyncio.sleep(0.001)
                 connection.check(time.monotonic() + 1000)
                 assert not connection.transport.is_closing()
@@ -248,7 +250,7 @@ def test_an_overloaded_server_refuses_at_the_head_and_reads_on() -> None:
     """The body is discarded, however it arrives, and the connection is used again; other requests are not refused."""
 
     async def play() -> list[tuple[bytes, bytes]]:
-        application, busy = Application(ServerSettings(("run",)), Metrics(None)), [True]
+        application, busy = an_application(), [True]
 
         def admit() -> None:
             if busy:
@@ -294,14 +296,35 @@ def test_an_overloaded_server_refuses_at_the_head_and_reads_on() -> None:
     assert asyncio.run(play()) == [refused, refused, (b"200", b'"anna"'), (b"200", b'"anna"'), refused]
 
 
+def test_a_refused_body_is_not_read_for_ever() -> None:
+    async def play() -> bytes:
+        application = an_application()
+
+        @application.route("POST", "/work")
+        async def work(data: dict[str, str]) -> None:
+            raise AssertionError("the body is too large")
+
+        async with one_connection(application) as (connection, reader, writer):
+            writer.write(head("/work", 1 << 40))
+            answer = await reader.readuntil(b"\r\n\r\n")
+            writer.write(b" " * 100_000)
+            connection.check(time.monotonic())
+            assert not connection.transport.is_closing()
+            connection.check(time.monotonic() + 1000)
+            assert connection.transport.is_closing()
+            return answer
+
+    assert asyncio.run(play()).startswith(b"HTTP/1.1 413 ")
+
+
 def test_a_slow_head_is_refused_although_the_clock_was_set_back() -> None:
     async def play() -> bytes:
-        application = Application(ServerSettings(("run",), request_timeout=0), Metrics(None))
+        application = an_application(request_timeout=0)
         async with one_connection(application) as (connection, reader, writer):
             server = serve.Server(connection.config)
             server.server_state, server.last_notified = connection.server_state, time.time() + 3600
             writer.write(b"GET /slow HT")
-            while connection.head_since is None:
+            while connection.receiving_since is None:
                 await asyncio.sleep(0.001)
             await server.on_tick(0)
             return await reader.read()
@@ -314,7 +337,7 @@ def test_a_client_that_closes_its_sending_side_has_left_after_a_while(monkeypatc
     monkeypatch.setattr(guard, "LEAVING_GRACE", 0.05)
 
     async def play() -> bytes:
-        application, has_left = Application(ServerSettings(("run",)), Metrics(None)), asyncio.Event()
+        application, has_left = an_application(), asyncio.Event()
 
         @application.route("GET", "/slow")
         async def slow(request: Request) -> str:
@@ -334,7 +357,7 @@ def test_a_client_that_closes_its_sending_side_has_left_after_a_while(monkeypatc
 
 def test_a_silent_connection_is_closed_later() -> None:
     async def play() -> bytes:
-        async with one_connection(Application(ServerSettings(("run",)), Metrics(None))) as (connection, reader, _):
+        async with one_connection(an_application()) as (connection, reader, _):
             connection.check(time.monotonic() + KEEP_ALIVE - 5)
             assert not connection.transport.is_closing()
             connection.check(time.monotonic() + KEEP_ALIVE + 5)

@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from posrec.server.batching import BODY_BYTES_PER_UNIT, BackgroundQueue
 from posrec.server.http.access import Access
 from posrec.server.http.messages import (
     HTML,
@@ -34,16 +35,11 @@ from posrec.server.metrics import Metrics
 from posrec.server.settings import ServerSettings
 
 CLIENT_CLOSED = 499  # counted and logged where a client disconnected before its answer
-LARGE_BODY = 32 << 10  # bytes; decoding more would delay other requests
+LARGE_BODY = 32 << 10  # bytes; decoding more would delay other requests, and is done in the background
 SESSION_ID = re.compile("(?<=^/v1/sessions/)[^/]+")  # in a path; it may stand for a person, and is not logged
 ENCODER = msgspec.json.Encoder()
 
 Handler = Callable[..., Awaitable[Any]]
-DecodeLarge = Callable[[Callable[[], Any], Request], Awaitable[Any]]
-
-
-async def decode_here(decode: Callable[[], Any], request: Request) -> Any:
-    return decode()
 
 
 class Route:
@@ -74,7 +70,7 @@ class Route:
         in_braces = re.search(r"{(\w+)}", path)
         self.parameter = None if in_braces is None else in_braces[1]
 
-    async def answer(self, request: Request, value: str | None, decode_large: DecodeLarge) -> Answer:
+    async def answer(self, request: Request, value: str | None, background: BackgroundQueue) -> Answer:
         """`value` is that of the parameter in the path."""
         arguments: dict[str, Any] = {} if self.parameter is None else {self.parameter: value}
         if self.decoder is not None:
@@ -82,7 +78,9 @@ class Route:
             if len(body) <= LARGE_BODY:
                 arguments["data"] = self.decoder.decode(body)
             else:
-                arguments["data"] = await decode_large(functools.partial(self.decoder.decode, body), request)
+                decode = functools.partial(self.decoder.decode, body)
+                with background.place(1 + len(body) // BODY_BYTES_PER_UNIT):
+                    arguments["data"] = await background.run(decode, request.has_left)
         if self.takes_request:
             arguments["request"] = request
         if self.query_type is not None:
@@ -99,18 +97,17 @@ class Route:
 class Application:
     """All routes, and the way to them. A path has at most one part in braces, which matches anything without a slash.
 
-    `running` is a context in which requests are answered; it lasts as long as the server. `decode_large` calls what it
-    is given, which decodes a body of more than LARGE_BODY bytes.
+    `running` is a context in which requests are answered; it lasts as long as the server.
     """
 
     def __init__(
         self,
         settings: ServerSettings,
         metrics: Metrics,
+        background: BackgroundQueue,
         running: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
-        decode_large: DecodeLarge = decode_here,
     ) -> None:
-        self.settings, self.metrics, self.running, self.decode_large = settings, metrics, running, decode_large
+        self.settings, self.metrics, self.background, self.running = settings, metrics, background, running
         self.access = Access(settings)
         self.routes: list[Route] = []
         self.by_path: dict[str, dict[str, Route]] = {}
@@ -137,7 +134,7 @@ class Application:
         if scope["type"] == "lifespan":
             await self.live(receive, send)
             return
-        began, request = time.perf_counter(), Request(scope, receive, self.settings)
+        began, request = time.perf_counter(), Request(scope, receive, self.settings.max_body)
         try:
             answer = await self.answer(request)
         except Disconnected:
@@ -160,7 +157,7 @@ class Application:
         if route is not None:
             if route.writes:
                 self.access.check_writing(request)
-            return await route.answer(request, value, self.decode_large)
+            return await route.answer(request, value, self.background)
         names = (*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS")
         allow = (b"allow", ", ".join(names).encode())
         if request.method == "OPTIONS":

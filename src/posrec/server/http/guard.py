@@ -1,7 +1,6 @@
 """One client's connection: what uvicorn's own (`HttpToolsProtocol`) lacks.
 
-- A head larger than HEAD_BYTES is refused (431), and so is one that is not sent in time (408), by `check`. The time for
-  a body is the application's (messages.py).
+- A head larger than HEAD_BYTES is refused (431), and so is a request that is not sent in time (408), by `check`.
 - An answer that the client does not read, and a connection without a request, are given up by `check`. Little is
   handed to the kernel before the client reads: it would take megabytes, the answers to many pipelined requests.
 - Where too many connections are open, an idle one is closed for the new one. Where none is idle, the new one is
@@ -62,11 +61,11 @@ class Connection(HttpToolsProtocol):
         self.unparsed = b""  # what was received while too many requests waited for their answers
         self.has_room = True  # whether this connection is one of those that may be open
         self.in_head = False
-        self.head_since: float | None = None  # when the first byte of an unfinished head arrived
+        self.receiving_since: float | None = None  # when the first byte of an unfinished request arrived
         self.idle_since = time.monotonic()
         self.unread, self.unread_since = 0, 0.0  # bytes that the client has not read, and since when none of them
         self.refused_since: float | None = None  # what arrives afterwards is discarded
-        self.discarding_since: float | None = None  # since when the body of a request refused at its head is read
+        self.discarding = False  # the body of a request that was refused at its head is being received
         self.advanced = False  # the piece being parsed held bytes of a body, or the end of a request
         self.bytes_since_advance = 0  # a head, trailers or chunk extensions
         self.repeating_head = False  # see `ignore_upgrade`
@@ -143,7 +142,7 @@ class Connection(HttpToolsProtocol):
         The parser has stopped after the head and takes the body for another protocol. A new parser, which is given a
         head without the request for an upgrade, reads the rest.
         """
-        headers = b"".join(b"%s: %s\r\n" % header for header in self.headers if header[0] in BODY_HEADERS)
+        headers = b"".join(b"%s: %s\r\n" % header for header in self.scope["headers"] if header[0] in BODY_HEADERS)
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self.repeating_head = True
@@ -152,35 +151,32 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         if not self.repeating_head:
             super().on_message_begin()
-            self.in_head, self.head_since = True, time.monotonic()
-
-    def on_url(self, url: bytes) -> None:
-        if not self.repeating_head:
-            super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self.in_head:  # trailers of a body in chunks are ignored
-            super().on_header(name, value)
+            self.in_head, self.receiving_since = True, time.monotonic()
 
     def on_headers_complete(self) -> None:
         if self.repeating_head:
             self.repeating_head = False
             return
-        self.in_head, self.head_since = False, None
-        size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in self.headers])
-        if size > HEAD_BYTES or len(self.headers) > MOST_HEADERS:
+        self.in_head = False
+        # A head that arrived in one or two pieces is smaller than the limit.
+        if len(self.headers) > MOST_HEADERS or (self.bytes_since_advance and self.head_bytes() > HEAD_BYTES):
             raise Refused(431, TOO_LARGE)
         if not self.has_room:
             raise Refused(503, NO_ROOM)
-        if any(name == b"transfer-encoding" and value.strip().lower() != b"chunked" for name, value in self.headers):
+        codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
+        if codings and set(codings) != {b"chunked"}:
             raise Refused(400, OTHER_CODING)  # the parser would hand over a compressed body as it is
         if self.refused_at_head():
             return
         super().on_headers_complete()
+        self.headers = []  # the trailers of a body in chunks, which nobody reads
         self.unanswered.append(self.cycle)
         self.cycle.scope["has_left"] = self.transport.is_closing  # type: ignore[typeddict-unknown-key]  # see Request
         if self.stopping:
             self.cycle.keep_alive = False
+
+    def head_bytes(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def refused_at_head(self) -> bool:
         """Refuse a request that the server has no time for; whether it has none. Its body is read and discarded, and
@@ -192,21 +188,21 @@ class Connection(HttpToolsProtocol):
             return False
         self.app.count(parser.get_method().decode(), self.url.decode(), reason.status, 0.0)
         self.transport.write(as_http(error_answer(reason), self.origin_headers()))
-        self.discarding_since = time.monotonic()
+        self.discarding = True
         return True
 
     def on_body(self, body: bytes) -> None:
         self.advanced = True
-        if self.discarding_since is None:
+        if not self.discarding:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if self.discarding_since is not None:
-            self.advanced, self.discarding_since, self.idle_since = True, None, time.monotonic()
+        if self.discarding:
+            self.advanced, self.discarding = True, False
+            self.receiving_since, self.idle_since = None, time.monotonic()
             return
         if not self.parser.should_upgrade():
-            self.advanced = True
-            self.cycle.scope["complete"] = True  # type: ignore[typeddict-unknown-key]  # read by Request.body
+            self.advanced, self.receiving_since = True, None
             super().on_message_complete()
             if len(self.unanswered) == 1:  # uvicorn pauses reading for a large body, and would not notice who leaves
                 self.flow.resume_reading()
@@ -226,7 +222,7 @@ class Connection(HttpToolsProtocol):
         What the client still sends is read and discarded until it closes or the timeout ends: a connection that is
         closed with unread data is reset, and the client may lose the answer.
         """
-        self.refused_since, self.head_since = time.monotonic(), None
+        self.refused_since, self.receiving_since = time.monotonic(), None
         if self.close_after_complete_requests():
             return
         if self.unanswered:  # the one whose body is broken has reached the application, which counts it
@@ -243,7 +239,8 @@ class Connection(HttpToolsProtocol):
             self.transport.write_eof()
 
     def origin_headers(self) -> Sequence[Header]:
-        return self.app.access.origin_headers(dict(self.headers or ()).get(b"origin"))
+        headers = self.scope["headers"] if self.scope else ()
+        return self.app.access.origin_headers(dict(headers).get(b"origin"))
 
     def close_after_complete_requests(self) -> bool:
         """Close after the answers to the requests that are complete; whether there are any."""
@@ -263,18 +260,31 @@ class Connection(HttpToolsProtocol):
         if unread:
             if now - self.unread_since > seconds:
                 self.reset()
-        elif (since := self.refused_since or self.discarding_since) is not None:
-            if now - since > seconds:
+        elif self.refused_since is not None:
+            if now - self.refused_since > seconds:
                 self.transport.abort()
-        elif self.head_since is not None:
-            if self.flow.read_paused:  # the server does not read, so the client can't send
-                self.head_since = now
-            elif now - self.head_since > seconds:
-                self.refuse(Refused(408, f"the request was not received within {seconds:g} seconds"))
-                if not self.unanswered:
-                    self.transport.close()
+        elif self.receiving_since is not None:
+            if self.flow.read_paused and (self.in_head or len(self.unanswered) > 1):
+                self.receiving_since = now  # others are answered first; nothing is read, so the client can't send
+            elif now - self.receiving_since > seconds:
+                self.stop_receiving(f"was not received within {seconds:g} seconds")
         elif self.is_idle() and now - self.idle_since > KEEP_ALIVE:
             self.transport.close()
+
+    def stop_receiving(self, reason: str) -> None:
+        """Refuse a request that was not sent in time."""
+        if self.discarding:
+            self.transport.abort()
+        elif self.in_head:
+            self.refuse(Refused(408, f"the request {reason}"))
+            if not self.unanswered:
+                self.transport.close()
+        elif self.cycle.response_started:
+            self.transport.close()
+        else:
+            refused = Refused(408, f"the body {reason}")
+            self.cycle.scope["refused"] = refused  # type: ignore[typeddict-unknown-key]  # raised by Request.body
+            self.cycle.message_event.set()
 
     def reset(self) -> None:
         """Close at once. Otherwise the kernel would hold what the client has not read, for minutes."""
@@ -283,15 +293,11 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def timeout_keep_alive_handler(self) -> None:
-        """uvicorn's own timer is not stopped by the first bytes of a request here."""
-        if self.is_idle():
-            super().timeout_keep_alive_handler()
+        """uvicorn's timer after an answer; `check` closes idle connections."""
 
     def is_idle(self) -> bool:
         """No request is being received, answered or refused."""
-        busy = self.unanswered or any(
-            since is not None for since in (self.head_since, self.refused_since, self.discarding_since)
-        )
+        busy = self.unanswered or self.receiving_since is not None or self.refused_since is not None
         return not busy and not self.transport.is_closing() and not self.transport.get_write_buffer_size()
 
     def close_an_idle_connection(self) -> bool:

@@ -3,12 +3,10 @@
 ASGI's messages are received and sent here alone.
 """
 
-import asyncio
 import base64
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -17,7 +15,6 @@ import msgspec
 from posrec.errors import InputError, RunFailed
 from posrec.server.json_log import LOG, NO_MEMORY, log_seldom
 from posrec.server.schemas import ErrorAnswer
-from posrec.server.settings import ServerSettings
 
 Header = tuple[bytes, bytes]
 Receive = Callable[[], Awaitable[Any]]
@@ -28,8 +25,6 @@ CLOSE = (b"connection", b"close")
 RETRY_AFTER = (b"retry-after", b"1")  # seconds; sent with every 503
 TOO_LARGE = "the body is too large"
 REPEATED_SLASHES = re.compile("//+")
-
-
 # Pages load nothing, run no script but their own, are shown in no frame, and speak to this server alone.
 PAGE_POLICY = (
     "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
@@ -53,15 +48,6 @@ class Refused(Exception):
         self.status, self.sentence, self.headers = status, sentence, headers
 
 
-@contextmanager
-def refusing_other_encodings() -> Iterator[None]:
-    """In the block an address is decoded."""
-    try:
-        yield
-    except UnicodeDecodeError:
-        raise Refused(400, "the address must be percent-encoded UTF-8") from None
-
-
 class Disconnected(ConnectionError):
     """The client has left before its request was complete or answered."""
 
@@ -69,8 +55,8 @@ class Disconnected(ConnectionError):
 class Request:
     """One request over ASGI. Several slashes in its path count as one, and one at its end does not count."""
 
-    def __init__(self, scope: dict[str, Any], receive: Receive, settings: ServerSettings) -> None:
-        self.scope, self.receive, self.settings = scope, receive, settings
+    def __init__(self, scope: dict[str, Any], receive: Receive, max_body: int) -> None:
+        self.scope, self.receive, self.max_body = scope, receive, max_body
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         if "//" in self.path or self.path.endswith("/"):
@@ -86,52 +72,46 @@ class Request:
         """Refuse a path that is not UTF-8: all its wrong bytes become the same character in `path`, so that the id of
         one session would stand for another."""
         if "\ufffd" in self.path:
-            with refusing_other_encodings():
-                unquote_to_bytes(self.scope["raw_path"]).decode("utf-8")
+            check_encoding(self.scope["raw_path"])
 
     def query(self) -> dict[str, str]:
-        with refusing_other_encodings():
-            text = self.scope["query_string"].decode("utf-8")
-            return dict(parse_qsl(text, keep_blank_values=True, errors="strict"))
+        check_encoding(self.scope["query_string"])
+        return dict(parse_qsl(self.scope["query_string"].decode(), keep_blank_values=True))
 
     async def body(self) -> bytes:
-        """The whole body; a request is refused as soon as the limit on its size or time is reached, or announced: then
-        no `100 Continue` is sent."""
-        if int(self.headers.get(b"content-length", 0)) > self.settings.max_body:
+        """The whole body; a request is refused as soon as the limit on its size is reached, or announced: then no
+        `100 Continue` is sent."""
+        if int(self.headers.get(b"content-length", 0)) > self.max_body:
             raise Refused(413, TOO_LARGE)
-        if "complete" in self.scope:  # set by guard.py; a timer would take as long as all other handling here
-            return await self.read_body()
-        seconds = self.settings.request_timeout
-        try:
-            async with asyncio.timeout(seconds):
-                return await self.read_body()
-        except TimeoutError:
-            self.complete = True  # nothing more is read
-            raise Refused(408, f"the body was not received within {seconds:g} seconds") from None
-
-    async def read_body(self) -> bytes:
         body = b""
         while True:
             message = await self.receive()
             if message["type"] == "http.disconnect":
                 raise Disconnected
+            if "refused" in self.scope:  # by guard.py, because it was not sent in time
+                self.complete = True  # nothing more is read
+                raise self.scope["refused"]
             body += bytes(message.get("body", b""))
             self.complete = not message.get("more_body", False)
-            if len(body) > self.settings.max_body:
+            if len(body) > self.max_body:
                 raise Refused(413, TOO_LARGE)
             if self.complete:
                 self.size = len(body)
                 return body
 
     async def discard_body(self) -> None:
-        """Read the rest of a refused body, up to the timeout: a client that is cut off can't read the answer."""
-        try:
-            async with asyncio.timeout(self.settings.request_timeout):
-                while not self.complete:
-                    message = await self.receive()
-                    self.complete = not message.get("more_body", False)
-        except TimeoutError:
-            self.complete = True
+        """Read the rest of a refused body until the client leaves, or guard.py closes the connection: a client that is
+        cut off at once can't read the answer."""
+        while not self.complete:
+            message = await self.receive()
+            self.complete = not message.get("more_body", False)
+
+
+def check_encoding(address: bytes) -> None:
+    try:
+        unquote_to_bytes(address).decode()
+    except UnicodeDecodeError:
+        raise Refused(400, "the address must be percent-encoded UTF-8") from None
 
 
 async def send_answer(send: Send, request: Request, answer: Answer) -> None:

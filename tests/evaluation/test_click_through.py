@@ -31,7 +31,9 @@ START = int(datetime(2026, 11, 1, tzinfo=UTC).timestamp() * 1000)
 def row(answer: str, event: str, item: str, day: float = 0, **more: object) -> dict[str, object]:
     """`answer` is such as a1: the run's name, and a number."""
     given = {"time": START + int(day * DAY), "answer": answer, "event": event, "item": item, "session": answer}
-    return {"run": f"hash of {answer[0]}", "name": answer[0], "rank": 1 if event == "shown" else None, **given, **more}
+    rank = 1 if event == "shown" else None
+    given |= {"run": f"hash of {answer[0]}", "name": answer[0], "rank": rank, "signed": True, "explored": False}
+    return {**given, **more}
 
 
 def frame(*rows: dict[str, object]) -> pl.DataFrame:

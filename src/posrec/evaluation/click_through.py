@@ -26,8 +26,20 @@ if TYPE_CHECKING:
 
 FILES = "feedback-*.parquet"
 OPEN_FILES = ".open-*.jsonl"  # that a running server is writing
-ADDED = ("signed", "visitor", "name", "value", "explored")  # columns that files of an earlier server lack
-COLUMNS = ("time", "session", "item", "event", "rank", "answer", "run", *ADDED)
+COLUMNS = (
+    "time",
+    "session",
+    "item",
+    "event",
+    "rank",
+    "answer",
+    "run",
+    "signed",
+    "visitor",
+    "name",
+    "value",
+    "explored",
+)
 COUNTED = {"clicked": "clicks", "carted": "carts", "bought": "purchases"}
 # Each measure, and what it is divided by.
 MEASURES = {"clicks": "answers", "carts": "visitors", "purchases": "visitors", "value": "visitors"}
@@ -156,21 +168,12 @@ def read_feedback(folder: Path) -> "pl.DataFrame":
     types = column_types(COLUMNS)
     try:
         rows = [pl.read_ndjson(lines, schema=types) for lines in map(whole_lines, folder.glob(OPEN_FILES)) if lines]
-        rows += [read_file(file, types) for file in sorted(folder.glob(FILES))]
+        rows += [pl.read_parquet(file).select(COLUMNS) for file in sorted(folder.glob(FILES))]
         if not rows:
             raise InputError(f"{folder} holds no feedback ({FILES}); posrec serve --feedback {folder} writes it")
         return pl.concat(rows)
     except pl.exceptions.PolarsError as error:
         raise InputError(f"{folder} holds a file that is not feedback: {str(error).splitlines()[0]}") from None
-
-
-def read_file(file: Path, types: dict[str, Any]) -> "pl.DataFrame":
-    """The rows of a file, with empty columns where it lacks some."""
-    import polars as pl
-
-    rows = pl.read_parquet(file)
-    missing = [name for name in ADDED if name not in rows.columns]
-    return rows.with_columns(pl.lit(None, types[name]).alias(name) for name in missing).select(COLUMNS)
 
 
 def column_types(names: Iterable[str]) -> dict[str, Any]:
@@ -206,7 +209,7 @@ class ClickThrough:
         import polars as pl
 
         keys, total_rows = ["answer", "item"], len(rows)
-        rows = rows.filter(pl.col("signed").fill_null(value=True))
+        rows = rows.filter("signed")
         self.unsigned = total_rows - len(rows)
         shown = rows.filter(pl.col("event") == "shown").sort("time").unique(keys, keep="first", maintain_order=True)
         of_days = shown if since is None else shown.filter(pl.col("time") >= milliseconds(since))
@@ -228,7 +231,6 @@ class ClickThrough:
             .with_columns(
                 pl.col(*COUNTED.values()).fill_null(value=False),
                 pl.coalesce("visitor", "session").alias("visitor"),
-                pl.coalesce("name", "run").alias("name"),
                 pl.from_epoch("time", time_unit="ms").dt.strftime("%Y-%m-%d").alias("day"),
             )
         )
@@ -259,10 +261,10 @@ class ClickThrough:
         """Of the new items that `explore` put into answers, and of all other items; an answer is one that had such."""
         import polars as pl
 
-        items = self.impressions.with_columns(pl.col("explored").fill_null(value=False))
         names = pl.col("explored").replace_strict({True: "new items", False: "other items"}, return_dtype=pl.String)
         sums = (pl.len().alias("shown"), pl.col("visitor").first(), pl.col(*MEASURES).sum())
-        return groups(items.with_columns(explored=names).group_by("answer", "explored").agg(*sums), "explored")
+        items = self.impressions.with_columns(explored=names)
+        return groups(items.group_by("answer", "explored").agg(*sums), "explored")
 
     def total(self) -> Group:
         import polars as pl

@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 FILES = "feedback-*.parquet"
 OPEN_FILES = ".open-*.jsonl"  # that a running server is writing
-COLUMNS = (
-    "time",
-    "session",
-    "item",
-    "event",
-    "rank",
-    "answer",
-    "run",
-    "signed",
-    "visitor",
-    "name",
-    "value",
-    "explored",
-)
+COLUMNS = {  # of feedback, and the types that polars has for them
+    "time": "Int64",
+    "session": "String",
+    "item": "String",
+    "event": "String",
+    "rank": "Int32",
+    "answer": "String",
+    "run": "String",
+    "signed": "Boolean",
+    "visitor": "String",
+    "name": "String",
+    "value": "Float64",
+    "explored": "Boolean",
+}
 COUNTED = {"clicked": "clicks", "carted": "carts", "bought": "purchases"}
 # Each measure, and what it is divided by.
 MEASURES = {"clicks": "answers", "carts": "visitors", "purchases": "visitors", "value": "visitors"}
@@ -168,7 +168,7 @@ def read_feedback(folder: Path) -> "pl.DataFrame":
     types = column_types(COLUMNS)
     try:
         rows = [pl.read_ndjson(lines, schema=types) for lines in map(whole_lines, folder.glob(OPEN_FILES)) if lines]
-        rows += [pl.read_parquet(file).select(COLUMNS) for file in sorted(folder.glob(FILES))]
+        rows += [pl.read_parquet(file).select(list(types)) for file in sorted(folder.glob(FILES))]
         if not rows:
             raise InputError(f"{folder} holds no feedback ({FILES}); posrec serve --feedback {folder} writes it")
         return pl.concat(rows)
@@ -180,9 +180,7 @@ def column_types(names: Iterable[str]) -> dict[str, Any]:
     """The types of columns of feedback, by name."""
     import polars as pl
 
-    flags = dict.fromkeys(("signed", "explored"), pl.Boolean)
-    others = {"time": pl.Int64, "rank": pl.Int32, "value": pl.Float64, **flags}
-    return {name: others.get(name, pl.String) for name in names}
+    return {name: getattr(pl, COLUMNS[name]) for name in names}
 
 
 def whole_lines(file: Path) -> bytes:

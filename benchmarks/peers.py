@@ -35,8 +35,8 @@ import torch
 from harness import measured, parser_for, write_row
 from posrec.data.dataset import PreparedDataset, load
 from posrec.errors import InputError
-from posrec.evaluation.metrics import rank_metrics
-from posrec.evaluation.significance import compare_paired, gains, session_of_samples
+from posrec.evaluation.metrics import gains, rank_metrics
+from posrec.evaluation.significance import compare_paired, session_of_samples
 from posrec.io import read_json
 
 SCRIPTS = Path(__file__).parent / "peers"

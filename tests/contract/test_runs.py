@@ -15,13 +15,12 @@ from posrec.io import WEIGHTS, load_tensors
 from posrec.models.registry import ModelSpec
 from posrec.progress import Progress, SilentProgress
 from posrec.runs.run import Run
-from posrec.testing import SMALL, known_settings, same
+from posrec.testing import TRAINING, known_settings, same
 from tests.contract.models import MODELS, TRAINED
 from tests.helpers import chain_shop
 
 # Shallow, because a hundred steps teach a deep model little more than what is popular.
 SHALLOW = {"d": 32, "hidden": 32, "layers": 1, "heads": 2, "batch_size": 128, "dropout": 0.0}
-QUICK = {**SMALL, "epochs": 2, "batch_size": 32, "learning_rate": 0.01, "dropout": 0.1, "protocol": "paper"}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +35,7 @@ def fit(
     spec: ModelSpec, data: PreparedDataset, out: Path, progress: Progress | None = None, **changes: Any
 ) -> tuple[Run, Evaluation]:
     resume = changes.pop("resume", False)
-    settings = known_settings(spec, {**QUICK, **changes})
+    settings = known_settings(spec, {**TRAINING, **changes})
     return fit_run(data, spec, out, settings, "cpu", resume, progress or SilentProgress(), export=False)
 
 

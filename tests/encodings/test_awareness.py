@@ -218,18 +218,3 @@ def test_dimensions_are_sorted_by_what_they_depend_on(
     assert found.backward.holds == any(backward[k] and not forward[k] for k in range(d))
     if found.forward.holds and found.backward.holds:
         assert found.unique
-
-
-@given(max_length=st.integers(2, 40), data=st.data())
-@settings(max_examples=40, deadline=None)
-def test_a_collision_planted_anywhere_is_found(max_length: int, data: st.DataObject) -> None:
-    length = data.draw(st.integers(2, max_length))
-    one, other = data.draw(st.lists(st.integers(0, length - 1), min_size=2, max_size=2, unique=True))
-
-    def planted(f: Tensor, b: Tensor, lengths: Tensor) -> Tensor:
-        wrong = (lengths.unsqueeze(1) == length) & (f == one)
-        return torch.stack([torch.where(wrong, other, f), torch.where(wrong, length - 1 - other, b)], -1).double()
-
-    collision = analyse(planted, max_length, 2).collision
-    assert collision is not None
-    assert (sorted(collision.positions), collision.lengths) == (sorted((one, other)), (length, length))

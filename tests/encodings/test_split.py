@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from posrec.encodings.awareness import analyse
 from posrec.encodings.schemes import ENCODINGS, make_encoding
 from posrec.encodings.split import require_split, split
 
@@ -22,17 +21,6 @@ def test_the_parts_add_up_to_the_encoding_at_every_place_of_every_length(name: s
         place = torch.arange(length)
         whole = encoding(place[None], length - 1 - place[None], torch.tensor([length]))[0]
         assert torch.allclose(forward[place] + backward[length - 1 - place], whole, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", SPLIT)
-def test_what_a_pass_reads_is_as_aware_as_the_encoding(name: str) -> None:
-    torch.manual_seed(0)
-    encoding = make_encoding(name, D, LENGTH).double()
-    forward, backward, _ = (None if part is None else part.detach() for part in split(encoding, LENGTH))
-    found = analyse(lambda place, back, length: forward[place] + backward[back], LENGTH, D)
-    whole = analyse(encoding, LENGTH, D)
-    assert (found.forward.holds, found.backward.holds) == (whole.forward.holds, whole.backward.holds)
-    assert found.unique == whole.unique
 
 
 def test_the_parts_of_the_schemes() -> None:

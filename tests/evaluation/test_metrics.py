@@ -1,4 +1,4 @@
-"""Ranks and metrics: by hand, by property, and against plain definitions."""
+"""Ranks, metrics and the best items: by hand, by property, and against torchmetrics and sorting."""
 
 import math
 
@@ -7,17 +7,36 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.helpers import ROOT, module_at
+from torchmetrics.functional.retrieval import retrieval_normalized_dcg, retrieval_recall, retrieval_reciprocal_rank
 
-from posrec.evaluation.metrics import coverage, mean_popularity, mrr, ndcg, rank_metrics, ranks_of, recall
+from posrec.evaluation.metrics import CUTOFFS, TOP_BLOCK, coverage, gains, mean_popularity, rank_metrics, ranks_of, top
+
+REFERENCES = {"recall": retrieval_recall, "mrr": retrieval_reciprocal_rank, "ndcg": retrieval_normalized_dcg}
 
 
 def test_by_hand() -> None:
     ranks = torch.tensor([1, 2, 5, 6, 11, 21])
-    assert recall(ranks, 5) == pytest.approx(3 / 6)
-    assert recall(ranks, 20) == pytest.approx(5 / 6)
-    assert mrr(ranks, 5) == pytest.approx((1 + 1 / 2 + 1 / 5) / 6)
-    assert ndcg(ranks, 5) == pytest.approx((1 + 1 / math.log2(3) + 1 / math.log2(6)) / 6)
-    assert set(rank_metrics(ranks)) == {f"{name}@{k}" for name in ("recall", "mrr", "ndcg") for k in (5, 10, 20)}
+    assert gains(ranks, "recall", 20).tolist() == [1, 1, 1, 1, 1, 0]
+    figures = rank_metrics(ranks)
+    assert figures["recall@5"] == pytest.approx(3 / 6)
+    assert figures["mrr@5"] == pytest.approx((1 + 1 / 2 + 1 / 5) / 6)
+    assert figures["ndcg@5"] == pytest.approx((1 + 1 / math.log2(3) + 1 / math.log2(6)) / 6)
+    assert set(figures) == {f"{name}@{k}" for name in ("recall", "mrr", "ndcg") for k in (5, 10, 20)}
+
+
+@given(st.integers(1, 6), st.integers(2, 60), st.integers(0, 2**32 - 1))
+def test_every_metric_agrees_with_torchmetrics(samples: int, items: int, seed: int) -> None:
+    """Scores are all different: what happens to ties is this package's own rule."""
+    random = torch.Generator().manual_seed(seed)
+    order = torch.stack([torch.randperm(items, generator=random) for _ in range(samples)])
+    targets = torch.randint(1, items + 1, (samples,), generator=random)
+    figures = rank_metrics(ranks_of(order - items / 3, targets))
+    # torchmetrics takes scores for probabilities: it counts an item of score 0 or less as not recommended at all.
+    chances, wanted = (order + 1) / items, torch.arange(1, items + 1) == targets[:, None]
+    for k in CUTOFFS:
+        for name, reference in REFERENCES.items():
+            expected = [reference(row, truth, top_k=k) for row, truth in zip(chances, wanted, strict=True)]
+            assert figures[f"{name}@{k}"] == pytest.approx(float(torch.stack(expected).mean()), abs=1e-6), f"{name}@{k}"
 
 
 def test_ranks_by_hand_with_ties_against_the_target() -> None:
@@ -41,30 +60,26 @@ def test_the_peers_are_ranked_in_the_same_way() -> None:
     assert peers.ranks_of(scores.numpy(), targets.numpy()).tolist() == ranks_of(scores, targets).tolist()
 
 
-scores = st.lists(st.lists(st.integers(0, 5), min_size=4, max_size=4), min_size=1, max_size=6)
-
-
-@given(scores, st.data())
-def test_rank_is_the_worst_place_among_equals(rows: list[list[int]], data: st.DataObject) -> None:
-    targets = [data.draw(st.integers(1, 4)) for _ in rows]
-    expected = []
-    for row, target in zip(rows, targets, strict=True):
-        order = sorted(range(4), key=lambda item: (-row[item], item == target - 1))
-        expected.append(order.index(target - 1) + 1)
-    assert ranks_of(torch.tensor(rows, dtype=torch.float32), torch.tensor(targets)).tolist() == expected
-
-
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=40), st.integers(1, 30))
-def test_metrics_against_their_definitions(ranks: list[int], k: int) -> None:
-    hits = [rank for rank in ranks if rank <= k]
-    tensor = torch.tensor(ranks)
-    assert recall(tensor, k) == pytest.approx(len(hits) / len(ranks))
-    assert mrr(tensor, k) == pytest.approx(sum(1 / rank for rank in hits) / len(ranks))
-    assert ndcg(tensor, k) == pytest.approx(sum(1 / math.log2(rank + 1) for rank in hits) / len(ranks))
-    assert mrr(tensor, k) <= ndcg(tensor, k) <= recall(tensor, k)
-
-
 def test_coverage_and_popularity_by_hand() -> None:
-    top = torch.tensor([[1, 2], [2, 3]])
-    assert coverage(top, items=5) == pytest.approx(3 / 5)
-    assert mean_popularity(top, torch.tensor([0, 10, 5, 0, 1, 1])) == pytest.approx((1 + 0.5 + 0.5 + 0) / 4)
+    lists = torch.tensor([[1, 2], [2, 3]])
+    assert coverage(lists, items=5) == pytest.approx(3 / 5)
+    assert mean_popularity(lists, torch.tensor([0, 10, 5, 0, 1, 1])) == pytest.approx((1 + 0.5 + 0.5 + 0) / 4)
+
+
+@given(st.integers(1, 4), st.integers(1, 12), st.integers(0, 3 * TOP_BLOCK), st.integers(0, 99), st.booleans())
+def test_top_is_the_same_as_topk(rows: int, k: int, more: int, seed: int, ties: bool) -> None:
+    columns = 2 * k * TOP_BLOCK + more  # enough for blocks
+    scores = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
+    scores = scores.round() if ties else scores
+    values, places = top(scores, k)
+    assert torch.equal(values, scores.topk(k).values)
+    assert torch.equal(scores.gather(1, places), values)
+    assert all(len(set(row)) == k for row in places.tolist())
+
+
+@pytest.mark.parametrize("place", [0, TOP_BLOCK - 1, 5 * TOP_BLOCK, 9 * TOP_BLOCK + 6])
+def test_top_finds_the_best_in_any_block(place: int) -> None:
+    scores = torch.full((9 * TOP_BLOCK + 7,), -torch.inf)
+    scores[place] = 1
+    values, places = top(scores.expand(3, -1), 2)  # one row in memory
+    assert (values[2, 0], places[2, 0], values[2, 1]) == (1, place, -torch.inf)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from posrec.models.baselines.narm import NARM, NARMConfig
-from tests.models import sequence_checks as checks
+from posrec.nn.batch import SessionBatch
+from tests.models import checks
 
 SMALL = NARMConfig(d=5, hidden=6)
 
@@ -19,9 +20,7 @@ def make(**changes) -> NARM:
 
 @pytest.mark.parametrize("softmax", [True, False])
 def test_any_session_agrees_with_the_equations(softmax: bool) -> None:
-    model = make(softmax=softmax)
-
-    def slowly(session: list[int]) -> Tensor:
+    def slowly(model: NARM, session: list[int]) -> Tensor:
         states = checks.gru_slowly(
             model.recurrent.layers[0], [checks.vector(model.embedding, item) for item in session]
         )
@@ -34,17 +33,11 @@ def test_any_session_agrees_with_the_equations(softmax: bool) -> None:
         local = sum(value * state for value, state in zip(alpha, states, strict=True))  # Eq. (6)
         return model.bilinear.weight @ torch.cat([last, local])  # Eq. (9), (10)
 
-    checks.agrees_with(model, slowly)
-
-
-@pytest.mark.parametrize("softmax", [True, False])
-def test_every_weight_has_a_gradient(softmax: bool) -> None:
-    model = make(softmax=softmax)
-    checks.gives_every_weight_a_gradient(model)
+    checks.assert_agrees(make(softmax=softmax), slowly, checks.WITH_UNKNOWN)
 
 
 def test_the_weights_of_a_session_sum_to_one_over_its_clicks() -> None:
-    model, batch = make(), checks.batch()
+    model, batch = make(), SessionBatch.of(checks.SESSIONS)
     states = torch.randn(*batch.items.shape, 6, dtype=torch.float64)
     weights = model.weights(states, states[:, 0], batch.mask)
     assert torch.allclose(weights.sum(1), torch.ones(len(batch.lengths), dtype=torch.float64))

@@ -83,23 +83,15 @@ def test_a_model_can_be_named_by_its_module(here: Path) -> None:
     assert json.loads((here / "run" / "config.json").read_text())["model"] == "recency:RECENCY"
 
 
-def test_opening_a_run_never_runs_the_code_in_its_config(here: Path) -> None:
-    """Without --model the command names the model that the run needs, and stops."""
-    assert command("train", "shop", "--model", "recency.py:RECENCY", "--out", "run", *QUICK).code == 0
-    (here / "recency.py").write_text(f"from pathlib import Path\nPath('ran').touch()\n{page_model()}")
-    refused = command("evaluate", "run", "shop")
-    assert refused.code == 2
-    assert f"not posrec's own, {here / 'recency.py'}:RECENCY; if you trust that code, name it" in refused.err
-    assert not (here / "ran").exists()
-    assert command("evaluate", "run", "shop", "--model", "recency.py:RECENCY").code == 0
-    assert (here / "ran").exists()
-
-
 @pytest.mark.parametrize(
     ("model", "text", "message"),
     [
         ("gone.py:MINE", None, "--model gone.py:MINE: there is no file"),
-        ("mine.py:MINE", "import torch\n\nnonsense", "NameError: name 'nonsense' is not defined"),
+        (
+            "mine.py:MINE",
+            "import torch\n\nnonsense",
+            r"name 'nonsense' is not defined \(.*mine\.py, line 3\)",
+        ),
         ("mine.py:MINE", "def", r"can't be loaded: SyntaxError"),
         ("mine.py:MINE", "", "'MINE' is missing there; it must be a posrec.ModelSpec"),
         ("mine.py:MINE", "class MINE: pass", "'MINE' is a class there"),
@@ -116,11 +108,6 @@ def test_the_error_says_why_a_model_cannot_be_loaded(here: Path, model: str, tex
     assert re.search(message, done.err)
     assert "Traceback" not in done.err
     assert not (here / "run").exists()
-
-
-def test_the_error_names_file_and_line(here: Path) -> None:
-    (here / "mine.py").write_text("import torch\n\nnonsense\n")
-    assert f"({here / 'mine.py'}, line 3)" in command("train", "shop", "--model", "mine.py:MINE", "--out", "run").err
 
 
 @pytest.fixture

@@ -15,12 +15,6 @@ def test_by_hand() -> None:
     assert scores(model, [4], [1, 5, 1], [2, 3]) == [[1, 2, 3, 1 + 4, 0], [1 + 8, 2, 3, 1, 4], [1, 2 + 4, 3 + 4, 1, 0]]
 
 
-def test_the_list_is_clicks_in_the_session_then_popularity() -> None:
-    model = fitted(SPop, SPopConfig(), LOG, items=5)
-    [found] = scores(model, [4, 1, 4])
-    assert sorted(range(1, 6), key=lambda item: -found[item - 1]) == [4, 1, 3, 2, 5]
-
-
 @given(logs, sessions)
 def test_order_is_that_of_plain_counts(log: list[list[int]], session: list[int]) -> None:
     [found] = scores(fitted(SPop, SPopConfig(), log), session)

@@ -60,9 +60,7 @@ def transformer_slowly(layer, x: Tensor, heads: int, bias: Tensor | None) -> Ten
 @pytest.mark.parametrize("encoding", list(ENCODINGS))
 def test_every_encoding_agrees_with_the_equations(encoding: str) -> None:
     model = make(encoding=encoding)
-    batch = [[1, 2, 3], [4], [5, 5, 5], [1, 2, 1, 3, 2, 9, 1], [7, 8, 7, 8]]
-    fast = model.session_vectors(SessionBatch.of(batch))
-    assert torch.allclose(fast, torch.stack([slowly(model, session) for session in batch]), atol=1e-12)
+    checks.assert_agrees(model, slowly, checks.SESSIONS)
 
 
 @settings(max_examples=60)
@@ -71,13 +69,7 @@ def test_any_batch_agrees_with_the_equations(
     batch: list[list[int]], anchors: bool, normalize: bool, lambda2: float
 ) -> None:
     model = make(anchors=anchors, normalize=normalize, lambda2=lambda2, layers=2)
-    fast = model.session_vectors(SessionBatch.of(batch))
-    close = 1e-6 if normalize else 1e-11  # graphs are float32: whole numbers are exact there, thirds are not
-    assert torch.allclose(fast, torch.stack([slowly(model, session) for session in batch]), atol=close)
-
-
-def test_every_weight_has_a_gradient() -> None:
-    checks.assert_every_weight_has_a_gradient(make())
+    checks.assert_agrees(model, slowly, batch, checks.FLOAT32 if normalize else 1e-11)
 
 
 def test_repeated_item_takes_its_earliest_and_latest_position() -> None:

@@ -47,9 +47,3 @@ def test_settings_of_another_type_are_refused(setting: str, value: object, messa
     spec = MODELS["posrec"]
     with pytest.raises(InputError, match=message):
         restore_model(spec, 30, {setting: value}, spec.build(30, spec.config()).state_dict())
-
-
-def test_a_whole_number_is_a_number() -> None:
-    spec = MODELS["posrec"]
-    restored = restore_model(spec, 30, {"lambda2": 1}, spec.build(30, spec.config()).state_dict())
-    assert restored.config.lambda2 == 1

@@ -69,12 +69,6 @@ def test_any_batch_agrees_with_the_equations(batch: list[list[int]], encoding: s
     checks.assert_agrees(make(encoding=encoding, layers=layers, scaled=scaled), slowly, batch)
 
 
-@pytest.mark.parametrize("encoding", ["lpe", "ldpe", "rpe", "none"])
-def test_every_weight_has_a_gradient(encoding: str) -> None:
-    """The contract suite checks the default settings only."""
-    checks.assert_every_weight_has_a_gradient(make(encoding=encoding))
-
-
 def test_a_click_does_not_attend_to_later_ones() -> None:
     """The layers' outputs for the first clicks do not depend on later clicks."""
     model, seen = make(layers=3), []

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.models import sequence_checks as checks
+from tests.models.checks import ITEMS, WITH_UNKNOWN
 from torch import Tensor
 
 from posrec.data.dataset import PreparedDataset
@@ -49,10 +49,10 @@ def test_gru4rec_learns_from_every_loss(small: PreparedDataset, tmp_path: Path, 
 @pytest.mark.parametrize("model", ["gru4rec", "narm", "stamp"])
 def test_bf16_stays_near(model: str) -> None:
     torch.manual_seed(0)
-    built = MODELS[model].build(checks.ITEMS, MODELS[model].config()).eval()
-    exact = built.scores(checks.batch()).detach()
+    built = MODELS[model].build(ITEMS, MODELS[model].config()).eval()
+    exact = built.scores(SessionBatch.of(WITH_UNKNOWN)).detach()
     with torch.autocast("cpu", torch.bfloat16):
-        reduced = built.scores(checks.batch())
+        reduced = built.scores(SessionBatch.of(WITH_UNKNOWN))
     assert torch.allclose(reduced.float(), exact, atol=0.05 * float(exact.abs().max()))
 
 
@@ -61,16 +61,16 @@ def test_bf16_stays_near(model: str) -> None:
 @pytest.mark.parametrize("model", SEQUENCE)
 def test_compiled_loss_and_gradients_are_the_plain_ones(model: str) -> None:
     torch.manual_seed(0)
-    built = MODELS[model].build(checks.ITEMS, MODELS[model].config()).eval()
-    targets = torch.arange(1, len(checks.SESSIONS) + 1)
+    built = MODELS[model].build(ITEMS, MODELS[model].config()).eval()
+    targets = torch.arange(1, len(WITH_UNKNOWN) + 1)
 
     def loss(batch: SessionBatch) -> Tensor:
-        return full_softmax(checks.ITEMS)(*built.vectors(batch), targets).sum()
+        return full_softmax(ITEMS)(*built.vectors(batch), targets).sum()
 
     outcomes = []
     for call in (loss, torch.compile(loss, dynamic=False)):
         built.zero_grad()
-        value = call(checks.batch())
+        value = call(SessionBatch.of(WITH_UNKNOWN))
         value.backward()
         outcomes.append([value.detach(), *(weight.grad.clone() for weight in built.parameters())])
     for plain, compiled in zip(*outcomes, strict=True):

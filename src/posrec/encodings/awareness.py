@@ -214,9 +214,6 @@ def aware_by_pair(table: EncodingTable, place: Tensor) -> bool:
 
 def first_confused(rows: Tensor, tolerance: float) -> int:
     """The number of the first row that equals another, or the number of rows if all differ."""
-    sums, closeness = weighted_sums(rows, tolerance)
-    if bool((sums.sort().values.diff() > closeness).all()):
-        return len(rows)
     same = ((rows.unsqueeze(0) - rows.unsqueeze(1)).abs() <= tolerance).all(-1).fill_diagonal_(False)
     return int(same.any(0).nonzero()[0]) if same.any() else len(rows)
 
@@ -228,8 +225,10 @@ def collision(table: EncodingTable, among: Tensor, dimensions: Tensor) -> Positi
     least as close. So try k = 1, 2, ... until no two rows at that distance are close.
     """
     rows = table.rows[among][:, dimensions]
-    sums, closeness = weighted_sums(rows, table.tolerance)
-    ordered, order = sums.sort(stable=True)
+    weights = torch.rand(rows.shape[1], dtype=rows.dtype, generator=torch.Generator().manual_seed(0))
+    # Sums of equal rows differ by at most the tolerance times the sum of the weights; twice that, as they are rounded.
+    closeness = 2 * table.tolerance * float(weights.sum())
+    ordered, order = (rows @ weights).sort(stable=True)
     for apart in range(1, len(among)):
         near = ((ordered[apart:] - ordered[:-apart]) <= closeness).nonzero().flatten()
         if not len(near):
@@ -241,13 +240,6 @@ def collision(table: EncodingTable, among: Tensor, dimensions: Tensor) -> Positi
             shortest = int(found[1].argmin())
             return table.pair(int(found[0, shortest]), int(found[1, shortest]), dimensions)
     return None
-
-
-def weighted_sums(rows: Tensor, tolerance: float) -> tuple[Tensor, float]:
-    """One number for each row, and how close two numbers must be if their rows are equal within the tolerance."""
-    weights = torch.rand(rows.shape[1], dtype=rows.dtype, generator=torch.Generator().manual_seed(0))
-    # Equal rows differ by at most the tolerance times the sum of the weights; twice that, as the sums are rounded too.
-    return rows @ weights, 2 * tolerance * float(weights.sum())
 
 
 def linearity(table: EncodingTable) -> Linearity:

@@ -103,12 +103,12 @@ class RSPE(Fixed):
 class DPE(Fixed):
     def __init__(self, d: int, max_length: int = 0, over_half: bool = False) -> None:
         super().__init__(d)
-        self.first_half = d // 2
         self.step = 4 / d if over_half else 2 / d
 
     def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
-        from_first = sinusoid(forward, self.first_half, self.step, self.like)
-        from_last = sinusoid(backward, self.d - self.first_half, self.step, self.like)
+        half = self.d // 2
+        from_first = sinusoid(forward, half, self.step, self.like)
+        from_last = sinusoid(backward, self.d - half, self.step, self.like)
         return torch.cat([from_first, from_last], dim=-1)
 
 
@@ -175,16 +175,12 @@ class TwoDimensionalLPE(Learned):
 
 # Eq. (3): A = X_i W_qry W_key' X_j' + g(P_ij). Nothing is added to the item vectors; attention adds g(P_ij), one
 # learned number for each head and each offset forward[j] - forward[i]. Offsets past an end of the table read that end.
-class RPE(Fixed):
+class RPE(NoEncoding):
     def __init__(self, d: int, max_length: int, heads: int = 1) -> None:
         super().__init__(d)
         self.farthest = max_length - 1
         self.table = nn.Parameter(torch.zeros(2 * max_length - 1, heads))  # initially no preference
 
-    def forward(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
-        return torch.zeros(forward.size(0), forward.size(1), self.d, dtype=self.like.dtype, device=forward.device)
-
-    @torch.jit.export
     def attention_bias(self, forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
         """[B, heads, L, L], to be added to the attention scores of queries i (third axis) and keys j (fourth)."""
         offset = forward.unsqueeze(1) - forward.unsqueeze(2)  # [B, L, L]: forward[j] - forward[i]
@@ -244,7 +240,7 @@ class OwnEncoding(str):
 
 
 def make_encoding(
-    scheme: str | nn.Module | type[nn.Module] | Scheme, d: int, max_length: int, **options: int
+    scheme: str | nn.Module | type[nn.Module] | Scheme, d: int, max_length: int, heads: int = 1, **options: int
 ) -> nn.Module:
     """Make a positional encoding that can be called as `encoding(forward, backward, length) -> [B, L, d]`.
 
@@ -255,7 +251,8 @@ def make_encoding(
             a model.
         d: The number of dimensions, at least 2.
         max_length: The number of rows of a learned table, at least 1.
-        options: dpe: over_half, rpe: heads.
+        heads: The heads of the attention that rpe biases; no other scheme depends on them.
+        options: dpe: over_half.
 
     Returns:
         The encoding, as a module.
@@ -272,7 +269,7 @@ def make_encoding(
     if isinstance(scheme, str):
         if scheme not in ENCODINGS:
             raise ValueError(f"encoding={scheme!r} is not known; choose one of: {' '.join(ENCODINGS)}, or your own")
-        return ENCODINGS[scheme](d, max_length, **options)
+        return RPE(d, max_length, heads) if scheme == "rpe" else ENCODINGS[scheme](d, max_length, **options)
     module = scheme(d, max_length, **options) if isinstance(scheme, type) else scheme
     own = module if isinstance(module, nn.Module) else OwnScheme(module)
     device = next((tensor.device for tensor in [*own.parameters(), *own.buffers()]), torch.device("cpu"))

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from posrec.data.dataset import SessionDataset, collate
-from posrec.evaluation.metrics import mrr, recall
+from posrec.evaluation.metrics import rank_metrics
 
 LENGTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, None))
 PAIRS_AT_A_TIME = 1 << 22  # of clicks that are compared at a time
@@ -45,10 +45,10 @@ def first_repeats(samples: SessionDataset) -> Tensor:
 
 
 def metrics_by_group(ranks: Tensor, groups: dict[str, Tensor]) -> dict[str, dict[str, float]]:
-    found = {name: ranks[chosen] for name, chosen in groups.items() if chosen.any()}
+    metrics = {name: rank_metrics(ranks[chosen]) for name, chosen in groups.items() if chosen.any()}
     return {
-        name: {"samples": len(some), "recall@20": float(recall(some, 20)), "mrr@20": float(mrr(some, 20))}
-        for name, some in found.items()
+        name: {"samples": int(groups[name].sum()), "recall@20": of_group["recall@20"], "mrr@20": of_group["mrr@20"]}
+        for name, of_group in metrics.items()
     }
 
 

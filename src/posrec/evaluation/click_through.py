@@ -230,7 +230,6 @@ class ClickThrough:
             .with_columns(
                 pl.col(*COUNTED.values()).fill_null(value=False),
                 pl.coalesce("visitor", "session").alias("visitor"),
-                pl.coalesce("name", "run").alias("name"),
                 pl.from_epoch("time", time_unit="ms").dt.strftime("%Y-%m-%d").alias("day"),
             )
         )

@@ -1,8 +1,8 @@
 """Metrics as pure functions of ranks. A rank is 1 for the best; ties count against the target.
 
 >>> ranks = torch.tensor([1, 4, 30])
->>> round(float(recall(ranks, 5)), 4), round(float(mrr(ranks, 5)), 4)
-(0.6667, 0.4167)
+>>> gains(ranks, "mrr", 5).tolist(), round(rank_metrics(ranks)["recall@5"], 4)
+([1.0, 0.25, 0.0], 0.6667)
 """
 
 from collections.abc import Callable
@@ -12,6 +12,12 @@ from torch import Tensor
 
 TOP_BLOCK = 128  # columns whose highest score `top` takes first
 CUTOFFS = (5, 10, 20)
+# What a sample adds to a metric's mean by the rank of its target, up to K; 0 past K.
+GAINS: dict[str, Callable[[Tensor], Tensor]] = {
+    "recall": torch.ones_like,  # R@K: the share of targets among the first K
+    "mrr": torch.reciprocal,  # M@K
+    "ndcg": lambda rank: 1 / torch.log2(rank + 1),  # N@K with one relevant item
+}
 RANKING = "all items, ties against the target"  # what `ranks_of` computes, as metrics.json names it
 
 
@@ -41,19 +47,9 @@ def ranks_of(
     return torch.where(found, items - smaller.long(), max(items, *CUTOFFS) + 1)
 
 
-def recall(ranks: Tensor, k: int) -> Tensor:
-    """R@K: the share of targets among the first K."""
-    return (ranks <= k).double().mean()
-
-
-def mrr(ranks: Tensor, k: int) -> Tensor:
-    """M@K: the mean of 1 / rank, 0 past K."""
-    return torch.where(ranks <= k, 1 / ranks.double(), 0.0).mean()
-
-
-def ndcg(ranks: Tensor, k: int) -> Tensor:
-    """N@K with one relevant item: the mean of 1 / log2(rank + 1), 0 past K."""
-    return torch.where(ranks <= k, 1 / torch.log2(ranks.double() + 1), 0.0).mean()
+def gains(ranks: Tensor, metric: str, k: int) -> Tensor:
+    """What each sample adds to a metric's mean, [N]."""
+    return torch.where(ranks <= k, GAINS[metric](ranks.double()), 0.0)
 
 
 def coverage(top: Tensor, items: int) -> Tensor:
@@ -73,8 +69,7 @@ def mean_popularity(top: Tensor, clicks: Tensor) -> Tensor:
 
 def rank_metrics(ranks: Tensor) -> dict[str, float]:
     """Every metric of ranks, at every cutoff."""
-    kinds = {"recall": recall, "mrr": mrr, "ndcg": ndcg}
-    return {f"{name}@{k}": float(metric(ranks, k)) for name, metric in kinds.items() for k in CUTOFFS}
+    return {f"{name}@{k}": float(gains(ranks, name, k).mean()) for name in GAINS for k in CUTOFFS}
 
 
 def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

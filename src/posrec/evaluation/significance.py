@@ -40,15 +40,6 @@ class Comparison:
         return self.p < LEVEL
 
 
-def gains(ranks: "Tensor", metric: str, k: int) -> "Tensor":
-    """What each sample adds to a metric's mean, [N]."""
-    import torch
-
-    rank = ranks.double()
-    gain = {"recall": torch.ones_like(rank), "mrr": 1 / rank, "ndcg": 1 / torch.log2(rank + 1)}[metric]
-    return torch.where(ranks <= k, gain, 0.0)
-
-
 def session_of_samples(samples: "SessionDataset") -> "Tensor":
     """The number of the session that each sample is from, [N]."""
     import torch

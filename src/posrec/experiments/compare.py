@@ -19,8 +19,8 @@ from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, plural
 from posrec.evaluation.breakdown import by_first_repeat, by_length, by_popularity, first_repeats
 from posrec.evaluation.evaluate import Evaluation
-from posrec.evaluation.metrics import RANKING
-from posrec.evaluation.significance import Comparison, compare_paired, gains, holm, session_of_samples
+from posrec.evaluation.metrics import RANKING, gains
+from posrec.evaluation.significance import Comparison, compare_paired, holm, session_of_samples
 from posrec.experiments.rendering import new_figure, render, svg
 from posrec.fitting.evaluate_run import evaluate_finished
 from posrec.fitting.fit import fit_run

@@ -29,6 +29,9 @@ class Model(nn.Module):
 
     # Whether `SessionModel.encode` returns a term for the session's own items. Scores are then log probabilities.
     has_own_items = False
+    # Whether what is computed at a click depends on the clicks up to it alone, so that one pass over a session gives
+    # the vectors of all its prefixes (`SessionBatch.every_click`).
+    is_causal = False
 
     def __init__(self, items: int, config: Any) -> None:
         super().__init__()
@@ -38,8 +41,9 @@ class Model(nn.Module):
 
     @property
     def stride(self) -> int:
-        """What the model reads of a session longer than `max_length` begins at a multiple of this many clicks."""
-        return 1
+        """What the model reads of a session longer than `max_length` begins at a multiple of this many clicks. A causal
+        model reads overlapping windows of such a session, each of them once."""
+        return max(1, self.config.max_length // 2) if self.is_causal else 1
 
     def count(self, items: Tensor, offsets: Tensor) -> None:
         """Called once, before training or in place of it, with the training sessions, oldest first: session s is
@@ -91,19 +95,11 @@ class SessionModel(Model):
     """
 
     embedding: ItemTable
-    # Whether what is computed at a click depends on the clicks up to it alone, so that one pass over a session gives
-    # the vectors of all its prefixes (`SessionBatch.every_click`).
-    is_causal = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if cls.session_vectors is SessionModel.session_vectors and cls.vectors is SessionModel.vectors:
             raise TypeError(f"{cls.__name__} must define session_vectors(batch), or vectors(batch) in its place")
-
-    @property
-    def stride(self) -> int:
-        """A causal model reads overlapping windows of a long session, each of them once."""
-        return max(1, self.config.max_length // 2) if self.is_causal else 1
 
     def describe(self, attributes: Attributes) -> None:
         """Called before training with the attributes of the items, if the setting `attributes` of the model's config

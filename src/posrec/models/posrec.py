@@ -57,8 +57,7 @@ class PosRec(SessionModel):
         d = config.d
         self.embedding = ItemTable(items, d)
         self.graph = GatedGraph(d)
-        heads = {"heads": config.heads} if config.encoding == "rpe" else {}
-        self.encoding = make_encoding(config.encoding, d, config.max_length, **heads)
+        self.encoding = make_encoding(config.encoding, d, config.max_length, config.heads)
         self.transformer = nn.ModuleList(
             TransformerLayer(d, config.heads, config.feed_forward * d, config.dropout) for _ in range(config.layers)
         )
@@ -66,13 +65,12 @@ class PosRec(SessionModel):
 
     def reset_parameters(self) -> None:
         """Draw the weights as the setting `initialization` says; layer norms start as the identity."""
-        bound = 1 / math.sqrt(self.config.d)
+        if self.config.initialization == "uniform":
+            self.draw_weights(1 / math.sqrt(self.config.d))
+            return
         for module in self.modules_to_initialize():
             for parameter in module.parameters(recurse=False):
-                if self.config.initialization == "normal":
-                    nn.init.normal_(parameter, std=0.1)
-                else:
-                    nn.init.uniform_(parameter, -bound, bound)
+                nn.init.normal_(parameter, std=0.1)
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
         return message_graph(batch, self.config.anchors, self.config.normalize)

@@ -249,8 +249,7 @@ class SessionReader(nn.Module):
         super().__init__()
         d, heads, encoding, self.max_length = config.d, config.heads, config.encoding, config.max_length
         self.message = Message(d) if config.message else None
-        options = {"heads": heads} if encoding == "rpe" else {}
-        self.encoding = make_encoding(encoding, d, self.max_length, **options)
+        self.encoding = make_encoding(encoding, d, self.max_length, heads)
         self.clicks = learned_table(MOST_CLICKS + 1, d)  # C
         layers = (CausalLayer(d, heads, config.feed_forward * d, config.dropout) for _ in range(config.layers))
         self.transformer = nn.ModuleList(layers)

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError
+from posrec.evaluation.metrics import gains
 from posrec.evaluation.significance import (
     Comparison,
     compare_paired,
-    gains,
     holm,
     margin,
     session_of_samples,

@@ -78,8 +78,7 @@ class SASRec(SessionModel):
         super().__init__(items, config)
         d = config.d
         self.embedding = ItemTable(items, d)
-        heads = {"heads": config.heads} if config.encoding == "rpe" else {}
-        self.encoding = make_encoding(config.encoding, d, config.max_length, **heads)
+        self.encoding = make_encoding(config.encoding, d, config.max_length, config.heads)
         self.layers = nn.ModuleList(SelfAttentionBlock(d, config.heads, config.dropout) for _ in range(config.layers))
         self.norm = nn.LayerNorm(d)
         self.dropout = nn.Dropout(config.dropout)

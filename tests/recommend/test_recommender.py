@@ -209,13 +209,13 @@ def test_each_query_has_its_own_k_and_candidates_by_scores_and_by_search(trained
     ]
     queries = [plan.queries(by_scores.encode(session))[0] for session, plan in plans]
     rankings = by_scores.ranker.rank(queries)
-    assert [len(numbers) for numbers, _ in rankings] == [3, 2, 26, 1, 0]
+    assert [len(ranking) for ranking in rankings] == [3, 2, 26, 1, 0]
     assert by_scores.vocabulary.item(rankings[3][0][0]) == "i7"
     alone = [by_scores.ranker.rank([query])[0] for query in queries]
     for found in (alone, by_search.ranker.rank(queries)):
-        assert [numbers for numbers, _ in found] == [numbers for numbers, _ in rankings]
-        for (_, scores), (_, expected) in zip(found, rankings, strict=True):
-            assert scores == pytest.approx(expected, abs=1e-4)
+        for ranking, expected in zip(found, rankings, strict=True):
+            assert [number for number, _ in ranking] == [number for number, _ in expected]
+            assert [score for _, score in ranking] == pytest.approx([score for _, score in expected], abs=1e-4)
 
 
 def test_fit_in_memory_and_save(small: PreparedDataset, tmp_path: Path) -> None:

@@ -338,16 +338,13 @@ def rank(queries: Sequence[Query]) -> list[Ordered]:
 def answer(query: Query, ordered: Ordered) -> RecommendAnswer:
     recommender, fingerprint = query.loaded.recommender, query.loaded.fingerprint
     ids, title, fields = recommender.vocabulary.ids, query.plan.catalogue.title, query.plan.fields
-    items = [
-        RecommendedItem(ids[number - 1], score, title(number))
-        for number, score in zip(ordered.numbers, ordered.scores, strict=True)
-    ]
+    items = [RecommendedItem(ids[number - 1], score, title(number)) for number, score in ordered.items]
     if fields:
-        for item, number in zip(items, ordered.numbers, strict=True):
+        for item, (number, _) in zip(items, ordered.items, strict=True):
             item.fields = values_of(number, fields)
     for item in items[: ordered.pinned]:
         item.pinned = True
-    explored = [item for item, number in zip(items, ordered.numbers, strict=True) if number in ordered.explored]
+    explored = [item for item, (number, _) in zip(items, ordered.items, strict=True) if number in ordered.explored]
     for item in explored:
         item.explored = True
     popular, answer_id = not query.session.numbers, query.loaded.new_answer_id([item.item for item in explored])

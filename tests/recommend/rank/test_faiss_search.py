@@ -40,7 +40,7 @@ def clusters() -> tuple[np.ndarray, np.ndarray]:
 def counted_recall(search: FaissSearch, table: np.ndarray, sessions: np.ndarray) -> float:
     """By sorting all scores."""
     hits = 0
-    for session, (_, columns) in zip(sessions, search.best(sessions, [20] * len(sessions)), strict=True):
+    for session, ((_, columns), _) in zip(sessions, search.search(sessions, [20] * len(sessions)), strict=True):
         hits += len(set(np.argsort(-(table @ session))[:20].tolist()) & set(columns.tolist()))
     return hits / (20 * len(sessions))
 
@@ -77,8 +77,8 @@ def test_scores_are_exact_and_sorted_for_each_k(clusters: tuple[np.ndarray, np.n
     table, sessions = clusters
     index, _ = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))
     wanted = [1, 7, 5000]  # more than one list holds
-    found = FaissSearch(table, index).best(sessions[:3], wanted)
-    for session, k, (scores, columns) in zip(sessions[:3], wanted, found, strict=True):
+    found = FaissSearch(table, index).search(sessions[:3], wanted)
+    for session, k, ((scores, columns), _) in zip(sessions[:3], wanted, found, strict=True):
         assert len(set(columns.tolist())) == len(columns) == k
         assert np.allclose(scores, table[columns] @ session, rtol=1e-5)
         assert (np.diff(scores) <= 0).all()

@@ -107,14 +107,13 @@ def test_log_sum_is_within_its_bound(seed: int, k: int, scale: float, items: int
     sessions = draw.standard_normal((3, 16)).astype(np.float32)
     sessions *= scale / np.linalg.norm(sessions, axis=1, keepdims=True)
     search = ExactSearch(table)
-    found = search.best_and_log_sums(sessions, [k] * 3)
+    found = search.search(sessions, [k] * 3, with_log_sums=True)
     assert search.rounded is not None
     slack = search.rounded.scores(sessions)[2]
-    for (best, log_sum), plain, exact, most in zip(
-        found, search.best(sessions, [k] * 3), exact_log_sums(table, sessions), slack, strict=True
-    ):
+    plain = search.search(sessions, [k] * 3)
+    assert [best[1].tolist() for best, _ in found] == [best[1].tolist() for best, _ in plain]
+    for (_, log_sum), exact, most in zip(found, exact_log_sums(table, sessions), slack, strict=True):
         assert abs(log_sum - exact) <= (most if items > 1000 else 1e-5)
-        assert best[1].tolist() == plain[1].tolist()
 
 
 def test_log_sum_of_a_session_that_is_scored_in_full() -> None:
@@ -122,7 +121,7 @@ def test_log_sum_of_a_session_that_is_scored_in_full() -> None:
     table = (1 + 1e-4 * draw.standard_normal((6000, 16))).astype(np.float32)  # nearer to each other than a step
     sessions = draw.standard_normal((2, 16)).astype(np.float32)
     search = ExactSearch(table)
-    found = [log_sum for _, log_sum in search.best_and_log_sums(sessions, [20, 20])]
+    found = [log_sum for _, log_sum in search.search(sessions, [20, 20], with_log_sums=True)]
     assert search.in_full == 2
     assert found == pytest.approx(exact_log_sums(table, sessions), abs=1e-5)
 
@@ -142,22 +141,22 @@ def test_faiss_estimates_the_log_sum() -> None:
     table, sessions = clusters(5 * SAMPLE)
     index, _ = build(table, sessions, IndexSettings("faiss", lists=64))
     search = FaissSearch(table, index)
-    found = search.best_and_log_sums(sessions, [20] * 40)
+    found = search.search(sessions, [20] * 40, with_log_sums=True)
     for session, exact, (_, log_sum) in zip(sessions, exact_log_sums(table, sessions), found, strict=True):
         others = np.sort(np.exp((table @ session).astype(np.float64)))[:-200]  # ten for each of the 20 are found
         error = len(others) * others.std() / math.sqrt(SAMPLE)
         assert abs(math.exp(log_sum) - math.exp(exact)) < 5 * error
-    again = FaissSearch(table, index).best_and_log_sums(sessions, [20] * 40)
+    again = FaissSearch(table, index).search(sessions, [20] * 40, with_log_sums=True)
     assert [log_sum for _, log_sum in again] == [log_sum for _, log_sum in found]
-    best = search.best(sessions, [20] * 40)
-    assert [one[1].tolist() for one, _ in found] == [one[1].tolist() for one in best]
+    plain = search.search(sessions, [20] * 40)
+    assert [best[1].tolist() for best, _ in found] == [best[1].tolist() for best, _ in plain]
 
 
 def test_faiss_knows_the_log_sum_of_a_catalogue_as_small_as_its_sample() -> None:
     pytest.importorskip("faiss")
     table, sessions = clusters(SAMPLE)
     index, _ = build(table, sessions, IndexSettings("faiss", lists=64))
-    found = FaissSearch(table, index).best_and_log_sums(sessions, [20] * 40)
+    found = FaissSearch(table, index).search(sessions, [20] * 40, with_log_sums=True)
     assert [log_sum for _, log_sum in found] == pytest.approx(exact_log_sums(table, sessions), abs=1e-4)
 
 
@@ -166,7 +165,7 @@ def test_faiss_sums_up_all_items_where_its_lists_hold_too_few() -> None:
     draw = np.random.default_rng(0)
     table = draw.standard_normal((3 * SAMPLE, 8)).astype(np.float32)
     index, _ = build(table, table[:20], IndexSettings("faiss", lists=SAMPLE // 64, probes=1))
-    ((_, log_sum),) = FaissSearch(table, index).best_and_log_sums(table[:1], [2000])
+    ((_, log_sum),) = FaissSearch(table, index).search(table[:1], [2000], with_log_sums=True)
     assert log_sum == pytest.approx(exact_log_sums(table, table[:1])[0], abs=1e-5)
 
 

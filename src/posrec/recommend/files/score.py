@@ -291,7 +291,7 @@ def answered(recommender: Recommender, plan: Plan, part: Part, source: Path) -> 
         sessions=len(sessions),
         unknown=sum(len(session.unknown) for session in sessions),
         popular=sum(not session.numbers for session in sessions),
-        empty=sum(not ordered.numbers for ordered in lists),
+        empty=sum(not ordered.items for ordered in lists),
     )
     return [scored(plan, *answer) for answer in zip(rows, sessions, lists, strict=True)], totals
 
@@ -300,15 +300,15 @@ def scored(plan: Plan, row: SessionRow, session: EncodedSession, ordered: Ordere
     ids = plan.catalogue.vocabulary.ids
     answer = {
         "id": row.id,
-        "items": [ids[number - 1] for number in ordered.numbers],
-        "scores": ordered.scores,
+        "items": [ids[number - 1] for number, _ in ordered.items],
+        "scores": [score for _, score in ordered.items],
         "unknown": session.unknown,
         "popular": not session.numbers,
     }
     if plan.explore:
-        answer["explored"] = [ids[number - 1] for number in ordered.numbers if number in ordered.explored]
+        answer["explored"] = [ids[number - 1] for number, _ in ordered.items if number in ordered.explored]
     if plan.fields is not None:
-        answer["fields"] = [values_of(number, plan.fields) for number in ordered.numbers]
+        answer["fields"] = [values_of(number, plan.fields) for number, _ in ordered.items]
     return answer
 
 

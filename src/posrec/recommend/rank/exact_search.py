@@ -79,8 +79,9 @@ class ExactSearch(VectorSearch):
         self.rounded = None if content is None else RoundedItems(content, useful_threads(table.size, cores))
 
     def search(
-        self, sessions: Floats, wanted: Sequence[int], masks: Masks, with_log_sums: bool
+        self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None, with_log_sums: bool = False
     ) -> list[tuple[Best, float]]:
+        masks = masks or [None] * len(sessions)
         most = max(wanted) + MORE_BLOCKS
         if self.rounded is None or len(self.table) < 2 * most * BLOCK:
             return [self.search_in_full(*one, with_log_sums) for one in zip(sessions, wanted, masks, strict=True)]
@@ -141,17 +142,11 @@ def allowed(scores: Rounded, masks: Masks) -> Rounded:
 
 
 def masked(rounded: Rounded, mask: Mask) -> Rounded:
-    """Rounded scores [n'] with LOWEST for all items that the mask [n] leaves out.
-
-    LOWEST is the sign bit alone. Setting it by bits is three times quicker than `np.where`, which branches.
-    """
-    sign = np.full(len(rounded), LOWEST, np.int32)  # LOWEST where an item is left out, otherwise 0
-    np.left_shift(~mask, 31, out=sign[: len(mask)], dtype=np.int32)
-    kept = sign >> 31
-    np.invert(kept, out=kept)
-    kept &= rounded
-    kept |= sign
-    return kept
+    """Rounded scores [n'] with LOWEST for all items that the mask [n] leaves out; a minimum is three times quicker than
+    `np.where`, which branches."""
+    highest = np.full(len(rounded), LOWEST, np.int32)
+    highest[: len(mask)] -= mask  # LOWEST - 1 is the highest number
+    return np.minimum(rounded, highest)
 
 
 class RoundedItems:

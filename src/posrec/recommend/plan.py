@@ -19,7 +19,7 @@ the rankings of these queries into one list:
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
-from typing import Any, Literal, NamedTuple, TypedDict, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args
 
 import numpy as np
 
@@ -68,13 +68,6 @@ class AnswerRules(SimilarRules, total=False):
     explore: float | None
 
 
-def check_options(rules: Mapping[str, Any]) -> None:
-    """A TypeError, as Python's own, for an option that `Recommender.recommend` does not have."""
-    if unknown := sorted(rules.keys() - AnswerRules.__annotations__.keys()):
-        options = ", ".join(["k", *sorted(AnswerRules.__annotations__)])
-        raise TypeError(f"recommend() has no option {unknown[0]!r}; it has {options}")
-
-
 class Ordered(NamedTuple):
     """A list of items for one session; the first `pinned` of them are there because they were pinned, and those of
     `explored` because they are new."""
@@ -92,7 +85,8 @@ class GroupLimit(NamedTuple):
 
 
 class Plan:
-    """What is asked for, with ids and columns looked up; an InputError where that is not possible.
+    """What is asked for, with ids and columns looked up; an InputError where that is not possible, and a TypeError, as
+    Python's own, for an option that does not exist.
 
     `similarity` is None for models without item vectors, and `new_items` for runs without items that `explore` means.
     """
@@ -104,26 +98,21 @@ class Plan:
         k: int | None = None,
         *,
         new_items: Candidates | None = None,
-        exclude: Exclude | None = None,
-        exclude_seen: bool = False,
-        allow: Collection[Click] | None = None,
-        deny: Collection[Click] | None = None,
-        filter: Mapping[str, Any] | None = None,
-        pin: Sequence[Click] | None = None,
-        boost: Mapping[str, Mapping[str, float]] | None = None,
-        diversify: float | str | Mapping[str, Any] | None = None,
-        explore: float | None = None,
-        fields: Sequence[str] | None = None,
+        **rules: Unpack[AnswerRules],
     ) -> None:
-        self.catalogue, self.similarity = catalogue, similarity
-        self.k, self.exclude = checked_k(k), "seen" if exclude_seen else checked_exclude(exclude)
-        self.candidates, self.denied = catalogue.candidates(filter, allow, deny)
-        self.pinned = list(dict.fromkeys(catalogue.numbers(pin))) if pin else []
+        if unknown := sorted(rules.keys() - AnswerRules.__annotations__.keys()):
+            options = ", ".join(["k", *sorted(AnswerRules.__annotations__)])
+            raise TypeError(f"recommend() has no option {unknown[0]!r}; it has {options}")
+        self.catalogue, self.similarity, self.k = catalogue, similarity, checked_k(k)
+        self.exclude = "seen" if rules.get("exclude_seen") else checked_exclude(rules.get("exclude"))
+        self.candidates, self.denied = catalogue.candidates(rules.get("filter"), rules.get("allow"), rules.get("deny"))
+        self.pinned = list(dict.fromkeys(catalogue.numbers(rules.get("pin") or [])))
+        boost, diversify = rules.get("boost"), rules.get("diversify")
         self.groups = self.boost_groups(boost) if boost else [(1.0, self.candidates)]
         self.diversify = self.checked_diversify(diversify) if diversify else None
-        self.explore = checked_explore(explore)
+        self.explore = checked_explore(rules.get("explore"))
         self.new_items = new_items.and_also(self.candidates) if new_items is not None and self.explore else None
-        self.fields = catalogue.fields(fields)
+        self.fields = catalogue.fields(rules.get("fields"))
 
     def boost_groups(self, boost: Mapping[str, Any]) -> list[tuple[float, Candidates | None]]:
         """The items of each factor."""

@@ -16,7 +16,7 @@ import numpy as np
 from posrec.device import choose_device
 from posrec.errors import InputError, RunFailed
 from posrec.recommend.catalogue import Candidates, Catalogue, Fields, values_of
-from posrec.recommend.plan import FEW_CLICKS, AnswerRules, Ordered, Plan, SimilarRules, check_options
+from posrec.recommend.plan import FEW_CLICKS, AnswerRules, Ordered, Plan, SimilarRules
 from posrec.recommend.rank.best_items import Floats, VectorSearch
 from posrec.recommend.rank.encoder import OnnxModel, SessionEncoder
 from posrec.recommend.rank.ranker import Ranker, SearchRanker
@@ -188,7 +188,6 @@ class Recommender:
 
     def plan(self, k: int | None = None, **rules: Unpack[AnswerRules]) -> Plan:
         """What is asked for, checked; for any number of sessions."""
-        check_options(rules)
         return Plan(self.catalogue, self.similarity, k, new_items=self.new_items, **rules)
 
     @cached_property

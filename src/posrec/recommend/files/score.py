@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 
 from posrec.errors import InputError
-from posrec.io import read_json, refuse_unwritable, whole_file, write_json
+from posrec.io import read_json, refuse_unwritable, write_json
 from posrec.io.executor import Cluster, ThisProcess
 from posrec.io.folders import CHECKSUMS, read_checksums
 from posrec.io.unfinished import remove, try_lock
@@ -260,8 +260,7 @@ def score_part(job: Job, numbered: tuple[int, Part]) -> Totals:
         make_ready(job, job.opened_by.load())
     recommender, plan = ready[job.key]
     answers, totals = answered(recommender, plan, part, job.source)
-    with whole_file(job.answers(number), overwrite=True, keep_suffix=True) as unfinished:
-        write_answers(unfinished, answers, job.id_type, optional_columns(plan))
+    write_answers(job.answers(number), answers, job.id_type, optional_columns(plan))
     write_json(job.counted(number), asdict(totals))
     return totals
 
@@ -321,9 +320,8 @@ def finish(job: Job, as_folder: bool, overwrite: bool) -> None:
     """Give the answers their name: as one file, or as the folder that they are in."""
     answers = job.folder / ANSWERS
     if not as_folder:
-        with whole_file(job.out, overwrite, keep_suffix=True) as unfinished:
-            parts = [one for one in answers.iterdir() if PART.fullmatch(one.name)]
-            join_files(sorted(parts, key=lambda one: (len(one.name), one.name)), unfinished)
+        parts = [one for one in answers.iterdir() if PART.fullmatch(one.name)]
+        join_files(sorted(parts, key=lambda one: (len(one.name), one.name)), job.out, overwrite)
         return
     if job.out.exists():
         check_replaceable(job.out, as_folder, overwrite)

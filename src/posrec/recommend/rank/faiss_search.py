@@ -174,7 +174,7 @@ def likely_sessions(run: Run, encoder: SessionEncoder, number: int = RECALL_SESS
 
 
 def drawn_sessions(clicks: npt.ArrayLike, lengths: npt.ArrayLike, draw: np.random.Generator) -> list[list[int]]:
-    """Sessions of these lengths, as item numbers, drawn by how often each item was clicked; also those without a click."""
+    """Sessions of these lengths, as item numbers, drawn by how often each item was clicked, or never."""
     weights, ends = np.asarray(clicks, np.float64) + 1, np.cumsum(lengths)
     numbers = draw.choice(len(weights), ends[-1], p=weights / weights.sum()) + 1
     return [part.tolist() for part in np.split(numbers, ends[:-1])]

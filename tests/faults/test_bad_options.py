@@ -14,6 +14,7 @@ def test_an_output_folder_that_exists(tmp_path: Path) -> None:
     refused(log, "--format csv", "out exists already; name another folder, remove it")
     refused(log, "--format csv --overwrite", "out exists and is not a prepared dataset")
     refused(log, "--format csv --overwrite", "a.csv exists and is not a prepared dataset", out="a.csv")
+    refused(log, "--format csv", "can't be made", out="a.csv/below/a/file")
 
 
 @pytest.mark.parametrize(

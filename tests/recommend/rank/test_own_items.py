@@ -44,38 +44,22 @@ BY_SCORES = Recommender(RUN, "cpu")
 BY_SEARCH = Recommender(RUN, "cpu", search=ExactSearch(item_table(RUN)))
 
 
-# By hand.
-
-
-@pytest.fixture
-def by_hand() -> OwnItems:
-    """One session with the items 2 and 1 in slots 0 and 2, and an empty slot between."""
-    return OwnItems(
+def test_own_items_are_ranked_among_the_others() -> None:
+    """exp(z) of the items 1, 2, 3, 4 is 1, 3, 4, 2, so Z = 10. The session has the items 2 and 1, and an empty slot
+    between them. Item 2 is doubled and item 1 halved: S = 12.5."""
+    own = OwnItems(
         items=torch.tensor([[2, 0, 1]]),
         products=torch.tensor([[math.log(3), 9.0, math.log(1)]]),
         raised=torch.tensor([[math.log(2), 9.0, math.log(0.5)]]),
         repeat=torch.tensor([[math.log(0.4 * 0.75), 9.0, math.log(0.4 * 0.25)]]),
         explore=torch.tensor([math.log(0.6)]),
     )
-
-
-def test_the_term_of_a_session_worked_out_by_hand(by_hand: OwnItems) -> None:
-    """exp(z) of the items 1, 2, 3, 4 is 1, 3, 4, 2, so Z = 10. Item 2 is doubled and item 1 halved: S = 12.5."""
-    (term,) = as_arrays(by_hand).terms([math.log(10)])
-    assert term.columns.tolist() == [1, 0]
-    expected = [0.6 * 6 / 12.5 + 0.3, 0.6 * 0.5 / 12.5 + 0.1]
-    assert np.exp(term.scores).tolist() == pytest.approx(expected)
-    assert math.exp(term.offset) == pytest.approx(0.6 / 12.5)
-    # With the items 3 and 4 explored, probabilities add up to one.
-    assert sum(expected) + (4 + 2) * 0.6 / 12.5 == pytest.approx(1)
-
-
-def test_own_items_are_ranked_among_the_others(by_hand: OwnItems) -> None:
-    (term,) = as_arrays(by_hand).terms([math.log(10)])
+    (term,) = as_arrays(own).terms([math.log(10)])
     found = (np.log(np.array([4, 3, 2], np.float32)), np.array([2, 1, 3]))  # the items 3, 2, 4; not 1
     scores, columns = term.ranked_with(found)
     assert columns.tolist() == [1, 2, 0, 3]
-    assert np.exp(scores).tolist() == pytest.approx([0.588, 0.192, 0.124, 0.096])
+    expected = [0.6 * 6 / 12.5 + 0.3, 0.6 * 4 / 12.5, 0.6 * 0.5 / 12.5 + 0.1, 0.6 * 2 / 12.5]  # they add up to 1
+    assert np.exp(scores).tolist() == pytest.approx(expected)
 
 
 @given(st.lists(numbers, min_size=SMALL, max_size=SMALL), small_sessions, st.floats(0.01, 0.99))

@@ -77,8 +77,7 @@ def open_on_cpu(run: Run, reader: FolderReader, use_export: bool, cores: int) ->
     scorer = rounded = similarity = None
     if use_export and reader.has(NETWORK):
         scorer = OnnxModel(reader.read(NETWORK), threads=1)
-        vectors = parse_item_vectors(reader.read(ITEMS), run.path / ITEMS, run.config["items"])
-        table, rounded, similar = vectors.table, vectors.rounded, vectors.similar
+        table, similar, rounded = parse_item_vectors(reader.read(ITEMS), run.path / ITEMS, run.config["items"])
         similarity = Similarity(lambda: similar)
     else:
         from posrec.models.base import SessionModel

@@ -74,7 +74,7 @@ class Totals:
 
     def rate_note(self) -> str:
         """
-        >>> Totals(sessions=3000, seconds=1.5, cores=2).rate_note()
+        >>> Totals(sessions=4000, earlier=1000, seconds=1.5, cores=2).rate_note()
         '2,000 per second, 1,000 per second on each core'
         """
         return f"{self.rate:,.0f} per second" + (

@@ -32,7 +32,6 @@ import json
 import platform
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -253,13 +252,6 @@ def step_of(values: Floats, axis: int | None = None) -> Floats:
     return np.maximum(largest, np.finfo(np.float32).tiny * LEVELS) / np.float32(LEVELS)  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True)
-class ItemVectors:
-    table: Floats  # [n, d]
-    similar: Floats  # [n, d] the vectors by whose cosine items are similar
-    rounded: bytes | None  # the ONNX file of the vectors in 8 bits; None: it is computed
-
-
 def item_vectors_content(table: Floats, similar: Floats) -> bytes:
     """The content of the file; `similar` are the vectors by whose cosine items are similar."""
     from safetensors.numpy import save
@@ -274,8 +266,9 @@ def item_vectors_content(table: Floats, similar: Floats) -> bytes:
     return save(arrays, {"signed": str(signed)})
 
 
-def parse_item_vectors(content: bytes, path: Path, items: int) -> ItemVectors:
-    """`content` is that of the file `path`, which an error names, of a run with so many items."""
+def parse_item_vectors(content: bytes, path: Path, items: int) -> tuple[Floats, Floats, bytes | None]:
+    """The item vectors [n, d], those by whose cosine items are similar [n, d], and an ONNX file of the first in 8 bits,
+    None where it has to be computed. `content` is that of the file `path`, which an error names."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -288,6 +281,6 @@ def parse_item_vectors(content: bytes, path: Path, items: int) -> ItemVectors:
         # They are rounded again where the file was made on another kind of processor.
         suits = arrays["rounded"].size and header["__metadata__"]["signed"] == str(prefers_signed(table.size))
         rounded = arrays["rounded"].tobytes() if suits else None
-        return ItemVectors(table, arrays.get("similarity_vectors", table), rounded)
+        return table, arrays.get("similarity_vectors", table), rounded
     except (SafetensorError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"{path} can't be read ({error}); write it again with posrec export --overwrite") from None

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from posrec.config import check_settings, setting
 from posrec.errors import InputError, imported
 from posrec.io import whole_file
 from posrec.recommend.rank.best_items import (
@@ -54,18 +55,13 @@ SAMPLE = 8192  # items from which log Z is estimated
 class IndexSettings:
     """The settings of `posrec export --set`."""
 
-    index: str = "auto"  # exact, faiss, or auto: faiss for more than a million items
-    recall: float = 0.99  # the share of the exact best 20 items that must be found
-    lists: int = 0  # 0: four times the square root of the number of items
-    probes: int = 0  # lists searched for a session; 0: the fewest that reach `recall`
+    index: str = setting("auto", "auto: faiss for more than a million items", choices=("auto", "exact", "faiss"))
+    recall: float = setting(0.99, "the share of the exact best 20 items that must be found", above=0, at_most=1)
+    lists: int = setting(0, "0: four times the square root of the number of items", at_least=0)
+    probes: int = setting(0, "lists searched for a session; 0: the fewest that reach `recall`", at_least=0)
 
     def __post_init__(self) -> None:
-        if self.index not in ("auto", "exact", "faiss"):
-            raise InputError(f"index={self.index} is not a kind of search; choose auto, exact or faiss")
-        if not 0 < self.recall <= 1:
-            raise InputError(f"recall={self.recall} must be above 0 and at most 1")
-        if self.lists < 0 or self.probes < 0:
-            raise InputError(f"lists={self.lists}, probes={self.probes}: both must be 0 or more")
+        check_settings(self)
 
     def wants_faiss(self, items: int) -> bool:
         return self.index == "faiss" or (self.index == "auto" and items > LARGE)

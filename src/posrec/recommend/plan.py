@@ -193,14 +193,14 @@ class Plan:
         rank: Callable[[list[Query]], list[Ranking]],
     ) -> Ordered:
         """The list, from the rankings of `queries`; `rank` is asked for more where they are not enough."""
-        found, others = self.merged(session, rankings), iter(rankings[len(self.groups) :])
+        ranking, others = self.merged(session, rankings), iter(rankings[len(self.groups) :])
         scores = dict(next(others)) if self.pinned else {}
         pinned = [(number, scores[number]) for number in self.pinned if number in scores][: self.k]
         if pinned:
-            found = [one for one in found if one[0] not in scores]
+            ranking = [(number, score) for number, score in ranking if number not in scores]
         if self.diversify is not None:
-            found = self.diverse(found, self.k - len(pinned))
-        answer = Ordered([*pinned, *found][: self.k], len(pinned))
+            ranking = self.diverse(ranking, self.k - len(pinned))
+        answer = Ordered([*pinned, *ranking][: self.k], len(pinned))
         if isinstance(self.diversify, GroupLimit) and len(answer.items) < self.k:
             answer = self.completed(session, answer, self.diversify, rank)
         return answer if self.new_items is None else self.with_explored(session, answer, next(others))
@@ -215,18 +215,19 @@ class Plan:
             for (factor, _), ranking in zip(self.groups, rankings, strict=False)
             for number, score in ranking
         ]
-        return sorted(boosted, key=lambda one: -one[1])
+        return sorted(boosted, key=lambda item: -item[1])
 
-    def diverse(self, found: Ranking, k: int) -> Ranking:
+    def diverse(self, ranking: Ranking, k: int) -> Ranking:
         """The items to keep, in their order."""
         if isinstance(self.diversify, GroupLimit):
-            return self.within_limit(found, k)
+            return self.within_limit(ranking, k)
         assert self.diversify is not None
         assert self.similarity is not None  # checked_diversify has checked it
-        pool = found[:LARGEST_POOL]
+        pool = ranking[:LARGEST_POOL]
         vectors = self.similarity.vectors_of([number for number, _ in pool])
         scores = np.array([score for _, score in pool], np.float32)
-        return [pool[place] for place in marginal_relevance(scores, vectors, self.diversify, k)] + found[len(pool) : k]
+        chosen = marginal_relevance(scores, vectors, self.diversify, k)
+        return [pool[place] for place in chosen] + ranking[len(pool) : k]
 
     def groups_by(self, limit: GroupLimit) -> Columns:
         """[n] equal for items with the same value of the column."""
@@ -235,14 +236,14 @@ class Plan:
     def completed(
         self,
         session: EncodedSession,
-        found: Ordered,
+        answer: Ordered,
         limit: GroupLimit,
         rank: Callable[[list[Query]], list[Ranking]],
     ) -> Ordered:
         """A list that has too few items, with items of more groups where there are more: they are searched for among
         all items of groups that are not full."""
         groups, items, pool = self.groups_by(limit), self.catalogue.items, self.pool
-        pinned, rest = found.items[: found.pinned], found.items[found.pinned :]
+        pinned, rest = answer.items[: answer.pinned], answer.items[answer.pinned :]
         wanted = self.k - len(pinned)
         for _ in range(GROUP_SEARCHES):
             taken = np.array([number - 1 for number, _ in rest], np.int64)
@@ -258,27 +259,27 @@ class Plan:
             if not more:
                 break
             rest = rest + more
-        return Ordered(pinned + sorted(rest, key=lambda one: -one[1]), len(pinned))
+        return Ordered(pinned + sorted(rest, key=lambda item: -item[1]), len(pinned))
 
-    def with_explored(self, session: EncodedSession, found: Ordered, new: Ranking) -> Ordered:
+    def with_explored(self, session: EncodedSession, answer: Ordered, new: Ranking) -> Ordered:
         """The list with some places given to new items: never the first, nor those of pinned items."""
         draw = Random(str(session.numbers) if session.numbers else None)
-        wanted = min(int(self.explore * self.k + draw.random()), MOST_EXPLORED, self.k - max(found.pinned, 1))
-        in_list = {number for number, _ in found.items}
+        wanted = min(int(self.explore * self.k + draw.random()), MOST_EXPLORED, self.k - max(answer.pinned, 1))
+        in_list = {number for number, _ in answer.items}
         # Efraimidis and Spirakis: the highest u^(1 / weight) are a draw by weights, here 1 / rank, or 1 for all.
         keys = {
-            one: draw.random() ** (rank if session.numbers else 1)
-            for rank, one in enumerate(new, start=1)
-            if one[0] not in in_list
+            (number, score): draw.random() ** (rank if session.numbers else 1)
+            for rank, (number, score) in enumerate(new, start=1)
+            if number not in in_list
         }
-        chosen = self.within_limit(sorted(keys, key=lambda one: -keys[one]), wanted)
-        pinned, rest = found.items[: found.pinned], found.items[found.pinned :]
+        chosen = self.within_limit(sorted(keys, key=lambda item: -keys[item]), wanted)
+        pinned, rest = answer.items[: answer.pinned], answer.items[answer.pinned :]
         items = pinned + self.within_limit(rest, self.k - len(pinned) - len(chosen), chosen)
         first = max(len(pinned), min(1, len(items)))
         places = draw.sample(range(first, len(items) + len(chosen)), len(chosen))
-        for place, one in zip(sorted(places), chosen, strict=True):
-            items.insert(place, one)
-        return Ordered(items, found.pinned, frozenset(number for number, _ in chosen))
+        for place, item in zip(sorted(places), chosen, strict=True):
+            items.insert(place, item)
+        return Ordered(items, answer.pinned, frozenset(number for number, _ in chosen))
 
     def within_limit(self, ranking: Ranking, k: int, before: Ranking | None = None) -> Ranking:
         """The first k items, of each group only as many as a limit allows beside those of `before`."""

@@ -164,6 +164,7 @@ class Job:
     spec: ModelSpec
     model_config: Any
     training: Settings
+    defaults: dict[str, Any]  # of all settings
     data: PreparedDataset
     before: Run | None
     build: Callable[[], Model]
@@ -191,6 +192,7 @@ def plan_job(
     model = model or (before.config["model"] if before is not None else DEFAULT_MODEL)
     name, spec = model_name(model), find_spec(model)
     configs = (spec.config(), Settings(**spec.settings))
+    defaults = {**asdict(configs[0]), **asdict(configs[1])}
     if keep_items and before is None:
         raise InputError("--keep-items needs --from, the run whose items are kept")
     if before is not None:
@@ -205,7 +207,7 @@ def plan_job(
     if spec.is_trained and training.protocol != "paper":
         check_validation(data, training.protocol)
     build = network_builder(spec, model_config, data, world)
-    return Job(name, spec, model_config, training, data, before, build)
+    return Job(name, spec, model_config, training, defaults, data, before, build)
 
 
 def with_items_of_run(data: PreparedDataset, before: Run, progress: Progress) -> PreparedDataset:
@@ -315,7 +317,7 @@ def run_folder(job: Job, config: dict[str, Any], place: Place) -> Iterator[None]
         with entered_by_first(world, place.device):
             if world.is_first:
                 stack.enter_context(lock_run(run))
-                is_new = is_new_run(run, config, place.resume)
+                is_new = is_new_run(run, config, job.defaults, place.resume)
                 stack.enter_context(remove_run_that_never_started(run, is_new))
                 begin_run(run, config, job.data)
         yield

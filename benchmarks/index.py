@@ -46,8 +46,8 @@ def main() -> None:
     sessions = likely_sessions(run, TorchEncoder(run.model), arguments.sessions)
     exact = ExactSearch(search.table)
     ways = {
-        "faiss": lambda turn: search.best(sessions[turn][None], [BEST]),
-        "exact": lambda turn: exact.best(sessions[turn][None], [BEST]),
+        "faiss": lambda turn: search.search(sessions[turn][None], [BEST]),
+        "exact": lambda turn: exact.search(sessions[turn][None], [BEST]),
     }
     taken = medians(in_turns(ways, len(sessions), warm_up=0))
     report = {

@@ -15,6 +15,7 @@ The exact search's own log Z, whose products are rounded to 8 bits, is compared 
 
 import statistics
 import time
+from functools import partial
 from typing import Any
 
 import faiss
@@ -86,16 +87,16 @@ def main() -> None:
     faiss.omp_set_num_threads(1)
     by_faiss, by_exact = FaissSearch(table, index), ExactSearch(table)
     wanted = [BEST + OWN] * len(sessions)
-    found = by_faiss.best_and_log_sums(sessions, wanted)
+    found = by_faiss.search(sessions, wanted, with_log_sums=True)
     best, estimates = [one for one, _ in found], [log_sum for _, log_sum in found]
-    rounded = [by_exact.best_and_log_sums(session[None], wanted[:1])[0][1] for session in sessions]
+    rounded = [by_exact.search(session[None], wanted[:1], with_log_sums=True)[0][1] for session in sessions]
     exact = rankings(own, exact_best, exact_log_sums)
     with_exact_sum, with_estimate = rankings(own, best, exact_log_sums), rankings(own, best, estimates)
     searches = {
-        "faiss": by_faiss.best,
-        "faiss, with log Z": by_faiss.best_and_log_sums,
-        "exact": by_exact.best,
-        "exact, with log Z": by_exact.best_and_log_sums,
+        "faiss": by_faiss.search,
+        "faiss, with log Z": partial(by_faiss.search, with_log_sums=True),
+        "exact": by_exact.search,
+        "exact, with log Z": partial(by_exact.search, with_log_sums=True),
     }
     ways = {
         name: lambda turn, search=search: search(sessions[turn][None], [BEST + OWN])

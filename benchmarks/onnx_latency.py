@@ -16,7 +16,8 @@ import torch
 
 from harness import in_turns, parser_for, random_run, write_result
 from posrec.nn.batch import SessionBatch
-from posrec.recommend.export.onnx_model import OnnxModel, export_onnx
+from posrec.recommend.export.onnx_model import export_onnx, with_outputs
+from posrec.recommend.rank.encoder import OnnxModel
 
 ITEMS, K = 43_097, 20
 WARM_UP = 10  # rounds
@@ -45,7 +46,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         file = Path(folder) / "model.onnx"
         export_onnx(run, file)
-        scores, best = (OnnxModel(file, 1, outputs) for outputs in (["scores"], ["top_scores", "top_items"]))
+        content = file.read_bytes()
+        scores = OnnxModel(with_outputs(content, ["scores"]), 1)
+        best = OnnxModel(with_outputs(content, ["top_scores", "top_items"]), 1)
         ways: dict[str, Callable[[SessionBatch], object]] = {
             "torch, scores": model.scores,
             "torch, top 20": lambda batch: model.scores(batch).topk(K),

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from posrec.nn.items.item_table import ItemTable as ItemTable
     from posrec.progress import Progress as Progress
     from posrec.progress import SilentProgress as SilentProgress
-    from posrec.recommend.export.onnx_model import OnnxModel as OnnxModel
+    from posrec.recommend.rank.encoder import OnnxModel as OnnxModel
     from posrec.recommend.recommender import Recommender as Recommender
     from posrec.recommend.results import Explanation as Explanation
     from posrec.recommend.results import Recommendation as Recommendation
@@ -57,7 +57,7 @@ _HOME = {
     "InputError": "posrec.errors",
     "ItemTable": "posrec.nn.items.item_table",
     "ModelSpec": "posrec.models.registry",
-    "OnnxModel": "posrec.recommend.export.onnx_model",
+    "OnnxModel": "posrec.recommend.rank.encoder",
     "PreparedDataset": "posrec.data.dataset",
     "Progress": "posrec.progress",
     "Range": "posrec.config",

@@ -1,5 +1,6 @@
 """Good lines of every text format, and a check that the command refuses a bad one."""
 
+import shlex
 from pathlib import Path
 
 from tests.helpers import command, small_shop
@@ -12,17 +13,18 @@ EVENTS = ["timestamp,visitorid,event,itemid,transactionid", *(f"{n},{n // 3},vie
 OTTO = [f'{{"session":{n},"events":[{{"aid":1,"ts":{n},"type":"clicks"}}]}}' for n in range(30)]
 
 
-def refused(tmp_path: Path, *arguments: object, says: list[str], out: str = "out", lines: int = 2) -> str:
-    """The command exits with 2, prints at most `lines` lines that contain all of `says`, and leaves no file behind."""
-    before = sorted(tmp_path.rglob("*"))
-    done = command("prepare", *arguments, "--out", tmp_path / out)
+def refused(log: Path, options: str, *says: str, out: str = "out", lines: int = 2) -> str:
+    """`posrec prepare LOG OPTIONS` exits with 2, prints at most `lines` lines that contain all of `says`, and leaves no
+    file behind in the log's folder."""
+    before = sorted(log.parent.rglob("*"))
+    done = command("prepare", log, *shlex.split(options), "--out", log.parent / out)
     message = done.err[done.err.index("error:") :]
     assert done.code == 2, done.err
     assert "Traceback" not in done.err
     assert message.count("\n") <= lines
     for words in says:
         assert words in message, message
-    assert sorted(tmp_path.rglob("*")) == before
+    assert sorted(log.parent.rglob("*")) == before
     return message
 
 

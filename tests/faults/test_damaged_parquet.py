@@ -6,9 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from posrec.data.dataset import PreparedDataset
-from tests.faults.forked import FILE_SIZE_LIMIT, forked
-from tests.helpers import command, listed, slowly, small_shop, write_lines, write_log
+from tests.helpers import command, listed, small_shop, write_log
 
 SEEDS = range(40)
 
@@ -74,33 +72,3 @@ def test_a_log_that_declares_more_rows_than_it_holds(tmp_path: Path, rows: int, 
     assert done.code == 2, done.err
     assert done.err.splitlines()[-1].startswith(f"error: {log}"), done.err
     assert listed(tmp_path) == ["c.parquet"]
-
-
-LIMITS = [500, slowly(4096)]  # bytes that a file may have: a limit stands for a full disk
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("size", LIMITS)
-@pytest.mark.parametrize("out", ["a.parquet", slowly("a.jsonl"), slowly("a.jsonl.gz")])
-def test_a_full_disk_while_scoring(counted: Path, tmp_path: Path, out: str, size: int) -> None:
-    sessions = write_lines(tmp_path / "in.jsonl", [f'["i{n % 30}"]' for n in range(20_000)])
-    done = forked("score", counted, sessions, tmp_path / out, before=FILE_SIZE_LIMIT.format(size=size))
-    parts = tmp_path / f"{out}.parts"
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: File too large: {parts}/"), done.stderr
-    assert done.stderr.endswith("; nothing was left half-written\n")
-    assert listed(parts / "answers") == []
-    assert command("score", counted, sessions, tmp_path / out).code == 0
-    assert listed(tmp_path) == sorted(["in.jsonl", out])
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("size", LIMITS)
-def test_a_full_disk_while_training(small: PreparedDataset, tmp_path: Path, size: int) -> None:
-    done = forked(
-        "train", small.path, "--out", tmp_path / "run", "--device", "cpu", before=FILE_SIZE_LIMIT.format(size=size)
-    )
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(f"error: File too large: {tmp_path / 'run'}/")
-    assert "Traceback" not in done.stderr
-    assert listed(tmp_path) == []

@@ -39,6 +39,8 @@ EDITS: dict[str, dict[str, Any]] = {
     "training null": {"training": None},
     "training a list": {"training": []},
     "dataset null": {"dataset": None},
+    "no schema": {"schema": None},
+    "schema of the past": {"schema": 2},
     "schema of the future": {"schema": 99},
     "schema text": {"schema": "2"},
 }

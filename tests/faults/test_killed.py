@@ -69,8 +69,28 @@ def test_a_run_killed_before_its_first_file_can_be_trained_again(small: Prepared
     assert listed(tmp_path / "other") == ["letter.txt"]
 
 
+WRITER = "posrec.data.prepare.writer"
+
+
+@pytest.mark.parametrize("after", [f"{WRITER}/ArrayFile:append:1", f"{WRITER}:write_json:1"])
+def test_a_killed_prepare_leaves_no_dataset_and_the_next_one_cleans_up(log: Path, tmp_path: Path, after: str) -> None:
+    line = ("prepare", log, "--format", "csv", "--out", tmp_path / "out")
+    killed(after, *line)
+    (left,) = [name for name in listed(tmp_path) if name != "c.csv"]
+    assert left.startswith(".out.unfinished-")
+    assert command(*line).code == 0
+    assert listed(tmp_path) == ["c.csv", "out"]
+    assert command("stats", tmp_path / "out").code == 0
+
+
 @pytest.mark.parametrize(
-    "after", ["posrec.io.folders:exchange:1", "pathlib/Path:rename:1", slowly("pathlib/Path:rename:2")]
+    "after",
+    [
+        f"{WRITER}:write_text:1",
+        "posrec.io.folders:exchange:1",
+        "pathlib/Path:rename:1",
+        slowly("pathlib/Path:rename:2"),
+    ],
 )
 def test_overwriting_a_dataset_never_loses_its_name(log: Path, tmp_path: Path, after: str) -> None:
     line = ("prepare", log, "--format", "csv", "--out", tmp_path / "shop")

@@ -75,18 +75,21 @@ def test_a_run_of_another_user_is_read(shared: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "name", ["model.safetensors", slowly("config.json"), slowly("checksums.json"), slowly("popularity.npy")]
+    "name",
+    [
+        "run/model.safetensors",
+        slowly("run/config.json"),
+        slowly("run/checksums.json"),
+        slowly("run/popularity.npy"),
+        "shop/manifest.json",
+        slowly("shop/train_items.npy"),
+        slowly("shop/vocabulary.json"),
+    ],
 )
-def test_a_file_of_a_run_that_may_not_be_read_is_named(shared: Path, name: str) -> None:
-    (shared / "run" / name).chmod(0)
-    refused(as_nobody("recommend", shared / "run", "i3"), f"{name} can't be read: Permission denied; it belongs to")
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("name", ["manifest.json", slowly("train_items.npy"), slowly("vocabulary.json")])
-def test_a_file_of_a_dataset_that_may_not_be_read_is_named(shared: Path, name: str) -> None:
-    (shared / "shop" / name).chmod(0)
-    refused(as_nobody("stats", shared / "shop"), f"{name} can't be read: Permission denied; it belongs to")
+def test_a_file_that_may_not_be_read_is_named(shared: Path, name: str) -> None:
+    (shared / name).chmod(0)
+    line = ("recommend", shared / "run", "i3") if name.startswith("run") else ("stats", shared / "shop")
+    refused(as_nobody(*line), f"{name} can't be read: Permission denied; it belongs to")
 
 
 @pytest.mark.process

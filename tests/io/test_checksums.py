@@ -7,13 +7,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from posrec.errors import InputError
-from posrec.io import FolderReader, changing, parse_array, write_checksums, write_text
+from posrec.io import FolderReader, changing, write_checksums, write_text
 from posrec.runs.run import FILES
-from tests.helpers import command, update_checksums
+from tests.helpers import command
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def test_files_are_read_as_they_were_recorded_or_not_at_all(folder: Path) -> Non
     with pytest.raises(InputError, match=r"b does not match checksums\.json"):
         FolderReader(folder).check_rest()
     (folder / "b").unlink()
-    with pytest.raises(InputError, match=r"b is missing, and checksums\.json lists it"):
+    with pytest.raises(InputError, match=r"b is missing; the folder is damaged"):
         FolderReader(folder).check_rest()
 
 
@@ -108,31 +107,8 @@ def test_a_run_of_which_any_file_was_changed_is_refused(trained: Path, tmp_path:
     assert f"{name} does not match checksums.json" in done.err
 
 
-@pytest.mark.parametrize("schema", [None, 2, 99])
-def test_a_run_of_another_version_is_refused(trained: Path, tmp_path: Path, schema: int | None) -> None:
-    run = Path(shutil.copytree(trained, tmp_path / "run"))
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**config, "schema": schema}))
-    update_checksums(run)
-    done = command("recommend", run, "i1")
-    assert done.code == 2
-    assert (
-        f"{run} was trained by another version of posrec (schema {schema}, and this one reads 3); train it again"
-        in (done.err.replace("\n", " "))
-    )
-
-
 def test_a_run_that_was_copied_without_its_checksums_is_refused(trained: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     (run / "checksums.json").unlink()
     done = command("recommend", run, "i1")
     assert (done.code, "is unfinished or was copied in part" in done.err) == (2, True)
-
-
-@pytest.mark.parametrize("array", [np.arange(6), np.zeros(0, np.int32), np.ones((2, 3), np.float32)], ids=range(3))
-def test_arrays_are_parsed_as_numpy_does(tmp_path: Path, array: np.ndarray) -> None:
-    np.save(tmp_path / "a.npy", array)
-    found = parse_array((tmp_path / "a.npy").read_bytes())
-    assert found.dtype == array.dtype
-    np.testing.assert_array_equal(found, array)
-    assert found.flags.writeable

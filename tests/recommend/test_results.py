@@ -6,10 +6,8 @@ import pytest
 
 import posrec
 from posrec.data.dataset import PreparedDataset
-from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from posrec.recommend.results import Recommendation, Recommendations
-from tests.helpers import chain_shop
 
 
 def test_short_texts(small: PreparedDataset, trained: Path) -> None:
@@ -43,9 +41,3 @@ def test_evaluate_gives_the_metrics_of_the_run_and_writes_nothing(small: Prepare
     assert found.to_frame().row(0, named=True) == found.as_json()
     figures = f"recall@20 {100 * found.metrics['recall@20']:.2f} %, mrr@20 {100 * found.metrics['mrr@20']:.2f} %"
     assert repr(found) == f"Evaluation({figures}, {len(small.test)} samples)"
-
-
-def test_a_dataset_with_other_items_is_refused(trained: Path, tmp_path: Path) -> None:
-    other = chain_shop(tmp_path, seed=0, items=20)
-    with pytest.raises(InputError, match="was trained on other items"):
-        posrec.evaluate(posrec.Recommender.load(trained, "cpu"), other, SilentProgress())

@@ -1,6 +1,7 @@
 """Files of item ids, as people's programs write them."""
 
 import codecs
+import json
 import tracemalloc
 from pathlib import Path
 
@@ -48,3 +49,5 @@ def test_commands_warn_of_unknown_ids(trained: Path, tmp_path: Path) -> None:
     for done in (asked, scored):
         assert done.code == 0, done.err
         assert "ids.txt: the run does not know 2 of 3 ids: 'i6', 'i7'; write ids as in the log" in done.err
+    assert "i5" not in [one["item"] for one in json.loads(asked.out)["items"]]
+    assert json.loads((tmp_path / "o.jsonl").read_text())["items"] == ["i5"]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from posrec.data.vocabulary import FILE as VOCABULARY_FILE
 from posrec.errors import InputError
-from posrec.io import FolderReader, parse_array
+from posrec.io import FolderReader
 
 SCHEMA = 1  # of a prepared dataset
 # Formats of a log in which a session's time is its place in the file.
@@ -37,11 +37,7 @@ def optional_arrays(folder: Path) -> list[str]:
 def read_array(reader: FolderReader, name: str) -> npt.NDArray[Any]:
     """An array of ARRAYS, copied into memory: a mapped file changes with the file, or ends the process with SIGBUS."""
     path = reader.folder / f"{name}.npy"
-    content = reader.read(path.name)
-    try:
-        array = parse_array(content)
-    except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
-        raise InputError(f"{path} can't be read ({error}); the folder is damaged, prepare it again") from None
+    array = reader.array(path.name)
     expected = np.dtype({**ARRAYS, **OPTIONAL_ARRAYS}[name])
     if array.dtype != expected or array.ndim != 1:
         raise InputError(f"{path} holds {array.dtype}, not {expected}; prepare the dataset again")

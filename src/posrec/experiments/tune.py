@@ -266,7 +266,7 @@ def run_trials(
     executor = cluster or ThisProcess()
     task = partial(run_trial, search, data if cluster is None else data.path.absolute())
     gpus = 0 if cluster is None else cluster.gpus_for(search.device)
-    for proposal, ended in executor.run(task, proposals(), work="Trials", gpus=gpus, queued=1):
+    for proposal, ended in executor.run(task, proposals(), work="Trials", gpus=gpus):
         trial = asked.pop(proposal.number)
         for epoch, value in ended.by_epoch.items():
             trial.report(value, epoch)

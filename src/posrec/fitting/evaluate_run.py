@@ -12,7 +12,6 @@ from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.evaluate import evaluate as rank_all
 from posrec.evaluation.lists import list_metrics
 from posrec.evaluation.metrics import RANKING, rank_metrics
-from posrec.io import parse_array
 from posrec.models.base import Model, SessionModel
 from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS
@@ -118,7 +117,7 @@ def stored_evaluation(path: Path, data: PreparedDataset) -> Evaluation | None:
                 "FILE.py:SPEC (or --encoding FILE.py:NAME) has to store its ranks first"
             )
         return None
-    ranks = torch.from_numpy(parse_array(reader.read(RANKS)).copy())
+    ranks = torch.from_numpy(reader.array(RANKS))
     lengths = data.test.clicks_before(torch.arange(len(data.test)))
     others = {name: value for name, value in metrics.items() if name.startswith(("coverage", "popularity"))}
     return Evaluation(rank_metrics(ranks) | others, ranks, lengths, dataset=data.fingerprint)

@@ -11,7 +11,6 @@ from posrec.io.files import (
     Continuation,
     load_tensors,
     os_error_in,
-    parse_array,
     parse_json,
     read_bytes,
     read_json,

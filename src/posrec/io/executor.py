@@ -32,7 +32,6 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "
 OBJECT_MEMORY = 256 * 2**20  # bytes for what tasks return and are given; large things go through files
 CONNECT_SECONDS = 5.0  # Ray itself would wait for two minutes and then end the process
 RETRIES = 3  # of a task whose process or machine dies
-QUEUED = 2  # so that a process never waits for its next task
 
 
 class ThisProcess:
@@ -47,11 +46,9 @@ class ThisProcess:
         *,
         work: str,
         gpus: int = 0,
-        queued: int = 1,
         progress: Progress | None = None,
     ) -> Iterator[tuple[Input, Result]]:
-        """As `Cluster.run`. `gpus` and `queued` mean nothing here: the function chooses its device, and an input is
-        taken when the one before is done."""
+        """As `Cluster.run`. `gpus` means nothing here: the function chooses its device."""
         progress = progress or SilentProgress()
         total = len(inputs) if isinstance(inputs, Sized) else 0
         for done, given in enumerate(inputs):
@@ -87,7 +84,9 @@ def ray_cluster(address: str | None = None, workers: int | None = None) -> Itera
     Raises:
         InputError: if Ray is not installed, or the address does not lead to a cluster.
     """
-    ray = import_ray()
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    ray = imported("ray", "--engine ray", "ray")
     if ray.is_initialized():  # the caller's own connection, which it will want to keep
         yield Cluster(ray)
         return
@@ -121,12 +120,6 @@ def ray_cluster(address: str | None = None, workers: int | None = None) -> Itera
         ray.shutdown()
 
 
-def import_ray() -> Any:
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
-    return imported("ray", "--engine ray", "ray")
-
-
 def check_address(address: str) -> None:
     """Fail at once if nothing listens at `address`."""
     if address == "auto":
@@ -157,7 +150,6 @@ class Cluster:
         work: str,
         total: int | None = None,
         gpus: int = 0,
-        queued: int = QUEUED,
         progress: Progress | None = None,
     ) -> Iterator[tuple[Input, Result]]:
         """Run `function(input)` for every input as a task of its own; yield each input and its result as it finishes.
@@ -173,12 +165,11 @@ class Cluster:
             work: the name of the progress bar.
             total: how many inputs there are; by default their length. For progress alone.
             gpus: GPUs of a task, beside its one core; Ray makes only those visible to it.
-            queued: tasks handed to Ray for each one that can run; 1 where an input must not be taken early.
             progress: where to report how many tasks have finished.
         """
         progress = progress or SilentProgress()
         total = total if total is not None else len(inputs) if isinstance(inputs, Sized) else 0
-        at_once = self.at_once(gpus)
+        at_once = min(self.cpus, self.gpus // gpus) if gpus else self.cpus  # tasks that can run at the same time
         if not at_once:  # Ray would wait for machines to join
             raise InputError(
                 f"a task needs 1 core and {gpus} GPUs, and the Ray cluster has {self.cpus} and {self.gpus}"
@@ -189,11 +180,11 @@ class Cluster:
         waiting, done, began = iter(inputs), 0, time.monotonic()
         try:
             while True:
-                for given in islice(waiting, max(0, queued * at_once - len(running))):
+                for given in islice(waiting, at_once - len(running)):
                     running[task.remote(shared, given)] = given
                 if not running:
                     return
-                progress.update(work, done, total, f"{min(len(running), at_once)} at a time")
+                progress.update(work, done, total, f"{len(running)} at a time")
                 for finished in self.ray.wait(list(running), num_returns=1)[0]:
                     given = running.pop(finished)
                     yield given, self.result_of(finished, work)
@@ -203,10 +194,6 @@ class Cluster:
             if running:  # only those not finished: Ray 2.60 aborts if a task is cancelled whose result is on its way
                 for unfinished in self.ray.wait(list(running), num_returns=len(running), timeout=0)[1]:
                     self.ray.cancel(unfinished, force=True)
-
-    def at_once(self, gpus: int = 0) -> int:
-        """How many tasks of one core and so many GPUs can run at the same time."""
-        return min(self.cpus, self.gpus // gpus) if gpus else self.cpus
 
     def gpus_for(self, device: str) -> int:
         """The GPUs of a task that computes on `device`: "auto" takes one if the cluster has any."""

@@ -41,11 +41,11 @@ def refuse_unwritable(path: Path) -> None:
 
 
 @contextmanager
-def whole_file(path: Path, overwrite: bool = False, keep_suffix: bool = False) -> Iterator[Path]:
+def whole_file(path: Path, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary name to write to; rename it to `path` when the block succeeds.
 
-    The temporary name has no suffix, so that nobody who lists `*.json` finds it. `keep_suffix` is for writers that
-    choose a format by the suffix. If `path` is a symbolic link, the file that it leads to is replaced.
+    The temporary name has no suffix, so that nobody who lists `*.json` finds it. If `path` is a symbolic link, the file
+    that it leads to is replaced.
     """
 
     def refuse_existing() -> None:
@@ -57,7 +57,7 @@ def whole_file(path: Path, overwrite: bool = False, keep_suffix: bool = False) -
         raise InputError(f"{path} is a folder; name a file")
     refuse_unwritable(path)
     path = path.resolve() if path.is_symlink() else path
-    with temporary(path, create_file, "".join(path.suffixes) if keep_suffix else "") as unfinished:
+    with temporary(path, create_file) as unfinished:
         yield unfinished
         refuse_existing()  # another process may have been quicker
         give_name(unfinished, path)
@@ -75,8 +75,8 @@ def give_name(unfinished: Path, path: Path) -> None:
     flush(path.absolute().parent)
 
 
-def read_bytes(path: Path) -> bytes:
-    """A whole file; an InputError says why it can't be read.
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """A whole file, or its first `most` bytes; an InputError says why it can't be read.
 
     A folder from elsewhere may hold a link to /dev/zero, which has no end, or a pipe that nobody writes to. So the file
     is opened without waiting, must be a regular one, and is read to the size that it then has.
@@ -86,11 +86,11 @@ def read_bytes(path: Path) -> bytes:
             state = os.fstat(file.fileno())
             if not stat.S_ISREG(state.st_mode):
                 raise InputError(f"{path} is not a regular file; copy or make the folder again")
-            return file.read(state.st_size)
+            return file.read(state.st_size if most is None else min(state.st_size, most))
     except MemoryError:
         raise InputError(f"{path} does not fit in memory; it is damaged, or this machine is too small for it") from None
     except FileNotFoundError:
-        raise InputError(f"{path} is missing; the folder is damaged, make it again") from None
+        raise InputError(f"{path} is missing; the folder is damaged, copy or make it again") from None
     except PermissionError as error:
         raise no_permission(path, error) from None
     except OSError as error:
@@ -148,21 +148,13 @@ def write_array(path: Path, array: npt.NDArray[Any]) -> None:
         file.write(np.ascontiguousarray(array).data)
 
 
-def parse_array(content: bytes) -> npt.NDArray[Any]:
-    """The array of an .npy file. Nothing is allocated before its shape is known to fit the content.
-
-    Raises any Exception if the content is damaged, since numpy parses the header as Python.
-    """
-    file = BytesIO(content)
-    version = np.lib.format.read_magic(file)
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran_order, dtype = read_header(file)
-    start = file.tell()
-    if dtype.hasobject or fortran_order:
-        raise ValueError("it holds Python objects or is in Fortran order")
-    if len(content) - start != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"its header announces {shape} of {dtype}, and {len(content) - start} bytes follow")
-    return np.frombuffer(content, dtype, offset=start).reshape(shape).copy()
+def parse_array(content: bytes, path: Path) -> npt.NDArray[Any]:
+    """The array of an .npy file without Python objects. `content` is that of the file `path`, which an error names."""
+    try:
+        array: npt.NDArray[Any] = np.lib.format.read_array(BytesIO(content), allow_pickle=False)
+    except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
+        raise InputError(f"{path} can't be read ({error}); the folder is damaged, make it again") from None
+    return array
 
 
 def save_tensors(path: Path, tensors: "Mapping[str, Tensor]", about: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from posrec.errors import InputError
 from posrec.io.files import (
     no_permission,
+    parse_array,
     parse_json,
     parse_tensors,
     read_bytes,
@@ -28,6 +29,7 @@ from posrec.io.files import (
 from posrec.io.unfinished import REPLACED, flush, locked, remove, remove_leftovers, temporary
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from torch import Tensor
 
 CHECKSUMS = "checksums.json"
@@ -188,39 +190,26 @@ class FolderReader:
         path = self.folder / name
         if name not in self.checksums:
             raise InputError(f"{path} is not listed in {CHECKSUMS}; the folder is damaged, make it again")
-        self.check_size(name)
-        content = read_bytes(path)
+        recorded = self.checksums[name]
+        content = read_bytes(path, max(recorded.size, 0) + 1)  # one byte more shows that a file is larger
         self.sha256[name] = hashlib.sha256(content).hexdigest()
-        if self.checksums[name].sha256 != self.sha256[name]:
-            raise self.mismatch(name)
-        return content
-
-    def check_size(self, name: str) -> None:
-        """Fail before a file of another size is read."""
-        try:
-            size = (self.folder / name).stat().st_size
-        except PermissionError as error:
-            raise no_permission(self.folder / name, error) from None
-        except OSError:
+        if recorded.sha256 != self.sha256[name]:
             raise InputError(
-                f"{self.folder / name} is missing, and {CHECKSUMS} lists it; copy or make the folder again"
-            ) from None
-        if size != self.checksums[name].size:
-            raise self.mismatch(name)
+                f"{path} does not match {CHECKSUMS}: the folder is being written, was copied in part, or was changed; "
+                "copy or make it again"
+            )
+        return content
 
     def check_rest(self) -> None:
         """Compare the files that were not read: a folder of which any file is wrong is not used."""
         for name in self.checksums.keys() - self.sha256.keys():
             self.read(name)
 
-    def mismatch(self, name: str) -> InputError:
-        return InputError(
-            f"{self.folder / name} does not match {CHECKSUMS}: the folder is being written, was copied in part, or "
-            "was changed; copy or make it again"
-        )
-
     def json(self, name: str) -> Any:
         return parse_json(self.read(name), self.folder / name)
+
+    def array(self, name: str) -> "npt.NDArray[Any]":
+        return parse_array(self.read(name), self.folder / name)
 
     def tensors(self, name: str) -> "tuple[dict[str, Tensor], dict[str, Any]]":
         return parse_tensors(self.read(name), self.folder / name)

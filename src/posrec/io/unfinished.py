@@ -17,13 +17,12 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-# The unique part is eight characters; a suffix follows where a writer chooses the format by it.
-UNFINISHED = re.compile(r"\.(?P<name>.+)\.unfinished-[0-9a-z_]{8}(?P<replaced>-replaced)?(\..*)?", re.DOTALL)
+UNFINISHED = re.compile(r"\.(?P<name>.+)\.unfinished-[0-9a-f]{8}(?P<replaced>-replaced)?", re.DOTALL)
 REPLACED = "-replaced"  # the end of the name of a folder that is being replaced, see folders.py
 
 
 @contextmanager
-def temporary(path: Path, create: Callable[[Path], None], suffix: str = "") -> Iterator[Path]:
+def temporary(path: Path, create: Callable[[Path], None]) -> Iterator[Path]:
     """Yield what `create` made beside `path`, locked while the block runs; remove it if the block fails.
 
     The lock distinguishes a file that is being written from one that a killed process left behind: the operating
@@ -32,7 +31,7 @@ def temporary(path: Path, create: Callable[[Path], None], suffix: str = "") -> I
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path.parent)
     while True:
-        unfinished = path.with_name(f".{path.name}.unfinished-{secrets.token_hex(4)}{suffix}")
+        unfinished = path.with_name(f".{path.name}.unfinished-{secrets.token_hex(4)}")
         # Until it is locked, another writer may take it for a leftover and remove it. Then begin again.
         try:
             create(unfinished)
@@ -102,20 +101,26 @@ def restore(replaced: Path, path: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path, shared: bool = False) -> Iterator[None]:
+def locked(folder: Path, shared: bool = False, wait: bool = True) -> Iterator[bool]:
     """Wait until no other process is giving a name to something in `folder`, and keep them waiting.
 
-    `shared` is for readers: they wait for writers and keep them waiting, but not each other.
+    `shared` is for readers: they wait for writers and keep them waiting, but not each other. Without `wait`, the block
+    begins at once, and is told whether the folder is free.
     """
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:  # a folder that can be written to but not listed
-        yield
+        yield True
         return
     try:
-        with suppress(OSError):  # not every file system has locks
-            fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-        yield
+        is_free = True
+        try:
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            is_free = False
+        except OSError:  # not every file system has locks
+            pass
+        yield is_free
     finally:
         os.close(handle)
 
@@ -135,23 +140,6 @@ def try_lock(path: Path) -> Iterator[bool]:
         # Before the release: filelock refuses a lock whose file was removed meanwhile.
         path.unlink(missing_ok=True)
         lock.release()
-
-
-def is_locked(folder: Path) -> bool:
-    """Whether a process is giving names to things in `folder`."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # not every file system has locks
-        return False
-    finally:
-        os.close(handle)
-    return False
 
 
 def remove(path: Path) -> None:

@@ -19,7 +19,7 @@ the rankings of these queries into one list:
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
-from typing import Any, Literal, NamedTuple, TypedDict, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args
 
 import numpy as np
 
@@ -68,19 +68,11 @@ class AnswerRules(SimilarRules, total=False):
     explore: float | None
 
 
-def check_options(rules: Mapping[str, Any]) -> None:
-    """A TypeError, as Python's own, for an option that `Recommender.recommend` does not have."""
-    if unknown := sorted(rules.keys() - AnswerRules.__annotations__.keys()):
-        options = ", ".join(["k", *sorted(AnswerRules.__annotations__)])
-        raise TypeError(f"recommend() has no option {unknown[0]!r}; it has {options}")
-
-
 class Ordered(NamedTuple):
     """A list of items for one session; the first `pinned` of them are there because they were pinned, and those of
     `explored` because they are new."""
 
-    numbers: list[int]
-    scores: list[float]
+    items: Ranking
     pinned: int = 0
     explored: frozenset[int] = frozenset()
 
@@ -93,7 +85,8 @@ class GroupLimit(NamedTuple):
 
 
 class Plan:
-    """What is asked for, with ids and columns looked up; an InputError where that is not possible.
+    """What is asked for, with ids and columns looked up; an InputError where that is not possible, and a TypeError, as
+    Python's own, for an option that does not exist.
 
     `similarity` is None for models without item vectors, and `new_items` for runs without items that `explore` means.
     """
@@ -105,26 +98,21 @@ class Plan:
         k: int | None = None,
         *,
         new_items: Candidates | None = None,
-        exclude: Exclude | None = None,
-        exclude_seen: bool = False,
-        allow: Collection[Click] | None = None,
-        deny: Collection[Click] | None = None,
-        filter: Mapping[str, Any] | None = None,
-        pin: Sequence[Click] | None = None,
-        boost: Mapping[str, Mapping[str, float]] | None = None,
-        diversify: float | str | Mapping[str, Any] | None = None,
-        explore: float | None = None,
-        fields: Sequence[str] | None = None,
+        **rules: Unpack[AnswerRules],
     ) -> None:
-        self.catalogue, self.similarity = catalogue, similarity
-        self.k, self.exclude = checked_k(k), "seen" if exclude_seen else checked_exclude(exclude)
-        self.candidates, self.denied = catalogue.candidates(filter, allow, deny)
-        self.pinned = list(dict.fromkeys(catalogue.numbers(pin))) if pin else []
+        if unknown := sorted(rules.keys() - AnswerRules.__annotations__.keys()):
+            options = ", ".join(["k", *sorted(AnswerRules.__annotations__)])
+            raise TypeError(f"recommend() has no option {unknown[0]!r}; it has {options}")
+        self.catalogue, self.similarity, self.k = catalogue, similarity, checked_k(k)
+        self.exclude = "seen" if rules.get("exclude_seen") else checked_exclude(rules.get("exclude"))
+        self.candidates, self.denied = catalogue.candidates(rules.get("filter"), rules.get("allow"), rules.get("deny"))
+        self.pinned = list(dict.fromkeys(catalogue.numbers(rules.get("pin") or [])))
+        boost, diversify = rules.get("boost"), rules.get("diversify")
         self.groups = self.boost_groups(boost) if boost else [(1.0, self.candidates)]
         self.diversify = self.checked_diversify(diversify) if diversify else None
-        self.explore = checked_explore(explore)
+        self.explore = checked_explore(rules.get("explore"))
         self.new_items = new_items.and_also(self.candidates) if new_items is not None and self.explore else None
-        self.fields = catalogue.fields(fields)
+        self.fields = catalogue.fields(rules.get("fields"))
 
     def boost_groups(self, boost: Mapping[str, Any]) -> list[tuple[float, Candidates | None]]:
         """The items of each factor."""
@@ -205,21 +193,17 @@ class Plan:
         rank: Callable[[list[Query]], list[Ranking]],
     ) -> Ordered:
         """The list, from the rankings of `queries`; `rank` is asked for more where they are not enough."""
-        numbers, scores = self.merged(session, rankings)
-        others = iter(rankings[len(self.groups) :])
-        pinned: dict[int, float] = dict(zip(*next(others), strict=True)) if self.pinned else {}
-        first = [number for number in self.pinned if number in pinned][: self.k]
-        if first:
-            places = [place for place, number in enumerate(numbers) if number not in pinned]
-            numbers, scores = [numbers[place] for place in places], [scores[place] for place in places]
-        rest = self.k - len(first)
+        ranking, others = self.merged(session, rankings), iter(rankings[len(self.groups) :])
+        scores = dict(next(others)) if self.pinned else {}
+        pinned = [(number, scores[number]) for number in self.pinned if number in scores][: self.k]
+        if pinned:
+            ranking = [(number, score) for number, score in ranking if number not in scores]
         if self.diversify is not None:
-            places = self.diverse(numbers, scores, rest)
-            numbers, scores = [numbers[place] for place in places], [scores[place] for place in places]
-        found = Ordered(first + numbers[:rest], [pinned[number] for number in first] + scores[:rest], len(first))
-        if isinstance(self.diversify, GroupLimit) and len(found.numbers) < self.k:
-            found = self.completed(session, found, self.diversify, rank)
-        return found if self.new_items is None else self.with_explored(session, found, next(others))
+            ranking = self.diverse(ranking, self.k - len(pinned))
+        answer = Ordered([*pinned, *ranking][: self.k], len(pinned))
+        if isinstance(self.diversify, GroupLimit) and len(answer.items) < self.k:
+            answer = self.completed(session, answer, self.diversify, rank)
+        return answer if self.new_items is None else self.with_explored(session, answer, next(others))
 
     def merged(self, session: EncodedSession, rankings: Sequence[Ranking]) -> Ranking:
         """The items of every factor, the best first."""
@@ -227,23 +211,23 @@ class Plan:
             return rankings[0]
         additive = bool(session.numbers) and self.similarity is not None
         boosted = [
-            (score + math.log(factor) if additive else score * factor, number)
-            for (factor, _), (numbers, scores) in zip(self.groups, rankings, strict=False)
-            for number, score in zip(numbers, scores, strict=True)
+            (number, score + math.log(factor) if additive else score * factor)
+            for (factor, _), ranking in zip(self.groups, rankings, strict=False)
+            for number, score in ranking
         ]
-        boosted.sort(key=lambda one: -one[0])
-        return [number for _, number in boosted], [score for score, _ in boosted]
+        return sorted(boosted, key=lambda item: -item[1])
 
-    def diverse(self, numbers: Sequence[int], scores: Sequence[float], k: int) -> list[int]:
-        """The places of the items to keep, in their order."""
+    def diverse(self, ranking: Ranking, k: int) -> Ranking:
+        """The items to keep, in their order."""
         if isinstance(self.diversify, GroupLimit):
-            return some_of_each_group(numbers, self.groups_by(self.diversify), self.diversify.most, k)
+            return self.within_limit(ranking, k)
         assert self.diversify is not None
         assert self.similarity is not None  # checked_diversify has checked it
-        pool = numbers[:LARGEST_POOL]
-        vectors = self.similarity.vectors_of(pool)
-        chosen = marginal_relevance(np.array(scores[: len(pool)], np.float32), vectors, self.diversify, k)
-        return chosen + list(range(len(pool), min(k, len(numbers))))
+        pool = ranking[:LARGEST_POOL]
+        vectors = self.similarity.vectors_of([number for number, _ in pool])
+        scores = np.array([score for _, score in pool], np.float32)
+        chosen = marginal_relevance(scores, vectors, self.diversify, k)
+        return [pool[place] for place in chosen] + ranking[len(pool) : k]
 
     def groups_by(self, limit: GroupLimit) -> Columns:
         """[n] equal for items with the same value of the column."""
@@ -252,64 +236,56 @@ class Plan:
     def completed(
         self,
         session: EncodedSession,
-        found: Ordered,
+        answer: Ordered,
         limit: GroupLimit,
         rank: Callable[[list[Query]], list[Ranking]],
     ) -> Ordered:
         """A list that has too few items, with items of more groups where there are more: they are searched for among
         all items of groups that are not full."""
         groups, items, pool = self.groups_by(limit), self.catalogue.items, self.pool
-        pinned, rest = found.numbers[: found.pinned], dict(zip(*found[:2], strict=True))
-        for number in pinned:
-            del rest[number]
+        pinned, rest = answer.items[: answer.pinned], answer.items[answer.pinned :]
         wanted = self.k - len(pinned)
         for _ in range(GROUP_SEARCHES):
-            taken = np.array([*rest], np.int64) - 1
+            taken = np.array([number - 1 for number, _ in rest], np.int64)
             values, counts = np.unique(groups[taken], return_counts=True)
             other = ~np.isin(groups, values[counts >= limit.most])
-            other[taken] = other[np.array(pinned, np.int64) - 1] = False
+            other[taken] = other[np.array([number - 1 for number, _ in pinned], np.int64)] = False
             others = Candidates(items, other).and_also(self.candidates)
             if len(rest) >= wanted or not others.count:
                 break
             pool = min(POOL_GROWTH * pool, LARGEST_GROUP_POOL, items)
             queries = [self.query(session, pool, others.and_also(own)) for _, own in self.groups]
-            numbers, scores = self.merged(session, rank(queries))
-            places = some_of_each_group(numbers, groups, limit.most, wanted - len(rest), [*rest])
-            if not places:
+            more = self.within_limit(self.merged(session, rank(queries)), wanted - len(rest), rest)
+            if not more:
                 break
-            rest |= {numbers[place]: scores[place] for place in places}
-        in_order = sorted(rest, key=lambda number: -rest[number])
-        return Ordered(
-            pinned + in_order, found.scores[: len(pinned)] + [rest[number] for number in in_order], len(pinned)
-        )
+            rest = rest + more
+        return Ordered(pinned + sorted(rest, key=lambda item: -item[1]), len(pinned))
 
-    def with_explored(self, session: EncodedSession, found: Ordered, new: Ranking) -> Ordered:
+    def with_explored(self, session: EncodedSession, answer: Ordered, new: Ranking) -> Ordered:
         """The list with some places given to new items: never the first, nor those of pinned items."""
         draw = Random(str(session.numbers) if session.numbers else None)
-        wanted = min(int(self.explore * self.k + draw.random()), MOST_EXPLORED, self.k - max(found.pinned, 1))
-        in_list = set(found.numbers)
+        wanted = min(int(self.explore * self.k + draw.random()), MOST_EXPLORED, self.k - max(answer.pinned, 1))
+        in_list = {number for number, _ in answer.items}
         # Efraimidis and Spirakis: the highest u^(1 / weight) are a draw by weights, here 1 / rank, or 1 for all.
         keys = {
-            number: draw.random() ** (rank if session.numbers else 1)
-            for rank, number in enumerate(new[0], start=1)
+            (number, score): draw.random() ** (rank if session.numbers else 1)
+            for rank, (number, score) in enumerate(new, start=1)
             if number not in in_list
         }
-        chosen = self.within_limit(sorted(keys, key=lambda number: -keys[number]), wanted)
-        pinned, rest = found.numbers[: found.pinned], found.numbers[found.pinned :]
-        numbers = pinned + self.within_limit(rest, self.k - len(pinned) - len(chosen), chosen)
-        first = max(len(pinned), min(1, len(numbers)))
-        places = draw.sample(range(first, len(numbers) + len(chosen)), len(chosen))
-        for place, number in zip(sorted(places), chosen, strict=True):
-            numbers.insert(place, number)
-        scores = dict(zip(*new, strict=True)) | dict(zip(*found[:2], strict=True))
-        return Ordered(numbers, [scores[number] for number in numbers], found.pinned, frozenset(chosen))
+        chosen = self.within_limit(sorted(keys, key=lambda item: -keys[item]), wanted)
+        pinned, rest = answer.items[: answer.pinned], answer.items[answer.pinned :]
+        items = pinned + self.within_limit(rest, self.k - len(pinned) - len(chosen), chosen)
+        first = max(len(pinned), min(1, len(items)))
+        places = draw.sample(range(first, len(items) + len(chosen)), len(chosen))
+        for place, item in zip(sorted(places), chosen, strict=True):
+            items.insert(place, item)
+        return Ordered(items, answer.pinned, frozenset(number for number, _ in chosen))
 
-    def within_limit(self, numbers: list[int], k: int, before: Sequence[int] = ()) -> list[int]:
+    def within_limit(self, ranking: Ranking, k: int, before: Ranking | None = None) -> Ranking:
         """The first k items, of each group only as many as a limit allows beside those of `before`."""
         if not isinstance(self.diversify, GroupLimit):
-            return numbers[:k]
-        groups = self.groups_by(self.diversify)
-        return [numbers[place] for place in some_of_each_group(numbers, groups, self.diversify.most, k, before)]
+            return ranking[:k]
+        return some_of_each_group(ranking, self.groups_by(self.diversify), self.diversify.most, k, before or [])
 
 
 def checked_k(k: int | None) -> int:

@@ -16,9 +16,9 @@ import numpy as np
 from posrec.device import choose_device
 from posrec.errors import InputError, RunFailed
 from posrec.recommend.catalogue import Candidates, Catalogue, Fields, values_of
-from posrec.recommend.plan import FEW_CLICKS, AnswerRules, Ordered, Plan, SimilarRules, check_options
+from posrec.recommend.plan import FEW_CLICKS, AnswerRules, Ordered, Plan, SimilarRules
 from posrec.recommend.rank.best_items import Floats, VectorSearch
-from posrec.recommend.rank.encoder import OnnxNetwork, SessionEncoder
+from posrec.recommend.rank.encoder import OnnxModel, SessionEncoder
 from posrec.recommend.rank.ranker import Ranker, SearchRanker
 from posrec.recommend.rank.similarity import Similarity, similarity_of
 from posrec.recommend.results import Explanation, Recommendation, Recommendations
@@ -64,7 +64,7 @@ class Recommender:
         self.catalogue = Catalogue(run.vocabulary, self.items)
         self.popularity: Floats = np.asarray(run.popularity, np.float32)
         self.similarity = similarity or similarity_of(run)
-        self.uses_onnx = isinstance(scorer, OnnxNetwork)
+        self.uses_onnx = isinstance(scorer, OnnxModel)
         self.ranker = self.ranker_of(scorer or self.model, search)
 
     def ranker_of(self, scorer: Any, search: VectorSearch | None) -> Ranker:
@@ -188,7 +188,6 @@ class Recommender:
 
     def plan(self, k: int | None = None, **rules: Unpack[AnswerRules]) -> Plan:
         """What is asked for, checked; for any number of sessions."""
-        check_options(rules)
         return Plan(self.catalogue, self.similarity, k, new_items=self.new_items, **rules)
 
     @cached_property
@@ -217,19 +216,16 @@ class Recommender:
         return EncodedSession(known, unknown, ends_unknown=numbers[-1] is None)
 
     def result(self, plan: Plan, session: EncodedSession, found: Ordered) -> Recommendations:
-        if not all(map(math.isfinite, found.scores)):
+        if not all(math.isfinite(score) for _, score in found.items):
             raise RunFailed("the run can't be used: recommending for this session gave a score that is not finite")
-        ranked = enumerate(zip(found.numbers, found.scores, strict=True))
-        items = [self.recommendation(*one, plan.fields, place < found.pinned) for place, one in ranked]
-        for one, number in zip(items, found.numbers, strict=True):
-            one.explored = number in found.explored
+        items = [self.recommendation(number, score, plan.fields) for number, score in found.items]
+        for place, (number, _) in enumerate(found.items):
+            items[place].pinned, items[place].explored = place < found.pinned, number in found.explored
         return Recommendations(tuple(items), session.unknown, popular=not session.numbers)
 
-    def recommendation(
-        self, number: int, score: float, fields: Fields | None = None, pinned: bool = False
-    ) -> Recommendation:
+    def recommendation(self, number: int, score: float, fields: Fields | None) -> Recommendation:
         shown = values_of(number, fields) if fields else None
-        return Recommendation(self.vocabulary.ids[number - 1], score, self.title(number), shown, pinned)
+        return Recommendation(self.vocabulary.ids[number - 1], score, self.title(number), shown)
 
     def title(self, number: int) -> str | None:
         return self.catalogue.title(number)
@@ -327,8 +323,8 @@ class Recommender:
 
 
 def encoder_of(scorer: Any) -> SessionEncoder:
-    """An OnnxNetwork as it is, or a model of torch as an encoder."""
-    if isinstance(scorer, OnnxNetwork):
+    """An OnnxModel as it is, or a model of torch as an encoder."""
+    if isinstance(scorer, OnnxModel):
         return scorer
     from posrec.recommend.rank.torch_model import TorchEncoder  # imports torch
 

@@ -35,7 +35,6 @@ from posrec.io import (
     WEIGHTS,
     Continuation,
     FolderReader,
-    parse_array,
     read_json,
     require_folder,
 )
@@ -165,12 +164,8 @@ def check_fields(path: Path, config: dict[str, Any]) -> None:
 
 
 def read_popularity(reader: FolderReader, items: int) -> Clicks:
-    path, content = reader.folder / POPULARITY, reader.read(POPULARITY)
+    path, clicks = reader.folder / POPULARITY, reader.array(POPULARITY)
     fix = "copy or train the run again"
-    try:
-        clicks = parse_array(content)
-    except Exception as error:  # numpy parses the header as Python: damage there can raise almost anything
-        raise InputError(f"{path} can't be read ({error}); {fix}") from None
     if clicks.shape != (items,):
         raise InputError(f"{path} does not fit the run's {items} items; {fix}")
     if clicks.dtype.kind not in "iuf" or not np.isfinite(clicks).all() or (clicks < 0).any():

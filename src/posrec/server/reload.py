@@ -24,7 +24,7 @@ from posrec.data.vocabulary import FILE as VOCABULARY
 from posrec.device import usable_cores
 from posrec.errors import InputError
 from posrec.io import RUN, STATE, WEIGHTS
-from posrec.io.unfinished import is_locked
+from posrec.io.unfinished import locked
 from posrec.recommend.export.opening import missing_export, open_recommender, try_out
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import ListedIds
@@ -232,8 +232,8 @@ def run_stamp(run: Path) -> frozenset[tuple[str, Stamp]] | None:
             stamps = {entry.name: as_stamp(entry.stat()) for entry in counted}
     except OSError:
         return None
-    is_whole = {RUN, WEIGHTS, VOCABULARY} <= stamps.keys() and not is_locked(run)
-    return frozenset(stamps.items()) if is_whole else None
+    with locked(run, shared=True, wait=False) as is_free:
+        return frozenset(stamps.items()) if is_free and {RUN, WEIGHTS, VOCABULARY} <= stamps.keys() else None
 
 
 def file_stamp(path: Path) -> Stamp | None:

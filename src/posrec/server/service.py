@@ -269,16 +269,13 @@ class Service:
     def answer(self, query: Query, ordered: Ordered) -> RecommendAnswer:
         loaded, key = query.loaded, None if self.feedback is None else self.feedback.key
         ids, title, fields = loaded.recommender.vocabulary.ids, query.plan.catalogue.title, query.plan.fields
-        items = [
-            RecommendedItem(ids[number - 1], score, title(number))
-            for number, score in zip(ordered.numbers, ordered.scores, strict=True)
-        ]
+        items = [RecommendedItem(ids[number - 1], score, title(number)) for number, score in ordered.items]
         if fields:
-            for item, number in zip(items, ordered.numbers, strict=True):
+            for item, (number, _) in zip(items, ordered.items, strict=True):
                 item.fields = values_of(number, fields)
         for item in items[: ordered.pinned]:
             item.pinned = True
-        explored = [item for item, number in zip(items, ordered.numbers, strict=True) if number in ordered.explored]
+        explored = [item for item, (number, _) in zip(items, ordered.items, strict=True) if number in ordered.explored]
         for item in explored:
             item.explored = True
         popular = not query.session.numbers

@@ -10,13 +10,11 @@ import torch
 
 from posrec.errors import RunFailed
 from posrec.io import WEIGHTS, load_tensors, save_tensors
-from posrec.models.registry import MODELS
-from posrec.recommend.export.onnx_model import OnnxModel
 from posrec.recommend.export.opening import open_recommender, try_out
-from posrec.recommend.rank.encoder import OWN_OUTPUTS
+from posrec.recommend.rank.encoder import OWN_OUTPUTS, OnnxModel
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import load_run
-from tests.fixtures import TWO_LISTS, run_of, with_export
+from tests.fixtures import TWO_LISTS, with_export
 from tests.helpers import command, update_checksums, write_lines
 
 
@@ -65,19 +63,9 @@ def test_commands_refuse_a_useless_run(run: Path, tmp_path: Path, how: str) -> N
     assert not (tmp_path / "out.jsonl").exists()
 
 
-@pytest.mark.parametrize("name", list(MODELS))
-def test_every_model_passes(name: str, small) -> None:  # type: ignore[no-untyped-def]
-    spec = MODELS[name]
-    torch.manual_seed(0)
-    model = spec.build(30, spec.config()).eval()
-    if not spec.is_trained:
-        model.count(small.train.items, small.train.offsets)  # type: ignore[operator]
-    try_out(Recommender(run_of(model, small.vocabulary.ids, name), "cpu"))
-
-
 def test_items_that_occur_twice_are_refused(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recommender = Recommender(load_run(trained), "cpu")
-    monkeypatch.setattr(recommender.ranker, "rank", lambda queries: [([3, 3], [2.0, 1.0])] * len(queries))
+    monkeypatch.setattr(recommender.ranker, "rank", lambda queries: [[(3, 2.0), (3, 1.0)]] * len(queries))
     with pytest.raises(RunFailed, match="items that are not distinct, or do not exist"):
         try_out(recommender)
 

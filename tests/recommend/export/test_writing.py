@@ -10,29 +10,17 @@ import pytest
 import posrec
 from posrec.data.dataset import PreparedDataset
 from posrec.fitting.fit import fit_run
-from posrec.progress import Progress
 from posrec.recommend.export.opening import open_recommender
 from posrec.recommend.recommender import Recommender
 from posrec.runs.folder import EXPORT, INDEX, ITEMS, NETWORK
 from posrec.runs.run import load_run
-from tests.helpers import command
+from tests.helpers import RecordingProgress, command
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
 TINY = {"d": 8, "epochs": 1, "batch_size": 64}
 SESSIONS = [["i3", "i4"], ["i1", "i2", "i1"], ["i9"]]
-
-
-class Messages(Progress):
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def message(self, text: str) -> None:
-        self.texts.append(text)
-
-    def about_the_export(self) -> list[str]:
-        return [text for text in self.texts if "export" in text]
 
 
 @pytest.fixture
@@ -44,6 +32,10 @@ def copy(trained: Path, tmp_path: Path) -> Path:
 def quick_export(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The network of the trained run is that of its ONNX file: to export it again would take seconds."""
     monkeypatch.setattr("posrec.recommend.export.writing.checked_onnx", lambda run: (exported.read_bytes(), 0.0))
+
+
+def about_the_export(progress: RecordingProgress) -> list[str]:
+    return [text for text in progress.messages if "export" in text]
 
 
 def exported_files(run: Path) -> list[str]:
@@ -75,7 +67,9 @@ def test_training_writes_the_export_as_its_last_step(small: PreparedDataset, tmp
     assert_same_answers(tmp_path / "run")
 
 
-def test_the_command_adds_and_replaces_the_export(copy: Path, quick_export: None) -> None:
+def test_the_command_adds_and_replaces_the_export(
+    copy: Path, quick_export: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = command("export", copy)
     assert (done.code, "Added the export for serving" in done.out) == (0, True), done.err
     assert exported_files(copy) == [NETWORK, ITEMS]
@@ -83,7 +77,8 @@ def test_the_command_adds_and_replaces_the_export(copy: Path, quick_export: None
     again = command("export", copy)
     assert (again.code, "has an export already; pass --overwrite to write it again" in again.err) == (2, True)
     pytest.importorskip("faiss")
-    for index, files in (("faiss", [NETWORK, ITEMS, INDEX]), ("auto", [NETWORK, ITEMS])):
+    monkeypatch.setattr("posrec.recommend.rank.faiss_search.LARGE", 29)
+    for index, files in (("faiss", [NETWORK, ITEMS, INDEX]), ("exact", [NETWORK, ITEMS])):
         done = command(
             "export", copy, "--overwrite", "--set", f"index={index}", "--set", "lists=2", "--set", "probes=2"
         )
@@ -109,9 +104,9 @@ def test_training_without_the_packages_says_how_to_add_the_export(
     small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    progress = Messages()
+    progress = RecordingProgress()
     run, _ = fit_run(small, "stamp", tmp_path / "run", TINY, "cpu", progress=progress)
-    (said,) = progress.about_the_export()
+    (said,) = about_the_export(progress)
     assert said == (
         "the run is not exported for serving: ONNX needs packages that are not installed: "
         "pip install 'posrec[serve]'; then posrec export adds it"
@@ -136,18 +131,18 @@ def test_a_model_that_can_t_be_exported_is_trained_as_before(
         raise RuntimeError("no such operator\nand more")
 
     monkeypatch.setattr("posrec.recommend.export.onnx_model.as_onnx", fail)
-    progress = Messages()
+    progress = RecordingProgress()
     run, _ = fit_run(small, "stamp", tmp_path / "run", TINY, "cpu", progress=progress)
-    assert progress.about_the_export() == [
+    assert about_the_export(progress) == [
         "the run is not exported for serving: stamp can't be exported (no such operator)"
     ]
     assert exported_files(run.path) == []
 
 
 def test_a_counting_model_has_no_export(counted: Path, small: PreparedDataset, tmp_path: Path) -> None:
-    progress = Messages()
+    progress = RecordingProgress()
     run, _ = fit_run(small, "pop", tmp_path / "run", {}, "cpu", progress=progress)
-    assert (progress.about_the_export(), exported_files(run.path)) == ([], [])
+    assert (about_the_export(progress), exported_files(run.path)) == ([], [])
     done = command("export", counted)
     assert (done.code, "pop is a counting model or has code of your own" in done.err) == (2, True)
     assert command("recommend", counted, "i3").err == ""

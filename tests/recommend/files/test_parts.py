@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +12,7 @@ import polars as pl
 import pytest
 
 from posrec.errors import InputError
-from posrec.io import WEIGHTS, load_tensors, save_tensors
 from posrec.io.executor import Cluster
-from posrec.io.folders import read_checksums, write_checksums
 from posrec.io.unfinished import try_lock
 from posrec.progress import SilentProgress
 from posrec.recommend.files import score as module
@@ -57,20 +54,6 @@ def assert_equal(one: list[dict], other: list[dict]) -> None:
         assert {**left, "scores": 0} == {**right, "scores": 0}
 
 
-def test_a_run_that_was_replaced_gives_its_own_answers(trained: Path, tmp_path: Path, source: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(trained, run)
-    parts(run, source, tmp_path / "before.jsonl")
-    weights, _ = load_tensors(run / WEIGHTS)
-    save_tensors(run / WEIGHTS, {name: -value for name, value in weights.items()}, {})
-    write_checksums(run, read_checksums(run) or ())
-    parts(run, source, tmp_path / "after.jsonl")
-    before, after = (rows_of(tmp_path / f"{name}.jsonl") for name in ("before", "after"))
-    assert before[0]["items"] != after[0]["items"]
-    answer = Recommender.load(run).recommend(SESSIONS[0], 4)
-    assert after[0]["items"] == [one.item for one in answer]
-
-
 @pytest.mark.parametrize("out", ["out.jsonl", "out.jsonl.gz", "out.parquet"])
 @pytest.mark.parametrize("kind", ["in.jsonl", "in.parquet"])
 def test_parts_hold_what_one_file_holds(trained: Path, tmp_path: Path, source: Path, out: str, kind: str) -> None:
@@ -103,10 +86,11 @@ def interrupt_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_interrupted_call_is_continued(
     trained: Path, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where it was to write a folder and is now to write a file."""
     scored: list[int] = []
     interrupt_at(3, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
-        parts(trained, source, tmp_path / "out.jsonl")
+        parts(trained, source, tmp_path / "out.jsonl", as_folder=True)
     assert not (tmp_path / "out.jsonl").exists()
     (tmp_path / "out.jsonl.parts" / "counted-00001.json").unlink()  # killed between a part and its counts
     monkeypatch.setattr(module, "score_part", lambda job, part: scored.append(part[0]) or score_part(job, part))
@@ -181,12 +165,6 @@ def test_what_is_not_replaced(trained: Path, tmp_path: Path, source: Path) -> No
     assert not (tmp_path / "none.jsonl.parts").exists()
 
 
-def test_the_rate_is_of_what_this_call_scored() -> None:
-    totals = Totals(sessions=5000, seconds=2.0, cores=2, earlier=1000)
-    assert totals.rate_note() == "2,000 per second, 1,000 per second on each core"
-    assert replace(totals, cores=0).rate_note() == "2,000 per second"
-
-
 def test_the_command_writes_parts(trained: Path, tmp_path: Path, source: Path) -> None:
     done = command("score", trained, source, tmp_path / "out.parquet", "--parts", "-k", 3)
     assert done.code == 0, done.err
@@ -200,20 +178,6 @@ def test_the_command_writes_parts(trained: Path, tmp_path: Path, source: Path) -
     ):
         refused = command("score", trained, source, tmp_path / "other.jsonl", *options)
         assert (refused.code, words in refused.err) == (2, True), refused.err
-
-
-def test_the_command_continues_with_the_parts_that_it_finds(
-    trained: Path, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where it was to write a folder and is now to write a file."""
-    interrupt_at(2, monkeypatch)
-    assert command("score", trained, source, tmp_path / "out.jsonl", "--parts").code == 130
-    monkeypatch.setattr(module, "score_part", score_part)
-    done = command("score", trained, source, tmp_path / "out.jsonl")
-    assert done.code == 0, done.err
-    assert "32 sessions of them had been scored by an earlier call." in done.out
-    assert len(rows_of(tmp_path / "out.jsonl")) == 101
-    assert listed(tmp_path) == ["in.jsonl", "out.jsonl"]
 
 
 # On a real Ray of two processes.

@@ -19,7 +19,7 @@ pytest.importorskip("onnxruntime")
 
 def agrees(search: ExactSearch, vectors: torch.Tensor, sessions: torch.Tensor, k: int) -> None:
     scores = sessions @ vectors.T
-    found = search.best(sessions.numpy(), [k] * len(sessions))
+    found = [best for best, _ in search.search(sessions.numpy(), [k] * len(sessions))]
     values, columns = (torch.from_numpy(np.stack(part)) for part in zip(*found, strict=True))
     expected = scores.topk(k).values
     assert torch.allclose(values, expected, rtol=1e-5, atol=1e-5 * float(scores.abs().max()))
@@ -44,8 +44,8 @@ def test_the_search_is_exact(seed: int, k: int, spread: float, sessions: int) ->
 def test_each_session_has_its_own_number_of_items() -> None:
     torch.manual_seed(0)
     vectors, sessions = torch.randn(9000, 16), torch.randn(3, 16)
-    found = ExactSearch(vectors.numpy()).best(sessions.numpy(), [1, 30, 7])
-    for session, k, (values, columns) in zip(sessions, (1, 30, 7), found, strict=True):
+    found = ExactSearch(vectors.numpy()).search(sessions.numpy(), [1, 30, 7])
+    for session, k, ((values, columns), _) in zip(sessions, (1, 30, 7), found, strict=True):
         expected = (vectors @ session).topk(k)
         assert columns.tolist() == expected.indices.tolist()
         assert values.tolist() == pytest.approx(expected.values.tolist(), rel=1e-5)
@@ -95,7 +95,7 @@ def test_a_large_catalogue_is_searched_by_several_threads() -> None:
 
 def test_a_session_whose_scores_are_all_equal_is_scored_in_full() -> None:
     search = ExactSearch(torch.randn(9000, 16).numpy())
-    (one, other) = search.best(np.stack([np.zeros(16), np.ones(16)]).astype(np.float32), [20, 20])
+    (one, _), (other, _) = search.search(np.stack([np.zeros(16), np.ones(16)]).astype(np.float32), [20, 20])
     assert search.in_full == 1
     assert (one[0] == 0).all()
     assert len(set(one[1].tolist())) == len(set(other[1].tolist())) == 20

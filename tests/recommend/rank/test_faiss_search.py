@@ -21,7 +21,7 @@ from posrec.recommend.rank.faiss_search import (
 from posrec.recommend.rank.torch_model import TorchEncoder, item_table
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import Run, load_run
-from tests.helpers import command, listed, small_shop, write_log
+from tests.helpers import command, listed
 from tests.server.server_process import serving
 
 faiss = pytest.importorskip("faiss")
@@ -40,7 +40,7 @@ def clusters() -> tuple[np.ndarray, np.ndarray]:
 def counted_recall(search: FaissSearch, table: np.ndarray, sessions: np.ndarray) -> float:
     """By sorting all scores."""
     hits = 0
-    for session, (_, columns) in zip(sessions, search.best(sessions, [20] * len(sessions)), strict=True):
+    for session, ((_, columns), _) in zip(sessions, search.search(sessions, [20] * len(sessions)), strict=True):
         hits += len(set(np.argsort(-(table @ session))[:20].tolist()) & set(columns.tolist()))
     return hits / (20 * len(sessions))
 
@@ -77,25 +77,12 @@ def test_scores_are_exact_and_sorted_for_each_k(clusters: tuple[np.ndarray, np.n
     table, sessions = clusters
     index, _ = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))
     wanted = [1, 7, 5000]  # more than one list holds
-    found = FaissSearch(table, index).best(sessions[:3], wanted)
-    for session, k, (scores, columns) in zip(sessions[:3], wanted, found, strict=True):
+    found = FaissSearch(table, index).search(sessions[:3], wanted)
+    for session, k, ((scores, columns), _) in zip(sessions[:3], wanted, found, strict=True):
         assert len(set(columns.tolist())) == len(columns) == k
         assert np.allclose(scores, table[columns] @ session, rtol=1e-5)
         assert (np.diff(scores) <= 0).all()
     assert columns.tolist() == np.argsort(-(table @ session))[:5000].tolist()  # so every item was scored
-
-
-@pytest.mark.parametrize(
-    ("settings", "items", "answer"),
-    [
-        (IndexSettings(), 1_000_000, False),
-        (IndexSettings(), 1_000_001, True),
-        (IndexSettings("exact"), 10**8, False),
-        (IndexSettings("faiss"), 10, True),
-    ],
-)
-def test_faiss_for_more_than_a_million_items_or_if_asked(settings: IndexSettings, items: int, answer: bool) -> None:
-    assert settings.wants_faiss(items) == answer
 
 
 def read_back(run: Run, path: Path) -> FaissSearch:
@@ -122,16 +109,6 @@ def test_an_exported_index_fits_its_run_only(trained: Path, tmp_path: Path) -> N
         read_back(run, path)
 
 
-def test_the_command_exports_an_index_of_four_items(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "c.csv", small_shop())
-    assert command("prepare", log, "--format", "csv", "--out", tmp_path / "shop").code == 0
-    settings = ("--set", "d=8", "--epochs", 1, "--device", "cpu", "--protocol", "paper", "--no-export")
-    assert command("train", tmp_path / "shop", "--model", "posrec", "--out", tmp_path / "run", *settings).code == 0
-    done = command("export", tmp_path / "run", "--index", tmp_path / "x.faiss")
-    assert done.code == 0, done.err
-    assert read_back(load_run(tmp_path / "run"), tmp_path / "x.faiss").recall == 1
-
-
 def test_likely_sessions_follow_the_clicks(trained: Path) -> None:
     """If all clicks are on one item, every session is one to five clicks on it."""
     run = load_run(trained)
@@ -149,9 +126,9 @@ def test_likely_sessions_follow_the_clicks(trained: Path) -> None:
 @pytest.mark.parametrize(
     ("run", "options", "message"),
     [
-        ("trained", ["--set", "index=fast"], "choose auto, exact or faiss"),
-        ("trained", ["--set", "recall=2"], "recall=2.0 must be above 0"),
-        ("trained", ["--set", "probes=-1"], "both must be 0 or more"),
+        ("trained", ["--set", "index=fast"], "index must be one of auto, exact, faiss, not 'fast'"),
+        ("trained", ["--set", "recall=2"], "recall must be above 0 and at most 1, not 2.0"),
+        ("trained", ["--set", "probes=-1"], "probes must be at least 0, not -1"),
         ("trained", ["--set", "lists=31"], "must be at most 30, the number of items"),
         ("trained", ["--set", "nlist=3"], "no setting 'nlist' (did you mean 'lists'?); choose one of index, lists"),
         ("counted", [], "pop has no item vectors"),

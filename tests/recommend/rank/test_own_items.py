@@ -44,38 +44,22 @@ BY_SCORES = Recommender(RUN, "cpu")
 BY_SEARCH = Recommender(RUN, "cpu", search=ExactSearch(item_table(RUN)))
 
 
-# By hand.
-
-
-@pytest.fixture
-def by_hand() -> OwnItems:
-    """One session with the items 2 and 1 in slots 0 and 2, and an empty slot between."""
-    return OwnItems(
+def test_own_items_are_ranked_among_the_others() -> None:
+    """exp(z) of the items 1, 2, 3, 4 is 1, 3, 4, 2, so Z = 10. The session has the items 2 and 1, and an empty slot
+    between them. Item 2 is doubled and item 1 halved: S = 12.5."""
+    own = OwnItems(
         items=torch.tensor([[2, 0, 1]]),
         products=torch.tensor([[math.log(3), 9.0, math.log(1)]]),
         raised=torch.tensor([[math.log(2), 9.0, math.log(0.5)]]),
         repeat=torch.tensor([[math.log(0.4 * 0.75), 9.0, math.log(0.4 * 0.25)]]),
         explore=torch.tensor([math.log(0.6)]),
     )
-
-
-def test_the_term_of_a_session_worked_out_by_hand(by_hand: OwnItems) -> None:
-    """exp(z) of the items 1, 2, 3, 4 is 1, 3, 4, 2, so Z = 10. Item 2 is doubled and item 1 halved: S = 12.5."""
-    (term,) = as_arrays(by_hand).terms([math.log(10)])
-    assert term.columns.tolist() == [1, 0]
-    expected = [0.6 * 6 / 12.5 + 0.3, 0.6 * 0.5 / 12.5 + 0.1]
-    assert np.exp(term.scores).tolist() == pytest.approx(expected)
-    assert math.exp(term.offset) == pytest.approx(0.6 / 12.5)
-    # With the items 3 and 4 explored, probabilities add up to one.
-    assert sum(expected) + (4 + 2) * 0.6 / 12.5 == pytest.approx(1)
-
-
-def test_own_items_are_ranked_among_the_others(by_hand: OwnItems) -> None:
-    (term,) = as_arrays(by_hand).terms([math.log(10)])
+    (term,) = as_arrays(own).terms([math.log(10)])
     found = (np.log(np.array([4, 3, 2], np.float32)), np.array([2, 1, 3]))  # the items 3, 2, 4; not 1
     scores, columns = term.ranked_with(found)
     assert columns.tolist() == [1, 2, 0, 3]
-    assert np.exp(scores).tolist() == pytest.approx([0.588, 0.192, 0.124, 0.096])
+    expected = [0.6 * 6 / 12.5 + 0.3, 0.6 * 4 / 12.5, 0.6 * 0.5 / 12.5 + 0.1, 0.6 * 2 / 12.5]  # they add up to 1
+    assert np.exp(scores).tolist() == pytest.approx(expected)
 
 
 @given(st.lists(numbers, min_size=SMALL, max_size=SMALL), small_sessions, st.floats(0.01, 0.99))
@@ -107,14 +91,13 @@ def test_log_sum_is_within_its_bound(seed: int, k: int, scale: float, items: int
     sessions = draw.standard_normal((3, 16)).astype(np.float32)
     sessions *= scale / np.linalg.norm(sessions, axis=1, keepdims=True)
     search = ExactSearch(table)
-    found = search.best_and_log_sums(sessions, [k] * 3)
+    found = search.search(sessions, [k] * 3, with_log_sums=True)
     assert search.rounded is not None
     slack = search.rounded.scores(sessions)[2]
-    for (best, log_sum), plain, exact, most in zip(
-        found, search.best(sessions, [k] * 3), exact_log_sums(table, sessions), slack, strict=True
-    ):
+    plain = search.search(sessions, [k] * 3)
+    assert [best[1].tolist() for best, _ in found] == [best[1].tolist() for best, _ in plain]
+    for (_, log_sum), exact, most in zip(found, exact_log_sums(table, sessions), slack, strict=True):
         assert abs(log_sum - exact) <= (most if items > 1000 else 1e-5)
-        assert best[1].tolist() == plain[1].tolist()
 
 
 def test_log_sum_of_a_session_that_is_scored_in_full() -> None:
@@ -122,7 +105,7 @@ def test_log_sum_of_a_session_that_is_scored_in_full() -> None:
     table = (1 + 1e-4 * draw.standard_normal((6000, 16))).astype(np.float32)  # nearer to each other than a step
     sessions = draw.standard_normal((2, 16)).astype(np.float32)
     search = ExactSearch(table)
-    found = [log_sum for _, log_sum in search.best_and_log_sums(sessions, [20, 20])]
+    found = [log_sum for _, log_sum in search.search(sessions, [20, 20], with_log_sums=True)]
     assert search.in_full == 2
     assert found == pytest.approx(exact_log_sums(table, sessions), abs=1e-5)
 
@@ -142,22 +125,22 @@ def test_faiss_estimates_the_log_sum() -> None:
     table, sessions = clusters(5 * SAMPLE)
     index, _ = build(table, sessions, IndexSettings("faiss", lists=64))
     search = FaissSearch(table, index)
-    found = search.best_and_log_sums(sessions, [20] * 40)
+    found = search.search(sessions, [20] * 40, with_log_sums=True)
     for session, exact, (_, log_sum) in zip(sessions, exact_log_sums(table, sessions), found, strict=True):
         others = np.sort(np.exp((table @ session).astype(np.float64)))[:-200]  # ten for each of the 20 are found
         error = len(others) * others.std() / math.sqrt(SAMPLE)
         assert abs(math.exp(log_sum) - math.exp(exact)) < 5 * error
-    again = FaissSearch(table, index).best_and_log_sums(sessions, [20] * 40)
+    again = FaissSearch(table, index).search(sessions, [20] * 40, with_log_sums=True)
     assert [log_sum for _, log_sum in again] == [log_sum for _, log_sum in found]
-    best = search.best(sessions, [20] * 40)
-    assert [one[1].tolist() for one, _ in found] == [one[1].tolist() for one in best]
+    plain = search.search(sessions, [20] * 40)
+    assert [best[1].tolist() for best, _ in found] == [best[1].tolist() for best, _ in plain]
 
 
 def test_faiss_knows_the_log_sum_of_a_catalogue_as_small_as_its_sample() -> None:
     pytest.importorskip("faiss")
     table, sessions = clusters(SAMPLE)
     index, _ = build(table, sessions, IndexSettings("faiss", lists=64))
-    found = FaissSearch(table, index).best_and_log_sums(sessions, [20] * 40)
+    found = FaissSearch(table, index).search(sessions, [20] * 40, with_log_sums=True)
     assert [log_sum for _, log_sum in found] == pytest.approx(exact_log_sums(table, sessions), abs=1e-4)
 
 
@@ -166,7 +149,7 @@ def test_faiss_sums_up_all_items_where_its_lists_hold_too_few() -> None:
     draw = np.random.default_rng(0)
     table = draw.standard_normal((3 * SAMPLE, 8)).astype(np.float32)
     index, _ = build(table, table[:20], IndexSettings("faiss", lists=SAMPLE // 64, probes=1))
-    ((_, log_sum),) = FaissSearch(table, index).best_and_log_sums(table[:1], [2000])
+    ((_, log_sum),) = FaissSearch(table, index).search(table[:1], [2000], with_log_sums=True)
     assert log_sum == pytest.approx(exact_log_sums(table, table[:1])[0], abs=1e-5)
 
 

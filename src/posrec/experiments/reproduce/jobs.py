@@ -171,7 +171,7 @@ def run_jobs(
     else:
         paths = {name: data.path.absolute() for name, data in datasets.items()}
         task, gpus = partial(run_task, paths, folder.absolute(), device), cluster.gpus_for(device)
-        finished = cluster.run(task, started(), work="Jobs", total=len(todo), gpus=gpus, queued=1, progress=progress)
+        finished = cluster.run(task, started(), work="Jobs", total=len(todo), gpus=gpus, progress=progress)
     for number, (_, result) in enumerate(finished, start=1):
         progress.message(f"{number} of {len(todo)}: {result_line(result)}")
     results = [result for job in wanted if (result := load_result(job, folder))]

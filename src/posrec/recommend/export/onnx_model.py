@@ -11,7 +11,7 @@ outputs, the fields of `OwnItems` (nn/items/own_items.py): `own_items`, `own_pro
 A file is kept only if ONNX Runtime gives the same scores as torch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
@@ -26,37 +26,11 @@ from posrec.io import whole_file
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.items.own_items import OwnItems
-from posrec.recommend.rank.encoder import INPUTS, LARGEST_ONNX_FILE, OWN_OUTPUTS, OnnxNetwork, import_runtime
+from posrec.recommend.rank.encoder import LARGEST_ONNX_FILE, OWN_OUTPUTS, OnnxModel, import_runtime
 from posrec.runs.folder import Run
 
 CLOSE = 1e-4  # the largest difference of a score, relative to it where it is above 1
 K = 20  # the default of the input `k`
-
-
-class OnnxModel(OnnxNetwork):
-    """An OnnxNetwork for batches and tensors, as models of torch have them."""
-
-    def scores(self, batch: SessionBatch) -> Tensor:
-        return self.run(batch, "scores")[0]
-
-    def session_vectors(self, batch: SessionBatch) -> Tensor:
-        return self.run(batch, "session_vectors")[0]
-
-    def sessions_and_own_items(self, batch: SessionBatch) -> tuple[Tensor, OwnItems | None]:
-        """Session vectors [B, d], and the term for the session's own items if the model has one."""
-        if not self.has_own_items:
-            return self.session_vectors(batch), None
-        sessions, *own = self.run(batch, "session_vectors", *OWN_OUTPUTS)
-        return sessions, OwnItems(*own)
-
-    def top(self, batch: SessionBatch, k: int) -> tuple[Tensor, Tensor]:
-        """The scores and numbers of the best items, [B, k] each."""
-        scores, items = self.run(batch, "top_scores", "top_items", k=k)
-        return scores, items
-
-    def run(self, batch: SessionBatch, *outputs: str, k: int | None = None) -> list[Tensor]:
-        found = self.compute(batch.items.cpu().numpy(), batch.lengths.cpu().numpy(), *outputs, k=k)
-        return [torch.from_numpy(value) for value in found]
 
 
 class Exported(nn.Module):
@@ -151,10 +125,23 @@ def traced(model: Exported, example: SessionBatch) -> bytes:
         dynamic_axes=axes,
         opset_version=18,
         do_constant_folding=False,
-        input_names=list(INPUTS[:2]),
+        input_names=["items", "lengths"],
         output_names=model.outputs,
     )
     return file.getvalue()
+
+
+def with_outputs(content: bytes, outputs: Sequence[str]) -> bytes:
+    """The content of an ONNX file, reduced to what these outputs need."""
+    import onnx
+    from onnx.utils import Extractor
+
+    whole = onnx.load_from_string(content)
+    inputs = ["items", "lengths", *(["k"] if "top_items" in outputs else [])]
+    part = Extractor(whole).extract_model(inputs, list(outputs))
+    onnx.helper.set_model_props(part, {one.key: one.value for one in whole.metadata_props})
+    reduced: bytes = part.SerializeToString()
+    return reduced
 
 
 def add_top(proto: Any, k: int) -> None:
@@ -179,9 +166,10 @@ def largest_difference(model: Any, exported: OnnxModel) -> float:
     for batch in random_batches(model.items, longest, sizes):
         ours, theirs = model.scores(batch), exported.scores(batch)
         worst = max(worst, relative(ours, theirs))
-        vectors, own = exported.sessions_and_own_items(batch)
+        vectors = exported.session_vectors(batch)
         worst = max(worst, float((vectors - model.session_vectors(batch)).abs().max()))
-        if own is not None:  # the outputs that a search reads give the same scores
+        if exported.has_own_items:  # the outputs that a search reads give the same scores
+            own = OwnItems(*exported.run(batch, *OWN_OUTPUTS))
             worst = max(worst, relative(ours, own.log_chances_of_all(vectors @ model.item_vectors().T)))
         k = min(3, model.items)
         best, items = exported.top(batch, k)

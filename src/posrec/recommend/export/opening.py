@@ -18,9 +18,9 @@ from posrec.errors import RunFailed
 from posrec.io import WEIGHTS, FolderReader
 from posrec.io.files import parse_tensors
 from posrec.models.own_code import OwnCode
-from posrec.recommend.rank.encoder import OnnxNetwork
+from posrec.recommend.rank.encoder import OnnxModel
 from posrec.recommend.rank.exact_search import ExactSearch, parse_item_vectors
-from posrec.recommend.rank.faiss_search import likely_sessions, parse_index
+from posrec.recommend.rank.faiss_search import drawn_sessions, likely_sessions, parse_index
 from posrec.recommend.rank.ranker import Query, Ranking
 from posrec.recommend.rank.similarity import Similarity
 from posrec.recommend.recommender import Recommender, encoder_of
@@ -30,7 +30,6 @@ from posrec.runs.folder import INDEX, ITEMS, NETWORK, Run, opened_run, read_part
 if TYPE_CHECKING:
     from posrec.models.base import Model
 
-TRIAL_SESSIONS = 16
 TRIAL_K = 20
 
 
@@ -77,9 +76,8 @@ def open_recommender(
 def open_on_cpu(run: Run, reader: FolderReader, use_export: bool, cores: int) -> Recommender:
     scorer = rounded = similarity = None
     if use_export and reader.has(NETWORK):
-        scorer = OnnxNetwork(reader.read(NETWORK), threads=1)
-        vectors = parse_item_vectors(reader.read(ITEMS), run.path / ITEMS, run.config["items"])
-        table, rounded, similar = vectors.table, vectors.rounded, vectors.similar
+        scorer = OnnxModel(reader.read(NETWORK), threads=1)
+        table, similar, rounded = parse_item_vectors(reader.read(ITEMS), run.path / ITEMS, run.config["items"])
         similarity = Similarity(lambda: similar)
     else:
         from posrec.models.base import SessionModel
@@ -113,8 +111,10 @@ def try_out(recommender: Recommender) -> None:
 
     Half of the sessions are of items drawn by their training clicks, half of any items, and the last has no known item.
     """
-    sessions = drawn_sessions(recommender)
-    k = min(TRIAL_K, recommender.items)
+    draw, longest, k = np.random.default_rng(0), recommender.ranker.max_length, min(TRIAL_K, recommender.items)
+    lengths = [1, 2, 3, 5, longest, longest + 3]
+    clicks = recommender.popularity
+    sessions = [*drawn_sessions(clicks, lengths, draw), *drawn_sessions(np.zeros_like(clicks), lengths, draw), []]
     queries = [Query(EncodedSession(session), k) for session in sessions]
     for query, ranking in zip(queries, recommender.ranker.rank(queries), strict=True):
         if fault := fault_of(ranking, recommender.items):
@@ -123,24 +123,10 @@ def try_out(recommender: Recommender) -> None:
             raise RunFailed(f"the run can't be used: recommending for {about} gave {fault}")
 
 
-def drawn_sessions(recommender: Recommender) -> list[list[int]]:
-    """Sessions as item numbers; the same for the same run."""
-    draw, items = np.random.default_rng(0), recommender.items
-    clicks = recommender.popularity.astype(np.float64) + 1
-    longest = recommender.ranker.max_length
-    lengths = [1, 2, 3, 5, longest, longest + 3]
-    sessions: list[list[int]] = []
-    for number in range(TRIAL_SESSIONS):
-        likely = clicks / clicks.sum() if number % 2 else None
-        sessions.append((draw.choice(items, lengths[number % len(lengths)], p=likely) + 1).tolist())
-    return [*sessions, []]
-
-
 def fault_of(ranking: Ranking, items: int) -> str | None:
     """What is wrong with an answer; None if nothing is."""
-    numbers, scores = ranking
-    if not all(map(math.isfinite, scores)):
+    if not all(math.isfinite(score) for _, score in ranking):
         return "a score that is not finite"
-    if len(set(numbers)) != len(numbers) or not all(1 <= number <= items for number in numbers):
+    if len({number for number, _ in ranking if 1 <= number <= items}) != len(ranking):
         return "items that are not distinct, or do not exist"
-    return None if numbers else "no items"
+    return None if ranking else "no items"

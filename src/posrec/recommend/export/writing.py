@@ -21,8 +21,8 @@ from posrec.io.files import give_name
 from posrec.models.base import SessionModel
 from posrec.models.registry import MODELS
 from posrec.progress import Progress
-from posrec.recommend.export.onnx_model import checked_onnx, is_too_large
-from posrec.recommend.rank.encoder import OWN_OUTPUTS, with_outputs
+from posrec.recommend.export.onnx_model import checked_onnx, is_too_large, with_outputs
+from posrec.recommend.rank.encoder import OWN_OUTPUTS
 from posrec.recommend.rank.exact_search import item_vectors_content
 from posrec.recommend.rank.faiss_search import IndexSettings, import_faiss, write_index
 from posrec.recommend.rank.torch_model import item_table, similarity_vectors

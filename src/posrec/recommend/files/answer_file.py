@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from posrec.errors import InputError
-from posrec.io import os_error_in
+from posrec.io import os_error_in, whole_file
 from posrec.recommend.files.session_file import kind_of
 
 if TYPE_CHECKING:
@@ -31,13 +31,27 @@ def check_output(path: Path) -> None:
         raise InputError(f"{path}: zstd can be read but not written; name it .jsonl or .jsonl.gz")
 
 
+@contextmanager
+def whole_answer_file(path: Path, overwrite: bool) -> Iterator[BinaryIO]:
+    """A file to write to, which gets its name when the block succeeds. What polars raises for a full disk becomes an
+    OSError. polars gets an open file: it would open a path in another thread, even after a failure has removed it."""
+    import polars as pl
+
+    with whole_file(path, overwrite) as unfinished, unfinished.open("wb") as file:
+        try:
+            yield file
+        except pl.exceptions.PolarsError as error:
+            raise os_error_in(error) or error from None
+
+
 def write_answers(path: Path, answers: list[Answer], id_type: "pl.DataType", optional: Sequence[str]) -> None:
-    """`optional`: which of `explored` and `fields` the answers have."""
-    if kind_of(path) == "parquet":
-        write_parquet(path, answers, id_type, optional)
-        return
-    with gzip.open(path, "wb", compresslevel=6) if path.suffix == ".gz" else path.open("wb") as file:
-        file.writelines(as_line(answer) for answer in answers)
+    """Replace a file of answers; its name says its format. `optional`: which of `explored` and `fields` they have."""
+    with whole_answer_file(path, overwrite=True) as file:
+        if kind_of(path) == "parquet":
+            write_parquet(file, answers, id_type, optional)
+            return
+        lines = b"".join(as_line(answer) for answer in answers)
+        file.write(gzip.compress(lines, compresslevel=6) if path.suffix == ".gz" else lines)
 
 
 def as_line(answer: Answer) -> bytes:
@@ -46,7 +60,7 @@ def as_line(answer: Answer) -> bytes:
     return line.encode() + b"\n"
 
 
-def write_parquet(path: Path, answers: list[Answer], id_type: "pl.DataType", optional: Sequence[str]) -> None:
+def write_parquet(file: BinaryIO, answers: list[Answer], id_type: "pl.DataType", optional: Sequence[str]) -> None:
     import polars as pl
 
     words = pl.List(pl.String())
@@ -63,32 +77,17 @@ def write_parquet(path: Path, answers: list[Answer], id_type: "pl.DataType", opt
         columns["id"] = [id if isinstance(id, str) else json.dumps(id) for id in columns["id"]]
     if "fields" in columns:
         columns["fields"] = [json.dumps(fields, ensure_ascii=False) for fields in columns["fields"]]
-    with parquet_file(path) as file:
-        pl.DataFrame(columns, schema=schema).write_parquet(file)
+    pl.DataFrame(columns, schema=schema).write_parquet(file)
 
 
-def join_files(parts: list[Path], path: Path) -> None:
+def join_files(parts: list[Path], path: Path, overwrite: bool) -> None:
     """Write the answers of several files, in this order, as one file of the same format."""
-    if kind_of(path) == "parquet":
-        import polars as pl
+    with whole_answer_file(path, overwrite) as file:
+        if kind_of(path) == "parquet":
+            import polars as pl
 
-        with parquet_file(path) as file:
             pl.scan_parquet(parts).sink_parquet(file, row_group_size=ROW_GROUP, maintain_order=True)
-        return
-    with path.open("wb") as file:  # gzip files that follow one another are a gzip file
-        for part in parts:
+            return
+        for part in parts:  # gzip files that follow one another are a gzip file
             with part.open("rb") as content:
                 shutil.copyfileobj(content, file, 2**20)
-
-
-@contextmanager
-def parquet_file(path: Path) -> Iterator[BinaryIO]:
-    """An open file for polars, which would open a path in another thread, even after a failure has removed the file.
-    What polars raises for a full disk becomes an OSError."""
-    import polars as pl
-
-    with path.open("wb") as file:
-        try:
-            yield file
-        except pl.exceptions.PolarsError as error:
-            raise os_error_in(error) or error from None

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 
 from posrec.errors import InputError
-from posrec.io import read_json, refuse_unwritable, whole_file, write_json
+from posrec.io import read_json, refuse_unwritable, write_json
 from posrec.io.executor import Cluster, ThisProcess
 from posrec.io.folders import CHECKSUMS, read_checksums
 from posrec.io.unfinished import remove, try_lock
@@ -74,7 +74,7 @@ class Totals:
 
     def rate_note(self) -> str:
         """
-        >>> Totals(sessions=3000, seconds=1.5, cores=2).rate_note()
+        >>> Totals(sessions=4000, earlier=1000, seconds=1.5, cores=2).rate_note()
         '2,000 per second, 1,000 per second on each core'
         """
         return f"{self.rate:,.0f} per second" + (
@@ -260,8 +260,7 @@ def score_part(job: Job, numbered: tuple[int, Part]) -> Totals:
         make_ready(job, job.opened_by.load())
     recommender, plan = ready[job.key]
     answers, totals = answered(recommender, plan, part, job.source)
-    with whole_file(job.answers(number), overwrite=True, keep_suffix=True) as unfinished:
-        write_answers(unfinished, answers, job.id_type, optional_columns(plan))
+    write_answers(job.answers(number), answers, job.id_type, optional_columns(plan))
     write_json(job.counted(number), asdict(totals))
     return totals
 
@@ -291,7 +290,7 @@ def answered(recommender: Recommender, plan: Plan, part: Part, source: Path) -> 
         sessions=len(sessions),
         unknown=sum(len(session.unknown) for session in sessions),
         popular=sum(not session.numbers for session in sessions),
-        empty=sum(not ordered.numbers for ordered in lists),
+        empty=sum(not ordered.items for ordered in lists),
     )
     return [scored(plan, *answer) for answer in zip(rows, sessions, lists, strict=True)], totals
 
@@ -300,15 +299,15 @@ def scored(plan: Plan, row: SessionRow, session: EncodedSession, ordered: Ordere
     ids = plan.catalogue.vocabulary.ids
     answer = {
         "id": row.id,
-        "items": [ids[number - 1] for number in ordered.numbers],
-        "scores": ordered.scores,
+        "items": [ids[number - 1] for number, _ in ordered.items],
+        "scores": [score for _, score in ordered.items],
         "unknown": session.unknown,
         "popular": not session.numbers,
     }
     if plan.explore:
-        answer["explored"] = [ids[number - 1] for number in ordered.numbers if number in ordered.explored]
+        answer["explored"] = [ids[number - 1] for number, _ in ordered.items if number in ordered.explored]
     if plan.fields is not None:
-        answer["fields"] = [values_of(number, plan.fields) for number in ordered.numbers]
+        answer["fields"] = [values_of(number, plan.fields) for number, _ in ordered.items]
     return answer
 
 
@@ -321,9 +320,8 @@ def finish(job: Job, as_folder: bool, overwrite: bool) -> None:
     """Give the answers their name: as one file, or as the folder that they are in."""
     answers = job.folder / ANSWERS
     if not as_folder:
-        with whole_file(job.out, overwrite, keep_suffix=True) as unfinished:
-            parts = [one for one in answers.iterdir() if PART.fullmatch(one.name)]
-            join_files(sorted(parts, key=lambda one: (len(one.name), one.name)), unfinished)
+        parts = [one for one in answers.iterdir() if PART.fullmatch(one.name)]
+        join_files(sorted(parts, key=lambda one: (len(one.name), one.name)), job.out, overwrite)
         return
     if job.out.exists():
         check_replaceable(job.out, as_folder, overwrite)

@@ -59,23 +59,14 @@ class VectorSearch:
     recall: float  # the share of the exact best 20 items that is found
     table: Floats
 
-    def best(self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None) -> list[Best]:
-        """The best items for session vectors [B, d], `wanted[i]` of them for session i, the best first.
+    def search(
+        self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None, with_log_sums: bool = False
+    ) -> list[tuple[Best, float]]:
+        """The best items for session vectors [B, d], `wanted[i]` of them for session i, the best first; and each
+        session's log Z, which is over all items, or 0 where it is not wanted.
 
         `masks[i]` says which items session i may get, None for all. There are fewer than wanted where it has fewer.
         """
-        return [best for best, _ in self.search(sessions, wanted, masks or [None] * len(sessions), False)]
-
-    def best_and_log_sums(
-        self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None
-    ) -> list[tuple[Best, float]]:
-        """As `best`, with each session's log Z, which is over all items."""
-        return self.search(sessions, wanted, masks or [None] * len(sessions), True)
-
-    def search(
-        self, sessions: Floats, wanted: Sequence[int], masks: Masks, with_log_sums: bool
-    ) -> list[tuple[Best, float]]:
-        """As `best_and_log_sums`; log Z is 0 where it is not wanted."""
         raise NotImplementedError
 
 

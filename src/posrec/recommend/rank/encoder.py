@@ -1,13 +1,13 @@
 """What turns sessions into vectors for a search: arrays in, arrays out, so that a run with an export needs no torch.
 
-`OnnxNetwork` runs an ONNX file: that of `posrec export RUN --onnx FILE`, or the network.onnx of a run. onnx_model.py
+`OnnxModel` runs an ONNX file: that of `posrec export RUN --onnx FILE`, or the network.onnx of a run. onnx_model.py
 describes its inputs and outputs. torch_model.py has the same of a model of torch.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -15,8 +15,12 @@ from posrec.errors import InputError, imported
 from posrec.nn.first_read import first_read
 from posrec.recommend.rank.best_items import Columns, Floats, OwnItemArrays
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from posrec.nn.batch import SessionBatch
+
 LARGEST_ONNX_FILE = (1 << 31) - (1 << 20)  # bytes
-INPUTS = ("items", "lengths", "k")
 # The fields of OwnItems (nn/items/own_items.py), of models that have such a term.
 OWN_OUTPUTS = ("own_items", "own_products", "own_raised", "own_repeat", "own_explore")
 
@@ -46,24 +50,16 @@ def padded(sessions: Sequence[Sequence[int]], max_length: int, stride: int = 1) 
     return items, lengths
 
 
-@dataclass(frozen=True)
-class OnnxConfig:
-    max_length: int
+class OnnxModel:
+    """A model that was exported as an ONNX file, as a SessionEncoder; it can score every item in place of a model of
+    torch too, if its file has that output."""
 
-
-class OnnxNetwork:
-    """A SessionEncoder. ONNX Runtime computes every output in every run; `outputs` limits the file to those that are
-    needed."""
-
-    def __init__(
-        self, file: str | Path | bytes, threads: int | None = None, outputs: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, file: str | Path | bytes, threads: int | None = None) -> None:
         """`file` is an ONNX file, or its content."""
         try:
-            content = file if isinstance(file, bytes) else Path(file).read_bytes()
-            self.session = open_session(content if outputs is None else with_outputs(content, outputs), threads)
+            self.session = open_session(file if isinstance(file, bytes) else Path(file).read_bytes(), threads)
             about = self.session.get_modelmeta().custom_metadata_map
-            self.config, self.stride = OnnxConfig(int(about["max_length"])), int(about["stride"])
+            self.config, self.stride = SimpleNamespace(max_length=int(about["max_length"])), int(about["stride"])
             self.has_own_items = {one.name for one in self.session.get_outputs()}.issuperset(OWN_OUTPUTS)
         except InputError:
             raise
@@ -74,17 +70,28 @@ class OnnxNetwork:
 
     def encode(self, items: Columns, lengths: Columns) -> tuple[Floats, OwnItemArrays | None]:
         """Session vectors [B, d], and the term for the session's own items if the model has one."""
-        if not self.has_own_items:
-            return self.compute(items, lengths, "session_vectors")[0], None
-        vectors, *own = self.compute(items, lengths, "session_vectors", *OWN_OUTPUTS)
-        return vectors, OwnItemArrays(*own)
+        own_outputs = OWN_OUTPUTS if self.has_own_items else ()
+        vectors, *own = self.session.run(["session_vectors", *own_outputs], {"items": items, "lengths": lengths})
+        return vectors, OwnItemArrays(*own) if own else None
 
-    def compute(self, items: Columns, lengths: Columns, *outputs: str, k: int | None = None) -> list[Any]:
-        feed = {"items": items, "lengths": lengths}
-        if k is not None:
-            feed["k"] = np.array([k])
-        found: list[Any] = self.session.run(outputs, feed)
-        return found
+    def scores(self, batch: "SessionBatch") -> "Tensor":
+        """[B, n]"""
+        return self.run(batch, "scores")[0]
+
+    def session_vectors(self, batch: "SessionBatch") -> "Tensor":
+        """[B, d]"""
+        return self.run(batch, "session_vectors")[0]
+
+    def top(self, batch: "SessionBatch", k: int) -> tuple["Tensor", "Tensor"]:
+        """The scores and numbers of the best items, [B, k] each."""
+        scores, items = self.run(batch, "top_scores", "top_items", k=np.array([k]))
+        return scores, items
+
+    def run(self, batch: "SessionBatch", *outputs: str, **inputs: Columns) -> list["Tensor"]:
+        from torch import from_numpy
+
+        inputs |= {"items": batch.items.cpu().numpy(), "lengths": batch.lengths.cpu().numpy()}
+        return [from_numpy(value) for value in self.session.run(outputs, inputs)]
 
 
 def open_session(content: bytes, threads: int | None) -> Any:
@@ -97,19 +104,6 @@ def open_session(content: bytes, threads: int | None) -> Any:
         # Waiting threads would spin on cores that others need.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-
-
-def with_outputs(content: bytes, outputs: Sequence[str]) -> bytes:
-    """The content of an ONNX file, reduced to what these outputs need."""
-    import onnx
-    from onnx.utils import Extractor
-
-    whole = onnx.load_from_string(content)
-    inputs = [name for name in INPUTS if name != "k" or any(output.startswith("top") for output in outputs)]
-    part = Extractor(whole).extract_model(inputs, list(outputs))
-    onnx.helper.set_model_props(part, {one.key: one.value for one in whole.metadata_props})
-    reduced: bytes = part.SerializeToString()
-    return reduced
 
 
 def import_runtime() -> Any:

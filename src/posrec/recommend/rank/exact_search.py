@@ -32,7 +32,6 @@ import json
 import platform
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +78,9 @@ class ExactSearch(VectorSearch):
         self.rounded = None if content is None else RoundedItems(content, useful_threads(table.size, cores))
 
     def search(
-        self, sessions: Floats, wanted: Sequence[int], masks: Masks, with_log_sums: bool
+        self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None, with_log_sums: bool = False
     ) -> list[tuple[Best, float]]:
+        masks = masks or [None] * len(sessions)
         most = max(wanted) + MORE_BLOCKS
         if self.rounded is None or len(self.table) < 2 * most * BLOCK:
             return [self.search_in_full(*one, with_log_sums) for one in zip(sessions, wanted, masks, strict=True)]
@@ -141,17 +141,11 @@ def allowed(scores: Rounded, masks: Masks) -> Rounded:
 
 
 def masked(rounded: Rounded, mask: Mask) -> Rounded:
-    """Rounded scores [n'] with LOWEST for all items that the mask [n] leaves out.
-
-    LOWEST is the sign bit alone. Setting it by bits is three times quicker than `np.where`, which branches.
-    """
-    sign = np.full(len(rounded), LOWEST, np.int32)  # LOWEST where an item is left out, otherwise 0
-    np.left_shift(~mask, 31, out=sign[: len(mask)], dtype=np.int32)
-    kept = sign >> 31
-    np.invert(kept, out=kept)
-    kept &= rounded
-    kept |= sign
-    return kept
+    """Rounded scores [n'] with LOWEST for all items that the mask [n] leaves out; a minimum is three times quicker than
+    `np.where`, which branches."""
+    highest = np.full(len(rounded), LOWEST, np.int32)
+    highest[: len(mask)] -= mask  # LOWEST - 1 is the highest number
+    return np.minimum(rounded, highest)
 
 
 class RoundedItems:
@@ -258,13 +252,6 @@ def step_of(values: Floats, axis: int | None = None) -> Floats:
     return np.maximum(largest, np.finfo(np.float32).tiny * LEVELS) / np.float32(LEVELS)  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True)
-class ItemVectors:
-    table: Floats  # [n, d]
-    similar: Floats  # [n, d] the vectors by whose cosine items are similar
-    rounded: bytes | None  # the ONNX file of the vectors in 8 bits; None: it is computed
-
-
 def item_vectors_content(table: Floats, similar: Floats) -> bytes:
     """The content of the file; `similar` are the vectors by whose cosine items are similar."""
     from safetensors.numpy import save
@@ -279,8 +266,9 @@ def item_vectors_content(table: Floats, similar: Floats) -> bytes:
     return save(arrays, {"signed": str(signed)})
 
 
-def parse_item_vectors(content: bytes, path: Path, items: int) -> ItemVectors:
-    """`content` is that of the file `path`, which an error names, of a run with so many items."""
+def parse_item_vectors(content: bytes, path: Path, items: int) -> tuple[Floats, Floats, bytes | None]:
+    """The item vectors [n, d], those by whose cosine items are similar [n, d], and an ONNX file of the first in 8 bits,
+    None where it has to be computed. `content` is that of the file `path`, which an error names."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -293,6 +281,6 @@ def parse_item_vectors(content: bytes, path: Path, items: int) -> ItemVectors:
         # They are rounded again where the file was made on another kind of processor.
         suits = arrays["rounded"].size and header["__metadata__"]["signed"] == str(prefers_signed(table.size))
         rounded = arrays["rounded"].tobytes() if suits else None
-        return ItemVectors(table, arrays.get("similarity_vectors", table), rounded)
+        return table, arrays.get("similarity_vectors", table), rounded
     except (SafetensorError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"{path} can't be read ({error}); write it again with posrec export --overwrite") from None

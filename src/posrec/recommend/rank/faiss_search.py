@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from posrec.config import check_settings, setting
 from posrec.errors import InputError, imported
 from posrec.io import whole_file
 from posrec.recommend.rank.best_items import (
@@ -53,18 +55,13 @@ SAMPLE = 8192  # items from which log Z is estimated
 class IndexSettings:
     """The settings of `posrec export --set`."""
 
-    index: str = "auto"  # exact, faiss, or auto: faiss for more than a million items
-    recall: float = 0.99  # the share of the exact best 20 items that must be found
-    lists: int = 0  # 0: four times the square root of the number of items
-    probes: int = 0  # lists searched for a session; 0: the fewest that reach `recall`
+    index: str = setting("auto", "auto: faiss for more than a million items", choices=("auto", "exact", "faiss"))
+    recall: float = setting(0.99, "the share of the exact best 20 items that must be found", above=0, at_most=1)
+    lists: int = setting(0, "0: four times the square root of the number of items", at_least=0)
+    probes: int = setting(0, "lists searched for a session; 0: the fewest that reach `recall`", at_least=0)
 
     def __post_init__(self) -> None:
-        if self.index not in ("auto", "exact", "faiss"):
-            raise InputError(f"index={self.index} is not a kind of search; choose auto, exact or faiss")
-        if not 0 < self.recall <= 1:
-            raise InputError(f"recall={self.recall} must be above 0 and at most 1")
-        if self.lists < 0 or self.probes < 0:
-            raise InputError(f"lists={self.lists}, probes={self.probes}: both must be 0 or more")
+        check_settings(self)
 
     def wants_faiss(self, items: int) -> bool:
         return self.index == "faiss" or (self.index == "auto" and items > LARGE)
@@ -88,9 +85,10 @@ class FaissSearch(VectorSearch):
         return int(self.index.nprobe)
 
     def search(
-        self, sessions: Floats, wanted: Sequence[int], masks: Masks, with_log_sums: bool
+        self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None, with_log_sums: bool = False
     ) -> list[tuple[Best, float]]:
         """The smaller the share of items that a mask allows, the more items faiss is asked for."""
+        masks = masks or [None] * len(sessions)
         share = min((np.count_nonzero(mask) / len(mask) for mask in masks if mask is not None), default=1.0)
         most = min(int(RESCORED * max(wanted) / max(share, SMALLEST_SHARE)), len(self.table))
         _, nearest = self.index.search(np.ascontiguousarray(sessions), most)
@@ -153,26 +151,29 @@ def build(table: Floats, sessions: Floats, settings: IndexSettings) -> tuple[Any
 
 
 def exact_best(table: Floats, sessions: Floats) -> list[set[int]]:
-    best = ExactSearch(table).best(sessions, [min(BEST, len(table))] * len(sessions))
-    return [set(columns.tolist()) for _, columns in best]
+    found = ExactSearch(table).search(sessions, [min(BEST, len(table))] * len(sessions))
+    return [set(columns.tolist()) for (_, columns), _ in found]
 
 
 def recall(search: FaissSearch, sessions: Floats, exact: list[set[int]]) -> float:
     """The share of the exact best items that the search finds."""
-    found = search.best(sessions, [len(one) for one in exact])
-    return float(
-        np.mean([len(one.intersection(best[1].tolist())) / len(one) for one, best in zip(exact, found, strict=True)])
-    )
+    found = search.search(sessions, [len(one) for one in exact])
+    shares = [len(one.intersection(best[1].tolist())) / len(one) for one, (best, _) in zip(exact, found, strict=True)]
+    return float(np.mean(shares))
 
 
 def likely_sessions(run: Run, encoder: SessionEncoder, number: int = RECALL_SESSIONS) -> Floats:
     """The vectors of random sessions of one to five items, drawn by how often each item was clicked in training."""
-    draw, items, longest = np.random.default_rng(0), run.config["items"], encoder.config.max_length
-    clicks = np.asarray(run.popularity) + 1.0
+    draw, longest = np.random.default_rng(0), encoder.config.max_length
     lengths = draw.integers(1, min(5, longest) + 1, number)
-    numbers = draw.choice(items, lengths.sum(), p=clicks / clicks.sum()) + 1
-    sessions = [part.tolist() for part in np.split(numbers, lengths.cumsum()[:-1])]
-    return encoder.encode(*padded(sessions, longest))[0]
+    return encoder.encode(*padded(drawn_sessions(run.popularity, lengths, draw), longest))[0]
+
+
+def drawn_sessions(clicks: npt.ArrayLike, lengths: npt.ArrayLike, draw: np.random.Generator) -> list[list[int]]:
+    """Sessions of these lengths, as item numbers, drawn by how often each item was clicked, or never."""
+    weights, ends = np.asarray(clicks, np.float64) + 1, np.cumsum(lengths)
+    numbers = draw.choice(len(weights), ends[-1], p=weights / weights.sum()) + 1
+    return [part.tolist() for part in np.split(numbers, ends[:-1])]
 
 
 def write_index(run: Run, path: Path, settings: IndexSettings, overwrite: bool = False) -> FaissSearch:

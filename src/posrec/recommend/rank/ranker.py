@@ -26,7 +26,7 @@ from posrec.recommend.session import EncodedSession
 SCORES_IN_MEMORY = 1 << 25  # floats: 128 MB, whatever the size of the catalogue
 SESSIONS_IN_MEMORY = 1024
 
-Ranking = tuple[list[int], list[float]]  # item numbers and their scores, the best first
+Ranking = list[tuple[int, float]]  # item numbers and their scores, the best first
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Ranker:
 
     def rank(self, queries: Sequence[Query]) -> list[Ranking]:
         """The best items of every query; fewer than its k where too few are left."""
-        rankings: list[Ranking] = [([], [])] * len(queries)
+        rankings: list[Ranking] = [[]] * len(queries)
         for rows in self.chunks(queries):
             chunk = [queries[row] for row in rows]
             ranked = self.rank_known(chunk) if chunk[0].session.numbers else map(self.popular_items, chunk)
@@ -143,8 +143,5 @@ class SearchRanker(Ranker):
 
 def as_ranking(best: Best, query: Query) -> Ranking:
     """The k best as item numbers, without those that are left out."""
-    scores, items = best[0].tolist(), (best[1] + 1).tolist()
-    if left_out := query.left_out:
-        places = [place for place, item in enumerate(items) if item not in left_out]
-        items, scores = [items[place] for place in places], [scores[place] for place in places]
-    return items[: query.k], scores[: query.k]
+    ranked = zip((best[1] + 1).tolist(), best[0].tolist(), strict=True)
+    return [(item, score) for item, score in ranked if item not in query.left_out][: query.k]

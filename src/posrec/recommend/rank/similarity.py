@@ -21,6 +21,7 @@ import numpy as np
 
 from posrec.recommend.catalogue import Candidates
 from posrec.recommend.rank.best_items import Best, Columns, Floats, best_of_all
+from posrec.recommend.rank.ranker import Ranking
 from posrec.runs.folder import Run
 
 
@@ -86,22 +87,21 @@ def marginal_relevance(scores: Floats, vectors: Floats, weight: float, k: int) -
     return chosen
 
 
-def some_of_each_group(
-    numbers: Sequence[int], groups: Columns, most: int, k: int, before: Sequence[int] = ()
-) -> list[int]:
-    """The places of the first `most` items of each group, k at most; of a group of items of `before`, as many fewer.
+def some_of_each_group(ranking: Ranking, groups: Columns, most: int, k: int, before: Ranking) -> Ranking:
+    """The first `most` items of each group, k at most; of a group of items of `before`, as many fewer.
     `groups [n]` holds the group of every item.
 
-    >>> some_of_each_group([1, 2, 3, 4, 5], np.array([7, 7, 7, 8, 9]), most=2, k=3)
-    [0, 1, 3]
+    >>> ranking = [(1, 0.9), (2, 0.8), (3, 0.7), (4, 0.6), (5, 0.5)]
+    >>> some_of_each_group(ranking, np.array([7, 7, 7, 8, 9]), most=2, k=3, before=[])
+    [(1, 0.9), (2, 0.8), (4, 0.6)]
     """
-    counts = Counter(groups[np.array(before, np.int64) - 1].tolist())
-    places: list[int] = []
-    for place, number in enumerate(numbers):
-        if len(places) >= k:
+    counts = Counter(int(groups[number - 1]) for number, _ in before)
+    chosen: Ranking = []
+    for number, score in ranking:
+        if len(chosen) >= k:
             break
         group = int(groups[number - 1])
         if counts[group] < most:
             counts[group] += 1
-            places.append(place)
-    return places
+            chosen.append((number, score))
+    return chosen

@@ -81,11 +81,10 @@ class ScoresRanker(Ranker):
             rows, items = torch.tensor(left_out, device=self.device).T
             scores = scores.index_put((rows, items - 1), scores.new_tensor(-torch.inf))
         best, columns = (part.cpu() for part in top(scores, min(max(query.k for query in queries), self.items)))
-        rankings = []
-        for query, values, numbers in zip(queries, best.tolist(), (columns + 1).tolist(), strict=True):
-            finite = [value for value in values[: query.k] if value != -torch.inf]
-            rankings.append((numbers[: len(finite)], finite))
-        return rankings
+        return [
+            [(number, score) for number, score in zip(numbers[: query.k], values, strict=False) if score != -torch.inf]
+            for query, values, numbers in zip(queries, best.tolist(), (columns + 1).tolist(), strict=True)
+        ]
 
     def excluded(self, queries: Sequence[Query]) -> Tensor:
         """[n] where all queries have the same candidates, as those of a file have, else [B, n]."""

@@ -1,8 +1,8 @@
 """PosRec's accuracy under the paper's protocol, and what each choice that the paper leaves open is worth; and that of
 the models that only count.
 
-    python benchmarks/accuracy.py posrec --data prepared [--rows heads l2]           results/accuracy.json
-    python benchmarks/accuracy.py counting --data prepared                           results/counting.json
+    python benchmarks/accuracy.py posrec --data prepared          results/accuracy.json
+    python benchmarks/accuracy.py counting --data prepared        results/counting.json
 
 Nothing is chosen here: the settings of counting models were tuned on the validation parts. The result of a job is saved
 when it is done, and a job with a saved result is not run again: an interrupted run continues where it stopped. After
@@ -41,12 +41,13 @@ OTHER_SETTINGS = [Job("yoochoose1_64", "vsknn", {"weighting": "harmonic", "k": 5
 RESULTS = {"posrec": ("results/accuracy.json", "records"), "counting": ("results/counting.json", "rows")}
 
 
-def wanted(models: str, seeds: int) -> Iterable[Job]:
+def wanted(models: str) -> Iterable[Job]:
+    """Five seeds of PosRec with its defaults, and one of each choice; the counting models have no randomness."""
     for dataset in DATASETS:
         if models == "counting":
             yield from (Job(dataset, model) for model in COUNTING)
         else:
-            yield from jobs_of(TableRow("PosRec", "posrec"), dataset, seeds)
+            yield from jobs_of(TableRow("PosRec", "posrec"), dataset, 5)
             for choice in CHOICES:
                 yield from jobs_of(TableRow("PosRec", "posrec", choice), dataset, 1)
     yield from OTHER_SETTINGS if models == "counting" else ()
@@ -57,19 +58,14 @@ def main() -> None:
     parser.add_argument("models", choices=RESULTS)
     parser.add_argument("--data", type=Path, default=Path("prepared"), help="holds the prepared datasets, by name")
     parser.add_argument("--jobs", type=Path, default=Path("accuracy"), help="the folder for the results of jobs")
-    parser.add_argument("--seeds", type=int, default=5, help="of PosRec with its defaults; each choice gets one")
-    parser.add_argument("--rows", nargs="*", help="only jobs whose name contains one of these words")
     parser.add_argument("--minutes", type=float)
-    parser.add_argument("--out", type=Path, help="the result file")
     arguments = parser.parse_args()
     datasets = {name: load(arguments.data / name) for name in DATASETS}
-    jobs = list(wanted(arguments.models, arguments.seeds))
-    if arguments.rows:
-        jobs = [job for job in jobs if any(word in job.name for word in arguments.rows)]
+    jobs = list(wanted(arguments.models))
     with TerminalProgress() as progress:
         results = run_jobs(jobs, datasets, arguments.jobs, minutes=arguments.minutes, progress=progress)
     file, key = RESULTS[arguments.models]
-    write_result(arguments.out or Path(file), {key: [result.record for result in results.values()]})
+    write_result(Path(file), {key: [result.record for result in results.values()]})
 
 
 if __name__ == "__main__":

@@ -121,6 +121,7 @@ class Server:
     def wait_for(self, message: str, number: int = 1) -> dict[str, Any]:
         wait_until(lambda: len(self.said(message)) >= number or self.process.poll() is not None, 120)
         if len(found := self.said(message)) < number:
+            self.stop()
             sys.exit(f"the server did not log {message!r}: {self.log[-5:]}")
         return found[-1]
 

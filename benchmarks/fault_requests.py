@@ -1,6 +1,5 @@
 """Requests as clients should not, or need not, send them: malformed ones, those of Java, and very slow ones."""
 
-import json
 import random
 import shutil
 import socket
@@ -9,12 +8,12 @@ import time
 from collections import Counter
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
-from fault_server import Attack, Missing, make_run, repeated
+from fault_server import Failure, Missing, ServerAttack, make_run, repeated, require, wait_until
+from paced_client import head, post
 
 DOCUMENTED = {200, 204, 400, 401, 403, 404, 405, 408, 413, 415, 422, 431, 503}
-MOST_GROWTH = 64 << 20  # bytes of memory, over all requests
+MOST_GROWTH_MB = 64  # of memory, over all requests
 JAVA, JAVA_REQUESTS = Path(__file__).with_name("JavaClient.java"), 480
 SLOW, SLOW_CLIENTS = ("heads", "bodies", "readers"), 300
 ESTABLISHED = 1  # the state of a connection, the first byte of TCP_INFO
@@ -24,68 +23,56 @@ METHODS = ("GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE", "TRACE", "CONNECT"
 VALUES = (None, True, 0, -1, 1.5, 10**30, "", "i3", "x" * 2000, "\ud800", [], {}, [[]], ["i3"], [None], {"a": 1})
 
 
-class MalformedRequests(Attack):
+class MalformedRequests(ServerAttack):
     """A malformed request: mutated bytes, wrong fields, odd or huge heads, wrong framing, deep nesting, noise,
     pipelining. There is a complete answer with a documented status or a closed connection within 20 seconds, and the
     server's memory grows by less than 64 MB."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(make_run(folder, 1), "--request-timeout", 1)
+        super().__init__(make_run(folder), "--request-timeout", 1)
         self.kinds = (valid_then_mutated, wrong_fields, odd_head, huge_head, wrong_framing, nested, noise, pipelined)
-        self.before = self.server.memory()
 
     def step(self, number: int, draw: random.Random) -> str:
         outcome = exchanged(self.server.port, draw.choice(self.kinds)(draw))
         if number % 500 == 499:
-            if self.server.process.poll() is not None or self.server.ask(["i3"])[0] != 200:
-                return "failed: the server does not answer any more"
-            if (grown := self.server.memory() - self.before) > MOST_GROWTH:
-                return f"failed: memory has grown by {grown >> 20} MB"
+            require(self.server.ask(["i3"])[0] == 200, "the server does not answer any more")
+            grown = self.server.memory_mb() - self.memory_before
+            require(grown <= MOST_GROWTH_MB, f"memory has grown by {grown} MB")
         return outcome
 
-    def figures(self) -> dict[str, Any]:
-        return {"memory_growth_mb": (self.server.memory() - self.before) >> 20}
 
-
-class JavaRequests(Attack):
+class JavaRequests(ServerAttack):
     """480 requests of Java's `HttpClient`, 16 at a time: GET and POST, bodies of 30 bytes and of 200 kB, in HTTP/1.1
     and with the client's default, which asks for an upgrade to HTTP/2. All are answered, rightly."""
 
     def __init__(self, folder: Path) -> None:
         if shutil.which("java") is None:
             raise Missing("java is not installed (17 or newer)")
-        super().__init__(make_run(folder, 1))
-        self.counts = Counter[str]()
+        super().__init__(make_run(folder))
+        self.figures["requests"] = Counter()
 
     def step(self, number: int, draw: random.Random) -> str:
         items = ",".join(self.server.ask(["i3"])[1])
         line = ["java", str(JAVA), str(self.server.port), str(JAVA_REQUESTS), str(draw.randrange(1 << 30)), items]
         done = subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
-        if done.returncode:
-            return f"failed: {done.stderr[-300:]}"
+        require(done.returncode == 0, done.stderr[-300:])
         for outcome in done.stdout.splitlines():
             count, _, what = outcome.partition(" ")
-            self.counts[what] += int(count)
-            if not what.endswith(": right"):
-                return f"failed: {outcome}"
+            self.figures["requests"][what] += int(count)
+            require(what.endswith(": right"), outcome)
         return "all answers right"
 
-    def figures(self) -> dict[str, Any]:
-        return {"requests": dict(self.counts)}
 
-
-class SlowClients(Attack):
+class SlowClients(ServerAttack):
     """300 clients that send a byte of a head or of a body every 0.2 seconds, or do not read their answers. They are cut
     off, four others get right answers meanwhile, open files return, and memory grows by at most 0.5 MB a client."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(make_run(folder, 1), "--request-timeout", 2)
-        self.cut_off, self.plain = 0, 0
-        self.files, self.before = self.server.files(), self.server.memory()
+        super().__init__(make_run(folder), "--request-timeout", 2)
+        self.files = self.server.files()
 
     def step(self, number: int, draw: random.Random) -> str:
-        kind = SLOW[number % len(SLOW)]
-        before = self.cut_off
+        kind, cut_off = SLOW[number % len(SLOW)], 0
         with repeated(self.ask) as (counts,), ExitStack() as stack:
             clients = [stack.enter_context(self.connected(kind)) for _ in range(SLOW_CLIENTS)]
             end = time.monotonic() + draw.uniform(5, 8)
@@ -93,15 +80,14 @@ class SlowClients(Attack):
                 time.sleep(0.2)
                 for place, client in enumerate(clients):
                     if self.is_cut_off(client, kind):
-                        self.cut_off += 1
+                        cut_off += 1
                         clients[place] = stack.enter_context(self.connected(kind))
-        self.plain += sum(counts.values())
-        if set(counts) != {"right"} or self.cut_off == before:
-            return f"failed: slow {kind}: {dict(counts)}, {self.cut_off - before} cut off"
-        if not self.wait_until(lambda: self.server.files() <= self.files, 20):
-            return f"failed: slow {kind}: {self.server.files() - self.files} more open files"
-        if (grown := self.server.memory() - self.before) > SLOW_CLIENTS << 19:
-            return f"failed: slow {kind}: {grown >> 20} MB more memory"
+        self.figures["cut_off"] += cut_off
+        self.figures["plain_requests"] += sum(counts.values())
+        require(set(counts) == {"right"} and cut_off, f"slow {kind}: {dict(counts)}, {cut_off} cut off")
+        require(wait_until(lambda: self.server.files() <= self.files, 20), f"slow {kind}: files are still open")
+        grown = self.server.memory_mb() - self.memory_before
+        require(grown <= SLOW_CLIENTS / 2, f"slow {kind}: {grown} MB more memory")
         return f"slow {kind}: cut off, all others right answers"
 
     def connected(self, kind: str) -> socket.socket:
@@ -132,14 +118,6 @@ class SlowClients(Attack):
         except OSError:
             return True
 
-    def figures(self) -> dict[str, Any]:
-        return {
-            "clients": SLOW_CLIENTS,
-            "cut_off": self.cut_off,
-            "plain_requests": self.plain,
-            "memory_growth_mb": (self.server.memory() - self.before) >> 20,
-        }
-
 
 def exchanged(port: int, request: bytes) -> str:
     """Send the request and close the sending side: the status of each answer, or `closed` where there is none."""
@@ -150,28 +128,19 @@ def exchanged(port: int, request: bytes) -> str:
             client.shutdown(socket.SHUT_WR)
             while piece := client.recv(1 << 16):
                 received += piece
-        except TimeoutError:
-            return "failed: no answer within 20 seconds"
+        except TimeoutError as error:
+            raise Failure("no answer within 20 seconds") from error
         except ConnectionError:
             pass
     if not received:
         return "closed"
     statuses = [int(line[9:12]) for line in received.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
-    if not statuses or not set(statuses) <= DOCUMENTED | {100}:
-        return f"failed: {received[:60]!r}"
+    require(statuses and set(statuses) <= DOCUMENTED | {100}, repr(received[:60]))
     return str(statuses[-1])
 
 
-def head(method: str, path: str, *headers: str) -> bytes:
-    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *headers, "", ""]).encode("utf-8", "replace")
-
-
-def post(path: str, body: bytes, *headers: str) -> bytes:
-    return head("POST", path, f"Content-Length: {len(body)}", *headers) + body
-
-
 def valid_then_mutated(draw: random.Random) -> bytes:
-    request = bytearray(post(draw.choice(PATHS), json.dumps({"session": ["i3", "i4"], "k": 5}).encode()))
+    request = bytearray(post(draw.choice(PATHS), {"session": ["i3", "i4"], "k": 5}))
     for _ in range(draw.randint(1, 8)):
         place = draw.randrange(len(request))
         match draw.randrange(3):
@@ -187,7 +156,7 @@ def valid_then_mutated(draw: random.Random) -> bytes:
 def wrong_fields(draw: random.Random) -> bytes:
     names = ("session", "k", "exclude", "diversify", "explore", "allow", "deny", "session_id", "item", "other")
     body = {draw.choice(names): draw.choice(VALUES) for _ in range(draw.randint(0, 5))}
-    return post(draw.choice(PATHS[:5]), json.dumps(body).encode())
+    return post(draw.choice(PATHS[:5]), body)
 
 
 def odd_head(draw: random.Random) -> bytes:

@@ -4,12 +4,13 @@ import http.client
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,27 @@ ITEMS = 30
 SESSIONS = [["i3"], ["i3", "i4"], ["i9", "i2", "i7"], ["i12", "i12", "i5", "i1"]]
 CLIENTS = 4
 SETTLED = 3.0  # seconds until a changed folder is noticed and loaded
+SMALL = ("--model", "posrec", "--set", "d=16", "--epochs", 2, "--device", "cpu", "--no-export")  # a training of seconds
+
+
+class Missing(Exception):
+    """What a part needs is not installed."""
+
+
+class Failure(Exception):
+    """What must hold does not."""
+
+
+def require(holds: object, otherwise: str) -> None:
+    if not holds:
+        raise Failure(otherwise)
+
+
+def wait_until(is_done: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not (done := is_done()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return done
 
 
 def write_log(path: Path, sessions: int = 400) -> None:
@@ -32,28 +54,61 @@ def write_log(path: Path, sessions: int = 400) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def make_run(folder: Path, seed: int) -> Path:
+def make_run(folder: Path, seed: int = 1) -> Path:
     """A trained run, made once; runs of different seeds answer differently."""
     run = folder / f"run-{seed}"
     if not (folder / "data").exists():
         write_log(folder / "clicks.csv")
-        measured(posrec("prepare", folder / "clicks.csv", "--format", "csv", "--out", folder / "data"))
+        measured(posrec("prepare", folder / "clicks.csv", "--out", folder / "data"))
     if not run.exists():
-        settings = ["--set", "d=16", "--epochs", 2, "--device", "cpu", "--seed", seed, "--no-export"]
-        measured(posrec("train", folder / "data", "--model", "posrec", "--out", run, *settings))
+        measured(posrec("train", folder / "data", "--out", run, *SMALL, "--seed", seed))
     return run
+
+
+def copy_of_run(folder: Path, name: str) -> Path:
+    """A run that may be damaged and replaced."""
+    shutil.rmtree(folder / name, ignore_errors=True)
+    return Path(shutil.copytree(make_run(folder), folder / name))
+
+
+def replace_run(run: Path, whole: Path) -> None:
+    """Rename a copy of the whole run into place, and wait until it is served."""
+    fresh, before = run.with_name("fresh"), run.with_name("before")
+    shutil.copytree(whole, fresh)
+    run.rename(before)
+    fresh.rename(run)
+    shutil.rmtree(before)
+    time.sleep(SETTLED)
 
 
 class Server:
     """`posrec serve` as a process; it is ready to answer when it is made. `prefix` is a command that starts it."""
 
-    def __init__(self, run: Path, *options: object, onnx: bool = False, prefix: Sequence[str] = ()) -> None:
-        line = [*prefix, *posrec("serve", run, "--port", 0, *([] if onnx else ["--no-onnx"]), *options)]
-        self.process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
+    def __init__(
+        self, run: Path, *options: object, onnx: bool = False, prefix: Sequence[str] = (), port: int = 0
+    ) -> None:
+        line = [*prefix, *posrec("serve", run, "--port", port, "--onnx" if onnx else "--no-onnx", *options)]
+        self.process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True)
         self.log: list[dict[str, Any]] = []
         threading.Thread(target=self.read_log, daemon=True).start()
         self.port = int(self.wait_for("listening")["url"].rpartition(":")[2])
         self.wait_for("serving")
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+    def kill(self) -> None:
+        """Kill the server and its workers at once, as if the machine had failed."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(60)
 
     def read_log(self) -> None:
         assert self.process.stderr is not None
@@ -64,41 +119,22 @@ class Server:
         return [line for line in list(self.log) if line.get("message") == message]
 
     def wait_for(self, message: str, number: int = 1) -> dict[str, Any]:
-        end = time.monotonic() + 120
-        while len(found := self.said(message)) < number:
-            if time.monotonic() > end or self.process.poll() is not None:
-                sys.exit(f"the server did not log {message!r}: {self.log[-5:]}")
-            time.sleep(0.05)
+        wait_until(lambda: len(self.said(message)) >= number or self.process.poll() is not None, 120)
+        if len(found := self.said(message)) < number:
+            self.stop()
+            sys.exit(f"the server did not log {message!r}: {self.log[-5:]}")
         return found[-1]
 
+    def tracebacks(self) -> int:
+        return sum("traceback" in line or "Traceback" in line.get("message", "") for line in list(self.log))
+
     def ask(self, session: list[str], k: int = 5) -> tuple[int, list[str]]:
-        return self.post("/v1/recommend", {"session": session, "k": k})
-
-    def post(self, path: str, body: dict[str, Any]) -> tuple[int, list[str]]:
-        """The status and the recommended items; 0 where the connection was lost."""
-        status, content = self.answer(path, body)
+        """The status and the recommended items."""
+        status, content = answer(self.port, "/v1/recommend", {"session": session, "k": k})
         return status, [one["item"] for one in content.get("items", [])]
-
-    def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
-        """The status and the content of an answer; 0 where there is none within 30 seconds."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        try:
-            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read() or b"{}")
-        except (OSError, http.client.HTTPException):
-            return 0, {}
-        finally:
-            connection.close()
 
     def answers(self) -> list[list[str]]:
         return [self.ask(session)[1] for session in SESSIONS]
-
-    def compared(self, expected: list[list[str]], number: int) -> str:
-        """Ask for one of the sessions: whether its answer is the expected one."""
-        status, items = self.ask(SESSIONS[number % len(SESSIONS)])
-        right = items == expected[number % len(SESSIONS)]
-        return "right" if right else f"wrong ({status})" if status else "lost"
 
     def workers(self) -> list[int]:
         parent = self.process.pid
@@ -108,10 +144,10 @@ class Server:
         """What /proc has of the server and its workers."""
         return [Path(f"/proc/{pid}") for pid in (self.process.pid, *self.workers())]
 
-    def memory(self) -> int:
-        """Bytes that the server and its workers hold now."""
+    def memory_mb(self) -> int:
+        """What the server and its workers hold now."""
         pages = sum(int((folder / "statm").read_text().split()[1]) for folder in self.folders())
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return pages * os.sysconf("SC_PAGE_SIZE") >> 20
 
     def processor_seconds(self) -> float:
         fields = [(folder / "stat").read_text().rpartition(")")[2].split() for folder in self.folders()]
@@ -120,13 +156,18 @@ class Server:
     def files(self) -> int:
         return sum(len(list((folder / "fd").iterdir())) for folder in self.folders())
 
-    def tracebacks(self) -> int:
-        return sum("traceback" in line or "Traceback" in line.get("message", "") for line in list(self.log))
 
-    def stop(self) -> int:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+def answer(port: int, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+    """The status and the content of an answer; 0 where there is none within 30 seconds."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        found = connection.getresponse()
+        return found.status, json.loads(found.read() or b"{}")
+    except (OSError, http.client.HTTPException, ValueError):
+        return 0, {}
+    finally:
+        connection.close()
 
 
 @contextmanager
@@ -136,7 +177,7 @@ def repeated(*works: Callable[[int], str]) -> Iterator[list[Counter[str]]]:
 
     def repeat(work: Callable[[int], str], count: Counter[str], number: int) -> None:
         while not stop.is_set():
-            number += 1
+            number += CLIENTS  # no number twice
             count[work(number)] += 1
 
     clients = [
@@ -154,39 +195,43 @@ def repeated(*works: Callable[[int], str]) -> Iterator[list[Counter[str]]]:
             client.join()
 
 
-class Missing(Exception):
-    """What a part needs is not installed."""
-
-
 class Attack:
-    """A part of the faults on a server. `step` does something to it and returns what came of it; the text begins with
-    "failed" where that is wrong. `close` returns more figures."""
+    """A part of the faults. `step` does something and returns what came of it, or raises a Failure. `figures` become
+    part of the result."""
 
-    def __init__(self, run: Path, *options: object, prefix: Sequence[str] = ()) -> None:
-        self.server = Server(run, *options, prefix=prefix)
-        self.expected = self.server.answers()
-        self.slowest = 0.0  # seconds that a plain request has taken
+    def __init__(self) -> None:
+        self.figures: defaultdict[str, Any] = defaultdict(int)
 
     def step(self, number: int, draw: random.Random) -> str:
         raise NotImplementedError
 
+    def close(self) -> dict[str, Any]:
+        """End what was started; the figures."""
+        return dict(self.figures)
+
+
+class ServerAttack(Attack):
+    """An attack on a server, whose answers before it are the right ones."""
+
+    def __init__(self, run: Path, *options: object, prefix: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.server = Server(run, *options, prefix=prefix)
+        self.expected = self.server.answers()
+        self.memory_before = self.server.memory_mb()
+
     def ask(self, place: int) -> str:
         """A plain request, compared with the expected answer."""
-        began = time.monotonic()
-        outcome = self.server.compared(self.expected, place)
-        self.slowest = max(self.slowest, time.monotonic() - began)
-        return outcome
+        began, place = time.monotonic(), place % len(SESSIONS)
+        status, items = self.server.ask(SESSIONS[place])
+        self.note("slowest_ms", 1000 * (time.monotonic() - began))
+        return "right" if items == self.expected[place] else f"wrong ({status})" if status else "lost"
 
-    def wait_until(self, is_done: Callable[[], bool], seconds: float) -> bool:
-        end = time.monotonic() + seconds
-        while not (done := is_done()) and time.monotonic() < end:
-            time.sleep(0.1)
-        return done
-
-    def figures(self) -> dict[str, Any]:
-        return {}
+    def note(self, name: str, value: float) -> None:
+        """Keep the largest value."""
+        self.figures[name] = max(self.figures[name], round(value))
 
     def close(self) -> dict[str, Any]:
-        about = {**self.figures(), "slowest_ms": round(1000 * self.slowest), "tracebacks": self.server.tracebacks()}
+        if self.server.process.poll() is None:
+            self.figures["memory_growth_mb"] = self.server.memory_mb() - self.memory_before
         self.server.stop()
-        return about
+        return {**self.figures, "tracebacks": self.server.tracebacks()}

@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from fault_commands import CommandKills, DifferentRanks, FullDisk, Nights, OneItem, RayKills, TwoWriters
-from fault_load import beside, draw_soak, overload, soak
+from fault_load import beside, overload, soak
 from fault_requests import JavaRequests, MalformedRequests, SlowClients
-from fault_server import Missing
+from fault_server import Attack, Failure, Missing
 from fault_serving import ClockJumps, DamagedRuns, Limits, LongDenyFile, StoreFaults, WorkerKills
 from harness import command, conditions, parser_for
 from posrec.io import read_json, write_json
 
 # What is done, and what must hold, is in the description of each attack. The number: steps, of a load seconds.
-PARTS: dict[str, tuple[Callable[[Path], Any], int]] = {
+PARTS: dict[str, tuple[Callable[[Path], Attack], int]] = {
     "requests": (MalformedRequests, 100_000),
     "java": (JavaRequests, 20),
     "slow": (SlowClients, 30),
@@ -54,7 +54,6 @@ LOADS: dict[str, tuple[Callable[[Path, float], dict[str, Any]], int]] = {
 }
 SAVE_EVERY = 20.0  # seconds
 MOST_FAILURES = 20  # kept in the result file, as text
-FIGURE = Path("docs/figures/soak.svg")  # drawn when a soak was measured
 
 
 def description(attack: object) -> str:
@@ -63,40 +62,40 @@ def description(attack: object) -> str:
 
 def run_part(name: str, total: int, seed: int, folder: Path, out: Path) -> bool:
     """Do the steps that are missing; whether none has failed."""
-    report = read_json(out) if out.exists() else {}
-    parts = report.setdefault("parts", {})
-    part = parts.get(name)
+    report = read_json(out) if out.exists() else {"parts": {}}
+    part = report["parts"].get(name)
     if part is None or part["seed"] != seed:
-        part = {"about": "", "command": command(), "seed": seed, "done": 0, "outcomes": {}, "failures": []}
-    if part["done"] >= total:
-        return not part["failed"] and not part.get("tracebacks")
-    outcomes = Counter(part["outcomes"])
-    try:
-        attack = PARTS[name][0](folder)
-    except Missing as error:
-        print(f"{name}: skipped, because {error}", flush=True)
-        return True
-    parts[name] = part
-    part["about"] = description(attack)
-    saved = time.monotonic()
-    try:
-        for number in range(part["done"], total):
-            outcome = attack.step(number, random.Random(f"{seed} {name} {number}"))
-            if outcome.startswith("failed"):
-                part["failures"] = [*part["failures"], f"step {number}: {outcome}"][:MOST_FAILURES]
-                outcome = "failed"
-            outcomes[outcome] += 1
-            part.update(done=number + 1, failed=outcomes["failed"], outcomes=dict(outcomes.most_common()))
-            if time.monotonic() - saved > SAVE_EVERY:
-                saved = time.monotonic()
-                write_json(out, report)
-                print(f"{name}: {number + 1:,} of {total:,}, {outcomes['failed']} failed", flush=True)
-    finally:
-        part.update(attack.close())
-        part["conditions"] = conditions()
-        write_json(out, report)
+        part = {"command": command(), "seed": seed, "done": 0, "failed": 0, "outcomes": {}, "failures": []}
+    if part["done"] < total:
+        try:
+            attack = PARTS[name][0](folder)
+        except Missing as error:
+            print(f"{name}: skipped, because {error}", flush=True)
+            return True
+        report["parts"][name] = part
+        part["about"] = description(attack)
+        try:
+            run_steps(name, attack, part, total, lambda: write_json(out, report))
+        finally:
+            part.update(attack.close(), conditions=conditions())
+            write_json(out, report)
     print(f"{name}: {part['done']:,} steps, {part['failed']} failed: {part['outcomes']}", flush=True)
     return not part["failed"] and not part.get("tracebacks")
+
+
+def run_steps(name: str, attack: Attack, part: dict[str, Any], total: int, save: Callable[[], None]) -> None:
+    outcomes, saved = Counter(part["outcomes"]), time.monotonic()
+    for number in range(part["done"], total):
+        try:
+            outcomes[attack.step(number, random.Random(f"{part['seed']} {name} {number}"))] += 1
+        except Failure as failure:
+            outcomes["failed"] += 1
+            part["failures"] = [*part["failures"], f"step {number}: {failure}"][:MOST_FAILURES]
+        part.update(done=number + 1, failed=outcomes["failed"], outcomes=dict(outcomes.most_common()))
+        if time.monotonic() - saved > SAVE_EVERY:
+            saved = time.monotonic()
+            save()
+            print(f"{name}: {number + 1:,} of {total:,}, {outcomes['failed']} failed", flush=True)
 
 
 def run_load(name: str, seconds: float, folder: Path, out: Path) -> bool:
@@ -108,11 +107,8 @@ def run_load(name: str, seconds: float, folder: Path, out: Path) -> bool:
         part = {"about": description(load), "command": command(), **load(folder, seconds), "conditions": conditions()}
         report["parts"][name] = part
         write_json(out, report)
-        if name == "soak":
-            draw_soak(part, FIGURE)
     print(f"{name}: { ({key: value for key, value in part.items() if key != 'series'}) }", flush=True)
-    unexpected = part["errors" if name == "soak" else "dropped"] + part["tracebacks"]
-    return not unexpected
+    return not part["errors" if name == "soak" else "dropped"] + part["tracebacks"]
 
 
 def main() -> None:
@@ -134,9 +130,9 @@ def main() -> None:
         for name in arguments.parts:
             amount = getattr(arguments, name.replace("-", "_"))
             if name in LOADS:
-                good = run_load(name, amount, Path(folder), arguments.out) and good
+                good &= run_load(name, amount, Path(folder), arguments.out)
             else:
-                good = run_part(name, amount, arguments.seed, Path(folder), arguments.out) and good
+                good &= run_part(name, amount, arguments.seed, Path(folder), arguments.out)
     sys.exit(0 if good else 1)
 
 

@@ -1,6 +1,6 @@
 """What a filter costs: the processor time of a query with filters that keep different shares of a large catalogue.
 
-    OMP_NUM_THREADS=1 python benchmarks/filters.py --items 1000000 --out results/filters.json
+    OMP_NUM_THREADS=1 python benchmarks/filters.py
 
 Random item vectors, the exact search, one session at a time, k = 20. The first use of a filter, which works out its
 items, is not part of the time.
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import in_turns, medians, parser_for, write_result
+from harness import in_turns, medians, options, write_result
 from posrec.data.vocabulary import Vocabulary
 from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.plan import Plan
@@ -35,42 +35,33 @@ class RandomSessions:
         return near + 0.3 * self.draw.standard_normal(near.shape, np.float32), None
 
 
-def median_ms(ranker: SearchRanker, plans: dict[str, Plan], sessions: list[EncodedSession]) -> dict[str, float]:
+def main() -> None:
+    given = options(__doc__, "results/filters.json", items=1_000_000, d=100, sessions=40)
+    draw, items = np.random.default_rng(0), given.items
+    table = draw.standard_normal((items, given.d), dtype=np.float32)
+    columns = {"share": draw.integers(0, 100, items).tolist(), "brand": [f"b{n % 1000}" for n in range(items)]}
+    catalogue = Catalogue(Vocabulary([str(n) for n in range(items)], columns), items)
+    denied = catalogue.with_rules(None, [str(n) for n in range(0, items, max(1, items // 10_000))])
+    ranker = SearchRanker(RandomSessions(table, draw), ExactSearch(table), np.ones(items, np.float32))
+    sessions = [EncodedSession([int(number)]) for number in draw.integers(1, items + 1, given.sessions)]
+    shares = {f"keeps {share} %": {"filter": {"share": {"max": share - 1}}} for share in (90, 50, 10, 5)}
+    rules: dict[str, dict[str, Any]] = {
+        "no filter": {},
+        **shares,
+        "keeps 0.1 % (a brand)": {"filter": {"brand": "b7"}},
+        "boost of a brand": {"boost": {"brand": {"b7": 1.2}}},
+    }
+    plans = {name: Plan(catalogue, None, 20, **asked) for name, asked in rules.items()}
+    plans["10,000 ids in --deny-file"] = Plan(denied, None, 20)
+
     def query(plan: Plan, turn: int) -> None:
         plan.ordered(sessions[turn], ranker.rank(plan.queries(sessions[turn])), ranker.rank)
 
     ways = {name: partial(query, plan) for name, plan in plans.items()}
-    return medians(in_turns(ways, len(sessions), warm_up=0, clock=time.thread_time))
-
-
-def main() -> None:
-    parser = parser_for(__doc__, "results/filters.json")
-    parser.add_argument("--items", type=int, default=1_000_000)
-    parser.add_argument("--d", type=int, default=100)
-    parser.add_argument("--sessions", type=int, default=40)
-    arguments = parser.parse_args()
-    draw, items = np.random.default_rng(0), arguments.items
-    table = draw.standard_normal((items, arguments.d), dtype=np.float32)
-    columns = {"share": draw.integers(0, 100, items).tolist(), "brand": [f"b{n % 1000}" for n in range(items)]}
-    catalogue = Catalogue(Vocabulary([str(n) for n in range(items)], columns), items)
-    ranker = SearchRanker(RandomSessions(table, draw), ExactSearch(table), np.ones(items, np.float32))
-    sessions = [EncodedSession([int(number)]) for number in draw.integers(1, items + 1, arguments.sessions)]
-    asked: dict[str, dict[str, Any]] = {
-        "no filter": {},
-        "keeps 90 %": {"filter": {"share": {"max": 89}}},
-        "keeps 50 %": {"filter": {"share": {"max": 49}}},
-        "keeps 10 %": {"filter": {"share": {"max": 9}}},
-        "keeps 5 %": {"filter": {"share": {"max": 4}}},
-        "keeps 0.1 % (a brand)": {"filter": {"brand": "b7"}},
-        "boost of a brand": {"boost": {"brand": {"b7": 1.2}}},
-    }
-    plans = {name: Plan(catalogue, None, 20, **rules) for name, rules in asked.items()}
-    catalogue = catalogue.with_rules(None, [str(n) for n in range(0, items, max(1, items // 10_000))])
-    plans["10,000 ids in --deny-file"] = Plan(catalogue, None, 20)
-    taken = median_ms(ranker, plans, sessions)
+    taken = medians(in_turns(ways, len(sessions), warm_up=0, clock=time.thread_time))
     rows = {name: {"query_ms": ms, "ratio": round(ms / taken["no filter"], 2)} for name, ms in taken.items()}
-    sizes = {"items": items, "d": arguments.d, "sessions": arguments.sessions}
-    write_result(arguments.out, {"seed": 0, **sizes, "filters": rows})
+    sizes = {"items": items, "d": given.d, "sessions": given.sessions}
+    write_result(given.out, {"seed": 0, **sizes, "filters": rows})
 
 
 if __name__ == "__main__":

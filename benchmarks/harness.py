@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import resource
@@ -25,7 +26,8 @@ from posrec.data.prepare.writer import save_dataset
 from posrec.data.vocabulary import Vocabulary
 from posrec.io import read_json, write_json
 from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.runs.run import Run
+from posrec.recommend.export.writing import write_export
+from posrec.runs.run import Run, load_run, save_run
 
 
 def parser_for(about: str | None, out: str | None = None) -> argparse.ArgumentParser:
@@ -34,6 +36,18 @@ def parser_for(about: str | None, out: str | None = None) -> argparse.ArgumentPa
     if out is not None:
         parser.add_argument("--out", type=Path, default=Path(out), help="the result file")
     return parser
+
+
+def options(about: str | None, out: str, **defaults: Any) -> argparse.Namespace:
+    """The arguments of a script that has --out and an option for each default, of the default's type."""
+    parser = parser_for(about, out)
+    for name, default in defaults.items():
+        flag = f"--{name.replace('_', '-')}"
+        if default is False:
+            parser.add_argument(flag, action="store_true")
+        else:
+            parser.add_argument(flag, type=type(default), default=default, help=f"[default: {default}]")
+    return parser.parse_args()
 
 
 def command() -> str:
@@ -68,21 +82,17 @@ def write_row(path: Path, row: Mapping[str, Any], key: Sequence[str]) -> None:
     print(json.dumps(whole, indent=2))
 
 
-def write_split(
-    folder: Path, vocabulary: Vocabulary, items: Any, offsets: Any, times: Any, first: int, start: int, end: int
+def write_renumbered(
+    folder: Path, vocabulary: Vocabulary, order: Sequence[int], recommendable: int | None = None, **arrays: Any
 ) -> PreparedDataset:
-    """A dataset of sessions first..start-1 for training and start..end-1 for the test, items as they appear there."""
-    order = dict.fromkeys(items[offsets[first] : offsets[end]].tolist())
+    """A dataset of these arrays, whose items get new numbers: `order` has the present ones, from the first on."""
     numbers = np.zeros(len(vocabulary) + 1, dtype=np.int32)
     numbers[list(order)] = np.arange(1, len(order) + 1)
-    arrays = {}
-    for part, one, after in (("train", first, start), ("test", start, end)):
-        arrays[f"{part}_items"] = numbers[items[offsets[one] : offsets[after]]]
-        arrays[f"{part}_offsets"] = offsets[one : after + 1] - offsets[one]
-        arrays[f"{part}_times"] = times[one:after]
+    arrays |= {name: numbers[arrays[name]] for name in ("train_items", "test_items")}
     columns = {name: [values[item - 1] for item in order] for name, values in vocabulary.columns.items()}
     ids = [vocabulary.item(item) for item in order]
-    save_dataset(folder, arrays, Vocabulary(ids, columns), {"schema": SCHEMA, "steps": []})
+    manifest = {"schema": SCHEMA, "steps": []}
+    save_dataset(folder, arrays, Vocabulary(ids, columns), manifest, recommendable_items=recommendable)
     return load(folder)
 
 
@@ -93,6 +103,19 @@ def random_run(items: int, folder: Path = Path("random"), vocabulary: Vocabulary
     about = {"model": "posrec", "items": items, **asdict(config), "training": {}}
     vocabulary = vocabulary or Vocabulary([f"i{number}" for number in range(items)])
     return Run(folder, PosRec(items, config).eval, vocabulary, about, torch.randint(1, 1000, (items,)).numpy())
+
+
+def saved_random_run(items: int, folder: Path, vocabulary: Vocabulary | None = None, export: bool = True) -> Path:
+    save_run(random_run(items, folder, vocabulary), folder)
+    if export:
+        write_export(load_run(folder))
+    return folder
+
+
+def epochs_of(run: Path) -> list[dict[str, Any]]:
+    """The lines of the log of a training that are about an epoch."""
+    lines = map(json.loads, (run / "log.jsonl").read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if "loss" in line]
 
 
 def test_samples(data: PreparedDataset) -> list[list[str]]:
@@ -138,6 +161,15 @@ def in_processes(script: str, processes: int, *options: object) -> list[dict[str
     if any(process.returncode for process in started):
         sys.exit(f"{' '.join(map(str, options))}: a process failed")
     return [json.loads(output.splitlines()[-1]) for output in outputs]
+
+
+def apart(work: Callable[..., object], *arguments: object) -> None:
+    """Call it in a process of its own: a process that is started later would count its memory as its own peak."""
+    process = multiprocessing.get_context("spawn").Process(target=work, args=arguments)
+    process.start()
+    process.join()
+    if process.exitcode:
+        sys.exit(f"{work.__name__} failed")
 
 
 def free_port() -> int:

@@ -1,6 +1,6 @@
 """faiss against the exact search in a catalogue past a million items: time to build, recall, milliseconds a session.
 
-    python benchmarks/index.py --items 1200000 --out results/index.json
+    python benchmarks/index.py
 
 Item vectors are drawn around as many middles as a hundredth of the items: what was learned is crowded too, and vectors
 without any order are nobody's catalogue. The network's other weights are random. One thread searches.
@@ -13,7 +13,7 @@ from pathlib import Path
 import faiss
 import torch
 
-from harness import in_turns, medians, parser_for, random_run, write_result
+from harness import in_turns, medians, options, random_run, write_result
 from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.faiss_search import IndexSettings, likely_sessions, write_index
 from posrec.recommend.rank.torch_model import TorchEncoder
@@ -32,10 +32,7 @@ def crowded_run(items: int) -> Run:
 
 
 def main() -> None:
-    parser = parser_for(__doc__, "results/index.json")
-    parser.add_argument("--items", type=int, default=1_200_000)
-    parser.add_argument("--sessions", type=int, default=128)
-    arguments = parser.parse_args()
+    arguments = options(__doc__, "results/index.json", items=1_200_000, sessions=128)
     run = crowded_run(arguments.items)
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()

@@ -1,9 +1,10 @@
 """The counting models on a CPU: how long counting takes, ranking the whole test part, and one session alone.
 
-    python benchmarks/neighbours.py --data prepared/diginetica --out results/neighbours.json
+    python benchmarks/neighbours.py --data prepared/diginetica
 
-One session alone is scored over all items and its best 20 taken, as a server would. Times are wall clock; the CPU
-seconds beside them say what the machine's other work cost. `floor` ranks and sorts scores that are there already.
+One session alone (--sessions of them, in turn) is scored over all items and its best 20 taken, as a server would. Times
+are wall clock; the CPU seconds beside them say what the machine's other work cost. `floor` ranks and sorts scores that
+are there already.
 """
 
 import statistics
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness import in_turns, parser_for, write_result
+from harness import in_turns, options, write_result
 from posrec.data.dataset import PreparedDataset, collate, load
 from posrec.evaluation.evaluate import evaluate
 from posrec.models.base import CountingModel, Model
@@ -75,10 +76,7 @@ def measure(name: str, data: PreparedDataset, sessions: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = parser_for(__doc__, "results/neighbours.json")
-    parser.add_argument("--data", type=Path, default=Path("prepared/diginetica"))
-    parser.add_argument("--sessions", type=int, default=500, help="to answer one by one")
-    arguments = parser.parse_args()
+    arguments = options(__doc__, "results/neighbours.json", data=Path("prepared/diginetica"), sessions=500)
     data = load(arguments.data)
     report = {
         "dataset": data.fingerprint,

@@ -1,12 +1,11 @@
 """One session at a time: ONNX Runtime against eager torch, one thread, a catalogue of Diginetica's size.
 
-    python benchmarks/onnx_latency.py --out results/onnx.json
+    python benchmarks/onnx_latency.py
 
 Speed does not depend on what was learned, so the weights are random. Figures are medians over sessions of different
 lengths, of the time the thread computed: on an idle machine that is the latency, and a busy one does not blur it.
 """
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from harness import in_turns, parser_for, random_run, write_result
+from harness import in_turns, medians, options, random_run, write_result
 from posrec.nn.batch import SessionBatch
 from posrec.recommend.export.onnx_model import export_onnx, with_outputs
 from posrec.recommend.rank.encoder import OnnxModel
@@ -33,13 +32,11 @@ def median_ms(ways: Mapping[str, Callable[[SessionBatch], object]], sessions: in
     batches = [random_batch(sessions) for _ in range(WARM_UP + rounds)]
     by_turn = {name: lambda turn, work=work: work(batches[turn]) for name, work in ways.items()}
     taken = in_turns(by_turn, rounds, WARM_UP, time.thread_time)
-    return {name: round(statistics.median(times) / sessions, 3) for name, times in taken.items()}
+    return {name: round(ms / sessions, 3) for name, ms in medians(taken).items()}
 
 
 def main() -> None:
-    parser = parser_for(__doc__, "results/onnx.json")
-    parser.add_argument("--rounds", type=int, default=200)
-    arguments = parser.parse_args()
+    given = options(__doc__, "results/onnx.json", rounds=200)
     torch.set_num_threads(1)
     run = random_run(ITEMS)
     model = run.model
@@ -55,15 +52,9 @@ def main() -> None:
             "onnx, scores": scores.scores,
             "onnx, top 20": lambda batch: best.top(batch, K),
         }
-        medians = {f"batch {sessions}": median_ms(ways, sessions, arguments.rounds) for sessions in (1, 32)}
-    one = medians["batch 1"]
-    report = {
-        "seed": 0,
-        "items": ITEMS,
-        "milliseconds_a_session": medians,
-        "torch_over_onnx": round(one["torch, scores"] / one["onnx, scores"], 2),
-    }
-    write_result(arguments.out, report)
+        taken = {f"batch {sessions}": median_ms(ways, sessions, given.rounds) for sessions in (1, 32)}
+    ratio = round(taken["batch 1"]["torch, scores"] / taken["batch 1"]["onnx, scores"], 2)
+    write_result(given.out, {"seed": 0, "items": ITEMS, "milliseconds_a_session": taken, "torch_over_onnx": ratio})
 
 
 if __name__ == "__main__":

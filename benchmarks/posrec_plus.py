@@ -55,19 +55,17 @@ def main() -> None:
     parser = parser_for(__doc__, "results/posrec_plus.json")
     parser.add_argument("--data", type=Path, default=Path("prepared"), help="holds the prepared datasets, by name")
     parser.add_argument("--jobs", type=Path, default=Path("plus-jobs"), help="finished trainings")
-    parser.add_argument("--only", default="", help="only rows whose label contains this")
     parser.add_argument("--minutes", type=float, help="start no training after this time")
     arguments = parser.parse_args()
     datasets = {name: load(arguments.data / name) for name in DATASETS}
-    rows = [row for row in ROWS if arguments.only in row.label]
     # The first seed of every row, then the second: a stopped call leaves whole tables.
-    jobs = [job for row in rows for name in DATASETS for job in jobs_of(row, name, SEEDS)]
+    jobs = [job for row in ROWS for name in DATASETS for job in jobs_of(row, name, SEEDS)]
     jobs.sort(key=lambda job: (not (job.model == PLUS and not job.settings), job.seed))
     with TerminalProgress() as progress:
         done = run_jobs(jobs, datasets, arguments.jobs, minutes=arguments.minutes, progress=progress)
     results = []
     for name, data in datasets.items():
-        lines = [line for row in rows if (line := line_of(row, name, done)).results]
+        lines = [line for row in ROWS if (line := line_of(row, name, done)).results]
         found = find_differences(lines, PAIRS, data, METRICS)
         for line in lines:
             differences = [one for one in found if line.row.label == one.second]

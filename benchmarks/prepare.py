@@ -12,7 +12,6 @@ contenders take turns, each in a process of its own so that its peak memory can 
     python benchmarks/prepare.py --clicks 2000000    quicker
 """
 
-import argparse
 import shutil
 import statistics
 import sys
@@ -21,20 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
-from harness import measured, parser_for, posrec, write_result
+from harness import apart, measured, options, posrec, write_result
 
 ITEMS, DAYS, AVERAGE_LENGTH = 50_000, 183, 3.6
 START = 1_396_310_400_000  # 2014-04-01, as the real log
 CHUNK = 2_000_000
-GIB = 1 << 30
+SEED = 2015
 
 
-def make_log(path: Path, clicks: int, seed: int) -> None:
+def make_log(path: Path, clicks: int) -> None:
     """Write a log in order of time."""
-    import polars as pl
-
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(SEED)
     sessions = int(clicks / AVERAGE_LENGTH) + 1
     lengths = random.geometric(1 / AVERAGE_LENGTH, sessions)
     session = np.repeat(np.arange(1, sessions + 1, dtype=np.uint32), lengths)[:clicks]
@@ -58,10 +56,6 @@ def make_log(path: Path, clicks: int, seed: int) -> None:
             frame.write_csv(file, include_header=False, datetime_format="%Y-%m-%dT%H:%M:%S%.3fZ")
 
 
-def myself(*arguments: object) -> list[str]:
-    return [sys.executable, __file__, *map(str, arguments)]
-
-
 def compare(log: Path, folder: Path, rounds: int) -> dict[str, Any]:
     """Run the contenders in turns, `rounds` times; medians, and ratios to the faster bare pipeline of each round."""
     runs: dict[str, list[dict[str, Any]]] = {"text": [], "numbers": [], "paper": [], "clean": []}
@@ -74,7 +68,7 @@ def compare(log: Path, folder: Path, rounds: int) -> dict[str, Any]:
                 command = posrec("prepare", log, "--format", "yoochoose", "--recipe", name, "--out", out)
             runs_of.append(measured(command))
             print(f"round {number + 1}: {name:7} {runs_of[-1]}", flush=True)
-            remove(out)
+            shutil.rmtree(out) if out.is_dir() else out.unlink()
     table = {}
     for name, runs_of in runs.items():
         bare = [min(pair, key=lambda run: run["seconds"]) for pair in zip(runs["text"], runs["numbers"], strict=True)]
@@ -88,35 +82,16 @@ def compare(log: Path, folder: Path, rounds: int) -> dict[str, Any]:
     return table
 
 
-def remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
-
-
 def main() -> None:
-    parser = parser_for(__doc__, "results/prepare.json")
-    parser.add_argument("--clicks", type=int, default=33_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=2015)
-    parser.add_argument("--keep", type=Path, help="write the logs to this folder and keep them")
-    parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.make:
-        make_log(given.make, given.clicks, given.seed)
-        return
-    with tempfile.TemporaryDirectory(prefix="posrec-bench-") as temporary:
-        folder = given.keep or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        log = folder / f"clicks-{given.clicks}-{given.seed}.dat"
-        if not log.exists():
-            measured(myself("--make", log, "--clicks", given.clicks, "--seed", given.seed))
+    given = options(__doc__, "results/prepare.json", clicks=33_000_000, rounds=3)
+    with tempfile.TemporaryDirectory(prefix="posrec-bench-") as folder:
+        log = Path(folder) / "clicks.dat"
+        apart(make_log, log, given.clicks)
         results = {
-            "seed": given.seed,
+            "seed": SEED,
             "clicks": given.clicks,
-            "log_gib": round(log.stat().st_size / GIB, 3),
-            "contenders": compare(log, folder, given.rounds),
+            "log_gib": round(log.stat().st_size / 2**30, 3),
+            "contenders": compare(log, Path(folder), given.rounds),
         }
     write_result(given.out, results)
 

@@ -1,13 +1,12 @@
 """Sessions a second through `posrec score`, with a catalogue of Diginetica's size, beside the least that it must do.
 
-    python benchmarks/score.py --data prepared/diginetica --out results/score.json
+    python benchmarks/score.py --data prepared/diginetica
 
 The sessions are the dataset's test samples. Speed does not depend on what was learned, so the weights are random. The
 least: the product of session vectors with item vectors, and torch's top 20 of it; no model, no files.
 """
 
 import json
-import resource
 import statistics
 import tempfile
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from harness import parser_for, random_run, test_samples, write_result
+from harness import options, peak_mb, random_run, test_samples, write_result
 from posrec.data.dataset import load
 from posrec.progress import SilentProgress
 from posrec.recommend.files.score import score_file
@@ -34,19 +33,15 @@ def least(items: int, d: int, sessions: int) -> float:
 
 
 def main() -> None:
-    parser = parser_for(__doc__, "results/score.json")
-    parser.add_argument("--data", type=Path, default=Path("prepared/diginetica"))
-    parser.add_argument("--sessions", type=int, default=10_240)
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
-    data = load(arguments.data)
+    given = options(__doc__, "results/score.json", data=Path("prepared/diginetica"), sessions=10_240, rounds=5)
+    data = load(given.data)
     run = random_run(data.train_items, vocabulary=data.vocabulary)
     recommender, rates, ratios = Recommender(run, "cpu"), {".jsonl": [], ".parquet": []}, []
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         source = Path(folder) / "sessions.jsonl"
-        samples = test_samples(data)[: arguments.sessions]
+        samples = test_samples(data)[: given.sessions]
         source.write_text("".join(json.dumps({"session": clicks[:-1]}) + "\n" for clicks in samples))
-        for _ in range(arguments.rounds):
+        for _ in range(given.rounds):
             for ending in rates:
                 out = Path(folder) / f"answers{ending}"
                 totals = score_file(recommender, source, out, K, overwrite=True, progress=SilentProgress())
@@ -61,9 +56,9 @@ def main() -> None:
         "k": K,
         "sessions_per_second": {ending: round(statistics.median(values)) for ending, values in rates.items()},
         "times_the_least": round(statistics.median(ratios), 2),
-        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "peak_memory_mb": round(peak_mb()),
     }
-    write_result(arguments.out, report)
+    write_result(given.out, report)
 
 
 if __name__ == "__main__":

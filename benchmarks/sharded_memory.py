@@ -7,16 +7,16 @@ PosRec takes two training steps over a generated log, with gloo on a CPU and one
 is what a process holds between steps: its rows of the item table, their gradient and Adam's two moments, beside the
 network, which is small. `peak_mb` is the most memory that the process held on top of what it held before the model was
 built; it includes temporary copies of the gradient. All processes of a case are on one machine, which has to hold the
-table once.
+table once. --case is for the processes that the script starts.
 """
 
-import argparse
 import json
+import sys
 from typing import Any
 
 import torch
 
-from harness import in_processes, parser_for, peak_mb, write_result
+from harness import in_processes, options, peak_mb, write_result
 from posrec.data.dataset import SessionDataset
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.training.adam import make_optimizer
@@ -52,25 +52,17 @@ def run_case(items: int, d: int, loss: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = parser_for(__doc__, "results/sharded_memory.json")
-    parser.add_argument("--items", type=int, default=10_000_000)
-    parser.add_argument("--d", type=int, default=100)
-    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--loss", default="chunked", choices=["chunked", "sampled"])
-    parser.add_argument("--case", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.case:
-        print(json.dumps(run_case(arguments.items, arguments.d, arguments.loss)))
+    given = options(__doc__, "results/sharded_memory.json", items=10_000_000, d=100, loss="chunked", case=False)
+    if given.case:
+        print(json.dumps(run_case(given.items, given.d, given.loss)))
         return
-    sizes = {"items": arguments.items, "d": arguments.d, "loss": arguments.loss}
-    sent = [part for name, value in sizes.items() for part in (f"--{name}", value)]
     cases = {}
-    for processes in arguments.processes:
-        ranks = in_processes(__file__, processes, *sent, "--case")
+    for processes in (1, 2, 4):
+        ranks = in_processes(__file__, processes, *sys.argv[1:], "--case")
         cases[str(processes)] = {name: max(rank[name] for rank in ranks) for name in ranks[0]}
-        print(f"{processes} processes: {cases[str(processes)]}", flush=True)
     torch.set_num_threads(1)  # as the processes have
-    write_result(arguments.out, {**sizes, "batch": BATCH, "steps": STEPS, "seed": 0, "processes": cases})
+    sizes = {"items": given.items, "d": given.d, "loss": given.loss, "batch": BATCH, "steps": STEPS}
+    write_result(given.out, {**sizes, "seed": 0, "processes": cases})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A training step on a CPU against the least it must do, and against a public implementation, side by side.
 
-    python benchmarks/step.py --data prepared/diginetica --out results/step.json
-    python benchmarks/step.py --peer SR-GNN/pytorch_code       # a clone of https://github.com/CRIPAC-DIG/SR-GNN
+    git clone https://github.com/CRIPAC-DIG/SR-GNN
+    python benchmarks/step.py --data prepared/diginetica --peer SR-GNN/pytorch_code
 
 Steps at batch 100, in turns: PosRec with `precision=auto` and with `fp32`; the least of both, which is the softmax over
 all items forward and backward and Adam over the item table, nothing of the model; and the peer's. The ratios depend
@@ -13,6 +13,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness import in_turns, parser_for, write_result
+from harness import in_turns, options, write_result
 from posrec.data.dataset import PreparedDataset, load
 from posrec.device import freed_memory_kept
 from posrec.evaluation.evaluate import evaluate
@@ -30,7 +32,7 @@ from posrec.training.epoch import EpochRunner, matmul_precision
 from posrec.training.losses import full_softmax
 from posrec.training.settings import Settings
 
-BATCH, CPU = 100, torch.device("cpu")
+BATCH, STEPS, CPU = 100, 10, torch.device("cpu")  # steps of a turn
 Step = Callable[[int], object]
 
 
@@ -89,34 +91,29 @@ def peer_step(code: Path, data: PreparedDataset) -> Step:
 
 
 def main() -> None:
-    parser = parser_for(__doc__, "results/step.json")
-    parser.add_argument("--data", type=Path, default=Path("prepared/diginetica"))
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--peer", type=Path, help="the folder pytorch_code of SR-GNN's repository")
-    arguments = parser.parse_args()
-    data = load(arguments.data)
+    given = options(
+        __doc__, "results/step.json", data=Path("prepared/diginetica"), rounds=15, peer=Path("pytorch_code")
+    )
+    data = load(given.data)
     auto, model = posrec_step(data, "auto")
-    least = least_step(model, data.train_items)
-    steps: dict[str, Step] = {"step": auto, "step_fp32": posrec_step(data, "fp32")[0], "least": least}
-    steps["least_fp32"] = least
-    if arguments.peer:
-        steps["peer"] = peer_step(arguments.peer, data)
+    steps = {
+        "step": auto,
+        "step_fp32": posrec_step(data, "fp32")[0],
+        "least": least_step(model, data.train_items),
+        "peer": peer_step(given.peer, data),
+    }
 
-    def turn_of(name: str, step: Step) -> Step:
-        def run(turn: int) -> None:
-            for number in range(turn * arguments.steps, (turn + 1) * arguments.steps):
-                step(number)
+    def turn(name: str, number: int) -> None:
+        precision = Settings(precision="fp32" if name.endswith("fp32") else "auto")
+        ours = (matmul_precision(precision, CPU, data.train_items), freed_memory_kept()) if name != "peer" else ()
+        with ExitStack() as stack:
+            for context in ours:
+                stack.enter_context(context)
+            for place in range(number * STEPS, (number + 1) * STEPS):
+                steps[name](place)
 
-        def run_ours(turn: int) -> None:
-            precision = "fp32" if name.endswith("fp32") else "auto"
-            with matmul_precision(Settings(precision=precision), CPU, data.train_items), freed_memory_kept():
-                run(turn)
-
-        return run if name == "peer" else run_ours
-
-    taken = in_turns({name: turn_of(name, step) for name, step in steps.items()}, arguments.rounds)
-    taken = {name: [ms / arguments.steps for ms in values] for name, values in taken.items()}
+    taken = in_turns({name: partial(turn, name) for name in steps}, given.rounds)
+    taken = {name: [ms / STEPS for ms in values] for name, values in taken.items()}
 
     def ratio(name: str, other: str) -> float:
         return round(statistics.median(one / two for one, two in zip(taken[name], taken[other], strict=True)), 3)
@@ -132,12 +129,11 @@ def main() -> None:
         **{f"{name}_ms": round(statistics.median(values), 1) for name, values in taken.items()},
         **{f"{name}_best_ms": round(min(values), 1) for name, values in taken.items()},
         "step_of_least": ratio("step", "least"),
-        "step_of_least_fp32": ratio("step_fp32", "least_fp32"),
-        **({"step_of_peer": ratio("step", "peer")} if arguments.peer else {}),
+        "step_of_peer": ratio("step", "peer"),
         "test_samples": len(data.test),
         "evaluate_seconds": round(ranking, 1),
     }
-    write_result(arguments.out, report)
+    write_result(given.out, report)
 
 
 if __name__ == "__main__":

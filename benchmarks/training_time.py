@@ -9,7 +9,6 @@ epoch; the time to compile is in the total alone, and is short if the machine ha
 --command, `posrec train` is timed from start to exit, each time in a process of its own; the first may have to compile.
 """
 
-import json
 import statistics
 import tempfile
 import time
@@ -18,7 +17,7 @@ from typing import Any
 
 import torch
 
-from harness import measured, parser_for, posrec, write_result, write_row
+from harness import epochs_of, measured, parser_for, posrec, write_result, write_row
 from posrec.config import parse_pairs
 from posrec.data.dataset import load
 from posrec.fitting.fit import fit_run
@@ -36,7 +35,12 @@ def main() -> None:
     parser.add_argument("--command", action="store_true", help="time the whole command, as often as there are seeds")
     options = parser.parse_args()
     if options.command:
-        time_command(options.dataset, options.model, options.pairs, options.seeds, options.out)
+        pairs = [word for pair in options.pairs for word in ("--set", pair)]
+        words = ["train", str(options.dataset), "--model", options.model, *pairs]
+        with tempfile.TemporaryDirectory() as folder:
+            lines = [posrec(*words, "--out", f"{folder}/run-{seed}") for seed in range(options.seeds)]
+            seconds = [measured(line)["seconds"] for line in lines]
+        write_result(options.out, {"timed": " ".join(["posrec", *words]), "seconds": seconds})
         return
     dataset, settings = load(options.dataset), parse_pairs(options.pairs)
     with TerminalProgress() as progress:
@@ -54,32 +58,20 @@ def main() -> None:
     write_row(options.out, row, ("dataset", "model", "settings"))
 
 
-def time_command(data: Path, model: str, pairs: list[str], times: int, out: Path) -> None:
-    words = ["train", str(data), "--model", model, *(word for pair in pairs for word in ("--set", pair))]
-    seconds = []
-    for _ in range(times):
-        with tempfile.TemporaryDirectory() as folder:
-            seconds.append(measured(posrec(*words, "--out", f"{folder}/run"))["seconds"])
-            print(f"{seconds[-1]} s", flush=True)
-    write_result(out, {"timed": " ".join(["posrec", *words]), "seconds": seconds})
-
-
 def trained(data: Any, model: str, settings: dict[str, Any], progress: TerminalProgress) -> dict[str, Any]:
-    on_gpu = torch.cuda.is_available()
-    if on_gpu:
+    if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         _, outcome = fit_run(data, model, out, settings, progress=progress, resumable=False, export=False)
         total = time.perf_counter() - began
-        lines = [json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    return {
-        "epochs": [line["seconds"] for line in lines if "loss" in line],
-        "total": round(total, 1),
-        "peak_gb": round(torch.cuda.max_memory_allocated() / 2**30, 2) if on_gpu else None,
-        "metrics": outcome.metrics,
-    }
+        return {
+            "epochs": [line["seconds"] for line in epochs_of(out)],
+            "total": round(total, 1),
+            "peak_gb": round(torch.cuda.max_memory_allocated() / 2**30, 2),  # 0 on a CPU
+            "metrics": outcome.metrics,
+        }
 
 
 if __name__ == "__main__":

@@ -148,7 +148,8 @@ def models() -> Table:
                 cells += [spread(row[metric]), f"{row['paper'][metric][0]:.2f}" if row["paper"] else ""]
         seconds = epoch_seconds("diginetica", label.lower().replace("-", ""))
         rows.append([{"GRU4REC": "GRU4Rec"}.get(label, label), *cells, seconds])
-    return rows
+    coclick = [counting_metrics(dataset, "coclick")[metric] for dataset in DATASETS for metric in AT_10]
+    return [*rows, ["co-click", *(cell for figure in digits(coclick) for cell in (figure, "")), ""]]
 
 
 def counting_speed() -> Table:
@@ -264,21 +265,6 @@ def cpu_step() -> Table:
     return [["", "median", "best"], *rows]
 
 
-def kernels() -> Table:
-    of_models = result("kernels")
-    titles = [
-        f"{'PosRec' if row['model'] == 'posrec' else row['model']}, batch {row['batch_size']:,}" for row in of_models
-    ]
-    rows = [["", *(cell for title in titles for cell in (title, "launches"))]]
-    for kind in dict.fromkeys(one["kind"] for row in of_models for one in row["kernels"]):
-        cells = []
-        for row in of_models:
-            one = next((one for one in row["kernels"] if one["kind"] == kind), None)
-            cells += [f"{one['microseconds']:.0f}", f"{one['launches']:.0f}"] if one else ["", ""]
-        rows.append([kind, *cells])
-    return rows
-
-
 def training_times() -> Table:
     head = ["Diginetica, one H200, alone", "seconds an epoch, median", "training"]
     rows = [[*head, "with compiling and ranking", "memory", "R@10", "M@10"]]
@@ -324,6 +310,30 @@ def growth() -> Table:
         memory = [f"{cell[key]:.0f} MB" if cell[key] < 1000 else f"{cell[key] / 1000:.1f} GB"
                   for key in ("step_mb", "evaluation_mb")]  # fmt: skip
         rows.append([name, f"{cell['step_ms']:.2f} ms", memory[0], f"{cell['evaluation_ms']:.0f} ms", memory[1]])
+    return rows
+
+
+def processes() -> Table:
+    head = ["processes", "table, gradient and Adam's moments, MB each", "MB each at the peak of a step"]
+    cases = result("sharded_memory")["processes"].items()
+    return [head, *([number, f"{one['tensors_mb']:,}", f"{one['peak_mb']:,}"] for number, one in cases)]
+
+
+def variety() -> Table:
+    rows = [["`diversify`", "R@20", "M@20", "mean cosine of a list's pairs", "categories in a list"]]
+    for name, one in result("diversify")["diversify"].items():
+        figures = [f"{one['recall@20']:.1f}", f"{one['mrr@20']:.1f}", f"{one['similarity']:.3f}"]
+        rows.append([f"`{name}`" if name == "category" else name, *figures, f"{one['categories']:.1f}"])
+    return rows
+
+
+def log_sums() -> Table:
+    found = result("normaliser")
+    rows = [["", "error of log Z: mean", "p99", "largest", "ms a session without log Z", "with"]]
+    for name, error, search in (("exact search, 8 bits", "exact search", "exact"), ("faiss", "estimated", "faiss")):
+        errors = [f"{figure:.2g}" for figure in found["error_of_log_z"][error].values()]
+        times = [found["milliseconds"][way] for way in (search, f"{search}, with log Z")]
+        rows.append([name, *errors, *(f"{ms:.3g}" for ms in times)])
     return rows
 
 
@@ -431,7 +441,7 @@ def scaling_table(name: str) -> Callable[[], Table]:
 
 TABLES: dict[str, dict[str, Callable[[], Table]]] = {
     "README.md": {"accuracy": headline_accuracy},
-    "docs/models.md": {"models": models, "repeats": repeats, "counting speed": counting_speed},
+    "docs/models.md": {"models": models, "repeats": repeats},
     "docs/models_plus.md": {"accuracy": plus_accuracy, "parts": plus_parts},
     "docs/which_model.md": {"accuracy": which_model},
     "docs/performance.md": {
@@ -439,19 +449,21 @@ TABLES: dict[str, dict[str, Callable[[], Table]]] = {
         "protocol": paper_protocol,
         "choices": choices,
         "cpu step": cpu_step,
-        "kernels": kernels,
         "training": training_times,
         "nights": nights,
+        "processes": processes,
         "growth": growth,
+        "variety": variety,
+        "counting speed": counting_speed,
         "serving": serving,
+        "log Z": log_sums,
     },
     "docs/peers.md": {
         "equal settings": peers.equal_settings,
         "diginetica": partial(peers.everything, "diginetica"),
         "demo": partial(peers.everything, "demo"),
     },
-    "docs/deploying.md": {"replicas": replicas},
-    "docs/reliability.md": {"faults": faults},
+    "docs/reliability.md": {"faults": faults, "replicas": replicas},
     "docs/scaling.md": {name: scaling_table(name) for name in scaling.TABLES},
 }
 
@@ -461,21 +473,14 @@ def sentences() -> dict[str, list[str]]:
     posrec = [reproduced("overall", dataset)["PosRec"] for dataset in DATASETS]
     ours, papers = (digits(figures) for figures in zip(*((row["recall@10"][0], row["paper"]["recall@10"][0])
                                                           for row in posrec), strict=True))  # fmt: skip
-    on_diginetica = [row["seconds"] for row in result("epochs")["rows"] if row["dataset"] == "diginetica"]
-    replicated, rounding = result("replicas"), result("rounded_softmax")["means"]
+    replicated = result("replicas")
     return {
         "README.md": [f"R@10 of {ours[0]} and {ours[1]}; the paper has {papers[0]} and {papers[1]}"],
-        "docs/models.md": [f"take {result('neighbours')['floor']['seconds']:.1f} s of each"],
-        "docs/performance.md": [
-            f"R@20 is {rounding['bf16']['recall@20']:.2f} with rounding and {rounding['fp32']['recall@20']:.2f} "
-            "without",
-        ],
+        "docs/performance.md": [f"take {result('neighbours')['floor']['seconds']:.1f} s of each"],
         "docs/which_model.md": [
-            f"{min(on_diginetica)} to {max(on_diginetica)} s",
-            f"{training_time('posrec-plus')['total_seconds'][0]:.0f} s in all",
             f"finds {result('new_items')['models']['with']['new']['recall@20'][0]:.0f} % of clicks on unseen items",
         ],
-        "docs/deploying.md": [
+        "docs/reliability.md": [
             f"nginx sent {sum(replicated['retried_by_nginx'].values())} requests to the second replica",
             f"Of {replicated['clicks_confirmed']:,} clicks that were confirmed, none was missing",
         ],

@@ -76,7 +76,7 @@ def forget(
 ) -> None:
     """Erase what is stored of visitors: their stored sessions, and their rows of feedback.
 
-    A server may be running meanwhile. See docs/privacy.md for what else may be stored, and how it is erased.
+    A server may be running meanwhile. See docs/deploying.md for what else may be stored, and how it is erased.
 
     Example: posrec forget --visitor visit-7 --feedback feedback
     posrec forget --visitor anna --feedback feedback --session-store sqlite:sessions.sqlite

@@ -190,6 +190,6 @@ def test_files_of_parts_are_removed_as_they_are_used_up(tmp_path: Path) -> None:
     table = pl.DataFrame(small_shop(), schema=["session", "item", "time"], orient="row")
     numbered = table.with_columns(pl.col("item").str.slice(1).cast(pl.UInt32)).with_row_index("row")
     parts = [InMemory(numbered.filter(pl.col("session").hash(0) % 3 == part)) for part in range(3)]
-    clicks = ClickParts(Workplace(3, tmp_path), 10, parts).map(steps.group_sessions).sort_sessions()
+    clicks = ClickParts(Workplace(tmp_path, 3), 10, parts).map(steps.group_sessions).sort_sessions()
     clicks = clicks.map(partial(steps.drop_short_sessions, minimum=1))
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == len(clicks.parts)

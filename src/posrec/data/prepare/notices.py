@@ -73,9 +73,8 @@ def measure(given: pl.DataFrame, grouped: pl.DataFrame, gap: int | None, max_cli
     counts = len(lengths), int((durations > steps.DAY).sum()), int(durations.max(initial=0))
     if not busy.any():
         return Measured(*counts, 0, 0, ())
-    numbers, clicks = grouped["session"].to_numpy()[begins[busy]], lengths[busy].astype(np.int64)
-    _, first_row = steps.number_by_appearance(steps.codes_of(given["session"]))
-    ids = given["session"].gather(first_row[numbers]).cast(pl.String)
+    first_rows, clicks = grouped["session"].to_numpy()[begins[busy]], lengths[busy].astype(np.int64)
+    ids = given["session"].gather(first_rows).cast(pl.String)
     visitors = pl.DataFrame({"id": ids, "clicks": clicks}).group_by("id").sum()
     return Measured(*counts, len(clicks), int(clicks.sum()), busiest(visitors.rows()))
 

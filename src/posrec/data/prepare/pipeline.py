@@ -195,7 +195,7 @@ def prepare_folder(
                 "target_events": list(log.options.target_events),
                 "bad_lines": sum(one.bad_lines.count for one in parsed),
             },
-            "steps": step_log.as_json(),
+            "steps": step_log.steps,
             "warnings": warnings,
         }
         with dataset_writer(folder, overwrite) as writer:

@@ -68,8 +68,10 @@ def read_rows(path: File, parts: Iterable[Block]) -> pl.DataFrame:
     return table
 
 
-def join_prefixes(path: File, rows: pl.DataFrame) -> pl.DataFrame:
+def join_prefixes(path: File, rows: pl.DataFrame, unit: str = "line") -> pl.DataFrame:
     """The clicks of the sessions that rows of prefixes come from, with the session's place in the file.
+
+    A row is a prefix, ids separated by spaces, a target, and the number of its line, or of what `unit` says.
 
     Prefixes may be cut to their latest clicks, to 50 in the files of RecBole's authors: a prefix is then the row before
     it without its first click. A session is its first click and the targets of its rows, so nothing is lost.
@@ -92,6 +94,6 @@ def join_prefixes(path: File, rows: pl.DataFrame) -> pl.DataFrame:
         return clicks.explode("item").sort("session", maintain_order=True)
     _, line, place = min(failures)
     raise InputError(
-        f"{path}, line {line}: the row {place} it is not the next shorter prefix of the same session; only files that "
-        "hold every prefix of each session, one below the other, can be read"
+        f"{path}, {unit} {line}: the row {place} it is not the next shorter prefix of the same session; only files "
+        "that hold every prefix of each session, one below the other, can be read"
     )

@@ -12,6 +12,7 @@ from posrec.data.source.blocks import Block, blocks, read_start
 from posrec.data.source.files import File
 from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, LineFormat, add_block
 from posrec.data.source.readers.columns import id_fault
+from posrec.data.source.readers.prefixes import join_prefixes
 from posrec.errors import InputError
 
 MAX_PICKLE_BYTES = 1 << 30  # bytes; the public datasets have a few hundred MiB
@@ -77,7 +78,7 @@ def read_pickle(path: File) -> list[list[int]]:
     except Exception:  # a damaged pickle can raise almost anything
         raise InputError(f"{path} is not a pickle of plain lists and ints; it was not loaded") from None
     if isinstance(content, tuple | list) and len(content) == 2 and is_samples(*content):
-        return join_prefixes(path, *content)
+        return join_samples(path, *content)
     if not isinstance(content, tuple | list) or not all(is_sequence(sequence) for sequence in content):
         raise InputError(
             f"{path} holds neither a list of sessions nor a pair (prefixes, targets), of ints from 0 up; "
@@ -106,20 +107,9 @@ def is_samples(prefixes: Any, targets: Any) -> bool:
     )
 
 
-def join_prefixes(path: File, prefixes: list[list[int]], targets: list[int]) -> list[list[int]]:
-    """Undo the field's augmentation, which writes a session as all its prefixes, the longest first."""
-    sessions: list[list[int]] = []
-    expected: list[int] = []  # the clicks of the next sample; empty where a new session begins
-    for number, (prefix, target) in enumerate(zip(prefixes, targets, strict=True), start=1):
-        whole = [*prefix, target]
-        if not expected:
-            sessions.append(whole)
-        elif whole != expected:
-            raise InputError(
-                f"{path}, sample {number}: expected the next shorter prefix of the same session; "
-                "only files that hold every prefix of a session, longest first, can be read"
-            )
-        expected = whole[:-1] if len(prefix) > 1 else []
-    if expected:
-        raise InputError(f"{path} ends inside a session: its last sample should be a prefix of one click")
-    return sessions
+def join_samples(path: File, prefixes: list[list[int]], targets: list[int]) -> list[list[int]]:
+    """Undo the field's augmentation, which writes a session as all its prefixes."""
+    texts = pl.Series(prefixes, dtype=pl.List(pl.Int64)).cast(pl.List(pl.String)).list.join(" ")
+    rows = pl.DataFrame({"prefix": texts, "target": pl.Series(targets, dtype=pl.Int64).cast(pl.String)})
+    clicks = join_prefixes(path, rows.with_row_index("line", offset=1), "sample")
+    return clicks.group_by("session", maintain_order=True).agg(pl.col("item").cast(pl.Int64))["item"].to_list()

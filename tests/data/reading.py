@@ -1,18 +1,23 @@
-"""Reading a log in tests, up to its click frame."""
+"""Preparing a log in tests, or reading it up to its click frame."""
 
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
+import posrec
 from posrec.data.prepare.steps import place_at_end_of_day
 from posrec.data.source.files import File
 from posrec.data.source.log import Log
 from posrec.data.source.readers.clicks import ClickStore, ItemIds
 from posrec.data.source.readers.options import LogOptions
 from posrec.progress import Progress, SilentProgress
+
+
+def prepared(source: Any, out: Path, progress: Progress | None = None, **options: Any) -> posrec.PreparedDataset:
+    return posrec.prepare(source, out=out, overwrite=True, progress=progress or SilentProgress(), **options)
 
 
 class ReadClicks(NamedTuple):

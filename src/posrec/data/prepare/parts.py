@@ -27,6 +27,7 @@ from posrec.progress import Progress, SilentProgress
 SAMPLED_SESSIONS = 1000  # of a part, which are looked at to choose the moments between parts that follow in time
 
 Step = Callable[..., pl.DataFrame]
+Change = Callable[[pl.DataFrame, int], Sequence[pl.DataFrame]]  # a part and its number -> one frame or several
 Measure = Callable[[pl.DataFrame, pl.DataFrame], Any]
 ItemCounts = npt.NDArray[np.int64]
 Moments = npt.NDArray[np.int64]  # [moments, 2] key and first row, in order
@@ -105,19 +106,14 @@ class Workplace:
         folder.mkdir()
         return folder
 
-    def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str) -> Iterator[tuple[int, Any]]:
-        """The number of each input and `function(input)`, as they finish; `work` is the name of the progress bar."""
-        progress = None if self.in_memory else self.progress
-
-        def task(numbered: tuple[int, Any]) -> Any:
-            return function(numbered[1])
-
-        for (number, _), result in self.executor.run(task, list(enumerate(inputs)), work=work, progress=progress):
-            yield number, result
+    def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str) -> Iterator[tuple[Any, Any]]:
+        """Each input and `function(input)`, as they finish; `work` is the name of the progress bar."""
+        return self.executor.run(function, inputs, work=work, progress=None if self.in_memory else self.progress)
 
     def run_all(self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str) -> list[Any]:
         """`function(input)` of every input, in their order."""
-        results = dict(self.run(function, inputs, work))
+        numbered = self.run(lambda given: function(given[1]), list(enumerate(inputs)), work)
+        results = {number: result for (number, _), result in numbered}
         return [results[number] for number in range(len(inputs))]
 
 
@@ -152,7 +148,7 @@ class ClickParts:
         """Apply steps, one after the other, to every part. `measure` is given a part before and after them; its small
         results are `measured` of the new clicks."""
 
-        def change(clicks: pl.DataFrame) -> list[pl.DataFrame]:
+        def change(clicks: pl.DataFrame, _: int) -> list[pl.DataFrame]:
             for step in changes:
                 clicks = step(clicks)
             return [clicks]
@@ -161,28 +157,19 @@ class ClickParts:
 
     def map_each(self, step: Step, arguments: Sequence[Any], work: str = "Filtering") -> "ClickParts":
         """Apply a step with an argument of its own for each part."""
-        return self.change(lambda clicks, argument: [step(clicks, argument)], 1, work, arguments)[0]
+        return self.change(lambda clicks, number: [step(clicks, arguments[number])], 1, work)[0]
 
     def split(self, step: Callable[..., Any], work: str = "Splitting") -> "tuple[ClickParts, ClickParts]":
         """Split every part into two, by a step that returns two frames."""
-        train, test = self.change(step, 2, work)
+        train, test = self.change(lambda clicks, _: step(clicks), 2, work)
         return train, test
 
-    def change(
-        self,
-        change: Callable[..., Any],
-        outputs: int,
-        work: str,
-        arguments: Sequence[Any] = (),
-        measure: Measure | None = None,
-    ) -> "list[ClickParts]":
+    def change(self, change: Change, outputs: int, work: str, measure: Measure | None = None) -> "list[ClickParts]":
         """Every part becomes one in each of the outputs, which are counted."""
-        own: list[tuple[Any, ...]] = [(argument,) for argument in arguments] or [()] * len(self.parts)
-        inputs = list(zip(range(len(self.parts)), self.parts, own, strict=True))
         folder = None if self.place.in_memory else self.place.new_folder()
         task = partial(change_part, change, measure, self.items, folder)
         made = [ClickParts(self.place, self.items, self.parts) for _ in range(outputs)]
-        for number, (results, measured) in self.place.run(task, inputs, work):
+        for (number, _), (results, measured) in self.place.run(task, list(enumerate(self.parts)), work):
             self.parts[number].remove()
             for clicks, (part, counts) in zip(made, results, strict=True):
                 clicks.put(number, part, counts)
@@ -222,7 +209,7 @@ class ClickParts:
         moments = choose_moments(np.concatenate(samples), self.place.parts)
         cut = partial(cut_part, moments, by_date, self.place.new_folder())
         pieces: dict[int, dict[int, Path]] = {}
-        for number, files in self.place.run(cut, list(enumerate(self.parts)), "Cutting"):
+        for (number, _), files in self.place.run(cut, list(enumerate(self.parts)), "Cutting"):
             self.parts[number].remove()
             pieces[number] = files
         ranges = sorted({place for files in pieces.values() for place in files})
@@ -232,12 +219,12 @@ class ClickParts:
 
 
 def change_part(
-    change: Callable[..., Any], measure: Measure | None, items: int, folder: Path | None, given: Any
+    change: Change, measure: Measure | None, items: int, folder: Path | None, given: tuple[int, Part]
 ) -> tuple[list[tuple[Part, Counts]], Any]:
     """The task of a change: a part becomes one or several others, and it is measured."""
-    number, part, own = given
+    number, part = given
     clicks = part.load()
-    frames = change(clicks, *own)
+    frames = change(clicks, number)
     measured = None if measure is None else measure(clicks, *frames)
     del clicks
     made: list[tuple[Part, Counts]] = []

@@ -18,7 +18,7 @@ from posrec.data.arrays import SCHEMA, WITHOUT_TIMES
 from posrec.data.items import read_items
 from posrec.data.prepare import recipes, steps
 from posrec.data.prepare.memory import choose_workplace
-from posrec.data.prepare.notices import measure, notices, session_warnings
+from posrec.data.prepare.notices import impossible_times, measure, notices, session_warnings
 from posrec.data.prepare.numbering import write_clicks
 from posrec.data.prepare.options import RecipeOptions, keeps_split, resolve_recipe, split_options
 from posrec.data.prepare.parts import ClickParts
@@ -28,7 +28,7 @@ from posrec.data.source.log import TABLE, open_log
 from posrec.data.source.readers.bad_lines import write_bad_lines
 from posrec.data.source.readers.clicks import ItemIds, ParsedLog
 from posrec.data.source.readers.options import as_tuple
-from posrec.data.source.readers.times import impossible_times, parse_duration
+from posrec.data.source.readers.times import parse_duration
 from posrec.data.source.reading import read_log
 from posrec.errors import InputError
 from posrec.io import refuse_existing

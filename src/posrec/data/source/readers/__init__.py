@@ -20,8 +20,7 @@ from posrec.data.source.readers.delimited import CSV, DIGINETICA, RECBOLE, TSV, 
 from posrec.data.source.readers.jsonl import read_jsonl, read_otto
 from posrec.data.source.readers.options import ANY_LOG, CLICKS, EVENTS, LINES, LogOptions
 from posrec.data.source.readers.parquet import read_parquet
-from posrec.data.source.readers.prefixes import read_prefixes
-from posrec.data.source.readers.sessions import read_sessions, read_srgnn
+from posrec.data.source.readers.sessions import read_prefixes, read_sessions, read_srgnn
 from posrec.progress import Progress
 
 
@@ -48,7 +47,8 @@ class Reader:
         options = replace(options, **self.columns)
         collector = ClickCollector(progress, options, store, whole_log, self.time_unit, self.default_events)
         self.read(files, collector)
-        return replace(collector.parsed, time_unit=collector.read_time.unit)
+        collector.parsed.time_unit = collector.read_time.unit
+        return collector.parsed
 
 
 YOOCHOOSE_COLUMNS = {"session_column": "session", "item_column": "item", "time_column": "timestamp"}

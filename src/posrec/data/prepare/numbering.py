@@ -54,7 +54,7 @@ def write_clicks(
 
 def items_by_appearance(clicks: ClickParts) -> pl.Series:
     """The items of the clicks, each once."""
-    found = clicks.collect(lambda part: part["item"].unique(maintain_order=True), "Numbering items")
+    found: list[pl.Series] = clicks.collect(lambda part: part["item"].unique(maintain_order=True), "Numbering items")
     return pl.concat(found).unique(maintain_order=True)
 
 

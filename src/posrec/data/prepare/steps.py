@@ -49,11 +49,12 @@ def first_rows(ids: pl.Series) -> Codes:
     """[rows] the row in which each id appears first."""
     if not isinstance(ids.dtype, pl.Categorical):
         ids = ids.cast(pl.String).cast(pl.Categorical(pl.Categories.random()))
-    codes = ids.to_physical().to_numpy()
-    first = np.empty(int(codes.max(initial=0)) + 1, dtype=np.uint32)
+    codes: Codes = ids.to_physical().to_numpy()
+    first: Codes = np.empty(int(codes.max(initial=0)) + 1, dtype=np.uint32)
     # Assigned from the back, so that the earliest row of each id overwrites the later ones.
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1, dtype=np.uint32)
-    return first[codes]
+    rows: Codes = first[codes]
+    return rows
 
 
 def place_at_end_of_day(clicks: pl.DataFrame) -> pl.DataFrame:

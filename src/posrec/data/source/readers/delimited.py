@@ -172,7 +172,7 @@ def diginetica_columns(path: File, names: list[str]) -> Columns:
 YOOCHOOSE = TextLayout(",", names=("session", "timestamp", "item", "category"))
 # `train-item-views.csv` of the CIKM Cup 2016. `timeframe` is the number of milliseconds since the session began, and
 # `eventdate` is a day; the time of day is not recorded. As in the field's preprocessing, a session's day is that of its
-# last-read click, whatever its `timeframe`, which alone orders its clicks (`place_at_end_of_day` in prepare/steps.py).
+# last-read click, whatever its `timeframe`, which alone orders its clicks: `place_at_end_of_day`, data/prepare/steps.py
 DIGINETICA = TextLayout(";", columns_of=diginetica_columns)
 CSV = TextLayout("", quote='"')  # any delimiter, with a header; RetailRocket's `events.csv`, a log of visitors, is one
 TSV = TextLayout("\t", quote='"')

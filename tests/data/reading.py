@@ -1,15 +1,23 @@
-"""Reading a log in tests, up to its click frame."""
+"""Preparing a log in tests, or reading it up to its click frame."""
 
+import tempfile
 from collections.abc import Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import polars as pl
 
+import posrec
+from posrec.data.prepare.steps import place_at_end_of_day
 from posrec.data.source.files import File
 from posrec.data.source.log import Log
-from posrec.data.source.readers.clicks import ClickStore
+from posrec.data.source.readers.clicks import ClickStore, ItemIds
 from posrec.data.source.readers.options import LogOptions
 from posrec.progress import Progress, SilentProgress
+
+
+def prepared(source: Any, out: Path, progress: Progress | None = None, **options: Any) -> posrec.PreparedDataset:
+    return posrec.prepare(source, out=out, overwrite=True, progress=progress or SilentProgress(), **options)
 
 
 class ReadClicks(NamedTuple):
@@ -22,9 +30,12 @@ def read_clicks(
     format: str, files: Sequence[File], options: LogOptions | None = None, progress: Progress | None = None
 ) -> ReadClicks:
     """The clicks of a log in memory, which is read, reported and finished as `posrec prepare` does it."""
-    progress, store = progress or SilentProgress(), ClickStore()
-    parsed = Log(format, options or LogOptions(), files).read(progress, store)
-    parsed.report(progress)
+    progress, items = progress or SilentProgress(), ItemIds()
+    with tempfile.TemporaryDirectory() as folder:
+        store = ClickStore(items, Path(folder))
+        parsed = Log(format, options or LogOptions(), files).read(progress, store)
+        parsed.report(progress)
     clicks = store.take()
-    clicks = clicks if parsed.finish is None else parsed.finish(clicks)
+    clicks = place_at_end_of_day(clicks) if "day" in clicks.columns else clicks
+    clicks = clicks.with_columns(item=items.names().gather(clicks["item"]))
     return ReadClicks(clicks, parsed.by_user, parsed.kinds.ordered())

@@ -74,14 +74,6 @@ def test_a_table_of_items(tmp_path: Path) -> None:
         posrec.prepare(clicks, out=tmp_path / "no", items={"id": ["i1"]})
 
 
-def test_of_rows_with_the_same_id_the_first_is_kept_and_the_others_are_counted(tmp_path: Path) -> None:
-    (tmp_path / "items.csv").write_text("id,title\na,one\nb,two\na,three\na,four\n")
-    progress = RecordingProgress()
-    found = read_items(tmp_path / "items.csv").by_id(pl.Series(["a"]), progress)
-    assert columns_for(["a", "b"], found) == {"title": ["one", "two"]}
-    assert progress.messages[1:] == ["items.csv: 2 of 4 rows have the id of an earlier row, which is kept"]
-
-
 def test_the_ids_are_in_the_column_that_has_those_of_the_log(tmp_path: Path) -> None:
     """`id` often holds the number of the row."""
     file = read_items(write_lines(tmp_path / "items.csv", ["id,ID,item_id,Title,title", "1,5,2,A,a", "2,6,3,B,b"]))

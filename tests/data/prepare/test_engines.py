@@ -19,11 +19,8 @@ from posrec.data.source.log import open_log
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 from tests.data import strategies
-from tests.helpers import Click, RecordingProgress, in_parts, small_shop, write_lines, write_log
-
-
-def prepared(source: Any, out: Path, **options: Any) -> posrec.PreparedDataset:
-    return posrec.prepare(source, out=out, overwrite=True, progress=SilentProgress(), **options)
+from tests.data.reading import prepared
+from tests.helpers import Click, RecordingProgress, frame, in_parts, small_shop, write_lines, write_log
 
 
 def same(source: Any, folder: Path, max_buffered: int = 1000, **options: Any) -> posrec.PreparedDataset | None:
@@ -97,12 +94,10 @@ FORMATS: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("format", FORMATS)
-def test_every_format(tmp_path: Path, format: str, packed: bool) -> None:
+def test_every_format(tmp_path: Path, format: str) -> None:
     log = write_lines(tmp_path / "log", FORMATS[format])
-    if packed:
-        log.write_bytes(gzip.compress(log.read_bytes()))
+    log.write_bytes(gzip.compress(log.read_bytes()))
     data = same(log, tmp_path, format=format)
     assert data is not None
     assert data.train.sessions > 10
@@ -111,7 +106,7 @@ def test_every_format(tmp_path: Path, format: str, packed: bool) -> None:
 def test_parquet_a_table_and_srgnn(tmp_path: Path) -> None:
     import pickle
 
-    table = pl.DataFrame(small_shop(), schema=["session", "item", "time"], orient="row")
+    table = frame(small_shop())
     table.write_parquet(tmp_path / "log.parquet")
     for source in (table, tmp_path / "log.parquet"):
         assert same(source, tmp_path) is not None
@@ -187,9 +182,9 @@ def test_clicks_are_estimated(tmp_path: Path, format: str) -> None:
 
 def test_files_of_parts_are_removed_as_they_are_used_up(tmp_path: Path) -> None:
     """So that the disk needs no more room than the log and one step's result of it."""
-    table = pl.DataFrame(small_shop(), schema=["session", "item", "time"], orient="row")
+    table = frame(small_shop())
     numbered = table.with_columns(pl.col("item").str.slice(1).cast(pl.UInt32)).with_row_index("row")
     parts = [InMemory(numbered.filter(pl.col("session").hash(0) % 3 == part)) for part in range(3)]
-    clicks = ClickParts(Workplace(3, tmp_path), 10, parts).map(steps.group_sessions).sort_sessions()
+    clicks = ClickParts(Workplace(tmp_path, 3), 10, parts).map(steps.group_sessions).sort_sessions()
     clicks = clicks.map(partial(steps.drop_short_sessions, minimum=1))
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == len(clicks.parts)

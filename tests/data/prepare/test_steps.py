@@ -1,9 +1,6 @@
 """Steps of a recipe where the boundary matters; test_prepare.py compares whole recipes with plain versions of them."""
 
-from fractions import Fraction
-
 import polars as pl
-import pytest
 
 from posrec.data.prepare import steps
 from tests.helpers import frame, sessions_of
@@ -21,15 +18,3 @@ def test_an_event_that_follows_the_same_one_within_a_second_is_a_duplicate() -> 
     assert sessions_of(kept) == [[("a", 0), ("a", 2001), ("b", 2500)], [("a", 500)]]
     kinds = steps.group_sessions(clicks.with_columns(kind=pl.Series([1, 2, 2, 1, 1, 1], dtype=pl.UInt32)))
     assert sessions_of(steps.drop_duplicates(kinds))[0] == [("a", 0), ("a", 1000), ("a", 2001), ("b", 2500)]
-
-
-@pytest.mark.parametrize(
-    ("fraction", "left"),
-    [("1", ["a b c d", "e f"]), ("3/4", ["a b c", "e f"]), ("1/2", ["a b", "e f"]), ("1/4", ["e f"]), ("1/5", [])],
-)
-def test_a_fraction_by_hand(fraction: str, left: list[str]) -> None:
-    # Samples in the field's order: abc->d, ab->c, a->b, e->f; the most recent of them are the last.
-    clicks = frame([("s", item, 0) for item in "abcd"] + [("t", item, 1) for item in "ef"])
-    kept = steps.keep_latest_samples(steps.group_sessions(clicks), int(4 * Fraction(fraction)))
-    found = kept.group_by("session", maintain_order=True).agg("item")["item"].to_list()
-    assert [" ".join(session) for session in found] == left

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from posrec.data.source import blocks
 from posrec.data.source.blocks import blocks as read_blocks
 from posrec.data.source.blocks import read_whole
-from posrec.data.source.files import find_files
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
 
@@ -58,26 +57,3 @@ def test_a_truncated_archive_is_never_taken_for_a_whole_one(
     path.write_bytes(whole[: data.draw(st.integers(5, len(whole) - 1))])
     with pytest.raises(InputError, match="cut short or damaged"):
         list(read_blocks([path], SilentProgress()))
-
-
-def test_files_are_found_in_order(tmp_path: Path) -> None:
-    for name in ("b", "a", "c[1]", "c1"):
-        (tmp_path / name).write_text("x")
-    assert find_files(tmp_path / "c[1]") == [tmp_path / "c[1]"]  # a name before a pattern
-    assert find_files([str(tmp_path / "[ab]"), tmp_path / "a"]) == [tmp_path / "a", tmp_path / "b", tmp_path / "a"]
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("nothing", "does not exist; check the path"),
-        ("*.csv", "does not exist"),
-        ("sub", "is a folder"),
-        ("zero", "empty"),
-    ],
-)
-def test_paths_that_are_not_files_with_content_are_refused(tmp_path: Path, name: str, message: str) -> None:
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "zero").touch()
-    with pytest.raises(InputError, match=message):
-        find_files(tmp_path / name)

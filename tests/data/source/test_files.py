@@ -1,5 +1,6 @@
-"""Logs at URLs, and folders as Spark writes them: the dataset of a local file."""
+"""The files of a log: several, empty ones, folders as Spark writes them, and URLs, which give the same dataset."""
 
+import gzip
 import os
 import socket
 import subprocess
@@ -11,24 +12,22 @@ from typing import Any
 from urllib.request import urlopen
 
 import fsspec
-import polars as pl
 import pytest
 
 import posrec
+from posrec.data.prepare.memory import estimate_clicks
 from posrec.data.source.files import RemoteFile, find_files, find_remote
+from posrec.data.source.log import open_log
 from posrec.errors import InputError
 from posrec.progress import SilentProgress
-from tests.helpers import in_parts, small_shop, write_lines, write_log
+from tests.data.reading import prepared
+from tests.helpers import frame, in_parts, small_shop, write_lines, write_log
 
 SHOP = small_shop(60)
 
 
 def fingerprint(source: Any, out: Path, **options: Any) -> str:
-    return posrec.prepare(source, out=out, overwrite=True, progress=SilentProgress(), **options).fingerprint
-
-
-def table(clicks: list[tuple[str, str, int]]) -> pl.DataFrame:
-    return pl.DataFrame(clicks, schema=["session", "item", "time"], orient="row")
+    return prepared(source, out, **options).fingerprint
 
 
 def write_spark(folder: Path) -> Path:
@@ -38,7 +37,7 @@ def write_spark(folder: Path) -> Path:
         below.mkdir(parents=True)
         for number in range(2):
             rows = SHOP[start + 45 * number : start + 45 * number + 45]
-            table(rows).write_parquet(below / f"part-0000{number}-5f3a.c000.snappy.parquet", compression="snappy")
+            frame(rows).write_parquet(below / f"part-0000{number}-5f3a.c000.snappy.parquet", compression="snappy")
             (below / f".part-0000{number}-5f3a.c000.snappy.parquet.crc").write_bytes(b"crc")
     (folder / "_SUCCESS").touch()
     (folder / "_temporary").mkdir()
@@ -48,7 +47,7 @@ def write_spark(folder: Path) -> Path:
 
 def test_a_folder_that_spark_wrote(tmp_path: Path) -> None:
     spark = write_spark(tmp_path / "clicks")
-    expected = fingerprint(table(SHOP), tmp_path / "table")
+    expected = fingerprint(frame(SHOP), tmp_path / "table")
     for source in (spark, f"{spark}/date=*/part-*.parquet", f"{spark}/date=*/*", f"file://{spark}",
                    f"file://{spark}/*/part-*.snappy.parquet"):  # fmt: skip
         assert fingerprint(source, tmp_path / "out") == expected, source
@@ -59,10 +58,10 @@ def test_a_folder_that_spark_wrote(tmp_path: Path) -> None:
 def test_names_of_folders_are_columns(tmp_path: Path) -> None:
     for kind in ("view", "add%20to%20cart", "__HIVE_DEFAULT_PARTITION__"):
         (tmp_path / f"event={kind}").mkdir()
-        table(SHOP).write_parquet(tmp_path / f"event={kind}" / "part-0.parquet")
+        frame(SHOP).write_parquet(tmp_path / f"event={kind}" / "part-0.parquet")
     data = posrec.prepare(tmp_path, out=tmp_path / "out", events=["add to cart"], progress=SilentProgress())
     assert data.manifest["log"]["events"] == {"add to cart": 180, "view": 180}
-    assert data.fingerprint == fingerprint(table(SHOP), tmp_path / "table")
+    assert data.fingerprint == fingerprint(frame(SHOP), tmp_path / "table")
 
 
 def test_empty_parts_are_left_out_of_a_folder(tmp_path: Path) -> None:
@@ -84,8 +83,6 @@ def test_a_name_with_an_underscore_is_read_if_it_is_given(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_log_in_fsspecs_memory(tmp_path: Path, packed: bool) -> None:
-    import gzip
-
     log = write_log(tmp_path / "a.csv", SHOP)
     content = log.read_bytes()
     files = fsspec.filesystem("memory")
@@ -151,10 +148,67 @@ def test_s3(tmp_path: Path, s3: str) -> None:
     spark, log = write_spark(tmp_path / "spark"), write_log(tmp_path / "a.csv", SHOP)
     files.put(str(spark), f"{s3}/spark", recursive=True)
     files.put(str(log), f"{s3}/a.csv")
-    expected = fingerprint(table(SHOP), tmp_path / "table")
+    expected = fingerprint(frame(SHOP), tmp_path / "table")
     for source in (f"{s3}/spark", f"{s3}/spark/date=*/part-*.parquet", f"{s3}/a.csv"):
         assert fingerprint(source, tmp_path / "out", time_unit="ms") == expected, source
         with in_parts():
             assert fingerprint(source, tmp_path / "out", time_unit="ms") == expected, source
     with pytest.raises(InputError, match="does not exist"):
         fingerprint(f"{s3}/none.csv", tmp_path / "no")
+
+
+def test_files_are_found_in_order(tmp_path: Path) -> None:
+    for name in ("b", "a", "c[1]", "c1"):
+        (tmp_path / name).write_text("x")
+    assert find_files(tmp_path / "c[1]") == [tmp_path / "c[1]"]  # a name before a pattern
+    assert find_files([str(tmp_path / "[ab]"), tmp_path / "a"]) == [tmp_path / "a", tmp_path / "b", tmp_path / "a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing", "does not exist; check the path"),
+        ("*.csv", "does not exist"),
+        ("sub", "is a folder"),
+        ("zero", "empty"),
+    ],
+)
+def test_paths_that_are_not_files_with_content_are_refused(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "zero").touch()
+    with pytest.raises(InputError, match=message):
+        find_files(tmp_path / name)
+
+
+def test_a_first_day_without_clicks(tmp_path: Path) -> None:
+    (tmp_path / "day-1.csv.gz").write_bytes(gzip.compress(b""))
+    log = write_log(tmp_path / "day.csv", small_shop())
+    (tmp_path / "day-2.csv.gz").write_bytes(gzip.compress(log.read_bytes()))
+    assert prepared(str(tmp_path / "*.csv.gz"), tmp_path / "out").train.clicks == 81
+
+
+def test_blank_lines_above_the_header(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "clicks.csv", small_shop())
+    log.write_text("\n \n" + log.read_text())
+    assert prepared(log, tmp_path / "out").train.clicks == 81
+    broken = write_lines(tmp_path / "broken.csv", ["", "session,item,time,item", "a,b,1,c"])
+    with pytest.raises(InputError, match=r"line 2: the column 'item' appears twice"):
+        prepared(broken, tmp_path / "no")
+
+
+@pytest.mark.parametrize("folder", ["_exports", ".logs"])
+def test_a_folder_that_is_named_is_not_hidden(tmp_path: Path, folder: str) -> None:
+    below = tmp_path / folder
+    below.mkdir()
+    write_log(below / "clicks.csv", small_shop())
+    write_lines(below / "_SUCCESS.csv", ["nothing"])
+    assert prepared(f"{below}/*.csv", tmp_path / "out").train.clicks == 81
+
+
+def test_a_first_part_without_rows_does_not_make_the_log_small(tmp_path: Path) -> None:
+    """Spark often writes one; the estimate decides whether the log is read into memory."""
+    clicks = frame(small_shop(3000))
+    clicks.clear().write_parquet(tmp_path / "part-00000.parquet")
+    clicks.write_parquet(tmp_path / "part-00001.parquet")
+    with open_log(str(tmp_path / "*.parquet"), None, {}, SilentProgress()) as log:
+        assert 9000 <= estimate_clicks(log) < 12_000

@@ -104,14 +104,6 @@ def test_what_was_concluded_is_reported(tmp_path: Path) -> None:
     assert (data.fingerprint, data.manifest["format"]) == (named.fingerprint, "csv")
 
 
-def test_a_published_recipe_is_reported(tmp_path: Path) -> None:
-    progress = RecordingProgress()
-    log = write_lines(tmp_path / "clicks.dat", YOOCHOOSE)
-    data = posrec.prepare(log, out=tmp_path / "a", progress=progress)
-    assert data.manifest["recipe"] == "paper"
-    assert "recipe paper, as published (pass --recipe clean for a log of your own)" in progress.messages
-
-
 def test_a_delimiter_that_was_given_is_used(tmp_path: Path) -> None:
     lines = ["session;item,time;more;time", *(f"s{n // 3};i{n % 4};x;{n}" for n in range(90))]
     log = write_lines(tmp_path / "a.csv", lines)

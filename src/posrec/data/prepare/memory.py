@@ -1,6 +1,7 @@
 """How much memory a log needs, and into how many parts it is cut if it needs more than there is."""
 
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,7 +43,8 @@ def choose_workplace(
         if cluster is None:
             needed, limit = clicks * BYTES_PER_CLICK + MIN_MEMORY, allowed or free_memory()
             if needed <= limit:
-                yield Workplace(progress=progress)
+                with tempfile.TemporaryDirectory(prefix="posrec-") as temporary:
+                    yield Workplace(Path(temporary), progress=progress)
                 return
             progress.message(
                 f"about {clicks:,} clicks need {shown(needed)} of memory, and {shown(limit)} "
@@ -52,7 +54,7 @@ def choose_workplace(
         max_buffered = min(MAX_BUFFERED_CLICKS, task_memory // (MEMORY_PER_PART * BYTES_PER_CLICK))
         with scratch_folder(out.absolute()) as folder:
             executor = cluster or ThisProcess()
-            yield Workplace(parts_for(clicks, task_memory), folder, max_buffered, executor, progress)
+            yield Workplace(folder, parts_for(clicks, task_memory), max_buffered, executor, progress)
 
 
 def parts_for(clicks: int, memory: int) -> int:

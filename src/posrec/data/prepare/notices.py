@@ -1,7 +1,8 @@
 """What `posrec prepare` says about a log or a dataset that is unlikely to be what was wanted."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ LASTING_SHARE = 0.01  # of the sessions, that may last for days before a warning
 MANY_CLICKS = 1000  # of a session; no shopper has more
 BURST = 120  # clicks in as many seconds; no shopper is as quick
 SHOWN_VISITORS = 3
+YEAR_1990 = 7305  # its first day, counted from 1970
+FAR_SHARE = 0.001  # of the clicks, that are dated a year from the others, before a warning is printed
 
 
 def notices(manifest: dict[str, Any], options: RecipeOptions) -> Iterator[str]:
@@ -48,6 +51,28 @@ def few_samples(manifest: dict[str, Any], options: RecipeOptions) -> str:
     return f"only {count} left, and most models need at least {FEW_SAMPLES:,}; {advice}"
 
 
+def impossible_times(days: Mapping[int, int], today: int) -> Iterator[str]:
+    """Warnings about the times of a log, given how many clicks each day has."""
+    possible = sorted(day for day in days if YEAR_1990 <= day <= today + 1)
+    starts = [place for place, day in enumerate(possible) if place == 0 or day - possible[place - 1] > 365]
+    stretches = [possible[first:after] for first, after in pairwise([*starts, len(possible)])]
+    rest = max(stretches, key=lambda stretch: sum(days[day] for day in stretch), default=[])
+    wrong = {
+        "dated before 1990": [day for day in days if day < YEAR_1990],
+        "dated more than a day from now": [day for day in days if day > today + 1],
+        "dated more than a year from all others": [day for one in stretches if one is not rest for day in one],
+    }
+    clicks = sum(days.values())
+    for which, found in wrong.items():
+        count = sum(days[day] for day in found)
+        if count and (found[0] not in possible or count >= FAR_SHARE * clicks):
+            yield (
+                f"warning: {count:,} of {plural(clicks, 'click')} {'is' if count == 1 else 'are'} {which}, e.g. "
+                f"{np.datetime64(min(found), 'D')}. The latest sessions are those of the test part, so wrong times "
+                "spoil it: check the time column and --time-unit, or remove these clicks"
+            )
+
+
 @dataclass(frozen=True)
 class Measured:
     """What was measured of the sessions of a part or of a whole log."""
@@ -73,9 +98,8 @@ def measure(given: pl.DataFrame, grouped: pl.DataFrame, gap: int | None, max_cli
     counts = len(lengths), int((durations > steps.DAY).sum()), int(durations.max(initial=0))
     if not busy.any():
         return Measured(*counts, 0, 0, ())
-    numbers, clicks = grouped["session"].to_numpy()[begins[busy]], lengths[busy].astype(np.int64)
-    _, first_row = steps.number_by_appearance(steps.codes_of(given["session"]))
-    ids = given["session"].gather(first_row[numbers]).cast(pl.String)
+    first_rows, clicks = grouped["session"].to_numpy()[begins[busy]], lengths[busy].astype(np.int64)
+    ids = given["session"].gather(first_rows).cast(pl.String)
     visitors = pl.DataFrame({"id": ids, "clicks": clicks}).group_by("id").sum()
     return Measured(*counts, len(clicks), int(clicks.sum()), busiest(visitors.rows()))
 

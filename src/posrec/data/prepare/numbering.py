@@ -9,7 +9,7 @@ import polars as pl
 
 from posrec.data.items import columns_for
 from posrec.data.prepare import steps
-from posrec.data.prepare.parts import ClickParts
+from posrec.data.prepare.parts import ClickParts, InMemory
 from posrec.data.prepare.writer import DatasetWriter
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
@@ -31,40 +31,40 @@ def write_clicks(
     With `all_items` the other items of the items file come next, and those of the test part alone come last. Returns
     the vocabulary, and with `all_items` how many of its items can be recommended.
     """
-    in_training = steps.distinct(np.concatenate(train.collect(items_by_appearance, "Numbering items")))
-    in_test = np.concatenate(test.collect(items_by_appearance, "Numbering items")) if test is not None else in_training
-    appearing = steps.distinct(np.concatenate([in_training, in_test]))
+    if test is None:
+        test = ClickParts(train.place, train.items, [InMemory(train.parts[0].load().clear())])
+    in_training = items_by_appearance(train)
+    appearing = pl.concat([in_training, items_by_appearance(test)]).unique(maintain_order=True)
     names = item_names.gather(appearing).cast(pl.String).to_list()
     numbers = np.zeros(len(item_names), dtype=np.int32)
-    numbers[appearing] = np.arange(1, len(appearing) + 1)
+    numbers[appearing.to_numpy()] = np.arange(1, len(appearing) + 1)
     recommendable = None
     if all_items and about_items is not None:
         trained, others = names[: len(in_training)], about_items["id"].to_list()
         listed = dict.fromkeys([*trained, *others])
         recommendable = len(listed)
         places = {item: place for place, item in enumerate(dict.fromkeys([*listed, *names]), start=1)}
-        numbers[appearing] = [places[item] for item in names]
+        numbers[appearing.to_numpy()] = [places[item] for item in names]
         names = list(places)
     for part, clicks in (("train", train), ("test", test)):
-        for arrays in arrays_of(part, clicks, numbers, manifest["log"]["target_events"], like=train):
+        for arrays in arrays_of(part, clicks, numbers, manifest["log"]["target_events"]):
             writer.append(arrays)
     return Vocabulary(names, None if about_items is None else columns_for(names, about_items)), recommendable
 
 
-def items_by_appearance(clicks: pl.DataFrame) -> npt.NDArray[np.uint32]:
-    """The items of a part, each once."""
-    return steps.distinct(clicks["item"].to_numpy())
+def items_by_appearance(clicks: ClickParts) -> pl.Series:
+    """The items of the clicks, each once."""
+    found: list[pl.Series] = clicks.collect(lambda part: part["item"].unique(maintain_order=True), "Numbering items")
+    return pl.concat(found).unique(maintain_order=True)
 
 
 def arrays_of(
-    part: str, clicks: ClickParts | None, numbers: Numbers, kinds: list[str], like: ClickParts
+    part: str, clicks: ClickParts, numbers: Numbers, kinds: list[str]
 ) -> Iterator[dict[str, npt.NDArray[Any]]]:
-    """The arrays of training or test, a piece for each part of the clicks; without clicks, empty arrays like those of
-    others."""
+    """The arrays of training or test, a piece for each part of the clicks."""
     yield {f"{part}_offsets": np.zeros(1, dtype=np.int64)}
     before, targets = 0, 0
-    for given in (clicks or like).frames(f"Writing {part} sessions"):
-        frame = given if clicks is not None else given.clear()
+    for frame in clicks.frames(f"Writing {part} sessions"):
         starts, _, lengths = steps.session_keys(frame, by_date=False)
         arrays: dict[str, npt.NDArray[Any]] = {
             "items": numbers[frame["item"].to_numpy()],
@@ -78,8 +78,6 @@ def arrays_of(
             arrays["weights"] = frame["weight"].to_numpy()
         yield {f"{part}_{name}": array for name, array in arrays.items()}
         before += len(frame)
-        if clicks is None:
-            return
     if kinds and before and not targets:
         raise InputError(
             f"nothing is left to {part} on: no {part} session has {' or '.join(kinds)} after its first click "

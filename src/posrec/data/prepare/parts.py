@@ -27,6 +27,7 @@ from posrec.progress import Progress, SilentProgress
 SAMPLED_SESSIONS = 1000  # of a part, which are looked at to choose the moments between parts that follow in time
 
 Step = Callable[..., pl.DataFrame]
+Change = Callable[[pl.DataFrame, int], Sequence[pl.DataFrame]]  # a part and its number -> one frame or several
 Measure = Callable[[pl.DataFrame, pl.DataFrame], Any]
 ItemCounts = npt.NDArray[np.int64]
 Moments = npt.NDArray[np.int64]  # [moments, 2] key and first row, in order
@@ -53,16 +54,16 @@ class InMemory:
 
 @dataclass(frozen=True)
 class InFiles:
-    """The clicks of these files, one after the other; the sessions of each are numbered from 0."""
+    """The clicks of these files, one after the other, whose sessions are numbered again."""
 
     files: tuple[Path, ...]
 
     def load(self) -> pl.DataFrame:
         frames, sessions = [], 0
         for path in self.files:
-            frame = pl.read_ipc(path)
-            frames.append(frame.with_columns(pl.col("session") + pl.lit(sessions, dtype=pl.UInt32)))
-            sessions = int(frames[-1]["session"][-1]) + 1 if len(frame) else sessions
+            frame = pl.read_ipc(path).with_columns(pl.col("session").rle_id() + pl.lit(sessions, dtype=pl.UInt32))
+            sessions = int(frame["session"][-1]) + 1 if len(frame) else sessions
+            frames.append(frame)
         return pl.concat(frames)
 
     def remove(self) -> None:
@@ -85,37 +86,34 @@ def write_pieces(frame: pl.DataFrame, places: pl.Series, folder: Path, name: str
 
 @dataclass(frozen=True)
 class Workplace:
-    """Who works on the parts of a log, how many parts there are, and the folder of their files; None if there is one
-    part, which stays in memory."""
+    """Who works on the parts of a log, how many parts there are, and the folder of their files. If there is one part,
+    it stays in memory."""
 
+    folder: Path
     parts: int = 1
-    folder: Path | None = None
     max_buffered: int = 0  # that are in memory while a log is read into files
     executor: Executor = field(default_factory=ThisProcess)
     progress: Progress = field(default_factory=SilentProgress)
     numbers: "count[int]" = field(default_factory=count)
 
-    def new_folder(self) -> Path | None:
-        """An empty folder for files of parts; None if there are no files."""
-        if self.folder is None:
-            return None
+    @property
+    def in_memory(self) -> bool:
+        return self.parts == 1
+
+    def new_folder(self) -> Path:
+        """An empty folder."""
         folder = self.folder / f"{next(self.numbers):03d}"
         folder.mkdir()
         return folder
 
-    def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str) -> Iterator[tuple[int, Any]]:
-        """The number of each input and `function(input)`, as they finish; `work` is the name of the progress bar."""
-        progress = self.progress if self.folder is not None else None
-
-        def task(numbered: tuple[int, Any]) -> Any:
-            return function(numbered[1])
-
-        for (number, _), result in self.executor.run(task, list(enumerate(inputs)), work=work, progress=progress):
-            yield number, result
+    def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str) -> Iterator[tuple[Any, Any]]:
+        """Each input and `function(input)`, as they finish; `work` is the name of the progress bar."""
+        return self.executor.run(function, inputs, work=work, progress=None if self.in_memory else self.progress)
 
     def run_all(self, function: Callable[[Any], Any], inputs: Sequence[Any], work: str) -> list[Any]:
         """`function(input)` of every input, in their order."""
-        results = dict(self.run(function, inputs, work))
+        numbered = self.run(lambda given: function(given[1]), list(enumerate(inputs)), work)
+        results = {number: result for (number, _), result in numbered}
         return [results[number] for number in range(len(inputs))]
 
 
@@ -150,7 +148,7 @@ class ClickParts:
         """Apply steps, one after the other, to every part. `measure` is given a part before and after them; its small
         results are `measured` of the new clicks."""
 
-        def change(clicks: pl.DataFrame) -> list[pl.DataFrame]:
+        def change(clicks: pl.DataFrame, _: int) -> list[pl.DataFrame]:
             for step in changes:
                 clicks = step(clicks)
             return [clicks]
@@ -159,27 +157,19 @@ class ClickParts:
 
     def map_each(self, step: Step, arguments: Sequence[Any], work: str = "Filtering") -> "ClickParts":
         """Apply a step with an argument of its own for each part."""
-        return self.change(lambda clicks, argument: [step(clicks, argument)], 1, work, arguments)[0]
+        return self.change(lambda clicks, number: [step(clicks, arguments[number])], 1, work)[0]
 
     def split(self, step: Callable[..., Any], work: str = "Splitting") -> "tuple[ClickParts, ClickParts]":
         """Split every part into two, by a step that returns two frames."""
-        train, test = self.change(step, 2, work)
+        train, test = self.change(lambda clicks, _: step(clicks), 2, work)
         return train, test
 
-    def change(
-        self,
-        change: Callable[..., Any],
-        outputs: int,
-        work: str,
-        arguments: Sequence[Any] = (),
-        measure: Measure | None = None,
-    ) -> "list[ClickParts]":
+    def change(self, change: Change, outputs: int, work: str, measure: Measure | None = None) -> "list[ClickParts]":
         """Every part becomes one in each of the outputs, which are counted."""
-        own: list[tuple[Any, ...]] = [(argument,) for argument in arguments] or [()] * len(self.parts)
-        inputs = list(zip(range(len(self.parts)), self.parts, own, strict=True))
-        task = partial(change_part, change, measure, self.items, self.place.new_folder())
+        folder = None if self.place.in_memory else self.place.new_folder()
+        task = partial(change_part, change, measure, self.items, folder)
         made = [ClickParts(self.place, self.items, self.parts) for _ in range(outputs)]
-        for number, (results, measured) in self.place.run(task, inputs, work):
+        for (number, _), (results, measured) in self.place.run(task, list(enumerate(self.parts)), work):
             self.parts[number].remove()
             for clicks, (part, counts) in zip(made, results, strict=True):
                 clicks.put(number, part, counts)
@@ -204,13 +194,13 @@ class ClickParts:
             yield part.load()
 
     def sort_sessions(self, by_date: bool = False) -> "ClickParts":
-        """Sort sessions by their `date`, or by their first click, and renumber them in each part.
+        """Sort sessions by their `date`, or by their first click.
 
         Sessions with the same key stay in the order in which they appear in the log. Parts hold sessions by the hash of
         their id. To sort many, each is cut at the same moments, the pieces between two moments become a new part, and
         that is sorted. Then the parts follow each other in time, and no more than one of them is in memory.
         """
-        clicks = self if self.place.folder is None else self.cut_by_time(by_date)
+        clicks = self if self.place.in_memory else self.cut_by_time(by_date)
         return clicks.map(partial(steps.sort_sessions, by_date=by_date), work="Sorting")
 
     def cut_by_time(self, by_date: bool) -> "ClickParts":
@@ -219,7 +209,7 @@ class ClickParts:
         moments = choose_moments(np.concatenate(samples), self.place.parts)
         cut = partial(cut_part, moments, by_date, self.place.new_folder())
         pieces: dict[int, dict[int, Path]] = {}
-        for number, files in self.place.run(cut, list(enumerate(self.parts)), "Cutting"):
+        for (number, _), files in self.place.run(cut, list(enumerate(self.parts)), "Cutting"):
             self.parts[number].remove()
             pieces[number] = files
         ranges = sorted({place for files in pieces.values() for place in files})
@@ -229,12 +219,12 @@ class ClickParts:
 
 
 def change_part(
-    change: Callable[..., Any], measure: Measure | None, items: int, folder: Path | None, given: Any
+    change: Change, measure: Measure | None, items: int, folder: Path | None, given: tuple[int, Part]
 ) -> tuple[list[tuple[Part, Counts]], Any]:
     """The task of a change: a part becomes one or several others, and it is measured."""
-    number, part, own = given
+    number, part = given
     clicks = part.load()
-    frames = change(clicks, *own)
+    frames = change(clicks, number)
     measured = None if measure is None else measure(clicks, *frames)
     del clicks
     made: list[tuple[Part, Counts]] = []
@@ -262,9 +252,8 @@ def choose_moments(samples: npt.NDArray[np.int64], ranges: int) -> Moments:
     return np.unique(samples[np.searchsorted(before, wanted)][:, :2], axis=0) if len(samples) else samples[:, :2]
 
 
-def cut_part(moments: Moments, by_date: bool, folder: Path | None, given: tuple[int, Part]) -> dict[int, Path]:
+def cut_part(moments: Moments, by_date: bool, folder: Path, given: tuple[int, Part]) -> dict[int, Path]:
     """The task of cutting a part: the file of its sessions from each moment on, up to the next."""
-    assert folder is not None
     number, part = given
     clicks = part.load()
     keys, rows, lengths = steps.session_keys(clicks, by_date)

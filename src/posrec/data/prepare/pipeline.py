@@ -5,7 +5,7 @@ memory is one part.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from fractions import Fraction
@@ -18,18 +18,18 @@ from posrec.data.arrays import SCHEMA, WITHOUT_TIMES
 from posrec.data.items import read_items
 from posrec.data.prepare import recipes, steps
 from posrec.data.prepare.memory import choose_workplace
-from posrec.data.prepare.notices import measure, notices, session_warnings
+from posrec.data.prepare.notices import impossible_times, measure, notices, session_warnings
 from posrec.data.prepare.numbering import write_clicks
 from posrec.data.prepare.options import RecipeOptions, keeps_split, resolve_recipe, split_options
-from posrec.data.prepare.parts import ClickParts, Measure, Step, Workplace
+from posrec.data.prepare.parts import ClickParts
 from posrec.data.prepare.recipes import RECIPES, StepLog
 from posrec.data.prepare.writer import dataset_writer
-from posrec.data.source.log import TABLE, Log, open_log
+from posrec.data.source.log import TABLE, open_log
 from posrec.data.source.readers.bad_lines import write_bad_lines
-from posrec.data.source.readers.clicks import ParsedLog
+from posrec.data.source.readers.clicks import ItemIds, ParsedLog
 from posrec.data.source.readers.options import as_tuple
-from posrec.data.source.readers.times import impossible_times, parse_duration
-from posrec.data.source.reading import Codes, ReadLog, merge_items, read_log
+from posrec.data.source.readers.times import parse_duration
+from posrec.data.source.reading import read_log
 from posrec.errors import InputError
 from posrec.io import refuse_existing
 from posrec.io.executor import LOCAL
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from posrec.data.dataset import PreparedDataset
 
 DEFAULT_GAP = "30m"
+GROUPING = "Grouping sessions"
 
 
 def prepare(
@@ -138,8 +139,9 @@ def prepare_folder(
         item_file = None if items is None else read_items(items)
         logs = [part for part in (log, held_out) if part is not None]
         place = opened.enter_context(choose_workplace(logs, folder, engine, memory, address, progress))
-        read = [read_log(part, place, progress) for part in logs]
-        names, codes = merge_items([one.item_names for one in read])
+        ids = ItemIds()
+        read = [read_log(part, ids, place, progress) for part in logs]
+        names = ids.names()
         about_items = None if item_file is None else item_file.by_id(names, progress)
         parsed = [one.parsed for one in read]
         step_log = StepLog()
@@ -156,13 +158,26 @@ def prepare_folder(
             recipe_options = with_gap(recipe_options, parsed[0], progress)
             # No name is given to the grouped clicks, so that their memory is free as soon as a step has filtered them.
             train, test_part = RECIPES[chosen](
-                group_into_sessions(read.pop(), place, log, recipe_options, step_log, warn),
+                group_into_sessions(
+                    ClickParts(place, len(names), read.pop().parts),
+                    as_tuple(log.options.session_column),
+                    recipe_options,
+                    step_log,
+                    warn,
+                ),
                 recipe_options,
                 step_log,
             )
         else:
-            train, given_test = (split_part(*part, len(names), place) for part in zip(read, logs, codes, strict=True))
-            del read  # and with it the clicks as they were read
+            for part, found in zip(logs, parsed, strict=True):
+                if found.by_user:
+                    raise InputError(
+                        f"{part.name} is a log of users, and --test is for logs of sessions; leave --test out and use "
+                        "--gap"
+                    )
+            given_test, train = (
+                ClickParts(place, len(names), read.pop().parts).map(steps.group_sessions, work=GROUPING) for _ in logs
+            )
             train, test_part = recipes.keep_split(train, given_test, recipe_options, step_log)
         manifest: dict[str, Any] = {
             "schema": SCHEMA,
@@ -180,15 +195,16 @@ def prepare_folder(
                 "target_events": list(log.options.target_events),
                 "bad_lines": sum(one.bad_lines.count for one in parsed),
             },
-            "steps": step_log.as_json(),
+            "steps": step_log.steps,
             "warnings": warnings,
         }
         with dataset_writer(folder, overwrite) as writer:
             vocabulary, recommendable = write_clicks(writer, train, test_part, names, about_items, manifest, all_items)
             manifest = writer.finish(vocabulary, manifest, recommendable)
-    bad_lines_file = folder.with_name(f"{folder.name}.bad-lines.jsonl")
-    if write_bad_lines(bad_lines_file, [one.bad_lines for one in parsed]):
-        progress.message(f"the lines that were left out are in {bad_lines_file}")
+        bad_lines_file = folder.with_name(f"{folder.name}.bad-lines.jsonl")
+        bad_lines = [file for one in parsed for file in one.bad_lines.files]
+        if write_bad_lines(bad_lines_file, bad_lines):
+            progress.message(f"the lines that were left out are in {bad_lines_file}")
     if about_items is not None:
         described = about_items["id"].is_in(vocabulary.ids).sum()
         progress.message(f"{item_file}: describes {described:,} of {len(vocabulary):,} items")
@@ -206,45 +222,20 @@ def with_gap(options: RecipeOptions, parsed: ParsedLog, progress: Progress) -> R
 
 
 def group_into_sessions(
-    read: ReadLog,
-    place: Workplace,
-    log: Log,
+    clicks: ClickParts,
+    session_columns: Sequence[str],
     options: RecipeOptions,
     step_log: StepLog,
     warn: Callable[[Iterable[str]], None],
 ) -> ClickParts:
     """The clicks of a log, grouped by session. The clicks of users are split into sessions first."""
     gap = options.gap
+    group = partial(steps.group_sessions, by_time=options.by_time or gap is not None)
     measured = partial(measure, gap=gap, max_clicks=options.max_session_clicks)
-    clicks = grouped(read, place, len(read.item_names), options.by_time or gap is not None, measure=measured)
-    warn(session_warnings(clicks.measured, gap, as_tuple(log.options.session_column)))
+    clicks = clicks.map(group, work=GROUPING, measure=measured)
+    warn(session_warnings(clicks.measured, gap, session_columns))
     step_log.record("read", clicks)
     if gap is not None:
         clicks = clicks.map(partial(steps.cut_at_inactivity, gap=gap))
         step_log.record(f"split after {gap / 60_000:g} minutes of inactivity", clicks)
     return clicks
-
-
-def grouped(
-    read: ReadLog,
-    place: Workplace,
-    items: int,
-    by_time: bool = True,
-    codes: Codes | None = None,
-    measure: Measure | None = None,
-) -> ClickParts:
-    """The clicks of a log, grouped by session; `codes`, if they are given, are the numbers of its items of all."""
-    changes: list[Step] = [] if codes is None else [partial(steps.renumber_items, codes=codes)]
-    if read.parsed.finish is not None:
-        changes.append(read.parsed.finish)
-    group = partial(steps.group_sessions, by_time=by_time)
-    return ClickParts(place, items, read.parts).map(*changes, group, work="Grouping sessions", measure=measure)
-
-
-def split_part(read: ReadLog, log: Log, codes: Codes | None, items: int, place: Workplace) -> ClickParts:
-    """One part of an existing split, as grouped sessions."""
-    if read.parsed.by_user:
-        raise InputError(
-            f"{log.name} is a log of users, and --test is for logs of sessions; leave --test out and use --gap"
-        )
-    return grouped(read, place, items, codes=codes)

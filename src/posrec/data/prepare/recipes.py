@@ -3,9 +3,9 @@
 They are written over the parts of a log (parts.py), and so hold for a log in memory, in files or on a cluster.
 """
 
-from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,33 +15,22 @@ from posrec.data.prepare.parts import ClickParts, Counts
 from posrec.errors import InputError, plural
 
 
-@dataclass(frozen=True)
-class Step:
-    """What is left after a step, and what the step removed."""
-
-    step: str
-    clicks: int
-    sessions: int
-    items: int
-    removed_clicks: int
-    removed_sessions: int
-    removed_items: int
-
-
-@dataclass
 class StepLog:
-    """The counts after each step of a recipe. Refuses a step that leaves nothing."""
+    """What is left after each step of a recipe, and what the step removed. Refuses a step that leaves nothing."""
 
-    steps: list[Step] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.steps: list[dict[str, Any]] = []
 
     def record(self, step: str, *given: ClickParts | None) -> None:
         """Count what the training and the test part have left; a part that does not exist is None."""
         parts = [part.counts for part in given if part is not None]
-        clicks, sessions = sum(part.clicks for part in parts), sum(part.sessions for part in parts)
-        items = int(np.count_nonzero(sum(part.items for part in parts)))
-        last = self.steps[-1] if self.steps else Step("", clicks, sessions, items, 0, 0, 0)
-        removed = (last.clicks - clicks, last.sessions - sessions, last.items - items)
-        self.steps.append(Step(step, clicks, sessions, items, *removed))
+        left = {
+            "clicks": sum(part.clicks for part in parts),
+            "sessions": sum(part.sessions for part in parts),
+            "items": int(np.count_nonzero(sum(part.items for part in parts))),
+        }
+        before = self.steps[-1] if self.steps else left
+        self.steps.append({"step": step, **left, **{f"removed_{name}": before[name] - left[name] for name in left}})
         if not all(part.clicks for part in parts):
             raise InputError(f"nothing is left {self.explain_empty(step, parts)}")
 
@@ -51,14 +40,11 @@ class StepLog:
             part = "to train on" if not parts[0].clicks else "to test on"
             return f"{part} after the step '{step}'; choose another --test-days or a longer log"
         before = self.steps[-2] if len(self.steps) > 1 else self.steps[-1]
-        clicks, sessions = plural(before.clicks, "click"), plural(before.sessions, "session")
+        clicks, sessions = plural(before["clicks"], "click"), plural(before["sessions"], "session")
         return (
             f"after the step '{step}' ({clicks} in {sessions} before it); "
             "lower --min-support or --min-length, or check that the session column is the right one"
         )
-
-    def as_json(self) -> list[dict[str, str | int]]:
-        return [asdict(step) for step in self.steps]
 
 
 Split = tuple[ClickParts, ClickParts | None]  # training and test; None under --no-test

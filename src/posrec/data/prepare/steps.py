@@ -1,10 +1,12 @@
 """Pure functions, click frame -> click frame. A recipe in `recipes.py` is a plain list of them.
 
-`group_sessions` comes first. It numbers the sessions in order of first appearance and puts the clicks of a session side
-by side, in their final order; every later step keeps this. Row numbers are uint32, as polars' own. A frame holds whole
-sessions, all of a log or one part of it: what a step must know about the whole log, such as which items are frequent,
-it is given. Beside session, item and time, and `weight` and `target` where options ask for them, a frame has
+`group_sessions` comes first. It puts the clicks of a session side by side, in their final order; every later step keeps
+this, and numbers of sessions only have to differ from one session to the next. Row numbers are uint32, as polars' own.
+A frame holds whole sessions, all of a log or one part of it: what a step must know about the whole log, such as which
+items are frequent, it is given. Beside session, item and time, and `weight` and `target` where options ask for them, a
+frame has
 
+    day         the click's day, if `time` counts from the session's beginning (Diginetica), up to `group_sessions`
     first_row   the row of the log in which the session (or its user) appears first, if the log has several parts
     by_user     whether it is a click of a user and not yet of a session, up to `cut_at_inactivity`, if a log has both
     kind        a number for the kind of event, up to `drop_duplicates`
@@ -27,79 +29,40 @@ Codes = npt.NDArray[np.uint32]
 
 
 def group_sessions(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
-    """Sessions in order of first appearance, which are numbered 0, 1, 2, ...; inside one, clicks by time (file order on
-    ties) or in file order. `row`, if there is one, is the row of the log."""
-    numbers, first = number_by_appearance(codes_of(clicks["session"]))
-    clicks = clicks.with_columns(session=pl.Series(numbers))
+    """Sessions in order of first appearance, each with the number of the row in which it appears first; inside one,
+    clicks by time (file order on ties) or in file order. `row`, if there is one, is the row of the log."""
+    if "day" in clicks.columns:
+        clicks = place_at_end_of_day(clicks)
+    first = first_rows(clicks["session"])
+    clicks = clicks.with_columns(session=pl.Series(first))
     if "row" in clicks.columns:
-        first_row = clicks["row"].to_numpy()[first]
-        clicks = clicks.drop("row").with_columns(first_row=pl.Series(first_row[numbers]))
-    return order_clicks(clicks, by_time)
+        clicks = clicks.with_columns(first_row=clicks["row"].gather(first)).drop("row")
+    clicks = clicks[np.argsort(first, kind="stable")]
+    if not by_time:
+        return clicks
+    session, time = clicks["session"].to_numpy(), clicks["time"].to_numpy()
+    ascends = (time[1:] >= time[:-1]) | (session[1:] != session[:-1])  # most logs are in order of time
+    return clicks if ascends.all() else clicks.sort(["session", "time"], maintain_order=True)
 
 
-def order_clicks(clicks: pl.DataFrame, by_time: bool = True) -> pl.DataFrame:
-    """Put the clicks of a numbered session side by side, by time or in file order."""
-    order, lengths = rows_by_session(clicks["session"].to_numpy())
-    clicks = clicks[order].with_columns(session=repeat_numbers(lengths))
-    if by_time and not in_order(clicks["time"].to_numpy(), lengths):
-        return clicks.sort(["session", "time"], maintain_order=True)
-    return clicks
-
-
-def rows_by_session(numbers: Codes) -> tuple[Codes, Codes]:
-    """The rows of session 0 in order, then those of session 1, ...; and the number of rows of each session.
-
-    A counting sort: that of scipy, with which the sparse matrix of one row and a column for each session is turned.
-    """
-    from scipy.sparse import csr_array  # here, because its import takes 0.2 s
-
-    rows, sessions = len(numbers), int(numbers.max()) + 1 if len(numbers) else 0
-    by_row = csr_array((np.arange(rows, dtype=np.uint32), numbers, [0, rows]), shape=(1, sessions))
-    by_session = by_row.tocsc()
-    rows_in_order: Codes = by_session.data
-    return rows_in_order, np.diff(by_session.indptr).astype(np.uint32)
-
-
-def in_order(times: Times, lengths: Codes) -> bool:
-    """Whether the times of each session, which has `lengths [sessions]` clicks, ascend."""
-    ascends = times[1:] >= times[:-1]
-    ascends[np.cumsum(lengths[:-1], dtype=np.int64) - 1] = True  # from one session to the next they need not
-    return bool(ascends.all())
-
-
-def codes_of(ids: pl.Series) -> Codes:
-    """A number for each distinct id, in no particular order."""
+def first_rows(ids: pl.Series) -> Codes:
+    """[rows] the row in which each id appears first."""
     if not isinstance(ids.dtype, pl.Categorical):
         ids = ids.cast(pl.String).cast(pl.Categorical(pl.Categories.random()))
-    return ids.to_physical().to_numpy()
+    codes: Codes = ids.to_physical().to_numpy()
+    first: Codes = np.empty(int(codes.max(initial=0)) + 1, dtype=np.uint32)
+    # Assigned from the back, so that the earliest row of each id overwrites the later ones.
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1, dtype=np.uint32)
+    rows: Codes = first[codes]
+    return rows
 
 
-def number_by_appearance(codes: Codes) -> tuple[Codes, Codes]:
-    """0, 1, 2, ... in order of first appearance, and the row of each: [7, 3, 7, 9] -> [0, 1, 0, 2], [0, 1, 3]."""
-    first = first_rows(codes)[codes]  # [rows]
-    is_first = first == np.arange(len(codes), dtype=np.uint32)
-    number = np.cumsum(is_first, dtype=np.uint32) - np.uint32(1)  # of the code of a row that is its first
-    return number[first], np.flatnonzero(is_first).astype(np.uint32)
-
-
-def first_rows(codes: Codes) -> Codes:
-    """[largest code + 1] the row in which each code appears first; the number of rows for one that does not."""
-    rows = len(codes)
-    first = np.full(int(codes.max()) + 1 if rows else 0, rows, dtype=np.uint32)
-    # Assigned from the back, so that the earliest row of each code overwrites the later ones.
-    first[codes[::-1]] = np.arange(rows - 1, -1, -1, dtype=np.uint32)
-    return first
-
-
-def distinct(codes: Codes) -> Codes:
-    """Every code once, in order of first appearance: [7, 3, 7, 9] -> [7, 3, 9]."""
-    first = first_rows(codes)
-    return codes[np.sort(first[first < len(codes)])]
-
-
-def renumber_items(clicks: pl.DataFrame, codes: Codes) -> pl.DataFrame:
-    """Replace the numbers of items by those of another numbering, `codes [items]`."""
-    return clicks.with_columns(item=pl.Series(codes[clicks["item"].to_numpy()]))
+def place_at_end_of_day(clicks: pl.DataFrame) -> pl.DataFrame:
+    """`time`, which counts from the session's beginning, becomes a moment of the `day` of its last-read click: the
+    latest click is placed at the end of that day, and the others before it."""
+    end_of_day = pl.col("day").last().over("session") + DAY - 1
+    until_latest = pl.col("time").max().over("session") - pl.col("time")
+    return clicks.with_columns(time=end_of_day - until_latest).drop("day")
 
 
 def cut_at_inactivity(clicks: pl.DataFrame, gap: int) -> pl.DataFrame:
@@ -182,11 +145,15 @@ def session_keys(clicks: pl.DataFrame, by_date: bool) -> tuple[Times, npt.NDArra
 
 
 def sort_sessions(clicks: pl.DataFrame, by_date: bool = False) -> pl.DataFrame:
-    """Sort sessions by `date` or by their first click, those with the same one by first appearance; renumber them."""
+    """Sort sessions by `date` or by their first click, those with the same one by first appearance."""
     keys, rows, lengths = session_keys(clicks, by_date)
-    appear_in_order = (rows[1:] >= rows[:-1]).all()
-    order = np.argsort(keys, kind="stable") if appear_in_order else np.lexsort((rows, keys))
-    return order_sessions(clicks, order, lengths)
+    order = np.lexsort((rows, keys))
+    starts = np.cumsum(lengths, dtype=np.uint32) - lengths
+    lengths, starts = lengths[order], starts[order]
+    # The row of every click in the new order: the rows of one session after the other. Unsigned, so shifts may wrap.
+    moved = np.repeat(starts - (np.cumsum(lengths, dtype=np.uint32) - lengths), lengths)
+    moved += np.arange(len(moved), dtype=np.uint32)
+    return clicks[moved]
 
 
 def split_around_date(clicks: pl.DataFrame, boundary: int) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -222,23 +189,6 @@ def session_rows(clicks: pl.DataFrame) -> tuple[npt.NDArray[np.int64], Codes]:
     np.not_equal(session[1:], session[:-1], out=is_first[1:])
     begins = np.flatnonzero(is_first)
     return begins, np.diff(begins, append=len(clicks)).astype(np.uint32)
-
-
-def order_sessions(clicks: pl.DataFrame, order: npt.NDArray[np.int64], lengths: Codes) -> pl.DataFrame:
-    """Put whole sessions, of these lengths, into another order and renumber them."""
-    if (order[1:] > order[:-1]).all():
-        return clicks.with_columns(session=repeat_numbers(lengths))
-    starts = np.cumsum(lengths, dtype=np.uint32) - lengths
-    lengths, starts = lengths[order], starts[order]
-    # The row of every click in the new order: the rows of one session after the other. Unsigned, so shifts may wrap.
-    rows = np.repeat(starts - (np.cumsum(lengths, dtype=np.uint32) - lengths), lengths)
-    rows += np.arange(len(rows), dtype=np.uint32)
-    return clicks[rows].with_columns(session=repeat_numbers(lengths))
-
-
-def repeat_numbers(lengths: Codes) -> pl.Series:
-    """The number of every click's session, 0, 1, 2, ..., from the lengths of the sessions."""
-    return pl.Series(np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)).set_sorted()
 
 
 def keep_latest_samples(clicks: pl.DataFrame, wanted: int) -> pl.DataFrame:

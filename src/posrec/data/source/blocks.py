@@ -87,7 +87,7 @@ def decompressor_of(file: IO[bytes]) -> Callable[[], Any] | None:
     """What decompresses an open file: gzip and zstd are recognized by their first bytes, not by the name."""
     start = file.read(4)
     file.seek(0)
-    return next((found for magic, found in DECOMPRESSORS.items() if start.startswith(magic)), None)
+    return next((decompressor for magic, decompressor in DECOMPRESSORS.items() if start.startswith(magic)), None)
 
 
 def is_compressed(path: File) -> bool:

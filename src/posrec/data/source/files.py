@@ -6,6 +6,7 @@ package finds, e.g. in AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL for s3fs; posrec n
 
 import glob
 import io
+import os
 import shutil
 import sys
 import tempfile
@@ -24,11 +25,6 @@ BUFFER_BYTES = 1 << 20
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "abfs": "azure", "abfss": "azure", "az": "azure"}
 
 Source = str | Path | Sequence[str | Path]
-
-
-@dataclass(frozen=True)
-class RemoteStat:
-    st_size: int
 
 
 @dataclass(frozen=True)
@@ -62,8 +58,8 @@ class RemoteFile:
             system, path = file_system(self.url)
             return int(system.size(path))
 
-    def stat(self) -> RemoteStat:
-        return RemoteStat(self.size)
+    def stat(self) -> os.stat_result:
+        return os.stat_result((0, 0, 0, 0, 0, 0, self.size, 0, 0, 0))
 
     def open(self, mode: str = "rb") -> IO[bytes]:
         with remote_errors(self.url):

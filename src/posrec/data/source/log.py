@@ -1,7 +1,7 @@
 """A log to read: files of a format that is named or concluded, standard input, or a table in memory."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from posrec.data.source.files import File, find_files, with_standard_input
 from posrec.data.source.readers import READERS, Reader
 from posrec.data.source.readers.clicks import ClickStore, ParsedLog
 from posrec.data.source.readers.options import ANY_LOG, LogOptions
-from posrec.data.source.readers.parquet import Table, read_tables
+from posrec.data.source.readers.parquet import read_table
 from posrec.data.source.sniff import detect_format
 from posrec.errors import InputError, first_line
 from posrec.progress import Progress
@@ -51,8 +51,7 @@ class Log:
         if (table := self.table) is None:
             read = READERS[self.format]
             return read(self.files if files is None else files, self.options, progress, store, self.files)
-        in_memory = Table(TABLE, 1, lambda: nullcontext(table))
-        reader = Reader(lambda _, collector: read_tables([in_memory], collector), ANY_LOG)
+        reader = Reader(lambda _, collector: read_table(TABLE, table, collector), ANY_LOG)
         return reader((), self.options, progress, store)
 
 
@@ -104,11 +103,7 @@ def as_frame(table: Any) -> pl.LazyFrame:
     """A polars, pandas or Arrow table as a polars frame."""
     if isinstance(table, pl.LazyFrame):
         return table
-    if isinstance(table, pl.DataFrame):
-        return table.lazy()
     try:
-        if type(table).__module__.partition(".")[0] == "pandas":
-            return pl.from_pandas(table).lazy()
         if hasattr(table, "__arrow_c_stream__"):
             return pl.DataFrame(table).lazy()
     except ModuleNotFoundError as error:

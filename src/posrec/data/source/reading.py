@@ -13,49 +13,42 @@ from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from posrec.data.arrays import WITHOUT_TIMES
 from posrec.data.prepare.parts import InMemory, Part, Workplace, write_pieces
 from posrec.data.source.files import File
 from posrec.data.source.log import Log
-from posrec.data.source.readers.bad_lines import BadLines
-from posrec.data.source.readers.clicks import ClickStore, ParsedLog
+from posrec.data.source.readers.clicks import ClickStore, ItemIds, ParsedLog
 from posrec.errors import InputError
 from posrec.progress import Progress, SilentProgress
 
 HASH_SEED = 0  # every task must put a session into the same part
 TASK_BYTES = 256 << 20  # files are read together by one task up to this size
-ITEMS, NUMBERS, BAD_LINES = "items.arrow", "numbers.npy", "bad-lines.jsonl"
-Codes = npt.NDArray[np.uint32]
+ITEMS, NUMBERS = "items.arrow", "numbers.npy"
 
 
 @dataclass(frozen=True)
 class ReadLog:
-    """A log that was read: what was found, its clicks by part, and the ids of its items by number."""
+    """A log that was read: what was found, and its clicks by part."""
 
     parsed: ParsedLog
-    parts: list[Part]
-    item_names: pl.Series
+    parts: Sequence[Part]
 
 
 class PieceStore(ClickStore):
     """Writes clicks to `folder`, whenever there are `max_buffered` of them; `files` are those of each part."""
 
     def __init__(self, folder: Path, parts: int, max_buffered: int) -> None:
-        super().__init__()
+        super().__init__(ItemIds(), folder)
         self.session_type = pl.String()
-        self.folder, self.parts, self.max_buffered = folder, parts, max_buffered
+        self.parts, self.max_buffered = parts, max_buffered
         self.files: defaultdict[int, list[Path]] = defaultdict(list)
-        self.buffered = self.written = 0
-        self.any_item: pl.Series | None = None  # polars forgets categories with the last series that has them
+        self.count = self.buffered = self.written = 0
 
     def add(self, clicks: pl.DataFrame) -> None:
-        if self.any_item is None:
-            self.any_item = clicks["item"].head(1)
-        row = pl.int_range(self.count, self.count + len(clicks), dtype=pl.UInt64)
-        super().add(clicks.with_columns(pl.col("item").to_physical(), row=row))
+        super().add(clicks.with_columns(row=pl.int_range(self.count, self.count + len(clicks), dtype=pl.UInt64)))
+        self.count += len(clicks)
         self.buffered += len(clicks)
         if self.buffered >= self.max_buffered:
             self.write()
@@ -71,16 +64,16 @@ class PieceStore(ClickStore):
         """Write what is left, and the ids of the items."""
         if self.buffered:
             self.write()
-        pl.DataFrame({"item": self.item_names()}, schema={"item": pl.String}).write_ipc(self.folder / ITEMS)
+        self.items.names().alias("item").to_frame().write_ipc(self.folder / ITEMS)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A file of clicks, from files of the log that begin with its row `first_row`."""
+    """A file of clicks that were read together with others of the log, which begin at its row `first_row`."""
 
     path: Path
     first_row: int
-    numbers: Path | None  # [items of these files] their numbers in the whole log; None if they are the same
+    numbers: Path  # [items of these clicks] their numbers among all items
 
 
 @dataclass(frozen=True)
@@ -92,12 +85,11 @@ class Pieces:
     def load(self) -> pl.DataFrame:
         frames = []
         for path, pieces in groupby(self.pieces, attrgetter("numbers")):
-            numbers = None if path is None else np.load(path)
+            numbers = np.load(path)
             for piece in pieces:
-                frame = pl.read_ipc(piece.path).with_columns(pl.col("row") + piece.first_row)
-                if numbers is not None:
-                    frame = frame.with_columns(item=pl.Series(numbers[frame["item"].to_numpy()]))
-                frames.append(frame)
+                frame = pl.read_ipc(piece.path)
+                item = pl.Series(numbers[frame["item"].to_numpy()])
+                frames.append(frame.with_columns(pl.col("row") + piece.first_row, item=item))
         return pl.concat(frames)
 
     def remove(self) -> None:
@@ -105,31 +97,23 @@ class Pieces:
             piece.path.unlink()
 
 
-def read_log(log: Log, place: Workplace, progress: Progress) -> ReadLog:
-    """Read a log into the parts of `place`, and report on it."""
+def read_log(log: Log, items: ItemIds, place: Workplace, progress: Progress) -> ReadLog:
+    """Read a log into the parts of `place`, and report on it. Its items get numbers of `items`."""
     folder = place.new_folder()
-    if folder is None:
-        result = read_into_memory(log, progress)
+    if place.in_memory:
+        store = ClickStore(items, folder)
+        result = ReadLog(log.read(progress, store), [InMemory(store.take())])
     else:
         read = partial(read_files, log, folder, place.parts, place.max_buffered)
         groups = file_groups(log) if place.executor.cpus > 1 else []
         if len(groups) > 1:
-            result = join(read_by_tasks(read, groups, place, log.options.time_unit, progress))
+            result = join(read_by_tasks(read, groups, place, log.options.time_unit, progress), items)
         else:
-            result = join([read((0, log.files), progress=progress)])
+            result = join([read((0, log.files), progress=progress)], items)
     result.parsed.report(progress)
     if not result.parsed.clicks:
         raise InputError(f"{log.name} holds no clicks: it is empty, or has nothing below its header")
     return result
-
-
-def read_into_memory(log: Log, progress: Progress) -> ReadLog:
-    store = ClickStore()
-    parsed = log.read(progress, store)
-    clicks = store.take()
-    names = store.item_names()  # before the numbers replace the ids: polars forgets categories that no series has
-    in_memory = InMemory(clicks.with_columns(pl.col("item").to_physical()).rechunk())  # a copy that steps don't repeat
-    return ReadLog(parsed, [in_memory], names)
 
 
 def file_groups(log: Log) -> list[list[File]]:
@@ -185,7 +169,6 @@ def read_files(
     store = PieceStore(own, parts, max_buffered)
     parsed = replace(log, options=options).read(progress or messages, store, files)
     store.close()
-    parsed.bad_lines.move_to(own / BAD_LINES)
     return ReadFiles(own, dict(store.files), parsed, messages.texts)
 
 
@@ -207,46 +190,17 @@ def read_by_tasks(
     return results
 
 
-def join(read: Sequence[ReadFiles]) -> ReadLog:
+def join(read: Sequence[ReadFiles], items: ItemIds) -> ReadLog:
     """One log of what was read of its files."""
-    names, codes = merge_items([pl.read_ipc(files.folder / ITEMS)["item"] for files in read])
     parts: defaultdict[int, list[Piece]] = defaultdict(list)
     first_row = 0
-    for files, own_codes in zip(read, codes, strict=True):
-        numbers = None
-        if own_codes is not None:
-            numbers = files.folder / NUMBERS
-            np.save(numbers, own_codes)
+    for files in read:
+        numbers = files.folder / NUMBERS
+        np.save(numbers, pl.read_ipc(files.folder / ITEMS)["item"].cast(items.dtype).to_physical().to_numpy())
         for part, paths in files.pieces.items():
             parts[part] += [Piece(path, first_row, numbers) for path in paths]
         first_row += files.parsed.clicks
-    return ReadLog(merge_parsed(read), [Pieces(parts[part]) for part in sorted(parts)], names)
-
-
-def merge_items(names: Sequence[pl.Series]) -> tuple[pl.Series, list[Codes | None]]:
-    """One numbering of the items of several: their ids, and the numbers there of the items of each.
-
-    >>> ids, codes = merge_items([pl.Series(["a", "b"]), pl.Series(["c", "b"])])
-    >>> ids.to_list(), codes[0], codes[1].tolist()
-    (['a', 'b', 'c'], None, [2, 1])
-    """
-    if len(names) == 1:
-        return names[0], [None]
-    merged = pl.concat([ids.cast(pl.String).alias("item") for ids in names]).unique(maintain_order=True)
-    numbers = merged.to_frame().with_row_index("number")
-    codes: list[Codes | None] = [None]  # the items of the first keep their numbers
-    for ids in names[1:]:
-        wanted = ids.cast(pl.String).alias("item").to_frame()
-        codes.append(wanted.join(numbers, on="item", how="left", maintain_order="left")["number"].to_numpy())
-    return merged, codes
-
-
-def merge_parsed(read: Sequence[ReadFiles]) -> ParsedLog:
-    """One ParsedLog for the files of a log."""
-    whole = read[0].parsed
+    parsed = read[0].parsed
     for files in read[1:]:
-        whole.merge(files.parsed)
-    bad_lines = BadLines(whole.bad_lines.policy, whole.bad_lines.limit)
-    for files in read:
-        bad_lines.merge(files.parsed.bad_lines, files.folder / BAD_LINES)
-    return replace(whole, bad_lines=bad_lines)
+        parsed.merge(files.parsed)
+    return ReadLog(parsed, [Pieces(parts[part]) for part in sorted(parts)])

@@ -85,9 +85,9 @@ def test_a_file_past_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("pair", "message"),
     [
-        (([[1, 2, 3], [1, 2], [1]], [4, 3, 9]), "sample 3: expected the next shorter prefix"),
-        (([[1, 2, 3], [1, 2]], [4, 3]), "ends inside a session"),
-        (([[1], [1, 2]], [2, 3]), "ends inside a session"),
+        (([[1, 2, 3], [1, 2], [1]], [4, 3, 9]), "sample 2: the row below it is not the next shorter prefix"),
+        (([[1, 2, 3], [1, 2]], [4, 3]), "sample 2: the row below it is not"),
+        (([[1], [2, 2]], [2, 9]), "sample 2: the row above it is not"),
     ],
 )
 def test_prefixes_that_are_not_all_there_are_refused(tmp_path: Path, pair: object, message: str) -> None:

@@ -15,36 +15,25 @@ from functools import partial
 from typing import Any
 
 from posrec.data.source.files import File
-from posrec.data.source.readers.clicks import ClickCollector, ClickStore, ParsedLog, Step
-from posrec.data.source.readers.delimited import (
-    CSV,
-    DIGINETICA,
-    RECBOLE,
-    TSV,
-    YOOCHOOSE,
-    place_at_end_of_day,
-    read_text,
-)
+from posrec.data.source.readers.clicks import ClickCollector, ClickStore, ParsedLog
+from posrec.data.source.readers.delimited import CSV, DIGINETICA, RECBOLE, TSV, YOOCHOOSE, read_text
 from posrec.data.source.readers.jsonl import read_jsonl, read_otto
 from posrec.data.source.readers.options import ANY_LOG, CLICKS, EVENTS, LINES, LogOptions
 from posrec.data.source.readers.parquet import read_parquet
-from posrec.data.source.readers.prefixes import read_prefixes
-from posrec.data.source.readers.sessions import read_sessions, read_srgnn
+from posrec.data.source.readers.sessions import read_prefixes, read_sessions, read_srgnn
 from posrec.progress import Progress
 
 
 @dataclass(frozen=True)
 class Reader:
     """How a format is read. The user may give these `options` of LogOptions; `columns` are those that it always has, by
-    option; `default_events` are read unless the user asks for others; `finish`, clicks -> clicks, is a last step, which
-    needs all clicks of a session."""
+    option; `default_events` are read unless the user asks for others."""
 
     read: Callable[[Sequence[File], ClickCollector], None]
     options: Sequence[str]
     time_unit: str | None = None  # of numbers, if the format says it
     columns: Mapping[str, Any] = field(default_factory=dict)
     default_events: tuple[str, ...] = ()
-    finish: Step | None = None
 
     def __call__(
         self,
@@ -58,14 +47,15 @@ class Reader:
         options = replace(options, **self.columns)
         collector = ClickCollector(progress, options, store, whole_log, self.time_unit, self.default_events)
         self.read(files, collector)
-        return replace(collector.parsed, finish=self.finish, time_unit=collector.read_time.unit)
+        collector.parsed.time_unit = collector.read_time.unit
+        return collector.parsed
 
 
 YOOCHOOSE_COLUMNS = {"session_column": "session", "item_column": "item", "time_column": "timestamp"}
 VISITORS = {"user_column": "visitorid", "item_column": "itemid", "time_column": "timestamp", "event_column": "event"}
 READERS: dict[str, Reader] = {
     "yoochoose": Reader(partial(read_text, YOOCHOOSE), CLICKS, columns=YOOCHOOSE_COLUMNS),
-    "diginetica": Reader(partial(read_text, DIGINETICA), CLICKS, "ms", finish=place_at_end_of_day),
+    "diginetica": Reader(partial(read_text, DIGINETICA), CLICKS, "ms"),
     "retailrocket": Reader(partial(read_text, CSV), (*EVENTS, *CLICKS), "ms", VISITORS, default_events=("view",)),
     "otto": Reader(read_otto, (*EVENTS, *CLICKS), "ms", default_events=("clicks",)),
     "recbole": Reader(partial(read_text, RECBOLE), ANY_LOG),

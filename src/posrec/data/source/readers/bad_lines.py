@@ -2,11 +2,9 @@
 
 import json
 import shutil
-import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from posrec.errors import InputError
 from posrec.io import whole_file
@@ -32,41 +30,39 @@ class BadLine:
 
 
 class BadLines:
-    """Collects the broken lines of a log. The policy is that of `--bad-lines`: stop or skip."""
+    """Collects the broken lines of a log. The policy is that of `--bad-lines`: stop or skip.
 
-    def __init__(self, policy: str = "stop", limit: float = 0.01) -> None:
-        self.policy, self.limit = policy, limit
+    Those that are left out are written to `path` as JSON lines, since there may be many; `files` are the ones written.
+    """
+
+    def __init__(self, policy: str, limit: float, path: Path) -> None:
+        self.policy, self.limit, self.path = policy, limit, path
         self.count = 0
         self.first: list[BadLine] = []
-        self.file: IO[str] | None = None  # all of them, as JSON lines; on disk, since there may be many
+        self.files: list[Path] = []
 
     def add(self, lines: Iterable[BadLine]) -> None:
         """Under `stop`, raise as soon as there are enough lines to report."""
+        left_out = []
         for line in lines:
             self.count += 1
             if len(self.first) < MAX_REPORTED:
                 self.first.append(line)
             if self.policy == "stop" and self.count == MAX_REPORTED:
                 raise self.stop_error()
-            if self.policy == "skip":
-                self.file = self.file or tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
-                about = {name: value for name, value in asdict(line).items() if name in ("file", "reason", "text")}
-                self.file.write(json.dumps({**about, line.unit: line.number}, ensure_ascii=False) + "\n")
+            about = {"file": line.file, "reason": line.reason, "text": line.text, line.unit: line.number}
+            left_out.append(json.dumps(about, ensure_ascii=False) + "\n")
+        if self.policy == "skip" and left_out:
+            # The file may be there already: a task whose process has died is run again.
+            with self.path.open("a" if self.files else "w", encoding="utf-8") as file:
+                file.writelines(left_out)
+            self.files = [self.path]
 
-    def move_to(self, path: Path) -> None:
-        """Move the lines that were left out to a file, so that another process can `merge` them."""
-        if self.file is not None:
-            write_lines(path, [self.file])
-            self.file = None
-
-    def merge(self, other: "BadLines", path: Path) -> None:
-        """Add those of another part of the log, whose lines that were left out are in a file."""
+    def merge(self, other: "BadLines") -> None:
+        """Add those of another part of the log."""
         self.count += other.count
         self.first = [*self.first, *other.first][:MAX_REPORTED]
-        if path.exists():
-            self.file = self.file or tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
-            with path.open(encoding="utf-8") as lines:
-                shutil.copyfileobj(lines, self.file)
+        self.files = [*self.files, *other.files]
 
     def finish(self, good: int, progress: Progress) -> None:
         """When the log is read: raise if lines are broken and may not be, otherwise report how many were left out."""
@@ -95,24 +91,16 @@ class BadLines:
         return InputError(f"{found}; {advice}, or {skip} them out.{which}\n{listed(self.first)}")
 
 
-def write_bad_lines(path: Path, logs: Sequence[BadLines]) -> bool:
+def write_bad_lines(path: Path, files: Sequence[Path]) -> bool:
     """Write the lines that were left out to a file, replacing that of an earlier run. Without any there is no file."""
-    files = [log.file for log in logs if log.file is not None]
     if not files:
         path.unlink(missing_ok=True)
         return False
-    with whole_file(path, overwrite=True) as unfinished:
-        write_lines(unfinished, files)
-    return True
-
-
-def write_lines(path: Path, files: Sequence[IO[str]]) -> None:
-    """Write the content of temporary files, which are used up."""
-    with path.open("w", encoding="utf-8") as out:
+    with whole_file(path, overwrite=True) as unfinished, unfinished.open("wb") as out:
         for file in files:
-            file.seek(0)
-            shutil.copyfileobj(file, out)
-            file.close()
+            with file.open("rb") as lines:
+                shutil.copyfileobj(lines, out)
+    return True
 
 
 def listed(lines: list[BadLine]) -> str:

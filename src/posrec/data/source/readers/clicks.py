@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -36,11 +37,10 @@ TIMES = (
     "write ISO 8601 (2026-01-31T12:00:00Z) or a number of seconds or milliseconds, or describe it with --time-format"
 )
 NO_SESSION = "if clicks without a session have a user, name that column too, with --user-column"
-CLICK_SCHEMA = {"session": pl.String, "item": pl.String, "time": pl.Int64}
+BAD_LINES = "bad-lines.jsonl"
 
 # The texts that could not be read as a time, for each role of a column ("time", "date").
 BadTimes = dict[str, set[str]]
-Step = Callable[[pl.DataFrame], pl.DataFrame]
 # What is wrong with a line or row, and what to do about it where that is more than to fix or remove it.
 Fault = tuple[str, str]
 
@@ -65,32 +65,38 @@ class LineFormat:
                 yield BadLine(str(block.path), number, fault[0], line.rstrip("\r"), fault[1])
 
 
+class ItemIds:
+    """The ids of items, numbered by polars as categories; one numbering may be that of several logs."""
+
+    def __init__(self) -> None:
+        self.categories = pl.Categories.random()
+        self.dtype = pl.Categorical(self.categories)
+        self.anchor = pl.Series([], dtype=self.dtype)  # polars forgets categories with the last series that has them
+
+    def names(self) -> pl.Series:
+        """The id of each item, by its number."""
+        return self.categories.to_series()
+
+
 class ClickStore:
     """Keeps the clicks of a log in memory, in the order of the file; `PieceStore` (data/source/reading.py) in files.
 
-    It takes 16 bytes a click: ids are polars categories, four bytes each, with one copy of each distinct id.
-    `session_type` and `item_type` are the types that readers give to ids.
+    It takes 16 bytes a click: ids are numbers of four bytes each, with one copy of each distinct id. `session_type` is
+    the type that readers give to the ids of sessions. `folder` is for files beside the clicks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, items: ItemIds, folder: Path) -> None:
+        self.items, self.folder = items, folder
         self.session_type: pl.DataType = pl.Categorical(pl.Categories.random())
-        self.item_categories = pl.Categories.random()
-        self.item_type = pl.Categorical(self.item_categories)
         self.frames: list[pl.DataFrame] = []
-        self.count = 0  # of all clicks that were added
 
     def add(self, clicks: pl.DataFrame) -> None:
         self.frames.append(clicks)
-        self.count += len(clicks)
 
     def take(self) -> pl.DataFrame:
         """The clicks that are in memory, which the store then forgets."""
         frames, self.frames = self.frames, []
-        return pl.concat(frames) if frames else pl.DataFrame(schema=CLICK_SCHEMA)
-
-    def item_names(self) -> pl.Series:
-        """The id of each item, by its category's number."""
-        return self.item_categories.to_series()
+        return pl.concat(frames, rechunk=True) if frames else pl.DataFrame()
 
 
 @dataclass
@@ -98,12 +104,10 @@ class ParsedLog:
     """What was found in a log, beside its clicks.
 
     `by_user`: sessions are users, whose clicks are yet to be split into sessions; in a log that has both, some are.
-    `finish`, if a format has it, is the last step of reading, clicks -> clicks, which needs all clicks of a session.
     """
 
     kinds: EventKinds
     bad_lines: BadLines
-    finish: Step | None = None
     by_user: bool = False
     rows: int = 0  # of the log, without blank and bad ones
     clicks: int = 0  # rows that are clicks
@@ -111,8 +115,9 @@ class ParsedLog:
     time_unit: str | None = None  # of times that are numbers
 
     def merge(self, other: "ParsedLog") -> None:
-        """Add what was found in another part of the log, but for its bad lines."""
+        """Add what was found in another part of the log."""
         self.kinds.merge(other.kinds)
+        self.bad_lines.merge(other.bad_lines)
         self.by_user |= other.by_user
         self.rows += other.rows
         self.clicks += other.clicks
@@ -153,7 +158,8 @@ class ClickCollector:
         self.guesses: Guesses = {}
         self.has_both = False  # some clicks have a session and others a user
         self.events = EventKinds(options, default_events)
-        self.parsed = ParsedLog(self.events, BadLines(options.bad_lines, options.bad_lines_limit))
+        bad_lines = BadLines(options.bad_lines, options.bad_lines_limit, store.folder / BAD_LINES)
+        self.parsed = ParsedLog(self.events, bad_lines)
 
     def choose_columns(self, path: File | str, names: list[str]) -> Columns:
         """The columns of a file of the log, from those that it has. A guess is reported unless it is that of the file
@@ -186,7 +192,7 @@ class ClickCollector:
             self.read_time.find_unit(rows["time"].filter(~bad))
         clicks = rows.select(
             pl.col("session").cast(self.store.session_type),
-            pl.col("item").cast(self.store.item_type),
+            pl.col("item").cast(self.store.items.dtype).to_physical(),
             self.read_time(rows["time"]).alias("time"),
             *(self.events.click_columns() if events is not None else []),
             *([pl.col("session").str.starts_with(BETWEEN_IDS).alias("by_user")] if self.has_both else []),

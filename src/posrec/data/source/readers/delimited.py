@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import polars as pl
 
-from posrec.data.prepare.steps import DAY
 from posrec.data.source.blocks import Block, blocks
 from posrec.data.source.files import File
 from posrec.data.source.readers.bad_lines import BadLine
@@ -159,15 +158,6 @@ def bad_line(block: Block, lines: list[bytes], record: Record, reason: str, advi
     return BadLine(str(block.path), record.line, reason, text, advice)
 
 
-def place_at_end_of_day(clicks: pl.DataFrame) -> pl.DataFrame:
-    """`time`, a timeframe so far, becomes a moment of the session's `day`."""
-    if "day" not in clicks.columns:  # there are no clicks
-        return clicks
-    end_of_day = pl.col("day").last().over("session") + DAY - 1
-    until_latest = pl.col("time").max().over("session") - pl.col("time")
-    return clicks.with_columns(time=end_of_day - until_latest).drop("day")
-
-
 def diginetica_columns(path: File, names: list[str]) -> Columns:
     for session, item in (("sessionId", "itemId"), ("session_id", "item_id")):
         if {session, item, "timeframe", "eventdate"} <= set(names):
@@ -182,8 +172,7 @@ def diginetica_columns(path: File, names: list[str]) -> Columns:
 YOOCHOOSE = TextLayout(",", names=("session", "timestamp", "item", "category"))
 # `train-item-views.csv` of the CIKM Cup 2016. `timeframe` is the number of milliseconds since the session began, and
 # `eventdate` is a day; the time of day is not recorded. As in the field's preprocessing, a session's day is that of its
-# last-read click, whatever its `timeframe`. The session's latest click is placed at the end of that day and the others
-# before it, so that `time` orders the clicks of a session by `timeframe` alone.
+# last-read click, whatever its `timeframe`, which alone orders its clicks: `place_at_end_of_day`, data/prepare/steps.py
 DIGINETICA = TextLayout(";", columns_of=diginetica_columns)
 CSV = TextLayout("", quote='"')  # any delimiter, with a header; RetailRocket's `events.csv`, a log of visitors, is one
 TSV = TextLayout("\t", quote='"')

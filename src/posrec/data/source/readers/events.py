@@ -23,7 +23,7 @@ class EventKinds:
         self.asked = list(options.events)
         self.read = self.asked or (list(dict.fromkeys([*default, *named])) if default else [])  # empty: all
         self.weights, self.targets = dict(options.event_weights), list(options.target_events)
-        self.kept = options.drop_duplicates
+        self.tell_duplicates = options.drop_duplicates
         self.column: str | None = None
         self.counts: Counter[str] = Counter()
         self.listed = True
@@ -50,7 +50,7 @@ class EventKinds:
             columns.append(weight.alias("weight"))
         if self.targets:
             columns.append(event.is_in(self.targets).fill_null(False).alias("target"))
-        if self.kept:
+        if self.tell_duplicates:
             columns.append((event.hash(HASH_SEED) % 2**32).cast(pl.UInt32).alias("kind"))
         return columns
 
@@ -69,13 +69,13 @@ class EventKinds:
             column = f"column {self.column!r}"
             progress.message(f"events in {column} so far: {self.described()} (choose with --events)")
 
-    def report(self, rows: int, kept: int, progress: Progress) -> None:
+    def report(self, rows: int, clicks: int, progress: Progress) -> None:
         """When the log is read: say which kinds it has and which were read. A kind that was named and is missing gets a
         warning, since a log may happen to have none of it; nothing that can be read is an error."""
         if self.column is None or not rows:
             return
         column = f"column {self.column!r}"
-        if not kept:
+        if not clicks:
             raise InputError(
                 f"none of {rows:,} rows is of the events {', '.join(self.read)}; {column} has {self.described()}: name "
                 "some of these with --events"
@@ -90,7 +90,7 @@ class EventKinds:
         if not self.listed:
             progress.message(f"{column} has more than {MAX_KINDS:,} different values, too many to be kinds of events")
         if self.asked:
-            progress.message(f"kept {kept:,} of {rows:,} rows: events {', '.join(self.asked)}")
+            progress.message(f"kept {clicks:,} of {rows:,} rows: events {', '.join(self.asked)}")
         elif self.listed:
             which = f"{', '.join(self.read)} read" if self.read else "all are read"
             progress.message(f"events in {column}: {self.described()}; {which} (choose with --events)")

@@ -1,9 +1,8 @@
 """Parquet tables with any column types, read batch by batch; and tables that are in memory already."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from urllib.parse import unquote
@@ -22,70 +21,46 @@ NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # how Hive and Spark write a missing va
 POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)  # damage can also end in a panic
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table to read: the path or name that messages give it, its size in any unit, and how it is opened."""
-
-    name: File | str
-    size: int
-    open: Callable[[], AbstractContextManager[pl.LazyFrame]]
-
-
 def read_parquet(files: Sequence[File], collector: ClickCollector) -> None:
     """Ids may be numbers or text; times numbers, text or datetimes."""
-    read_tables([Table(path, path.stat().st_size, partial(open_parquet, path)) for path in files], collector)
+    sizes = [path.stat().st_size for path in files]
+    for number, path in enumerate(files):
+        with open_parquet(path) as frame:
+            read_table(path, frame, collector, sum(sizes[:number]), sizes[number], sum(sizes))
 
 
-def read_tables(tables: Sequence[Table], collector: ClickCollector) -> None:
-    """Tables one after the other, each batch by batch."""
-    before, total = 0, sum(table.size for table in tables)
-    for table in tables:
-        with table.open() as frame:
-            columns = table_columns(table.name, frame, collector)
-            read_table(table, frame, columns, collector, (before, total))
-        before += table.size
-
-
-def table_columns(name: File | str, frame: pl.LazyFrame, collector: ClickCollector) -> Columns:
+def read_table(
+    name: File | str, frame: pl.LazyFrame, collector: ClickCollector, before: int = 0, size: int = 1, total: int = 1
+) -> None:
+    """Add the rows of a table to the collector, batch by batch. Its size is in any unit, for progress, as are that of
+    the tables before it and that of all."""
     types = frame.collect_schema()
     columns = collector.choose_columns(name, types.names())
     if columns.event is not None and types[columns.event].is_nested() and not collector.options.needs_events:
         collector.events.column = None  # a list or struct that only has the name of a column of kinds
-        return replace(columns, event=None)
-    return columns
-
-
-def read_table(
-    table: Table,
-    frame: pl.LazyFrame,
-    columns: Columns,
-    collector: ClickCollector,
-    sizes: tuple[int, int],
-) -> None:
-    """Add the rows of a table to the collector; `sizes` are those of the tables before it and of all."""
-    types = frame.collect_schema()
-    with parquet_errors(table.name):
+        columns = replace(columns, event=None)
+    with parquet_errors(name):
         length = count_rows(frame)
     # Tables that passed through pandas write missing numbers as NaN.
     rows = frame.select(
-        pl.col(name).fill_nan(None) if types[name].is_float() else pl.col(name) for name in columns.names
+        pl.col(column).fill_nan(None) if types[column].is_float() else pl.col(column) for column in columns.names
     )
     first = 0
     try:
         for batch in rows.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
             checked = collector.check(batch.select(columns.select()))
             if checked.bad_rows:
-                collector.leave_out(bad_rows(batch, table.name, columns, first, checked.bad_rows), checked)
+                collector.leave_out(bad_rows(batch, name, columns, first, checked.bad_rows), checked)
             collector.keep(checked)
             first += len(batch)
-            collector.progress.update("Reading", sizes[0] + table.size * first / max(length, 1), sizes[1])
+            collector.progress.update("Reading", before + size * first / max(length, 1), total)
     except POLARS_ERRORS as error:
         raise InputError(
-            f"{table.name}, after row {first}: can't be read ({first_line(error)}); the file is damaged, or a column "
+            f"{name}, after row {first}: can't be read ({first_line(error)}); the file is damaged, or a column "
             "holds something other than ids, numbers or text"
         ) from None
     if first != length:  # polars reads nothing of a row group whose columns have another length
-        raise InputError(f"{table.name} declares {plural(length, 'row')}, and {first:,} can be read; it is damaged")
+        raise InputError(f"{name} declares {plural(length, 'row')}, and {first:,} can be read; it is damaged")
 
 
 def count_rows(frame: pl.LazyFrame) -> int:

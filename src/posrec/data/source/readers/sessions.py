@@ -1,19 +1,23 @@
-"""Formats that hold whole sessions: lines of item ids, and the public SR-GNN pickles."""
+"""Formats that hold whole sessions: lines of item ids, RecBole's prefixes of sessions, and SR-GNN's pickles."""
 
 import io
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import polars as pl
 
 from posrec.data.source.blocks import Block, blocks, read_start
 from posrec.data.source.files import File
-from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, LineFormat, add_block
-from posrec.data.source.readers.columns import id_fault
+from posrec.data.source.readers.clicks import BadTimes, ClickCollector, Fault, LineFormat, add_block, find_broken_text
+from posrec.data.source.readers.columns import NEGATIVE, comma_separated, id_fault
+from posrec.data.source.readers.delimited import RECBOLE, split_header
 from posrec.errors import InputError
 
+PREFIX, TARGET = "item_id_list", "item_id"
 MAX_PICKLE_BYTES = 1 << 30  # bytes; the public datasets have a few hundred MiB
 
 
@@ -41,6 +45,89 @@ class SessionLines(LineFormat):
 
     def fault(self, line: str, bad_times: BadTimes) -> Fault | None:
         return ("an item id is negative", "") if any(map(id_fault, line.split())) else None
+
+
+def read_prefixes(files: Sequence[File], collector: ClickCollector) -> None:
+    """The files that RecBole reads by `benchmark_filename`, e.g. NAME.train.inter.
+
+    In files of RecBole's authors `session_id` numbers rows, not sessions, so a session is found by its rows: every
+    prefix of it, one below the other, the longest or the shortest first. A session's time is its place in the log.
+    """
+    before = 0
+    for path, parts in groupby(blocks(files, collector.progress), attrgetter("path")):
+        clicks = join_prefixes(path, read_rows(path, parts)).with_columns(pl.col("session") + before)
+        collector.keep(collector.check(clicks.with_columns(time=pl.col("session"))))
+        before += clicks["session"].n_unique()
+
+
+def read_rows(path: File, parts: Iterable[Block]) -> pl.DataFrame:
+    """The prefix, the target and the line of every row of a file."""
+    names: list[str] = []
+    rows = []
+    for part in parts:
+        block = part
+        if part.first_line == 1:
+            names, block = split_header(part, RECBOLE)
+            if PREFIX not in names or TARGET not in names:
+                raise InputError(
+                    f"{path}, line 1: prefixes of sessions need the columns {PREFIX} and {TARGET}; it has "
+                    f"{comma_separated(names)}"
+                )
+        for bad in find_broken_text(block):
+            raise InputError(f"{bad}; {bad.advice}")
+        lines = pl.Series("line", block.data.decode("utf-8").split("\n")).str.strip_chars("\r")
+        fields = lines.str.split("\t")
+        columns = {"prefix": names.index(PREFIX), "target": names.index(TARGET)}
+        table = pl.DataFrame(
+            {
+                "line": pl.int_range(block.first_line, block.first_line + len(lines), eager=True),
+                "fields": fields.list.len(),
+                **{name: fields.list.get(column, null_on_oob=True) for name, column in columns.items()},
+            }
+        ).with_columns(pl.col("prefix", "target").str.replace_all(" +", " ").str.strip_chars(" "))
+        rows.append(table.filter(lines.str.strip_chars() != ""))
+    table = pl.concat(rows)
+    is_item = pl.col("target").str.contains(r"^\S+$") & (pl.col("prefix") != "")
+    negative = pl.concat_str("prefix", "target", separator=" ").str.contains(rf"(^| ){NEGATIVE.pattern}( |$)")
+    for wrong, reason in (
+        (pl.col("fields") != len(names), f"there must be {len(names)} fields, a tab between them"),
+        (~is_item, f"{PREFIX} must hold item ids, separated by spaces, and {TARGET} one item id"),
+        (negative, "an item id is negative"),
+    ):
+        if len(bad_rows := table.filter(wrong)):
+            raise InputError(f"{path}, line {bad_rows['line'][0]}: {reason}; fix the line")
+    return table
+
+
+def join_prefixes(path: File, rows: pl.DataFrame, unit: str = "line") -> pl.DataFrame:
+    """The clicks of the sessions that rows of prefixes come from, with the session's place in the file.
+
+    A row is a prefix, ids separated by spaces, a target, and the number of its line, or of what `unit` says.
+
+    Prefixes may be cut to their latest clicks, to 50 in the files of RecBole's authors: a prefix is then the row before
+    it without its first click. A session is its first click and the targets of its rows, so nothing is lost.
+    """
+    before = pl.concat_str("prefix", "target", separator=" ").shift()
+    continues = (pl.col("prefix") == before) | (pl.col("prefix") == before.str.replace(r"^\S+ ", ""))
+    failures = []
+    for longest_first in (True, False):
+        ordered = rows.reverse() if longest_first else rows
+        first = ~ordered["prefix"].str.contains(" ")
+        broken = ordered.filter(~(first | ordered.select(continues.fill_null(False)).to_series()))
+        if len(broken):
+            failures.append((len(broken), int(broken["line"].to_numpy().min()), "below" if longest_first else "above"))
+            continue
+        number = first.cum_sum().cast(pl.Int64) - 1
+        clicks = ordered.select(
+            session=first.sum() - 1 - number if longest_first else number,
+            item=pl.when(first).then(pl.concat_list("prefix", "target")).otherwise(pl.concat_list("target")),
+        )
+        return clicks.explode("item").sort("session", maintain_order=True)
+    _, line, place = min(failures)
+    raise InputError(
+        f"{path}, {unit} {line}: the row {place} it is not the next shorter prefix of the same session; only files "
+        "that hold every prefix of each session, one below the other, can be read"
+    )
 
 
 def read_srgnn(files: Sequence[File], collector: ClickCollector) -> None:
@@ -77,7 +164,7 @@ def read_pickle(path: File) -> list[list[int]]:
     except Exception:  # a damaged pickle can raise almost anything
         raise InputError(f"{path} is not a pickle of plain lists and ints; it was not loaded") from None
     if isinstance(content, tuple | list) and len(content) == 2 and is_samples(*content):
-        return join_prefixes(path, *content)
+        return join_samples(path, *content)
     if not isinstance(content, tuple | list) or not all(is_sequence(sequence) for sequence in content):
         raise InputError(
             f"{path} holds neither a list of sessions nor a pair (prefixes, targets), of ints from 0 up; "
@@ -106,20 +193,9 @@ def is_samples(prefixes: Any, targets: Any) -> bool:
     )
 
 
-def join_prefixes(path: File, prefixes: list[list[int]], targets: list[int]) -> list[list[int]]:
-    """Undo the field's augmentation, which writes a session as all its prefixes, the longest first."""
-    sessions: list[list[int]] = []
-    expected: list[int] = []  # the clicks of the next sample; empty where a new session begins
-    for number, (prefix, target) in enumerate(zip(prefixes, targets, strict=True), start=1):
-        whole = [*prefix, target]
-        if not expected:
-            sessions.append(whole)
-        elif whole != expected:
-            raise InputError(
-                f"{path}, sample {number}: expected the next shorter prefix of the same session; "
-                "only files that hold every prefix of a session, longest first, can be read"
-            )
-        expected = whole[:-1] if len(prefix) > 1 else []
-    if expected:
-        raise InputError(f"{path} ends inside a session: its last sample should be a prefix of one click")
-    return sessions
+def join_samples(path: File, prefixes: list[list[int]], targets: list[int]) -> list[list[int]]:
+    """Undo the field's augmentation, which writes a session as all its prefixes."""
+    texts = pl.Series(prefixes, dtype=pl.List(pl.Int64)).cast(pl.List(pl.String)).list.join(" ")
+    rows = pl.DataFrame({"prefix": texts, "target": pl.Series(targets, dtype=pl.Int64).cast(pl.String)})
+    clicks = join_prefixes(path, rows.with_row_index("line", offset=1), "sample")
+    return clicks.group_by("session", maintain_order=True).agg(pl.col("item").cast(pl.Int64))["item"].to_list()

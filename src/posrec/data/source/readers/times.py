@@ -1,14 +1,11 @@
 """Times as logs write them -> int64 milliseconds since 1970 (UTC)."""
 
 import re
-from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import pairwise
 
-import numpy as np
 import polars as pl
 
-from posrec.errors import InputError, plural
+from posrec.errors import InputError
 from posrec.progress import Progress
 
 MILLISECONDS_PER = {"s": 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
@@ -18,9 +15,7 @@ DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_0
 NUMBER = re.compile(r"\s*-?\d+(\.\d*)?([eE][+-]?\d+)?\s*")
 # To the second or the millisecond, in UTC or without a zone: what most logs write.
 ISO = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d(\.\d{3})?(Z?)")
-YEAR_1990 = 7305  # its first day, counted from 1970
 COUNTED_DAYS = (-1, 100_000)  # times before or after these, from 1969 to 2243, count as theirs
-FAR_SHARE = 0.001  # of the clicks, that are dated a year from the others, before a warning is printed
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 LAYOUTS = (
     "%Y-%m-%dT%H:%M:%S%.fZ",
@@ -45,28 +40,6 @@ def count_days(times: pl.Series) -> dict[int, int]:
     """How many of these times, in milliseconds, each day since 1970 has."""
     days = (times // DURATION_UNITS["d"]).clip(*COUNTED_DAYS)
     return dict(days.value_counts().iter_rows())
-
-
-def impossible_times(days: Mapping[int, int], today: int) -> Iterator[str]:
-    """Warnings about the times of a log, given how many clicks each day has."""
-    possible = sorted(day for day in days if YEAR_1990 <= day <= today + 1)
-    starts = [place for place, day in enumerate(possible) if place == 0 or day - possible[place - 1] > 365]
-    stretches = [possible[first:after] for first, after in pairwise([*starts, len(possible)])]
-    rest = max(stretches, key=lambda stretch: sum(days[day] for day in stretch), default=[])
-    wrong = {
-        "dated before 1990": [day for day in days if day < YEAR_1990],
-        "dated more than a day from now": [day for day in days if day > today + 1],
-        "dated more than a year from all others": [day for one in stretches if one is not rest for day in one],
-    }
-    clicks = sum(days.values())
-    for which, found in wrong.items():
-        count = sum(days[day] for day in found)
-        if count and (found[0] not in possible or count >= FAR_SHARE * clicks):
-            yield (
-                f"warning: {count:,} of {plural(clicks, 'click')} {'is' if count == 1 else 'are'} {which}, e.g. "
-                f"{np.datetime64(min(found), 'D')}. The latest sessions are those of the test part, so wrong times "
-                "spoil it: check the time column and --time-unit, or remove these clicks"
-            )
 
 
 class TimeReader:

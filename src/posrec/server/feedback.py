@@ -19,6 +19,7 @@ import os
 import re
 import secrets
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -134,6 +135,7 @@ class FeedbackFiles:
         self.folder, self.clock, self.observe = folder, clock, observe
         self.file: FileIO | None = None
         self.rows, self.began = 0, 0.0
+        self.lock = threading.RLock()  # of the open file: many rows are written in a thread
         # Converting many rows takes a second, in which requests are answered.
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="posrec-feedback")
         try:
@@ -174,11 +176,13 @@ class FeedbackFiles:
             )
             for rank, item in enumerate(items, start=1)
         ]
-        self.rotate_if_due(now)
-        if self.file is None:
-            self.file, self.rows, self.began = open_locked(self.folder, now), 0, now
-        append(self.file, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-        self.rows += len(rows)
+        lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+        with self.lock:
+            self.rotate_if_due(now)
+            if self.file is None:
+                self.file, self.rows, self.began = open_locked(self.folder, now), 0, now
+            append(self.file, lines)
+            self.rows += len(rows)
         self.observe((name or run) if signed else None, event, len(rows))
         return len(rows)
 
@@ -190,9 +194,10 @@ class FeedbackFiles:
 
     def begin_rotation(self) -> None:
         """Begin to turn what was written so far into a Parquet file."""
-        if self.file is not None:
-            finished, self.file = self.file, None
-            self.thread.submit(convert_and_close, finished)
+        with self.lock:
+            if self.file is not None:
+                finished, self.file = self.file, None
+                self.thread.submit(convert_and_close, finished)
 
     def rotate(self) -> None:
         """Turn what was written so far into a Parquet file; returns when all files are converted."""

@@ -6,6 +6,7 @@ import pytest
 
 from posrec.data.vocabulary import Vocabulary
 from posrec.recommend.catalogue import Catalogue
+from posrec.recommend.plan import Plan
 from posrec.server.schemas import AnswerRequest, GroupLimit
 from posrec.server.service import QUICK_WORK, estimated_work
 
@@ -13,10 +14,11 @@ ITEMS = 2000
 CATALOGUE = Catalogue(
     Vocabulary([f"i{n}" for n in range(ITEMS)], {"brand": [f"b{n % 7}" for n in range(ITEMS)]}), ITEMS
 )
+CATALOGUE.attributes.prepare()  # as in a server
 
 
-def work(sessions: int = 1, size: int = 200, **asked: Any) -> int:
-    return estimated_work(AnswerRequest(**asked), sessions, size, CATALOGUE)
+def work(sessions: int = 1, size: int = 200, clicks: int = 3, **asked: Any) -> int:
+    return estimated_work(AnswerRequest(**asked), sessions, size, CATALOGUE, clicks)
 
 
 def test_a_plain_request_is_the_unit() -> None:
@@ -50,11 +52,25 @@ def test_what_a_page_asks_for_is_quick(asked: dict[str, Any]) -> None:
         {"boost": {"brand": {f"b{n}": 1.0 + n for n in range(7)}}},
         {"size": 500_000},
         {"sessions": 10},
+        {"clicks": 10_000, "size": 20_000},  # the shortest ids
+        {"deny": [1] * 5000, "allow": [2] * 5000, "size": 20_000},
     ],
 )
 def test_more_of_anything_is_more_work(more: dict[str, Any]) -> None:
     assert work(**more) > QUICK_WORK
     assert work(fields=["brand"], **more) >= work(**more)
+
+
+@pytest.mark.parametrize(
+    "rule", [{"filter": {"title": "a"}}, {"boost": {"title": {"a": 2.0}}}, {"diversify": GroupLimit("title", 1)}]
+)
+def test_the_first_rule_by_titles_is_more_work(rule: dict[str, Any]) -> None:
+    catalogue = Catalogue(Vocabulary([f"i{n}" for n in range(20_000)], {"title": [""] * 20_000}), 20_000)
+    catalogue.attributes.prepare()
+    assert estimated_work(AnswerRequest(**rule), 1, 200, catalogue) > QUICK_WORK
+    Plan(catalogue, None, **AnswerRequest(**rule).rules())
+    catalogue.attributes["title"].groups  # noqa: B018  # as a search with such a limit does
+    assert estimated_work(AnswerRequest(**rule), 1, 200, catalogue) <= QUICK_WORK
 
 
 def test_a_small_catalogue_has_short_answers() -> None:

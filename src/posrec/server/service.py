@@ -53,6 +53,8 @@ PIECE_WORK = 16  # of a slow request; pieces of other requests are computed betw
 SLOW_QUEUE = 32  # times the queue for quick requests is the work that slow requests may have together
 ITEMS_PER_UNIT = 50  # items of an answer, where they are many
 BODY_BYTES_PER_UNIT = 5000  # of a request; most of them are ids, which are looked up
+BYTES_PER_ID = 8  # at least: to look up a shorter id takes as long
+INDEXED_PER_UNIT = 500  # items of a column that no rule has named before
 ANSWER_BYTES_PER_UNIT = 20_000
 DIVERSIFIED_PER_UNIT = 25  # items among which `diversify` chooses
 MOST_ANSWER_BYTES = 16 << 20
@@ -194,10 +196,11 @@ class Service:
             stored = await self.stored_sessions().clicks(data.session_id)
             session = [*stored, *session][-self.settings.max_length :]
         loaded = self.loaded(first_click(session) if key is None else key)
-        work = estimated_work(data, 1, request.size, loaded.recommender.catalogue)
+        work = estimated_work(data, 1, request.size, loaded.recommender.catalogue, len(session))
         if work <= QUICK_WORK:
+            self.batcher.refuse_more(work)  # before a query is made
             query = self.query(loaded, plan_of(loaded, data), session)
-            return answer(query, await self.batcher.submit(query, work, request.has_left))
+            return answer(query, await self.batcher.submit(query, work, request.has_left, has_place=True))
         with self.background.place(work):
             return (await self.slow_answers(data, [(loaded, session)], {}, request))[0]
 
@@ -206,13 +209,18 @@ class Service:
         if not data.sessions:
             return []
         asked = [(self.loaded(first_click(session)), session) for session in data.sessions]
-        work = estimated_work(data, len(asked), request.size, asked[0][0].recommender.catalogue)
+        clicks = sum(map(len, data.sessions))
+        work = estimated_work(data, len(asked), request.size, asked[0][0].recommender.catalogue, clicks)
         together = max(1, PIECE_WORK * len(asked) // work)
         plans: dict[LoadedRun, Plan] = {}
         answers: list[RecommendAnswer] = []
+        answer_bytes = 0
         with self.background.place(work):
             for start in range(0, len(asked), together):
-                answers += await self.slow_answers(data, asked[start : start + together], plans, request)
+                piece = await self.slow_answers(data, asked[start : start + together], plans, request)
+                answer_bytes += sum(len(memoryview(one)) for one in piece)  # type: ignore[arg-type]  # see there
+                check_answer_bytes(answer_bytes)  # a request may name the items with the longest texts
+                answers += piece
         return answers
 
     async def click(self, session_id: str, data: ClickRequest, request: Request) -> RecommendAnswer:
@@ -294,9 +302,9 @@ def plan_of(loaded: LoadedRun, data: AnswerRequest) -> Plan:
     return loaded.recommender.plan(data.k, **data.rules())
 
 
-def estimated_work(data: AnswerRequest, sessions: int, size: int, catalogue: Catalogue) -> int:
+def estimated_work(data: AnswerRequest, sessions: int, size: int, catalogue: Catalogue, clicks: int = 0) -> int:
     """The work of a request with a body of `size` bytes, 1 for a plain one; an InputError where the answer would be too
-    large."""
+    large. All sessions together have so many clicks."""
     k = min(data.k, catalogue.items)
     answer_bytes = checked_answer_bytes(sessions * k, data.fields, catalogue)
     searches = 1 + bool(data.pin)
@@ -309,18 +317,33 @@ def estimated_work(data: AnswerRequest, sessions: int, size: int, catalogue: Cat
         each *= 2  # it may take more searches to find enough values of the column
     elif data.diversify:
         each += min(max(POOL_PER_ITEM * k, SMALLEST_POOL), LARGEST_POOL) / DIVERSIFIED_PER_UNIT
-    return max(1, round(sessions * each + size / BODY_BYTES_PER_UNIT + answer_bytes / ANSWER_BYTES_PER_UNIT))
+    ids = clicks + len(data.allow or ()) + len(data.deny or ())
+    once = max(size, BYTES_PER_ID * ids) / BODY_BYTES_PER_UNIT + answer_bytes / ANSWER_BYTES_PER_UNIT
+    indexed = len(unindexed_columns(data, catalogue)) * catalogue.items / INDEXED_PER_UNIT
+    return max(1, round(sessions * each + once + indexed))
+
+
+def unindexed_columns(data: AnswerRequest, catalogue: Catalogue) -> list[str]:
+    """The columns that rules name for the first time, such as titles: all their values must be indexed first."""
+    limited = data.diversify.column if isinstance(data.diversify, GroupLimit) else data.diversify
+    columns = catalogue.attributes.columns
+    named = {*(data.filter or ()), *(data.boost or ()), *([limited] if isinstance(limited, str) else [])}
+    return [name for name in named if name in columns and not columns[name].is_indexed]
 
 
 def checked_answer_bytes(items: int, fields: Sequence[str] | None, catalogue: Catalogue) -> float:
     """The estimated size of an answer with so many items; an InputError where it is too large."""
     answer_bytes = items * catalogue.item_bytes(fields)
+    check_answer_bytes(answer_bytes)
+    return answer_bytes
+
+
+def check_answer_bytes(answer_bytes: float) -> None:
     if answer_bytes > MOST_ANSWER_BYTES:
         raise InputError(
             f"the answer would have about {answer_bytes / (1 << 20):,.0f} MB; at most {MOST_ANSWER_BYTES >> 20} MB are "
             "sent: ask for fewer sessions, a smaller k or fewer fields"
         )
-    return answer_bytes
 
 
 def rank(queries: Sequence[Query]) -> list[Ordered]:

@@ -2,11 +2,13 @@
 
 import gc
 import tracemalloc
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from posrec.data.vocabulary import Vocabulary
+from posrec.errors import InputError
 from posrec.recommend import catalogue as module
 from posrec.recommend.catalogue import Candidates, Catalogue
 from posrec.recommend.plan import Plan
@@ -54,3 +56,30 @@ def test_the_latest_are_kept_and_long_ones_are_computed_every_time(catalogue: Ca
     assert computed is not None
     assert computed.columns.tolist() == first.columns.tolist()
     assert ask(catalogue, kind, long) is not computed
+
+
+NAMES = [f"b{number}" for number in range(20_000)]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"filter": {"price": {"not": NAMES}}},
+        {"filter": {"price": [NAMES]}},
+        {"filter": dict.fromkeys(NAMES, 1)},
+        {"boost": {"price": dict.fromkeys(NAMES, 2.0)}},
+        {"boost": {name: {"3": 2.0} for name in NAMES}},
+    ],
+    ids=["not", "nested", "columns", "boost", "boosted columns"],
+)
+def test_what_is_long_is_never_written_down(
+    catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch, rules: dict[str, Any]
+) -> None:
+    """To write it down takes a tenth of a second, in which no other thread runs."""
+
+    def fail(*_: object, **__: object) -> str:
+        raise AssertionError("it was written down")
+
+    monkeypatch.setattr(module.json, "dumps", fail)
+    with suppress(InputError):  # of columns that do not exist, and nested lists
+        Plan(catalogue, None, **rules)

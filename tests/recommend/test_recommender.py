@@ -1,6 +1,7 @@
 """Recommender: scores, items left out, unknown and popular items, refused input, and runs on disk."""
 
 import json
+import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 
 import posrec
 from posrec.data.dataset import PreparedDataset
-from posrec.errors import InputError
+from posrec.errors import InputError, RunFailed
 from posrec.models.base import SessionModel
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
@@ -263,3 +264,14 @@ def test_every_model_recommends_and_explains(name: str, small: PreparedDataset) 
         assert 1 <= len(found.clicks) <= model.config.max_length
         assert bool(found.parts) == (name in ("posrec", "posrec-plus"))
         assert sum(found.parts.values()) == pytest.approx(found.score if found.parts else 0, abs=1e-4)
+
+
+def test_weights_that_are_no_numbers_are_never_shown(trained: Path) -> None:
+    """Also where an export, which may be whole, ranks the items: explanations and similar items are of the weights."""
+    rec = Recommender.load(trained, "cpu")
+    with torch.no_grad():
+        for weights in rec.model.parameters():
+            weights.fill_(math.nan)
+    for ask in (rec.recommend, lambda session: rec.explain(session, "i5"), lambda session: rec.similar_items(*session)):
+        with pytest.raises(RunFailed, match="a score that is not finite"):
+            ask(["i3"])

@@ -1,11 +1,13 @@
 """Feedback: over a socket into Parquet files, which `posrec prepare` and `posrec report` read."""
 
+import asyncio
 import json
 import resource
 import shutil
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import FileIO
@@ -19,6 +21,9 @@ from posrec.evaluation.click_through import COLUMNS
 from posrec.io.unfinished import locked
 from posrec.server import feedback as module
 from posrec.server.feedback import KEY_FILE, FeedbackFiles, convert_and_close, erase_visitors, is_signed, new_answer_id
+from posrec.server.routes import application
+from posrec.server.schemas import FeedbackRequest
+from posrec.server.settings import ServerSettings
 from tests.helpers import command, listed
 from tests.server.server_process import Server, serving, until
 
@@ -168,6 +173,30 @@ def test_prepare_reads_feedback(tmp_path: Path) -> None:
 def test_without_a_folder_feedback_is_not_found(plain_server: Server) -> None:
     answer = plain_server.ask("POST", "/v1/feedback", {"answer": "a", "event": "shown", "items": ["i1"]})
     assert (answer.status, "--feedback DIR" in answer.json()["error"]) == (404, True)
+
+
+def test_many_rows_are_written_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def write(files: FeedbackFiles, answer: str, event: str, items: list[str], *more: object) -> int:
+        threads.append(threading.current_thread().name)
+        return len(items)
+
+    monkeypatch.setattr(FeedbackFiles, "write", write)
+    handler = application(ServerSettings(("run",), feedback=str(tmp_path))).by_path["/v1/feedback"]["POST"].handler
+    for items in (20, 1000):
+        request = FeedbackRequest(answer="a", event="shown", items=[f"i{number}" for number in range(items)])
+        assert asyncio.run(handler(data=request)).written == items
+    assert [name.startswith("posrec-background") for name in threads] == [False, True]
+
+
+def test_rows_of_several_threads_are_all_written(tmp_path: Path) -> None:
+    files = FeedbackFiles(tmp_path)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: files.write(f"a{number}", "shown", ["i1", "i2"]), range(200)))
+    convert_and_close(files.take_file())
+    rows = pl.concat([pl.read_parquet(path) for path in tmp_path.glob("*.parquet")])
+    assert sorted(rows["answer"]) == sorted([f"a{number}" for number in range(200)] * 2)
 
 
 def test_a_file_becomes_a_parquet_file_by_its_rows_and_by_its_age(

@@ -19,10 +19,11 @@ pytest.importorskip("uvicorn")
 
 @pytest.fixture(scope="module")
 def run(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The trained run, with a brand, a price and a long text for every item."""
+    """The trained run, with a brand, a price and a long text for every item, and a very long one for i3."""
     rec = Recommender.load(trained, "cpu")
     brands, prices = [f"b{n % 3}" for n in range(30)], [n + 0.5 for n in range(30)]
     rec.vocabulary.columns.update(brand=brands, price=prices, story=["x" * 1000] * 30)
+    rec.vocabulary.columns["note"] = ["x" * 100_000 if item == "i3" else "" for item in rec.vocabulary.ids]
     rec.run = replace(rec.run, popularity=rec.run.popularity * (np.arange(30) < 25))  # the last five are new
     folder = tmp_path_factory.mktemp("answers") / "run"
     rec.save(folder, export=False)
@@ -146,6 +147,12 @@ def test_the_size_of_an_answer_is_limited(
         assert answer.json()["error"] == f"{limit}: ask for fewer sessions, a smaller k or fewer fields"
 
 
+def test_an_answer_is_limited_although_it_has_the_longest_texts_alone(server: Server) -> None:
+    body = {"sessions": [["i4"]] * 1000, "k": 1, "allow": ["i3"], "fields": ["note"]}
+    answer = server.ask("POST", "/v1/recommend/batch", body)
+    assert (answer.status, "at most 16 MB are sent" in answer.json()["error"]) == (400, True)
+
+
 def test_similar_items(server: Server, recommender: Recommender) -> None:
     plain = server.ask("GET", "/v1/similar/i3?k=5").json()
     assert items(plain) == [one.item for one in recommender.similar_items("i3", 5)]
@@ -167,7 +174,7 @@ def test_answers_name_the_run(server: Server) -> None:
     assert answers[0]["id"] != answers[1]["id"]
     assert answers[0]["id"].startswith(about["fingerprint"])
     assert (about["model"], about["items"], about["max_length"]) == ("posrec", 30, 10)
-    assert (about["trained"]["epochs"], about["columns"]) == (8, ["brand", "price", "story"])
+    assert (about["trained"]["epochs"], about["columns"]) == (8, ["brand", "price", "story", "note"])
     assert about["split"] == [{"name": "run", "fingerprint": about["fingerprint"], "share": 1, "split_by": "0"}]
 
 

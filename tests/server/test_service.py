@@ -6,6 +6,7 @@ import pytest
 
 from posrec.data.vocabulary import Vocabulary
 from posrec.recommend.catalogue import Catalogue
+from posrec.recommend.plan import Plan
 from posrec.server.schemas import AnswerRequest, GroupLimit
 from posrec.server.service import QUICK_WORK, estimated_work
 
@@ -13,6 +14,7 @@ ITEMS = 2000
 CATALOGUE = Catalogue(
     Vocabulary([f"i{n}" for n in range(ITEMS)], {"brand": [f"b{n % 7}" for n in range(ITEMS)]}), ITEMS
 )
+CATALOGUE.attributes.prepare()  # as in a server
 QUICK = range(2, QUICK_WORK + 1)  # what a page asks for
 SLOW = range(QUICK_WORK + 1, 10**6)
 
@@ -34,16 +36,30 @@ SLOW = range(QUICK_WORK + 1, 10**6)
         ({"sessions": 3, "explore": 0.05}, SLOW),
         ({"boost": {"brand": {f"b{n}": 1.0 + n for n in range(7)}}}, SLOW),
         ({"size": 500_000}, SLOW),
+        ({"clicks": 10_000, "size": 20_000}, SLOW),  # the shortest ids
+        ({"deny": [1] * 5000, "allow": [2] * 5000, "size": 20_000}, SLOW),
         ({"sessions": 1000}, range(900, 1100)),
     ],
     ids=str,
 )
 def test_the_work_of_a_request(asked: dict[str, Any], expected: range) -> None:
-    def work(sessions: int = 1, size: int = 200, catalogue: Catalogue = CATALOGUE, **more: Any) -> int:
-        return estimated_work(AnswerRequest(**more), sessions, size, catalogue)
+    def work(sessions: int = 1, size: int = 200, clicks: int = 3, **more: Any) -> int:
+        return estimated_work(AnswerRequest(**more), sessions, size, CATALOGUE, clicks)
 
     assert work(**asked) in expected
     assert work(fields=["brand"], **asked) >= work(**asked)
+
+
+@pytest.mark.parametrize(
+    "rule", [{"filter": {"title": "a"}}, {"boost": {"title": {"a": 2.0}}}, {"diversify": GroupLimit("title", 1)}]
+)
+def test_the_first_rule_by_titles_is_more_work(rule: dict[str, Any]) -> None:
+    catalogue = Catalogue(Vocabulary([f"i{n}" for n in range(20_000)], {"title": [""] * 20_000}), 20_000)
+    catalogue.attributes.prepare()
+    assert estimated_work(AnswerRequest(**rule), 1, 200, catalogue) > QUICK_WORK
+    Plan(catalogue, None, **AnswerRequest(**rule).rules())
+    catalogue.attributes["title"].groups  # noqa: B018  # as a search with such a limit does
+    assert estimated_work(AnswerRequest(**rule), 1, 200, catalogue) <= QUICK_WORK
 
 
 def test_a_small_catalogue_has_short_answers() -> None:

@@ -104,9 +104,7 @@ class ResultCache:
 
     def get(self, kind: str, asked: Mapping[str, Any], compute: Callable[[Any], ByFactor]) -> ByFactor:
         """The result of `compute(asked)`."""
-        if isinstance(asked, Mapping) and any(
-            isinstance(one, list) and len(one) > LONGEST_KEY for one in asked.values()
-        ):
+        if values_in(asked) > LONGEST_KEY:
             return compute(asked)  # to write such a key down would keep Python's lock for long
         try:
             key = kind + json.dumps(asked, sort_keys=True, default=sorted)  # sets are listed in order
@@ -125,6 +123,13 @@ class ResultCache:
                 while self.bytes > self.most_bytes:
                     self.bytes -= bytes_of(*self.results.popitem(last=False))
         return result
+
+
+def values_in(asked: Any) -> int:
+    """How many values, names and lists a filter or boost is made of."""
+    if isinstance(asked, Mapping):
+        asked = [*asked, *asked.values()]
+    return 1 + sum(map(values_in, asked)) if isinstance(asked, list | tuple | set | frozenset) else 1
 
 
 def bytes_of(key: str, result: ByFactor) -> int:

@@ -72,6 +72,10 @@ class Attribute:
     def index(self) -> "ValueIndex":
         return ValueIndex(self.values)
 
+    @property
+    def is_indexed(self) -> bool:
+        return "index" in vars(self)
+
     @cached_property
     def numbers(self) -> npt.NDArray[np.float64] | None:
         """[n] the values as numbers, NaN where there is none; None where a value is not a number."""

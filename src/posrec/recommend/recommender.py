@@ -216,8 +216,7 @@ class Recommender:
         return EncodedSession(known, unknown, ends_unknown=numbers[-1] is None)
 
     def result(self, plan: Plan, session: EncodedSession, found: Ordered) -> Recommendations:
-        if not all(math.isfinite(score) for _, score in found.items):
-            raise RunFailed("the run can't be used: recommending for this session gave a score that is not finite")
+        require_finite([score for _, score in found.items])
         items = [self.recommendation(number, score, plan.fields) for number, score in found.items]
         for place, (number, _) in enumerate(found.items):
             items[place].pinned, items[place].explored = place < found.pinned, number in found.explored
@@ -276,6 +275,9 @@ class Recommender:
         from posrec.recommend.explain import explain  # imports torch
 
         explanations = explain(self.model, encoded, items, self.device, self.id_and_title)
+        for why in explanations:
+            attention = [weight for click in why.clicks for weight in click.attention.values()]
+            require_finite([why.score, *why.parts.values(), *attention])
         return explanations[0] if single else explanations
 
     def similar_items(self, item: Click, k: int | None = None, **rules: Unpack[SimilarRules]) -> list[Recommendation]:
@@ -300,6 +302,7 @@ class Recommender:
             raise InputError(f"{self.run.config['model']} has no item vectors, so it can't say which items are similar")
         number, plan = self.known(as_ids([item])[0]), self.plan(k, **rules)
         values, columns = self.similarity.most_similar(number, plan.k, plan.candidates, plan.denied)
+        require_finite(values.tolist())
         found = zip(columns.tolist(), values.tolist(), strict=True)
         return [self.recommendation(column + 1, value, plan.fields) for column, value in found]
 
@@ -320,6 +323,11 @@ class Recommender:
         """
         before = Session(tuple(as_ids(session))) if session is not None else Session()
         return before.then(*clicks)
+
+
+def require_finite(scores: Sequence[float]) -> None:
+    if not all(map(math.isfinite, scores)):
+        raise RunFailed("the run can't be used: it gave a score that is not finite")
 
 
 def encoder_of(scorer: Any) -> SessionEncoder:

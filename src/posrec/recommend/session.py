@@ -61,7 +61,7 @@ def as_ids(clicks: Iterable[Any]) -> list[str]:
     """
     if isinstance(clicks, str | bytes) or not isinstance(clicks, Iterable):
         raise InputError(f"a session must be a list of item ids, not {clicks!r}")
-    return [item if type(item) is str else as_id(item) for item in clicks]
+    return [item if type(item) is str else str(item) if type(item) is int else as_id(item) for item in clicks]
 
 
 def as_id(item: Any) -> str:

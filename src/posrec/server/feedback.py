@@ -19,6 +19,7 @@ import os
 import re
 import secrets
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -133,6 +134,7 @@ class FeedbackFiles:
         self.folder, self.clock, self.observe = folder, clock, observe
         self.file: FileIO | None = None
         self.rows, self.began = 0, 0.0
+        self.lock = threading.Lock()  # of the open file: many rows are written in a thread
         try:
             self.key = answer_key(folder)
             tempfile.TemporaryFile(dir=folder).close()
@@ -171,10 +173,12 @@ class FeedbackFiles:
             )
             for rank, item in enumerate(items, start=1)
         ]
-        if self.file is None:
-            self.file, self.rows, self.began = open_locked(self.folder, now), 0, now
-        append(self.file, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-        self.rows += len(rows)
+        lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+        with self.lock:
+            if self.file is None:
+                self.file, self.rows, self.began = open_locked(self.folder, now), 0, now
+            append(self.file, lines)
+            self.rows += len(rows)
         self.observe((name or run) if signed else None, event, len(rows))
         return len(rows)
 
@@ -185,8 +189,9 @@ class FeedbackFiles:
 
     def take_file(self) -> FileIO | None:
         """The file that was written so far, if there is one; the next row begins another."""
-        file, self.file = self.file, None
-        return file
+        with self.lock:
+            file, self.file = self.file, None
+            return file
 
 
 def append(file: FileIO, lines: bytes) -> None:

@@ -26,7 +26,7 @@ from posrec.server.schemas import (
     SimilarAnswer,
     SplitRun,
 )
-from posrec.server.service import Service, checked_answer_bytes, first_click
+from posrec.server.service import ANSWER_BYTES_PER_UNIT, Service, checked_answer_bytes, first_click
 from posrec.server.settings import ServerSettings
 
 PAGE = Path(__file__).parent / "page" / "index.html"
@@ -36,6 +36,7 @@ OF_WRITING = (*WITH_404, 403)
 OF_DELETING = (400, 401, 403, 404, 408, 431, 503)
 PROBE_ERRORS = (400, 408, 431, 503)
 SIMILAR_WORK, FIND_WORK, EXPLAIN_WORK = 10, 20, 10  # in plain requests, see service.py
+ROWS_PER_UNIT, FEW_ROWS = 50, 100  # of feedback; more than a few are written in the background
 
 
 SplitBy = Annotated[str, Meta(description="As in /v1/recommend; without it, the first run answers.")]
@@ -72,14 +73,17 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
         recommender = loaded.recommender
         require_item(recommender, item)
         fields = query.fields.split(",") if query.fields else None
-        checked_answer_bytes(min(query.k, recommender.items), fields, recommender.catalogue)
-        find = functools.partial(
-            recommender.similar_items, item, query.k, filter=parse_filter(query.filter), fields=fields
-        )
-        with service.background.place(SIMILAR_WORK):
-            similar_items = await service.background.run(find, request.has_left)
-        items = [RecommendedItem(item.item, item.score, item.title, item.fields) for item in similar_items]
-        return SimilarAnswer(items, loaded.fingerprint)
+        answer_bytes = checked_answer_bytes(min(query.k, recommender.items), fields, recommender.catalogue)
+        wanted = parse_filter(query.filter)
+
+        def find() -> msgspec.Raw:
+            similar_items = recommender.similar_items(item, query.k, filter=wanted, fields=fields)
+            items = [RecommendedItem(one.item, one.score, one.title, one.fields) for one in similar_items]
+            return msgspec.Raw(msgspec.json.encode(SimilarAnswer(items, loaded.fingerprint)))
+
+        with service.background.place(SIMILAR_WORK + int(answer_bytes / ANSWER_BYTES_PER_UNIT)):
+            answer: SimilarAnswer = await service.background.run(find, request.has_left)
+        return answer
 
     @app.route(
         "POST",
@@ -92,10 +96,12 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
     async def feedback(data: FeedbackRequest) -> FeedbackAnswer:
         if service.feedback is None:
             raise Refused(404, "feedback is not written here; start the server with --feedback DIR")
-        items = as_ids(data.items)
-        return FeedbackAnswer(
-            service.feedback.write(data.answer, data.event, items, data.session, data.visitor, data.value)
-        )
+        write, items = service.feedback.write, as_ids(data.items)
+        rows = functools.partial(write, data.answer, data.event, items, data.session, data.visitor, data.value)
+        if len(items) <= FEW_ROWS:
+            return FeedbackAnswer(rows())
+        with service.background.place(len(items) // ROWS_PER_UNIT):
+            return FeedbackAnswer(await service.background.run(rows))
 
     @app.route("POST", "/v1/explain", "Why an item has its score", errors=WITH_404)
     async def explain_item(data: ExplainRequest, request: Request) -> ExplainAnswer:

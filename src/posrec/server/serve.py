@@ -36,7 +36,7 @@ from posrec.io import RUN, require_folder, scratch_folder
 from posrec.recommend.session import ListedIds
 from posrec.server.feedback import FeedbackFiles
 from posrec.server.http.access import allowed_hosts
-from posrec.server.http.guard import Connection
+from posrec.server.http.guard import Connection, limit_unread
 from posrec.server.item_columns import read_columns
 from posrec.server.json_log import log_as_json, log_event, log_seldom
 from posrec.server.session_store import SQLITE, SqliteSessions, open_store, password_in
@@ -210,9 +210,10 @@ class Server(uvicorn.Server):
             if not can_open_files():
                 log_seldom(NO_FILES)
             now = time.monotonic()
-            for connection in list(self.server_state.connections):
-                assert isinstance(connection, Connection)
+            connections = [one for one in self.server_state.connections if isinstance(one, Connection)]
+            for connection in connections:
                 connection.check(now)
+            limit_unread(connections)
         return await super().on_tick(counter)
 
 

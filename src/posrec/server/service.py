@@ -53,6 +53,8 @@ QUICK_WORK = 6  # the most work of a request that is computed together with othe
 PIECE_WORK = 16  # of a slow request; pieces of other requests are computed between them
 SLOW_QUEUE = 32  # times the queue for quick requests is the work that slow requests may have together
 ITEMS_PER_UNIT = 50  # items of an answer, where they are many
+BYTES_PER_ID = 8  # at least: to look up a shorter id takes as long
+INDEXED_PER_UNIT = 500  # items of a column that no rule has named before
 ANSWER_BYTES_PER_UNIT = 20_000
 DIVERSIFIED_PER_UNIT = 25  # items among which `diversify` chooses
 MOST_ANSWER_BYTES = 16 << 20
@@ -194,7 +196,8 @@ class Service:
         async def clicks() -> list[Any]:
             return session
 
-        return await self.answer_one(self.loaded(first_click(session) if key is None else key), data, clicks, request)
+        loaded = self.loaded(first_click(session) if key is None else key)
+        return await self.answer_one(loaded, data, clicks, request, len(session))
 
     async def click(self, session_id: str, data: ClickRequest, request: Request) -> RecommendAnswer:
         store = self.stored_sessions()
@@ -210,10 +213,11 @@ class Service:
         data: AnswerRequest,
         clicks: Callable[[], Awaitable[list[Any]]],
         request: Request,
+        length: int = 0,
     ) -> RecommendAnswer:
         """The answer for one session. `clicks` is called when the request can't be refused any more: it may store a
-        click, which a client that asks again would store twice."""
-        work = estimated_work(data, 1, request.size, loaded.recommender.catalogue)
+        click, which a client that asks again would store twice. `length` is the number of clicks where it is known."""
+        work = estimated_work(data, 1, request.size, loaded.recommender.catalogue, length)
         if work <= QUICK_WORK:
             with self.batcher.place(work):
                 plan = plan_of(loaded, data)
@@ -231,13 +235,19 @@ class Service:
             return BatchAnswer([])
         self.check_length(max(data.sessions, key=len))
         asked = [(self.loaded(first_click(session)), session) for session in data.sessions]
-        work = estimated_work(data, len(asked), request.size, asked[0][0].recommender.catalogue)
+        clicks = sum(map(len, data.sessions))
+        work = estimated_work(data, len(asked), request.size, asked[0][0].recommender.catalogue, clicks)
         together = max(1, PIECE_WORK * len(asked) // work)
         plans: dict[LoadedRun, Plan] = {}
         answers: list[RecommendAnswer] = []
+        answer_bytes = 0
         with self.background.place(work):
             for start in range(0, len(asked), together):
-                answers += await self.slow_answers(data, asked[start : start + together], plans, request)
+                piece = await self.slow_answers(data, asked[start : start + together], plans, request)
+                sizes = [len(memoryview(one)) for one in piece]  # type: ignore[arg-type]  # they are encoded
+                answer_bytes += sum(sizes)
+                check_answer_bytes(answer_bytes)  # a request may name the items with the longest texts
+                answers += piece
         return BatchAnswer(answers)
 
     async def slow_answers(
@@ -311,9 +321,9 @@ def plan_of(loaded: LoadedRun, data: AnswerRequest) -> Plan:
     return loaded.recommender.plan(data.k, **data.rules())
 
 
-def estimated_work(data: AnswerRequest, sessions: int, size: int, catalogue: Catalogue) -> int:
+def estimated_work(data: AnswerRequest, sessions: int, size: int, catalogue: Catalogue, clicks: int = 0) -> int:
     """The work of a request with a body of `size` bytes, 1 for a plain one; an InputError where the answer would be too
-    large."""
+    large. All sessions together have so many clicks."""
     k = min(data.k, catalogue.items)
     answer_bytes = checked_answer_bytes(sessions * k, data.fields, catalogue)
     searches = 1 + bool(data.pin)
@@ -326,18 +336,33 @@ def estimated_work(data: AnswerRequest, sessions: int, size: int, catalogue: Cat
         each *= 2  # it may take more searches to find enough values of the column
     elif data.diversify:
         each += min(max(POOL_PER_ITEM * k, SMALLEST_POOL), LARGEST_POOL) / DIVERSIFIED_PER_UNIT
-    return max(1, round(sessions * each + size / BODY_BYTES_PER_UNIT + answer_bytes / ANSWER_BYTES_PER_UNIT))
+    ids = clicks + len(data.allow or ()) + len(data.deny or ())
+    once = max(size, BYTES_PER_ID * ids) / BODY_BYTES_PER_UNIT + answer_bytes / ANSWER_BYTES_PER_UNIT
+    indexed = len(unindexed_columns(data, catalogue)) * catalogue.items / INDEXED_PER_UNIT
+    return max(1, round(sessions * each + once + indexed))
+
+
+def unindexed_columns(data: AnswerRequest, catalogue: Catalogue) -> list[str]:
+    """The columns that rules name for the first time, such as titles: all their values must be indexed first."""
+    limited = data.diversify.column if isinstance(data.diversify, GroupLimit) else data.diversify
+    columns = catalogue.attributes.columns
+    named = {*(data.filter or ()), *(data.boost or ()), *([limited] if isinstance(limited, str) else [])}
+    return [name for name in named if name in columns and not columns[name].is_indexed]
 
 
 def checked_answer_bytes(items: int, fields: Sequence[str] | None, catalogue: Catalogue) -> float:
     """The estimated size of an answer with so many items; an InputError where it is too large."""
     answer_bytes = items * catalogue.item_bytes(fields)
+    check_answer_bytes(answer_bytes)
+    return answer_bytes
+
+
+def check_answer_bytes(answer_bytes: float) -> None:
     if answer_bytes > MOST_ANSWER_BYTES:
         raise InputError(
             f"the answer would have about {answer_bytes / (1 << 20):,.0f} MB; at most {MOST_ANSWER_BYTES >> 20} MB are "
             "sent: ask for fewer sessions, a smaller k or fewer fields"
         )
-    return answer_bytes
 
 
 def rank(queries: Sequence[Query]) -> list[Ordered]:

@@ -151,6 +151,14 @@ def test_only_pages_of_allowed_origins_write(
     assert answer.status == (success if status in (None, *allowed) else status), answer.body
 
 
+def test_without_a_host_no_page_writes(writable: Server) -> None:
+    body = b'{"item": "i3"}'
+    lines = head(
+        "POST", "/v1/sessions/a/click", f"Content-Length: {len(body)}", JSON, "Origin: null", host=None, version="1.0"
+    )
+    assert ask(writable, lines + body).status == 403
+
+
 def test_a_session_is_deleted_only_with_the_key(guarded: Server) -> None:
     assert ask(guarded, head("DELETE", "/v1/sessions/a")).status == 401
     assert ask(guarded, head("DELETE", "/v1/sessions/a", KEY)).status == 204

@@ -355,6 +355,35 @@ def test_a_client_that_closes_its_sending_side_has_left_after_a_while(monkeypatc
     assert asyncio.run(play()) == b""
 
 
+def test_where_too_much_is_unread_the_largest_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may read so slowly that it never ends, yet often enough."""
+    monkeypatch.setattr(guard, "MOST_UNREAD", 10 << 20)
+
+    async def play() -> list[bool]:
+        application = Application(ServerSettings(("run",)), Metrics(None))
+
+        @application.route("GET", "/large")
+        async def large() -> str:
+            return "x" * (8 << 20)
+
+        @application.route("GET", "/small")
+        async def small() -> str:
+            return "x" * (4 << 20)
+
+        async with one_connection(application) as first, one_connection(application) as second:
+            server = serve.Server(first[0].config)
+            for path, (connection, _, writer) in (("/large", first), ("/small", second)):
+                writer.transport.pause_reading()  # type: ignore[attr-defined]
+                writer.write(request_head("GET", path))
+                while not connection.transport.get_write_buffer_size():
+                    await asyncio.sleep(0.001)
+                server.server_state.connections.add(connection)
+                server.check_connections()
+            return [connection.transport.is_closing() for connection, _, _ in (first, second)]
+
+    assert asyncio.run(play()) == [True, False]
+
+
 def test_a_silent_connection_is_closed_later() -> None:
     async def play() -> bytes:
         async with one_connection(an_application()) as (connection, reader, _):

@@ -55,7 +55,8 @@ class Access:
         origin = request.headers.get(b"origin")
         if origin is None or self.allows_origin(origin):
             return
-        if origin.partition(b"://")[2].lower() != request.headers.get(b"host", b"").lower():  # of a page of this server
+        host = request.headers.get(b"host")
+        if not host or origin.partition(b"://")[2].lower() != host.lower():  # of a page of this server
             raise Refused(403, OTHER_ORIGIN)
 
     def allows_host(self, request: Request) -> bool:

@@ -47,6 +47,7 @@ MOST_PIPELINED = 16  # requests of a connection that wait for their answers; mor
 KEEP_ALIVE = 75  # seconds that a connection without a request may stay open
 CLOSING_GRACE = 1.0  # seconds for one more request of a connection that was open when the server was stopped
 LEAVING_GRACE = 2.0  # seconds for the answers to a client that has closed its sending side
+MOST_UNREAD = 256 << 20  # bytes of answers that clients have not read, of all connections
 LIMIT_UNSENT = getattr(socket, "TCP_NOTSENT_LOWAT", None)  # Linux and macOS
 UNSENT_BYTES = 128 << 10  # that the kernel holds beside what is on its way to the client
 BODY_HEADERS = (b"content-length", b"transfer-encoding")  # the headers that say where a body ends
@@ -323,6 +324,16 @@ class Connection(HttpToolsProtocol):
     def stop_reading(self) -> None:
         if not self.unanswered:
             self.transport.close()
+
+
+def limit_unread(connections: Iterable[Connection]) -> None:
+    """Close those with the most unread bytes where too many wait: a client that reads slowly may take for ever."""
+    by_unread = sorted(connections, key=lambda connection: connection.unread)
+    unread = sum([connection.unread for connection in by_unread])
+    while unread > MOST_UNREAD:
+        largest = by_unread.pop()
+        unread -= largest.unread
+        largest.reset()
 
 
 def as_http(answer: Answer, more_headers: Iterable[Header]) -> bytes:

@@ -155,7 +155,6 @@ class Cluster:
         inputs: Iterable[Input],
         *,
         work: str,
-        total: int | None = None,
         gpus: int = 0,
         queued: int = QUEUED,
         progress: Progress | None = None,
@@ -171,13 +170,12 @@ class Cluster:
             function: a function of a module, which every machine of the cluster has installed.
             inputs: small values that can be pickled; data belongs in files.
             work: the name of the progress bar.
-            total: how many inputs there are; by default their length. For progress alone.
             gpus: GPUs of a task, beside its one core; Ray makes only those visible to it.
             queued: tasks handed to Ray for each one that can run; 1 where an input must not be taken early.
             progress: where to report how many tasks have finished.
         """
         progress = progress or SilentProgress()
-        total = total if total is not None else len(inputs) if isinstance(inputs, Sized) else 0
+        total = len(inputs) if isinstance(inputs, Sized) else 0
         at_once = self.at_once(gpus)
         if not at_once:  # Ray would wait for machines to join
             raise InputError(

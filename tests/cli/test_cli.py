@@ -71,7 +71,7 @@ def test_every_option_reaches_the_recipe(tmp_path: Path) -> None:
 def test_demo(tmp_path: Path) -> None:
     done = command("demo", "--prepare-only", "--out", tmp_path / "demo")
     assert done.code == 0, done.err
-    for words in ("best attainable", "recall", "Two of the test sessions", "fingerprint"):
+    for words in ("best attainable", "R@20", "Two of the test sessions", "fingerprint"):
         assert words in done.out
     assert "comparison/posrec" not in done.out  # nothing was trained, so no command for a run is suggested
     assert command("stats", tmp_path / "demo" / "data").code == 0

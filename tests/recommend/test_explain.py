@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.cli.explanations import Scale, clicks_table, drawn, parts_table, recommendations_table
+from posrec.cli.explanations import clicks_table, drawn, parts_table, recommendations_table
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.models.posrec import PosRec, PosRecConfig
@@ -216,20 +216,6 @@ def test_attention_of_posrec_plus_is_the_softmax_of_its_layer() -> None:
 
 
 # How it is drawn.
-
-
-@pytest.mark.parametrize(
-    ("value", "bar"),
-    [(3, "   │██████"), (1.5, "   │███   "), (0, "   │      "), (-1.5, "███│      "), (-0.5, "  █│      ")],
-)
-def test_a_bar_goes_from_zero_to_the_value(value: float, bar: str) -> None:
-    assert Scale.of([3, -1.5, 1], width=9).bar(value).plain == bar
-
-
-def test_bars_of_one_sign_use_the_whole_width() -> None:
-    assert [Scale.of([2, 4], width=4).bar(value).plain for value in (2, 4)] == ["██  ", "████"]
-    assert Scale.of([-2], width=4).bar(-2).plain == "████│"
-    assert Scale.of([], width=4).bar(0).plain == "    "
 
 
 def table_text(table) -> str:

@@ -61,18 +61,6 @@ def sessions_table(data: "PreparedDataset", sessions: Sequence[int]) -> Table:
     return table
 
 
-def ceiling_table(figures: dict[str, Any]) -> Table:
-    """The best attainable figures, in percent: a row a metric, a column a cutoff."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("best attainable, %")
-    cutoffs = sorted({int(name.partition("@")[2]) for name in figures if "@" in name})
-    for cutoff in cutoffs:
-        table.add_column(f"@{cutoff}", justify="right")
-    for metric in dict.fromkeys(name.partition("@")[0] for name in figures if "@" in name):
-        table.add_row(metric, *(f"{100 * figures[f'{metric}@{cutoff}']:.2f}" for cutoff in cutoffs))
-    return table
-
-
 def stats_table(figures: dict[str, Any]) -> Table:
     """The figures of `posrec stats`, with small bars for the distribution of lengths."""
     table = Table(box=None, show_header=False, pad_edge=False)

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 TESTED = (("recall", 20), ("mrr", 20))
-# Of figures: each stands for a variable of the report's style sheet.
-INK, FAINT, BARS = "#1c2430", "#667085", "#e4e7ec"
-PAGE_COLOURS = {INK: "--ink", FAINT: "--faint", BARS: "--bars"}
 
 
 @dataclass(frozen=True)
@@ -308,7 +305,7 @@ def html_report(
 
 def breakdown_figures(groups: dict[str, dict[str, dict[str, float]]], label: str) -> list[Any]:
     """A figure for each metric, with a line for each model; bars in the background show how many samples each group
-    has. Text and axes take the colours of the page, light or dark."""
+    has. Nothing is drawn behind them: the report's style sheet inverts the colours where the page is dark."""
     names = list(dict.fromkeys(name for by_group in groups.values() for name in by_group))
     samples = next(iter(groups.values()))
     counts = [samples.get(name, {}).get("samples", 0) for name in names]
@@ -316,29 +313,19 @@ def breakdown_figures(groups: dict[str, dict[str, dict[str, float]]], label: str
     for metric in ("recall@20", "mrr@20"):
         figure, panel = new_figure(1, 1, (5, 3.2))
         shares = panel.twinx()
-        shares.bar(range(len(names)), counts, color=BARS, zorder=0)
+        shares.bar(range(len(names)), counts, color="lightgrey")
         shares.set_yticks([])
-        shares.set_ylabel("samples (bars)", color=FAINT)
+        shares.set_ylabel("samples (bars)")
         panel.set_zorder(shares.get_zorder() + 1)
         for model, by_group in groups.items():
             values = [100 * by_group[name][metric] if name in by_group else float("nan") for name in names]
             panel.plot(range(len(names)), values, marker="o", label=model)
         panel.set_xticks(range(len(names)), names)
-        panel.set_xlabel(label, color=INK)
-        panel.set_title(f"{metric}, %", color=INK)
+        panel.set_xlabel(label)
+        panel.set_title(f"{metric}, %")
         panel.set_ylim(bottom=0)
-        panel.legend(frameon=False, labelcolor=INK)
-        for axes in (panel, shares):
-            axes.tick_params(colors=INK)
-            axes.spines[:].set_color(FAINT)
+        panel.legend(frameon=False)
         for ground in (figure.patch, panel.patch, shares.patch):
             ground.set_visible(False)
-        figures.append(in_page_colours(svg(figure)))
+        figures.append(svg(figure))
     return figures
-
-
-def in_page_colours(drawing: Any) -> Any:
-    """matplotlib writes colours as numbers; those of the page become its CSS variables."""
-    for colour, variable in PAGE_COLOURS.items():
-        drawing = drawing.replace(colour, f"var({variable})")
-    return drawing

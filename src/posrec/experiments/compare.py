@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from itertools import combinations
+from itertools import combinations, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from posrec.errors import InputError, plural
 from posrec.evaluation.breakdown import by_first_repeat, by_length, by_popularity, first_repeats
 from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.metrics import RANKING
-from posrec.evaluation.significance import Comparison, compare_paired, gains, holm, session_of_samples
+from posrec.evaluation.significance import LEVEL, Comparison, compare_paired, gains, holm, session_of_samples
 from posrec.experiments.rendering import new_figure, render, svg
 from posrec.fitting.evaluate_run import evaluate_finished
 from posrec.fitting.fit import fit_run
@@ -51,7 +51,7 @@ class PairedTest:
 
     @property
     def verdict(self) -> str:
-        if self.corrected >= 0.05:
+        if self.corrected >= LEVEL:
             return "no difference shown"
         return f"{self.first if self.comparison.difference > 0 else self.second} is better"
 
@@ -96,17 +96,16 @@ class ComparisonResult:
 
     def conclusion(self) -> str:
         """Which model is best in each metric, and over which others that is more than chance."""
-        sentences = {}
-        for metric in dict.fromkeys(pair.metric for pair in self.pairs):
-            tests = [one for one in self.pairs_with_best() if one.metric == metric]
-            better = [one.second for one in tests if one.corrected < 0.05]
-            unclear = [one.second for one in tests if one.corrected >= 0.05]
-            said = [f"better than {in_words(better)}"] if better else []
-            said += [f"not shown to differ from {in_words(unclear)}"] if unclear else []
-            sentences[metric] = f"{tests[0].first} is {', and '.join(said)}"
-        if len(set(sentences.values())) == 1:
-            return f"By {in_words(list(sentences))}, {next(iter(sentences.values()))}."
-        return " ".join(f"By {metric}, {sentence}." for metric, sentence in sentences.items())
+        sentences = []
+        for metric, tests in groupby(self.pairs_with_best(), key=lambda pair: pair.metric):
+            others: dict[bool, list[str]] = {True: [], False: []}
+            for test in tests:
+                best = test.first
+                others[test.corrected < LEVEL].append(test.second)
+            words = {True: "better than", False: "not shown to differ from"}
+            parts = [f"{words[shown]} {', '.join(names)}" for shown, names in others.items() if names]
+            sentences.append(f"By {metric}, {best} is {', and '.join(parts)}.")
+        return " ".join(sentences)
 
     def to_frame(self) -> "pl.DataFrame":
         """A row for each model: its name and its metrics."""
@@ -233,14 +232,6 @@ def names_of_runs(runs: Sequence[Path], taken: Sequence[str]) -> dict[str, Path]
     short = [run.absolute().name for run in runs]
     counts = Counter([*short, *taken])
     return {name if counts[name] == 1 else str(run): run for name, run in zip(short, runs, strict=True)}
-
-
-def in_words(names: Sequence[str]) -> str:
-    """
-    >>> in_words(["a"]), in_words(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def refuse_bad_settings(name: str, spec: ModelSpec, settings: dict[str, Any]) -> None:

@@ -155,12 +155,8 @@ def tune(
             progress.update("Trials", number, trials)
             progress.message(f"trial {number} of {trials}: {outcome(trial, metric)}; {in_words(trial.params)}")
         tuned = best_settings(study, optuna, space, defaults, metric)
-        figures = asdict(tuned)
-        figures["all"] = figures.pop("history")
-        write_json(
-            folder / SUMMARY,
-            {"model": model_name(model), "dataset": data.fingerprint, "fixed": fixed, **figures},
-        )
+        searched = {"model": model_name(model), "dataset": data.fingerprint, "fixed": fixed}
+        write_json(folder / SUMMARY, {**searched, **asdict(tuned)})
     return tuned
 
 

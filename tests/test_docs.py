@@ -82,13 +82,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_pages_show_commands() -> None:
-    assert [len(commands(page)) for page in PAGES] == [24, 1, 10, 5]
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_that_a_page_shows_runs(folder: Path, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
+    assert commands(page)
     for line in commands(page):
         arguments = shlex.split(line, comments=True)[1:]
         if "--out" in arguments:

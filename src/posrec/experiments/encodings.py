@@ -118,7 +118,10 @@ def reason(row: EncodingRow, column: str) -> str:
 
 
 def spans(dimensions: tuple[int, ...]) -> str:
-    """(0, 1, 2, 5) -> "0-2, 5"."""
+    """
+    >>> spans((0, 1, 2, 5)), spans((3,)), spans(())
+    ('0-2, 5', '3', '-')
+    """
     runs: list[list[int]] = []
     for dimension in dimensions:
         if runs and runs[-1][-1] == dimension - 1:

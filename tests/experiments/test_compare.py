@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.helpers import RecordingProgress, command, listed, update_checksums
+from tests.helpers import RecordingProgress, command, fitted, listed, update_checksums
 
 import posrec
 from posrec.data.dataset import PreparedDataset
@@ -16,7 +16,6 @@ from posrec.errors import InputError
 from posrec.evaluation.metrics import RANKING
 from posrec.experiments.compare import compare, compare_rankings
 from posrec.fitting.evaluate_run import evaluate_run
-from posrec.fitting.fit import fit_run
 from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
 from posrec.runs.run import load_run
@@ -98,19 +97,12 @@ def test_five_models_fit_the_terminal(data: PreparedDataset, tmp_path: Path, mon
     assert (tmp_path / "out" / "report.html").read_text().count("<td>recall@20</td>") == 10
 
 
-@pytest.mark.parametrize("models", [["posrec"], ["pop", "pop"], ["posrec", "nobody"]])
-def test_what_cannot_be_compared_is_refused(data: PreparedDataset, tmp_path: Path, models: list[str]) -> None:
-    with pytest.raises(InputError):
-        compare(data, models, tmp_path / "out", QUICK, "cpu", SilentProgress())
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.fixture(scope="module")
 def runs(data: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of two finished runs."""
     folder = tmp_path_factory.mktemp("runs")
     for model in ("itemknn", "coclick"):
-        fit_run(data, model, folder / model, {}, "cpu", progress=SilentProgress(), export=False)
+        fitted(data, model, folder / model)
     return folder
 
 

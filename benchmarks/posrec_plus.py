@@ -76,7 +76,7 @@ def main() -> None:
 def line_of(row: TableRow, dataset: str, done: dict[str, JobResult]) -> Line:
     jobs = jobs_of(row, dataset, SEEDS)
     found = [done[job.name] for job in jobs if job.name in done and not done[job.name].error]
-    return Line(row, tuple(found), len(jobs), (), {})
+    return Line(row, tuple(found))
 
 
 def as_json(line: Line, differences: list[Any]) -> dict[str, Any]:

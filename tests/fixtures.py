@@ -17,16 +17,14 @@ from torch import Tensor
 from posrec.data.dataset import PreparedDataset
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import RunFailed
-from posrec.fitting.fit import fit_run
 from posrec.io import WEIGHTS
 from posrec.io.executor import Cluster, ray_cluster
 from posrec.models.base import CountingModel, Model
 from posrec.nn.batch import SessionBatch
-from posrec.progress import SilentProgress
 from posrec.recommend.rank.faiss_search import IndexSettings
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import Run, load_run
-from tests.helpers import chain_shop, command, listed
+from tests.helpers import chain_shop, command, fitted, listed
 
 # What a click on each item adds to the scores of a, b, c, d, e. The model reads two clicks, and the last counts twice.
 ADDS = torch.tensor([
@@ -91,20 +89,20 @@ QUICK = {"d": 16, "epochs": 8, "batch_size": 32, "learning_rate": 0.01, "max_len
 def trained(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of PosRec on the small dataset."""
     out = tmp_path_factory.mktemp("runs") / "run"
-    return fit_run(small, "posrec", out, QUICK, "cpu", progress=SilentProgress(), export=False)[0].path
+    return fitted(small, "posrec", out, QUICK)[0].path
 
 
 @pytest.fixture(scope="session")
 def trained_plus(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of posrec-plus, whose scores are log probabilities, on the small dataset."""
     out, settings = tmp_path_factory.mktemp("runs") / "run", {**QUICK, "epochs": 2, "protocol": "paper"}
-    return fit_run(small, "posrec-plus", out, settings, "cpu", progress=SilentProgress(), export=False)[0].path
+    return fitted(small, "posrec-plus", out, settings)[0].path
 
 
 @pytest.fixture(scope="session")
 def counted(small: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a counting model on the small dataset."""
-    return fit_run(small, "pop", tmp_path_factory.mktemp("runs") / "pop", {}, "cpu", progress=SilentProgress())[0].path
+    return fitted(small, "pop", tmp_path_factory.mktemp("runs") / "pop")[0].path
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ import pytest
 
 import posrec
 from posrec import cli
-from tests.helpers import SOURCE, command, heed_interrupts, listed, own_process, small_shop, write_lines, write_log
+from tests.helpers import SOURCE, command, heed_interrupts, listed, own_process, small_shop, write_log
 
 
 @pytest.fixture
@@ -39,39 +39,10 @@ def test_prepare_and_stats(log: Path, tmp_path: Path) -> None:
     assert {*samples, *spread, "average_length", "repeating_sessions", "fingerprint"} <= figures.keys()
 
 
-def test_every_option_reaches_the_recipe(tmp_path: Path) -> None:
-    lines = ["u;what;sku;when", *(f"{s};see;{i};{t * 1000}" for s, i, t in small_shop()), "x;buy;i9;1"]
-    log = write_lines(tmp_path / "log.txt", lines)
-    items = write_lines(tmp_path / "items.csv", ["id,title", "i1,Tent [new]"])
-    out = tmp_path / "out"
-    options = (
-        "--format csv --delimiter ; --session-column u --item-column sku --time-column when --time-unit us "
-        "--event-column what --gap 1h --test-share 0.2 --fraction 1/2 --min-support 3 --min-length 3 --drop-repeats "
-        "--max-length 3 --recipe clean"
-    )
-    done = command("prepare", log, "--out", out, *options.split(), "--events", "see, view", "--items", items)
-    assert done.code == 0, done.err
-    manifest = json.loads((out / "manifest.json").read_text())
-    wanted = {
-        "gap": 3_600_000,
-        "test_share": 0.2,
-        "fraction": "1/2",
-        "min_support": 3,
-        "min_length": 3,
-        "drop_repeats": True,
-        "max_length": 3,
-        "test_days": None,
-    }
-    assert {name: manifest["options"][name] for name in wanted} == wanted
-    assert (manifest["counts"]["train_sessions"], manifest["counts"]["test_sessions"]) == (12, 6)
-    vocabulary = posrec.load(out).vocabulary
-    assert [vocabulary.title(vocabulary.index(item)) for item in ("i0", "i1")] == ["i0", "Tent [new]"]
-
-
 def test_demo(tmp_path: Path) -> None:
     done = command("demo", "--prepare-only", "--out", tmp_path / "demo")
     assert done.code == 0, done.err
-    for words in ("best attainable", "recall", "Two of the test sessions", "fingerprint"):
+    for words in ("best attainable", "R@20", "Two of the test sessions", "fingerprint"):
         assert words in done.out
     assert "comparison/posrec" not in done.out  # nothing was trained, so no command for a run is suggested
     assert command("stats", tmp_path / "demo" / "data").code == 0

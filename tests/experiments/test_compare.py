@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.helpers import RecordingProgress, command, listed, update_checksums
+from tests.helpers import RecordingProgress, command, fitted, listed, update_checksums
 
 import posrec
 from posrec.data.dataset import PreparedDataset
@@ -16,7 +16,6 @@ from posrec.errors import InputError
 from posrec.evaluation.metrics import RANKING
 from posrec.experiments.compare import compare, compare_rankings
 from posrec.fitting.evaluate_run import evaluate_run
-from posrec.fitting.fit import fit_run
 from posrec.models.registry import MODELS
 from posrec.progress import SilentProgress
 from posrec.runs.run import load_run
@@ -55,9 +54,7 @@ def test_a_comparison_is_written_and_says_who_is_better(data: PreparedDataset, t
     command = f"posrec compare {data.path} --models posrec,pop --set d=16 --set epochs=2 --set batch_size=32"
     assert command in report
     assert "<code>learning_rate=0.02</code>" in report
-    # The colours of text, axes and bars are those of the page, light or dark; no ground is drawn.
-    drawn = "".join(re.findall("<svg.*?</svg>", report, re.DOTALL))
-    assert not re.search("#1c2430|#667085|#e4e7ec|#ffffff", drawn)
+    assert "#ffffff" not in report[report.index("<svg") :]  # no ground is drawn: a dark page inverts the figures
     assert f"{100 * result.metrics['posrec']['mrr@20']:.2f}" in report
     assert not re.search(r"(src|href)=.?https?:", report)  # needs nothing from elsewhere
 
@@ -100,19 +97,12 @@ def test_five_models_fit_the_terminal(data: PreparedDataset, tmp_path: Path, mon
     assert (tmp_path / "out" / "report.html").read_text().count("<td>recall@20</td>") == 10
 
 
-@pytest.mark.parametrize("models", [["posrec"], ["pop", "pop"], ["posrec", "nobody"]])
-def test_what_cannot_be_compared_is_refused(data: PreparedDataset, tmp_path: Path, models: list[str]) -> None:
-    with pytest.raises(InputError):
-        compare(data, models, tmp_path / "out", QUICK, "cpu", SilentProgress())
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.fixture(scope="module")
 def runs(data: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of two finished runs."""
     folder = tmp_path_factory.mktemp("runs")
     for model in ("itemknn", "coclick"):
-        fit_run(data, model, folder / model, {}, "cpu", progress=SilentProgress(), export=False)
+        fitted(data, model, folder / model)
     return folder
 
 

@@ -9,7 +9,7 @@ import torch
 from tests.helpers import command
 
 from posrec.encodings.schemes import make_encoding
-from posrec.experiments.encoding_figures import draw, encode, encodings_figure, missing_figures, similarity
+from posrec.experiments.encoding_figures import draw, encode, encodings_figure, similarity
 from posrec.experiments.encodings import TrainedEncoding
 from posrec.experiments.rendering import svg
 
@@ -81,9 +81,3 @@ def test_heatmaps_are_scaled_to_0_and_1_and_survive_an_encoding_of_one_value() -
     products = encode(make_encoding("spe", 8, 20), 10) @ encode(make_encoding("spe", 8, 20), 20).T
     torch.testing.assert_close(values, (products - products.min()) / (products.max() - products.min()))
     assert not similarity(make_encoding("none", 8, 20), 10, 20).any()
-
-
-def test_figures_that_need_a_run_are_named() -> None:
-    assert missing_figures([]) == "left out: LPE and LDPE, drawn from a trained run given with --run RUN"
-    assert missing_figures([trained("ldpe")]) == "left out: LPE, drawn from a trained run given with --run RUN"
-    assert missing_figures([trained("ldpe"), trained("lpe")]) is None

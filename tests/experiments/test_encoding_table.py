@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.helpers import RecordingProgress, command
+from tests.helpers import command
 
 from posrec.errors import InputError
-from posrec.experiments.encodings import as_json, examine, load_trained_encoding, reason, spans
+from posrec.experiments.encodings import as_json, examine, load_trained_encoding, reason
 from posrec.io import save_tensors
 from posrec.runs.folder import SCHEMA
 from posrec.runs.run import finish_run
@@ -68,13 +68,6 @@ def test_the_theory_prints_its_brackets() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("dimensions", "text"), [((), "-"), ((3,), "3"), ((0, 1, 2, 5), "0-2, 5"), ((1, 3, 4), "1, 3-4")]
-)
-def test_dimensions_are_written_as_spans(dimensions: tuple[int, ...], text: str) -> None:
-    assert spans(dimensions) == text
-
-
 def test_a_run_is_examined_on_its_own_table(tmp_path: Path) -> None:
     run = write_run(tmp_path / "tonight", key="readout.encoding.table")
     entry = json.loads(encodings("--json", "--run", run, *SMALL))[str(run)]
@@ -92,21 +85,9 @@ def test_the_table_of_a_run_is_the_one_that_was_saved(tmp_path: Path) -> None:
     assert not row.analysis.forward.holds
     assert row.analysis.forward.collision is not None
     assert sorted(row.analysis.forward.collision.positions) == [0, 1]
-    assert as_json([row])[str(tmp_path / "run")]["differs"] == ["forward", "unique_within_length"]
+    assert as_json(row)["differs"] == ["forward", "unique_within_length"]
     assert reason(row, "forward") == "not forward-aware, compare position 0 of length 1 and position 1 of length 2."
     assert reason(row, "unique_within_length") == "the same for position 0 of length 2 and position 1 of length 2."
-
-
-def test_each_difference_is_explained() -> None:
-    rows = {row.label: row for row in examine(9, 8)}
-    assert reason(rows["2dspe"], "forward") == "forward-aware in dimensions 0-3."
-    assert reason(rows["dpe"], "unique") == "all are unique."
-    assert reason(rows["spe"], "unique") == "the same for position 0 of length 1 and position 0 of length 2."
-    assert (
-        reason(rows["spe"], "backward")
-        == "not backward-aware, compare position 0 of length 1 and position 1 of length 2."
-    )
-    assert reason(rows["aspe"], "linear").startswith("the best matrix to move it on leaves a worst residual of ")
 
 
 def write_config(text: str) -> Callable[[Path], object]:
@@ -152,10 +133,3 @@ def test_bad_input_exits_with_2(tmp_path: Path) -> None:
         ("--theory", "--run", run),
     ):
         assert command("encodings", *options).code == 2
-
-
-def test_the_bar_moves_from_scheme_to_scheme() -> None:
-    recorded = RecordingProgress()
-    examine(9, 8, progress=recorded)
-    assert [done for _, done, _ in recorded.moves] == list(range(13))
-    assert {(work, total) for work, _, total in recorded.moves} == {("Examining", 13)}

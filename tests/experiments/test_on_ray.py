@@ -32,15 +32,15 @@ def test_jobs_on_ray_are_those_of_this_process(
     here = run_jobs(JOBS, {"shop": shop}, tmp_path / "here", "cpu")
     run_jobs(JOBS[:2], {"shop": shop}, tmp_path / "both", "cpu")
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "both").iterdir()}
-    marker, run_task = tmp_path / "killed", jobs.run_task
+    marker, run_if_free = tmp_path / "killed", jobs.run_if_free
 
-    def killed_once(paths, folder, device, job):  # the first process that comes to seed 1 is killed
+    def killed_once(paths, saved, folder, device, job):  # the first process that comes to seed 1 is killed
         if job.seed == 1 and not marker.exists():
             marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return run_task(paths, folder, device, job)
+        return run_if_free(paths, saved, folder, device, job)
 
-    monkeypatch.setattr(jobs, "run_task", killed_once)
+    monkeypatch.setattr(jobs, "run_if_free", killed_once)
     progress = RecordingProgress()
     both = run_jobs(JOBS, {"shop": shop}, tmp_path / "both", "cpu", progress=progress, cluster=cluster)
     assert marker.exists()

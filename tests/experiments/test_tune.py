@@ -55,17 +55,17 @@ def test_a_search_is_resumed_and_starts_with_the_default_settings(shop: Prepared
     assert continued == f"continuing after 2 trials in {tmp_path / 'study.db'}"
     assert re.match(r"trial 3 of 3: (mrr@20|stopped early at mrr@20) \d+\.\d\d; l2=", trial)
     told = json.loads((tmp_path / "tuning.json").read_text())
-    assert told["all"][0]["settings"] == {
+    assert told["history"][0]["settings"] == {
         "l2": 1e-5,
         "dropout": 0.0,
         "encoding": "ldpe",
         "anchors": True,
         "lambda2": 1.0,
     }
-    assert more.default_value == told["all"][0]["mrr@20"] == first.default_value
-    assert more.value == max(one["mrr@20"] for one in told["all"] if one["state"] == "complete") >= first.value
-    assert more.settings in [one["settings"] for one in told["all"]]
-    assert len({json.dumps(one["settings"]) for one in told["all"]}) > 1
+    assert more.default_value == told["history"][0]["mrr@20"] == first.default_value
+    assert more.value == max(one["mrr@20"] for one in told["history"] if one["state"] == "complete") >= first.value
+    assert more.settings in [one["settings"] for one in told["history"]]
+    assert len({json.dumps(one["settings"]) for one in told["history"]}) > 1
     again = tune(shop, "posrec", 3, tmp_path, FAST, epochs=2, device="cpu")
     assert again == more
 
@@ -85,7 +85,7 @@ def test_a_hopeless_trial_is_cut(shop: PreparedDataset, tmp_path: Path) -> None:
     hopeless = replace(MODELS["srgnn"], search={"learning_rate": Range(1e-9, 2e-9)})
     tune(shop, good, 5, tmp_path, fixed, epochs=4, device="cpu")
     found = tune(shop, hopeless, 7, tmp_path, fixed, epochs=4, device="cpu")
-    states = [one["state"] for one in json.loads((tmp_path / "tuning.json").read_text())["all"]]
+    states = [one["state"] for one in json.loads((tmp_path / "tuning.json").read_text())["history"]]
     assert found.pruned >= 2
     assert states[-2:] == ["pruned", "pruned"]
     assert "complete" in states

@@ -208,13 +208,6 @@ def test_settings_of_a_night(trained: Path) -> None:
     assert night == replace(training, schedule="cosine", learning_rate=pytest.approx(0.1 * training.learning_rate))
 
 
-def test_a_run_from_before_a_setting_has_the_default_of_its_model(trained_plus: Path) -> None:
-    run = load_run(trained_plus)
-    older = {name: value for name, value in run.config["training"].items() if name != "replay"}
-    _, night = inherited_settings(replace(run, config={**run.config, "training": older}), MODELS["posrec-plus"])
-    assert night.replay == MODELS["posrec-plus"].settings["replay"] == 4
-
-
 def test_with_its_moments_a_run_hardly_moves_items_that_are_not_clicked(
     trained: Path, tomorrow: PreparedDataset, tmp_path: Path
 ) -> None:

@@ -6,12 +6,11 @@ import pytest
 
 from posrec.errors import InputError
 from posrec.fitting.evaluate_run import evaluate, evaluate_run
-from posrec.fitting.fit import fit_run
 from posrec.progress import SilentProgress
 from posrec.recommend.recommender import Recommender
 from posrec.runs.run import Run, load_run
 from posrec.testing import write_dataset
-from tests.helpers import command
+from tests.helpers import command, fitted
 
 SESSIONS = [[f"i{(number + step) % 7}" for step in range(4)] for number in range(20)]
 SEEN = r"may have been trained on 5 of the 10 test sessions of .*larger"
@@ -21,7 +20,7 @@ SEEN = r"may have been trained on 5 of the 10 test sessions of .*larger"
 def run(tmp_path: Path) -> Run:
     """Of a model that counts, trained on the first 15 sessions."""
     data = write_dataset(tmp_path / "data", SESSIONS[:15], SESSIONS[15:])
-    return fit_run(data, "vsknn", tmp_path / "run", {}, "cpu", progress=SilentProgress())[0]
+    return fitted(data, "vsknn", tmp_path / "run")[0]
 
 
 def test_another_split_of_the_same_log_is_refused(run: Run, tmp_path: Path) -> None:
@@ -56,11 +55,11 @@ def test_a_run_that_was_interrupted_in_its_evaluation(tmp_path: Path) -> None:
     """It recommends, and `--resume` evaluates it."""
     data = write_dataset(tmp_path / "data", SESSIONS[:15], SESSIONS[15:])
     with pytest.raises(KeyboardInterrupt):
-        fit_run(data, "coclick", tmp_path / "run", {}, "cpu", progress=StopInEvaluation(), export=False)
+        fitted(data, "coclick", tmp_path / "run", progress=StopInEvaluation())
     assert not (tmp_path / "run" / "ranks.npy").exists()
     done = command("recommend", tmp_path / "run", "i3")
     assert done.code == 0, done.err
-    whole, _ = fit_run(data, "coclick", tmp_path / "whole", {}, "cpu", progress=SilentProgress(), export=False)
+    whole, _ = fitted(data, "coclick", tmp_path / "whole")
     done = command("train", data.path, "--model", "coclick", "--out", tmp_path / "run", "--resume", "--no-export")
     assert done.code == 0, done.err
     for name in ("ranks.npy", "metrics.json", "model.safetensors"):

@@ -58,11 +58,11 @@ def test_every_input_has_its_result(cluster: Cluster) -> None:
             yield number
 
     results = {}
-    for given, result in cluster.run(halved, inputs(), work="Halving", total=20, progress=progress):
+    for given, result in cluster.run(halved, inputs(), work="Halving", progress=progress):
         results[given] = result
         assert len(taken) <= len(results) + cluster.cpus, "inputs are taken only as tasks end"
     assert results == {number: number // 2 for number in range(0, 40, 2)}
-    assert progress.moves[-1] == ("Halving", 20, 20)
+    assert progress.moves[-1] == ("Halving", 20, 0)
     assert list(cluster.run(halved, [], work="Halving")) == []
 
 

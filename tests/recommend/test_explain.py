@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.cli.explanations import Scale, clicks_table, parts_table, recommendations_table
+from posrec.cli.explanations import clicks_table, drawn, parts_table, recommendations_table
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.models.posrec import PosRec, PosRecConfig
@@ -196,19 +196,6 @@ def test_attention_of_posrec_plus_is_the_softmax_of_its_layer() -> None:
 
 
 # How it is drawn.
-
-
-@pytest.mark.parametrize(
-    ("values", "width", "bars"),
-    [
-        ([3, 1.5, 0, -1.5, -0.5], 9, ["   │██████", "   │███   ", "   │      ", "███│      ", "  █│      "]),
-        ([2, 4], 4, ["██  ", "████"]),  # of one sign they have the whole width
-        ([-2], 4, ["████│"]),
-        ([0], 4, ["    "]),
-    ],
-)
-def test_a_bar_goes_from_zero_to_the_value(values: list[float], width: int, bars: list[str]) -> None:
-    assert [Scale.of(values, width).bar(value).plain for value in values] == bars
 
 
 def table_text(table) -> str:

@@ -15,7 +15,7 @@ from posrec.errors import InputError, RunFailed
 from posrec.evaluation.metrics import rank_metrics
 from posrec.fitting.fit import fit as fit_in_memory
 from posrec.fitting.fit import fit_run
-from posrec.io import RUN, STATE, WEIGHTS, load_tensors
+from posrec.io import STATE, WEIGHTS, load_tensors
 from posrec.progress import SilentProgress
 from posrec.runs.run import load_run
 from posrec.testing import same
@@ -127,20 +127,6 @@ def test_resume_is_refused_with_another_setting_or_dataset(
         fit_run(other, "posrec", whole, QUICK, "cpu", True, SilentProgress())
     with pytest.raises(InputError, match="holds a run already"):
         fit(small, whole)
-
-
-def test_a_run_from_before_a_setting_is_resumed_with_the_default_of_its_model(
-    small: PreparedDataset, tmp_path: Path
-) -> None:
-    settings = {"d": 8, "epochs": 1, "batch_size": 64, "protocol": "paper"}
-    run, _ = fit_run(small, "posrec-plus", tmp_path / "run", settings, "cpu", progress=SilentProgress(), export=False)
-    config = json.loads((run.path / RUN).read_text())
-    del config["training"]["replay"], config["repeat_width"]
-    (run.path / RUN).write_text(json.dumps(config))
-    fit_run(small, "posrec-plus", run.path, settings, "cpu", True, SilentProgress(), export=False)
-    changed = {**settings, "replay": 2.0, "repeat_width": 32}
-    with pytest.raises(InputError, match=r"repeat_width was 64, is 32; replay was 4.0, is 2.0"):
-        fit_run(small, "posrec-plus", run.path, changed, "cpu", True, SilentProgress())
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run_and_names_the_step(

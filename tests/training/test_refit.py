@@ -114,6 +114,6 @@ def test_from_a_run_both_parts_train_on_all_their_sessions(small: PreparedDatase
 def test_a_single_session_can_not_be_split(tmp_path: Path, protocol: str, model: str) -> None:
     """It is the validation part, so that none is left to fit."""
     data = write_dataset(tmp_path / "data", [["a", "b", "c"]], [["a", "b"]])
-    with pytest.raises(InputError, match=r"has no samples before its validation part, .*--protocol paper"):
+    with pytest.raises(InputError, match=r"too few training sessions to validate .*--protocol paper"):
         fit_run(data, model, tmp_path / "run", {"protocol": protocol}, "cpu", progress=SilentProgress())
     assert not (tmp_path / "run").exists()

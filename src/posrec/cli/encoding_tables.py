@@ -1,7 +1,7 @@
 """Tables of `posrec encodings` for the terminal."""
 
 from rich.console import Group
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from posrec.encodings.theory import PAPER, Statement, differences, verdicts
@@ -17,12 +17,8 @@ COLUMNS = {
 
 
 def encodings_table(rows: list[EncodingRow]) -> Group:
-    table = Table(box=None, padding=(0, 1), header_style="bold")
-    table.add_column("encoding", overflow="fold")
-    for heading in COLUMNS.values():
-        table.add_column(heading, no_wrap=True)
-    table.add_column("A", no_wrap=True)
-    table.add_column("B", no_wrap=True)
+    others = (Column(heading, no_wrap=True) for heading in (*COLUMNS.values(), "A", "B"))
+    table = Table(Column("encoding", overflow="fold"), *others, box=None, padding=(0, 1), header_style="bold")
     for row in rows:
         dimensions = (spans(row.analysis.forward.dimensions), spans(row.analysis.backward.dimensions))
         table.add_row(row.label, *(cell(row, column) for column in COLUMNS), *dimensions)
@@ -63,9 +59,7 @@ def notes(rows: list[EncodingRow]) -> list[str]:
 
 
 def statements_table(worked: list[Statement]) -> Table:
-    table = Table(box=None, padding=(0, 1), header_style="bold")
-    for heading in ("statement", "holds", "says", "because"):
-        table.add_column(heading)
+    table = Table("statement", "holds", "says", "because", box=None, padding=(0, 1), header_style="bold")
     for one in worked:
         mark = Text(yes_or_no(one.holds), "" if one.holds else "bold red")
         table.add_row(one.name, mark, one.says, one.evidence)

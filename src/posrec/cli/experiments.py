@@ -1,5 +1,6 @@
 """Commands that run experiments: demo, encodings, compare, reproduce, tune."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,8 +45,8 @@ def encodings(
     Example: posrec encodings --run runs/tonight --plot figures
     """
     from posrec.cli.encoding_tables import encodings_table, statements_table
-    from posrec.experiments.encodings import as_json as rows_as_json
-    from posrec.experiments.encodings import examine, load_trained_encoding, statements_json
+    from posrec.experiments.encodings import as_json as row_as_json
+    from posrec.experiments.encodings import examine, load_trained_encoding
     from posrec.progress import TerminalProgress
 
     if plot is not None and plot.exists() and not plot.is_dir():
@@ -57,11 +58,11 @@ def encodings(
         from posrec.encodings.theory import statements
 
         worked = statements(max_length, dimensions)
-        show(statements_json(worked), statements_table(worked), as_json)
+        show([asdict(statement) for statement in worked], statements_table(worked), as_json)
     else:
         with TerminalProgress() as progress:
             rows = examine(max_length, dimensions, trained, progress)
-        show(rows_as_json(rows), encodings_table(rows), as_json)
+        show({row.label: row_as_json(row) for row in rows}, encodings_table(rows), as_json)
     if plot is not None:
         from posrec.experiments.encoding_figures import draw, missing_figures
 

@@ -1,7 +1,6 @@
 """Tables of recommendations and explanations for the terminal, with bars for positive and negative contributions."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -11,39 +10,18 @@ from posrec.progress import printable
 from posrec.recommend.results import NORMALISATION, ClickEffect, Explanation, Recommendation, Recommendations
 
 INTENTION = " intention"  # how the names of the parts end that read the session
-UP, DOWN, AXIS = "green", "red", "dim"
 NAME, SHORT_NAME = 18, 12  # cells for a name beside bars or many columns, so that a table fits into 80 columns
 MOST_BARS = 3  # parts of a score that have room for bars
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Bars of `width` cells for values from `low` to `high`; zero is at the same cell in every bar."""
+def bar(value: float, values: Iterable[float], width: int) -> Text:
+    """A bar for a value, as long as `width` for the largest of all values; red if the value is below zero.
 
-    low: float
-    high: float
-    width: int
-
-    @classmethod
-    def of(cls, values: Iterable[float], width: int) -> "Scale":
-        """A scale that holds all values and zero."""
-        with_zero = [0.0, *values]
-        return cls(min(with_zero), max(with_zero), width)
-
-    def cell(self, value: float) -> int:
-        return round(self.width * (value - self.low) / ((self.high - self.low) or 1))
-
-    def bar(self, value: float) -> Text:
-        """From zero to the value: to the right in green, to the left in red."""
-        zero, end = self.cell(0), self.cell(value)
-        text = Text(no_wrap=True)
-        text.append(" " * min(zero, end))
-        text.append("█" * (zero - end) if value < 0 else "", DOWN)
-        if self.low < 0:
-            text.append("│", AXIS)
-        text.append("█" * (end - zero) if value > 0 else "", UP)
-        text.append(" " * (self.width - max(zero, end)))
-        return text
+    >>> bar(-2, [1, -2, 4], width=6).plain
+    '███'
+    """
+    largest = max(map(abs, values)) or 1
+    return Text("█" * round(width * abs(value) / largest), "red" if value < 0 else "green", no_wrap=True)
 
 
 def recommendations_table(answer: Recommendations) -> Table:
@@ -92,14 +70,12 @@ def parts_table(explanations: Sequence[Explanation]) -> Table:
     table.add_column("score", justify="right", style="bold")
     for name in names:
         table.add_column(short(name), no_wrap=bars or " " not in short(name), justify="left" if bars else "right")
-    scale = Scale.of((value for one in explanations for value in one.parts.values()), width=6)
+    values = [value for one in explanations for value in one.parts.values()]
     for one in explanations:
         chance = [f"{one.probability:.1%}"] if one.probability is not None else []
-        cells = [Text(f"{one.parts[name]:+7.3f}") for name in names]
+        cells = [Text(f"{part:+7.3f}") for part in one.parts.values()]
         if bars:
-            cells = [
-                Text.assemble(cell, " ", scale.bar(one.parts[name])) for cell, name in zip(cells, names, strict=True)
-            ]
+            cells = [Text.assemble(f"{part:+7.3f} ", bar(part, values, width=6)) for part in one.parts.values()]
         table.add_row(str(one.rank), name_of(one, NAME if bars else SHORT_NAME), *chance, f"{one.score:.3f}", *cells)
     return table
 
@@ -109,19 +85,19 @@ def clicks_table(explanation: Explanation) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("", justify="right", style="dim", no_wrap=True)
     table.add_column("click", no_wrap=True)
-    effects = Scale.of((click.effect for click in explanation.clicks if click.effect is not None), width=8)
+    effects = [click.effect for click in explanation.clicks if click.effect is not None]
     table.add_column("effect", no_wrap=True)
     readers = list(explanation.clicks[0].attention)
     roomy = len(readers) <= 2
     table.add_column("rank without", justify="right", no_wrap=roomy)
-    weights = Scale(0, 1, width=6 if roomy else 3)
+    width = 6 if roomy else 3
     for name in readers:
         table.add_column(f"{short(name)} reads" if name.endswith(INTENTION) else name, no_wrap=roomy)
     for place, click in enumerate(explanation.clicks, start=explanation.unread + 1):
         effect = Text("the only click", "dim")
         if click.effect is not None:
-            effect = Text.assemble(f"{click.effect:+7.3f} ", effects.bar(click.effect))
-        read = (Text.assemble(f"{click.attention[n]:5.0%} ", weights.bar(click.attention[n])) for n in readers)
+            effect = Text.assemble(f"{click.effect:+7.3f} ", bar(click.effect, effects, width=8))
+        read = (Text.assemble(f"{click.attention[n]:5.0%} ", bar(click.attention[n], [1], width)) for n in readers)
         rank = "" if click.rank_without is None else f"{click.rank_without:,}"
         table.add_row(str(place), name_of(click, NAME), effect, rank, *read)
     return table

@@ -95,6 +95,7 @@ def recommend(
     posrec recommend runs/first sku-1 --filter category=Tents,Sandals --filter 'price<200' --fields category,price
     posrec recommend runs/first sku-1 --exclude current --diversify brand:2 --explore 0.05
     """
+    rules = answer_rules(locals())
     from posrec.cli.explanations import drawn, notes, recommendations_table
     from posrec.models.own_code import OwnCode
     from posrec.recommend.export.opening import missing_export, open_recommender
@@ -103,7 +104,6 @@ def recommend(
     if missing := missing_export(recommender):
         warn(missing)
     session = item or []
-    rules = answer_rules(run, exclude, exclude_seen, allow, deny, filter, pin, boost, diversify, explore, fields)
     answer = recommender.recommend(session, k, **rules)
     to_explain = [about] if about else [one.item for one in answer] if explain and not answer.popular else []
     explanations = recommender.explain(session, to_explain) if to_explain else []
@@ -152,12 +152,12 @@ def score(
     Example: posrec score runs/first sessions.jsonl answers.parquet -k 10
     posrec score runs/first sessions.parquet answers.parquet --parts --engine ray
     """
+    rules = answer_rules(locals())
     from posrec.errors import plural
     from posrec.io.executor import cluster_of
     from posrec.progress import TerminalProgress
     from posrec.recommend.files.score import OpenRun, score_file
 
-    rules = answer_rules(run, exclude, exclude_seen, allow, deny, filter, pin, boost, diversify, explore, fields)
     with cluster_of(engine, address, workers) as cluster, TerminalProgress() as progress:
         opened = OpenRun(run, device, model, encoding)
         totals = score_file(
@@ -186,36 +186,27 @@ def score(
     say(f"The recommendations are in {out}.")
 
 
-def answer_rules(
-    run: Path,
-    exclude: str | None,
-    exclude_seen: bool,
-    allow: Path | None,
-    deny: Path | None,
-    filters: list[str] | None,
-    pin: list[str] | None,
-    boosts: list[str] | None,
-    diversify: str | None,
-    explore: float | None,
-    fields: str | None,
-) -> "AnswerRules":
-    """The options as `Recommender.recommend` takes them."""
+def answer_rules(options: dict[str, Any]) -> "AnswerRules":
+    """The options of a command as `Recommender.recommend` takes them, by the same names."""
+    run, fields = options["run"], options["fields"]
     return {
-        "exclude": exclude,  # type: ignore[typeddict-item]  # the plan checks it
-        "exclude_seen": exclude_seen,
-        "allow": None if allow is None else listed_ids(allow, run),
-        "deny": None if deny is None else listed_ids(deny, run),
-        "filter": parse_filters(filters or []),
-        "pin": pin,
-        "boost": parse_boosts(boosts or []),
-        "diversify": parse_diversify(diversify),
-        "explore": explore,
+        "exclude": options["exclude"],
+        "exclude_seen": options["exclude_seen"],
+        "allow": listed_ids(options["allow"], run),
+        "deny": listed_ids(options["deny"], run),
+        "filter": parse_filters(options["filter"] or []),
+        "pin": options["pin"],
+        "boost": parse_boosts(options["boost"] or []),
+        "diversify": parse_diversify(options["diversify"]),
+        "explore": options["explore"],
         "fields": None if fields is None else fields.split(","),
     }
 
 
-def listed_ids(path: Path, run: Path) -> list[str]:
+def listed_ids(path: Path | None, run: Path) -> list[str] | None:
     """The ids of a file that the run knows. The others are reported."""
+    if path is None:
+        return None
     from posrec.data.vocabulary import FILE, Vocabulary
     from posrec.recommend.session import ListedIds
     from posrec.runs.folder import open_finished

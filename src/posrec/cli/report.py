@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from posrec.cli.printing import Json, console, say, show, warn
 from posrec.errors import plural
@@ -69,10 +69,8 @@ def report(
 
 def runs_table(runs: Sequence["Group"], names: Sequence[str], titles: dict[str, str]) -> Table:
     """A column for each run. Rows of what nobody reports are left out."""
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    table.add_column("")
-    for name in names:
-        table.add_column(name, justify="right")
+    headings = (Column(name, justify="right") for name in names)
+    table = Table("", *headings, box=None, pad_edge=False, padding=(0, 3, 0, 0))
     reported = [name for name in titles if any(getattr(run, name) for run in runs)] or ["clicks"]
     for name in ("visitors", "answers", *reported):
         table.add_row(name, *(f"{getattr(run, name):,.{2 if name == 'value' else 0}f}" for run in runs))
@@ -90,11 +88,8 @@ def fingerprints_line(fingerprints: Sequence[str]) -> str:
 
 def plot_table(groups: Sequence["Group"], by: str, measure: str, title: str) -> Table:
     """A line for each group: its figure, and where it and its interval lie between 0 and the highest of them."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column(by, no_wrap=True)
-    for name in ("visitors", "answers", title):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    figures = (Column(name, justify="right", no_wrap=True) for name in ("visitors", "answers", title))
+    table = Table(Column(by, no_wrap=True), *figures, Column(no_wrap=True), box=None, pad_edge=False)
     width = min(max(console.width - FIGURES_WIDTH, 10), 40)
     ratios = [group.ratios[measure] for group in groups]
     ends = [one.interval or (one.mean, one.mean) for one in ratios]

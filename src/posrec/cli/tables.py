@@ -7,7 +7,7 @@ from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from posrec.errors import plural
@@ -26,11 +26,8 @@ SHOWN_DAYS = 730  # the latest; a row for each month
 
 def account_table(steps: list[dict[str, Any]]) -> Table:
     """What was read, what each step of the recipe removed, what is left."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("step")
     names = ("clicks", "sessions", "items")
-    for name in names:
-        table.add_column(name, justify="right")
+    table = Table("step", *(Column(name, justify="right") for name in names), box=None, pad_edge=False)
     table.add_row(steps[0]["step"], *(f"{steps[0][name]:,}" for name in names))
     for step in steps[1:]:
         removed = [step[f"removed_{name}"] for name in names]
@@ -52,33 +49,18 @@ def counts_line(manifest: dict[str, Any]) -> str:
 
 def sessions_table(data: "PreparedDataset", sessions: Sequence[int]) -> Table:
     """Some test sessions, click by click, one column each."""
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    for number in sessions:
-        table.add_column(f"session {number}", no_wrap=True)
+    headings = [Column(f"session {number}", no_wrap=True) for number in sessions]
+    table = Table(*headings, box=None, pad_edge=False, padding=(0, 3, 0, 0))
     columns = [[data.vocabulary.title(item) for item in data.test.session(number).tolist()] for number in sessions]
     for row in zip_longest(*columns, fillvalue=""):
         table.add_row(*row)
     return table
 
 
-def ceiling_table(figures: dict[str, Any]) -> Table:
-    """The best attainable figures, in percent: a row a metric, a column a cutoff."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("best attainable, %")
-    cutoffs = sorted({int(name.partition("@")[2]) for name in figures if "@" in name})
-    for cutoff in cutoffs:
-        table.add_column(f"@{cutoff}", justify="right")
-    for metric in dict.fromkeys(name.partition("@")[0] for name in figures if "@" in name):
-        table.add_row(metric, *(f"{100 * figures[f'{metric}@{cutoff}']:.2f}" for cutoff in cutoffs))
-    return table
-
-
 def stats_table(figures: dict[str, Any]) -> Table:
     """The figures of `posrec stats`, with small bars for the distribution of lengths."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    table.add_column(style="dim")
+    headings = (Column(style="bold"), Column(justify="right"), Column(style="dim"))
+    table = Table(*headings, box=None, show_header=False, pad_edge=False)
     sessions = figures["train_sessions"] + figures["test_sessions"]
     table.add_row("clicks", f"{figures['clicks']:,}", "")
     for part in ("train", "test"):
@@ -129,9 +111,8 @@ def settings_table(title: str, own: "Sequence[DescribedSetting]", training: "Seq
     """The settings of a model and of its training, each with its default."""
     parts: list[str | Table] = [title]
     for name, settings in (("setting", own), ("of training", training)):
-        table = Table(box=None, pad_edge=False)
-        for column in (name, "default", "meaning"):
-            table.add_column(column, overflow="fold")
+        headings = (Column(heading, overflow="fold") for heading in (name, "default", "meaning"))
+        table = Table(*headings, box=None, pad_edge=False)
         for key, default, description in settings:
             table.add_row(Text(key, "bold"), str(default), without_markdown(description))
         if settings:
@@ -159,8 +140,7 @@ LEGEND = (
 
 def metrics_table(rows: dict[str, dict[str, float]], ceiling: dict[str, Any] | None = None) -> Table:
     """A row a model, in percent, with the best attainable under it where it is known."""
-    table = Table(box=None, pad_edge=False, caption=LEGEND, caption_justify="left")
-    table.add_column("%")
+    table = Table("%", box=None, pad_edge=False, caption=LEGEND, caption_justify="left")
     shown = [name for name in next(iter(rows.values())) if not name.startswith("ndcg")]
     for name in shown:
         short = name.replace("recall", "R").replace("mrr", "M").replace("coverage", "cov").replace("popularity", "pop")
@@ -176,10 +156,9 @@ def metrics_table(rows: dict[str, dict[str, float]], ceiling: dict[str, Any] | N
 def best_table(pairs: "Sequence[PairedTest]") -> Table:
     """The best model of each metric, which stands first in its pairs, against every other one, in percent."""
     # One space between columns: the longest name of a model and the longest verdict fit 80 characters.
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("the best against")
-    for name in ("difference", "95 % interval", "p", ""):
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    figures = (Column(name, justify="right", no_wrap=True) for name in ("difference", "95 % interval", "p"))
+    verdicts = Column(no_wrap=True)
+    table = Table("the best against", *figures, verdicts, box=None, pad_edge=False, padding=(0, 1, 0, 0))
     metric = None
     for pair in pairs:
         if pair.metric != metric:
@@ -195,9 +174,7 @@ def best_table(pairs: "Sequence[PairedTest]") -> Table:
 def doctor_table(diagnosis: "Diagnosis") -> Table:
     from posrec.doctor import GIB
 
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    table = Table(Column(no_wrap=True), Column(overflow="fold"), box=None, pad_edge=False, show_header=False)
     table.add_row("posrec", diagnosis.posrec)
     table.add_row("python", diagnosis.python)
     table.add_row("system", diagnosis.system)

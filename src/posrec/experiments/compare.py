@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from itertools import combinations
+from itertools import combinations, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from posrec.errors import InputError, plural
 from posrec.evaluation.breakdown import by_first_repeat, by_length, by_popularity, first_repeats
 from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.metrics import RANKING, gains
-from posrec.evaluation.significance import Comparison, compare_paired, holm, session_of_samples
+from posrec.evaluation.significance import LEVEL, Comparison, compare_paired, holm, session_of_samples
 from posrec.experiments.rendering import new_figure, render, svg
 from posrec.fitting.evaluate_run import evaluate_finished
 from posrec.fitting.fit import fit_run
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 TESTED = (("recall", 20), ("mrr", 20))
-# Of figures: each stands for a variable of the report's style sheet.
-INK, FAINT, BARS = "#1c2430", "#667085", "#e4e7ec"
-PAGE_COLOURS = {INK: "--ink", FAINT: "--faint", BARS: "--bars"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class PairedTest:
 
     @property
     def verdict(self) -> str:
-        if self.corrected >= 0.05:
+        if self.corrected >= LEVEL:
             return "no difference shown"
         return f"{self.first if self.comparison.difference > 0 else self.second} is better"
 
@@ -99,17 +96,16 @@ class ComparisonResult:
 
     def conclusion(self) -> str:
         """Which model is best in each metric, and over which others that is more than chance."""
-        sentences = {}
-        for metric in dict.fromkeys(pair.metric for pair in self.pairs):
-            tests = [one for one in self.pairs_with_best() if one.metric == metric]
-            better = [one.second for one in tests if one.corrected < 0.05]
-            unclear = [one.second for one in tests if one.corrected >= 0.05]
-            said = [f"better than {in_words(better)}"] if better else []
-            said += [f"not shown to differ from {in_words(unclear)}"] if unclear else []
-            sentences[metric] = f"{tests[0].first} is {', and '.join(said)}"
-        if len(set(sentences.values())) == 1:
-            return f"By {in_words(list(sentences))}, {next(iter(sentences.values()))}."
-        return " ".join(f"By {metric}, {sentence}." for metric, sentence in sentences.items())
+        sentences = []
+        for metric, tests in groupby(self.pairs_with_best(), key=lambda pair: pair.metric):
+            others: dict[bool, list[str]] = {True: [], False: []}
+            for test in tests:
+                best = test.first
+                others[test.corrected < LEVEL].append(test.second)
+            words = {True: "better than", False: "not shown to differ from"}
+            parts = [f"{words[shown]} {', '.join(names)}" for shown, names in others.items() if names]
+            sentences.append(f"By {metric}, {best} is {', and '.join(parts)}.")
+        return " ".join(sentences)
 
     def to_frame(self) -> "pl.DataFrame":
         """A row for each model: its name and its metrics."""
@@ -238,14 +234,6 @@ def names_of_runs(runs: Sequence[Path], taken: Sequence[str]) -> dict[str, Path]
     return {name if counts[name] == 1 else str(run): run for name, run in zip(short, runs, strict=True)}
 
 
-def in_words(names: Sequence[str]) -> str:
-    """
-    >>> in_words(["a"]), in_words(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-
-
 def refuse_bad_settings(name: str, spec: ModelSpec, settings: dict[str, Any]) -> None:
     try:
         split_settings(with_own_encoding(settings), spec.config(), Settings(**spec.settings))[1].check()
@@ -308,7 +296,7 @@ def html_report(
 
 def breakdown_figures(groups: dict[str, dict[str, dict[str, float]]], label: str) -> list[Any]:
     """A figure for each metric, with a line for each model; bars in the background show how many samples each group
-    has. Text and axes take the colours of the page, light or dark."""
+    has. Nothing is drawn behind them: the report's style sheet inverts the colours where the page is dark."""
     names = list(dict.fromkeys(name for by_group in groups.values() for name in by_group))
     samples = next(iter(groups.values()))
     counts = [samples.get(name, {}).get("samples", 0) for name in names]
@@ -316,29 +304,19 @@ def breakdown_figures(groups: dict[str, dict[str, dict[str, float]]], label: str
     for metric in ("recall@20", "mrr@20"):
         figure, panel = new_figure(1, 1, (5, 3.2))
         shares = panel.twinx()
-        shares.bar(range(len(names)), counts, color=BARS, zorder=0)
+        shares.bar(range(len(names)), counts, color="lightgrey")
         shares.set_yticks([])
-        shares.set_ylabel("samples (bars)", color=FAINT)
+        shares.set_ylabel("samples (bars)")
         panel.set_zorder(shares.get_zorder() + 1)
         for model, by_group in groups.items():
             values = [100 * by_group[name][metric] if name in by_group else float("nan") for name in names]
             panel.plot(range(len(names)), values, marker="o", label=model)
         panel.set_xticks(range(len(names)), names)
-        panel.set_xlabel(label, color=INK)
-        panel.set_title(f"{metric}, %", color=INK)
+        panel.set_xlabel(label)
+        panel.set_title(f"{metric}, %")
         panel.set_ylim(bottom=0)
-        panel.legend(frameon=False, labelcolor=INK)
-        for axes in (panel, shares):
-            axes.tick_params(colors=INK)
-            axes.spines[:].set_color(FAINT)
+        panel.legend(frameon=False)
         for ground in (figure.patch, panel.patch, shares.patch):
             ground.set_visible(False)
-        figures.append(in_page_colours(svg(figure)))
+        figures.append(svg(figure))
     return figures
-
-
-def in_page_colours(drawing: Any) -> Any:
-    """matplotlib writes colours as numbers; those of the page become its CSS variables."""
-    for colour, variable in PAGE_COLOURS.items():
-        drawing = drawing.replace(colour, f"var({variable})")
-    return drawing

@@ -6,7 +6,6 @@ paper's "0.16 in the lower right corner" comes out (docs/errata.md).
 
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -51,9 +50,10 @@ def draw(folder: Path, d: int, trained: Sequence[TrainedEncoding] = (), progress
 def figures_by_name(d: int, trained: Sequence[TrainedEncoding] = ()) -> dict[str, Callable[[], Any]]:
     """Functions that draw the figures of the fixed encodings, and those of learned ones."""
     fixed = {"SPE": make_encoding("spe", d, LONG), "DPE": make_encoding("dpe", d, LONG)}
-    within = [Panel(name, scheme, length, length) for name, scheme in fixed.items() for length in (SHORT, LONG)]
-    across = [Panel(name, scheme, SHORT, LONG) for name, scheme in fixed.items()]
-    corners = " and ".join(f"{float(panel.values()[-1, -1]):.2f} for {panel.name}" for panel in across)
+    lengths = (SHORT, LONG)
+    within = [(name, similarity(scheme, length, length)) for name, scheme in fixed.items() for length in lengths]
+    across = [(name, similarity(scheme, SHORT, LONG)) for name, scheme in fixed.items()]
+    corners = " and ".join(f"{float(values[-1, -1]):.2f} for {name}" for name, values in across)
     figures: dict[str, Callable[[], Any]] = {
         f"encodings-length-{SHORT}": partial(encodings_figure, fixed, SHORT),
         f"encodings-length-{LONG}": partial(encodings_figure, fixed, LONG),
@@ -61,8 +61,8 @@ def figures_by_name(d: int, trained: Sequence[TrainedEncoding] = ()) -> dict[str
         "alike-across-lengths": partial(similarity_figure, across, (17, 4.9), f"{ACROSS} {corners}."),
     }
     for number, one in enumerate(trained, start=1):
-        lengths = ((SHORT, SHORT), (LONG, LONG), (SHORT, LONG))
-        panels = [Panel(one.name.upper(), one.scheme, rows, columns) for rows, columns in lengths]
+        both = ((SHORT, SHORT), (LONG, LONG), (SHORT, LONG))
+        panels = [(one.name.upper(), similarity(one.scheme, rows, columns)) for rows, columns in both]
         short = f" Its table has {one.rows} rows; positions past them share the last." if one.rows < LONG else ""
         words = f"{one.name.upper()} as learned by the run {one.run.name}: {TRAINED}{short}"
         figures[f"alike-{one.name}-run-{number}"] = partial(similarity_figure, panels, (17, 5), words, [1, 1, 2])
@@ -123,37 +123,25 @@ def encodings_figure(schemes: dict[str, nn.Module], length: int) -> Any:
     return figure
 
 
-@dataclass(frozen=True)
-class Panel:
-    """A heatmap of the positions of two lengths."""
-
-    name: str
-    scheme: nn.Module
-    rows: int
-    columns: int
-
-    def values(self) -> Tensor:
-        return similarity(self.scheme, self.rows, self.columns)
-
-
 def similarity_figure(
-    panels: Sequence[Panel], size: tuple[float, float], words: str, widths: list[int] | None = None
+    panels: Sequence[tuple[str, Tensor]], size: tuple[float, float], words: str, widths: list[int] | None = None
 ) -> Any:
+    """A heatmap for each encoding's name and its `similarity`."""
     figure, axes = new_figure(1, len(panels), size, widths)
-    for axis, panel in zip(axes, panels, strict=True):
-        image = heatmap(axis, panel)
+    for axis, (name, values) in zip(axes, panels, strict=True):
+        image = heatmap(axis, name, values)
     figure.colorbar(image, ax=axes, label="dot product, scaled", shrink=0.8)
     caption(figure, words)
     return figure
 
 
-def heatmap(axis: Any, panel: Panel) -> Any:
+def heatmap(axis: Any, name: str, values: Tensor) -> Any:
     """Across lengths, every cell has its number."""
-    values, rows, columns = panel.values(), panel.rows, panel.columns
+    rows, columns = values.shape
     across = rows != columns
     image = axis.imshow(values.numpy(), cmap="viridis", vmin=0, vmax=1, interpolation="none")
     axis.set(
-        title=f"{panel.name}, length {rows}" + (f" against {columns}" if across else ""),
+        title=f"{name}, length {rows}" + (f" against {columns}" if across else ""),
         xlabel=f"position in length {columns}" if across else "position",
         ylabel=f"position in length {rows}" if across else "position",
     )

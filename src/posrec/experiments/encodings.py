@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from posrec.encodings.awareness import Analysis, analyse, examined_names
 from posrec.encodings.schemes import LEARNED, make_encoding
-from posrec.encodings.theory import PAPER, Statement, differences, verdicts, where
+from posrec.encodings.theory import PAPER, differences, verdicts, where
 from posrec.errors import InputError
 from posrec.io import RUN, WEIGHTS
 from posrec.progress import Progress, SilentProgress
@@ -27,6 +27,13 @@ class TrainedEncoding:
     rows: int
     d: int
 
+    @classmethod
+    def of(cls, run: Path, name: str, table: Tensor) -> "TrainedEncoding":
+        rows, d = table.shape
+        scheme = make_encoding(name, d=d, max_length=rows)
+        scheme.load_state_dict({"table": table})
+        return cls(run, name, scheme, rows, d)
+
 
 def load_trained_encoding(run: Path) -> TrainedEncoding:
     """The scheme is that of the run's config, its table that of the weights."""
@@ -35,24 +42,20 @@ def load_trained_encoding(run: Path) -> TrainedEncoding:
     if name not in LEARNED:
         problem = "names no encoding" if name is None else f"has encoding {name!r}, which has no learned table"
         raise InputError(f"{run / RUN} {problem}; learned are: {' '.join(LEARNED)}")
-    table = find_table(reader.tensors(WEIGHTS)[0], run / WEIGHTS)
-    rows, d = table.shape
-    scheme = make_encoding(name, d=d, max_length=rows)
-    scheme.load_state_dict({"table": table})
-    return TrainedEncoding(run, name, scheme, rows, d)
-
-
-def find_table(tensors: Mapping[str, torch.Tensor], path: Path) -> torch.Tensor:
-    """The one table of an encoding among a model's weights, in whichever module it is; `path` is their file."""
-    tables = {name: tensor for name, tensor in tensors.items() if f".{name}".endswith(".encoding.table")}
+    tables, path = encoding_tables(reader.tensors(WEIGHTS)[0]), run / WEIGHTS
     if len(tables) != 1:
         raise InputError(f"{path}: it must hold one weight `encoding.table`, found {list(tables) or 'none'}")
-    ((name, table),) = tables.items()
+    ((weight, table),) = tables.items()
     if table.dim() != 2 or table.shape[0] < 2 or table.shape[1] < 2:
-        raise InputError(f"{path}: {name} has shape {tuple(table.shape)}, expected at least (2, 2)")
+        raise InputError(f"{path}: {weight} has shape {tuple(table.shape)}, expected at least (2, 2)")
     if not torch.isfinite(table).all():
-        raise InputError(f"{path}: {name} holds values that are not finite; the training diverged")
-    return table
+        raise InputError(f"{path}: {weight} holds values that are not finite; the training diverged")
+    return TrainedEncoding.of(run, name, table)
+
+
+def encoding_tables(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The learned tables of encodings among a model's weights, in whichever modules they are."""
+    return {name: tensor for name, tensor in weights.items() if f".{name}".endswith(".encoding.table")}
 
 
 @dataclass(frozen=True)
@@ -79,11 +82,7 @@ def examine(
     return rows
 
 
-def as_json(rows: list[EncodingRow]) -> dict[str, Any]:
-    return {row.label: entry(row) for row in rows}
-
-
-def entry(row: EncodingRow) -> dict[str, Any]:
+def as_json(row: EncodingRow) -> dict[str, Any]:
     analysis = row.analysis
     return {
         "encoding": row.encoding,
@@ -105,10 +104,6 @@ def entry(row: EncodingRow) -> dict[str, Any]:
     }
 
 
-def statements_json(worked: list[Statement]) -> list[dict[str, Any]]:
-    return [asdict(one) for one in worked]
-
-
 def reason(row: EncodingRow, column: str) -> str:
     analysis = row.analysis
     if column == "linear":
@@ -123,7 +118,10 @@ def reason(row: EncodingRow, column: str) -> str:
 
 
 def spans(dimensions: tuple[int, ...]) -> str:
-    """(0, 1, 2, 5) -> "0-2, 5"."""
+    """
+    >>> spans((0, 1, 2, 5)), spans((3,)), spans(())
+    ('0-2, 5', '3', '-')
+    """
     runs: list[list[int]] = []
     for dimension in dimensions:
         if runs and runs[-1][-1] == dimension - 1:

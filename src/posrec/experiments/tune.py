@@ -23,7 +23,7 @@ from posrec.config import DEFAULT_MODEL, Choices, Range, SearchSpace, split_sett
 from posrec.data.dataset import PreparedDataset, load_once
 from posrec.device import choose_device
 from posrec.errors import InputError, RunFailed, imported, plural
-from posrec.fitting.fit import network_builder
+from posrec.fitting.fit import network_builder, require_validation_part
 from posrec.io import write_json
 from posrec.io.executor import ThisProcess
 from posrec.models.base import CountingModel, SessionModel
@@ -123,10 +123,7 @@ def tune(
     """
     optuna, progress = import_optuna(), progress or default_progress()
     spec = find_spec(model)
-    if not len(data.fitting) or not len(data.validation):
-        raise InputError(
-            f"{data.path} has too few training sessions to validate on the latest tenth of them; prepare a longer log"
-        )
+    require_validation_part(data)
     if cluster is None:
         choose_device(device)  # refuses a device that is not there before any work
     fixed = with_own_encoding(dict(fixed or {}))
@@ -158,12 +155,8 @@ def tune(
             progress.update("Trials", number, trials)
             progress.message(f"trial {number} of {trials}: {outcome(trial, metric)}; {in_words(trial.params)}")
         tuned = best_settings(study, optuna, space, defaults, metric)
-        figures = asdict(tuned)
-        figures["all"] = figures.pop("history")
-        write_json(
-            folder / SUMMARY,
-            {"model": model_name(model), "dataset": data.fingerprint, "fixed": fixed, **figures},
-        )
+        searched = {"model": model_name(model), "dataset": data.fingerprint, "fixed": fixed}
+        write_json(folder / SUMMARY, {**searched, **asdict(tuned)})
     return tuned
 
 

@@ -47,9 +47,7 @@ def evaluate(recommender: Recommender, data: PreparedDataset, progress: Progress
     ['recall@5', 'recall@10']
     """
     check_evaluable(recommender.run, data)
-    progress = progress or default_progress()
-    outcome = evaluate_on(recommender.model, data, data.test, recommender.device, progress)
-    return with_list_metrics(outcome, recommender.model, data)
+    return rank_test_part(recommender.model, data, recommender.device, progress or default_progress())
 
 
 def evaluate_run(
@@ -83,8 +81,7 @@ def evaluate_run(
         return evaluate_matched(run, data, choose_device(device), progress)
     check_evaluable(run, data)
     chosen = choose_device(device)
-    outcome = evaluate_on(run.model.to(chosen), data, data.test, chosen, progress)
-    outcome = with_list_metrics(outcome, run.model, data)
+    outcome = rank_test_part(run.model.to(chosen), data, chosen, progress)
     if world_of(run.model).is_first:
         write_evaluation(run, outcome.as_json(), outcome.ranks)
     return outcome
@@ -149,15 +146,15 @@ def check_not_trained_on(run: Run, data: PreparedDataset) -> None:
 
 
 @torch.inference_mode()
-def with_list_metrics(outcome: Evaluation, model: Model, data: PreparedDataset) -> Evaluation:
-    """The same evaluation with metrics of the lists beyond accuracy."""
+def rank_test_part(model: Model, data: PreparedDataset, device: torch.device, progress: Progress) -> Evaluation:
+    """All metrics of a model, which is on `device`, also those of its lists beyond accuracy."""
+    outcome = evaluate_on(model, data, data.test, device, progress)
     assert outcome.top is not None
     _, places = data.test.locate(torch.arange(len(data.test)))
     clicks = torch.bincount(data.train.items.long(), minlength=model.items + 1)
     vectors = model.similarity_vectors() if isinstance(model, SessionModel) else None
-    rows = sharded_rows_of(model)
     targets, columns = data.test.items[places].long(), data.vocabulary.columns
-    of_lists = list_metrics(outcome.top, targets, clicks, vectors, columns, rows)
+    of_lists = list_metrics(outcome.top, targets, clicks, vectors, columns, sharded_rows_of(model))
     return replace(outcome, of_lists=of_lists, dataset=data.fingerprint)
 
 

@@ -164,7 +164,6 @@ class Job:
     spec: ModelSpec
     model_config: Any
     training: Settings
-    defaults: dict[str, Any]  # of all settings
     data: PreparedDataset
     before: Run | None
     build: Callable[[], Model]
@@ -192,7 +191,6 @@ def plan_job(
     model = model or (before.config["model"] if before is not None else DEFAULT_MODEL)
     name, spec = model_name(model), find_spec(model)
     configs = (spec.config(), Settings(**spec.settings))
-    defaults = {**asdict(configs[0]), **asdict(configs[1])}
     if keep_items and before is None:
         raise InputError("--keep-items needs --from, the run whose items are kept")
     if before is not None:
@@ -205,9 +203,9 @@ def plan_job(
     if not world.is_alone and not spec.is_trained:
         raise InputError(f"{name} counts the sessions in one process and is not trained; start it without torchrun")
     if spec.is_trained and training.protocol != "paper":
-        check_validation(data, training.protocol)
+        require_validation_part(data)
     build = network_builder(spec, model_config, data, world)
-    return Job(name, spec, model_config, training, defaults, data, before, build)
+    return Job(name, spec, model_config, training, data, before, build)
 
 
 def with_items_of_run(data: PreparedDataset, before: Run, progress: Progress) -> PreparedDataset:
@@ -281,17 +279,12 @@ def build_model(spec: ModelSpec, items: int, model_config: Any, world: World) ->
     return network if world.is_alone else keep_own_rows(network, world)
 
 
-def check_validation(data: PreparedDataset, protocol: str) -> None:
+def require_validation_part(data: PreparedDataset) -> None:
     """Raise an InputError if the validation part, or what is left without it, has no samples."""
-    if not len(data.validation):
+    if not len(data.validation) or not len(data.fitting):
         raise InputError(
-            f"the validation part of {data.path} has no samples, and protocol {protocol} needs some; "
-            "use --protocol paper, or prepare a longer log"
-        )
-    if not len(data.fitting):
-        raise InputError(
-            f"{data.path} has no samples before its validation part, and protocol {protocol} needs some; "
-            "use --protocol paper, or prepare a longer log"
+            f"{data.path} has too few training sessions to validate on the latest tenth of them; train with --protocol "
+            "paper, or prepare a longer log"
         )
 
 
@@ -317,7 +310,7 @@ def run_folder(job: Job, config: dict[str, Any], place: Place) -> Iterator[None]
         with entered_by_first(world, place.device):
             if world.is_first:
                 stack.enter_context(lock_run(run))
-                is_new = is_new_run(run, config, job.defaults, place.resume)
+                is_new = is_new_run(run, config, place.resume)
                 stack.enter_context(remove_run_that_never_started(run, is_new))
                 begin_run(run, config, job.data)
         yield

@@ -13,9 +13,8 @@ A model that reads the same sessions again and again learns them by heart. So an
 than those of the run, and a few of the others, so that the model does not forget them.
 """
 
-import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from posrec.config import split_settings
 from posrec.data.dataset import PreparedDataset, SessionDataset
 from posrec.data.item_attributes import AUTO, chosen_columns, encode_attributes
 from posrec.data.vocabulary import Vocabulary
 from posrec.encodings.schemes import OwnEncoding
 from posrec.errors import InputError
-from posrec.io import Continuation
+from posrec.io import WEIGHTS, Continuation
 from posrec.models.base import SessionModel
 from posrec.models.own_code import is_own
 from posrec.models.registry import MODELS, ModelSpec
@@ -174,22 +174,17 @@ def inherited_settings(run: Run, spec: ModelSpec) -> tuple[Any, Settings]:
     That is as many epochs, each of the new sessions and a few others, at a tenth of the learning rate, which falls
     along a cosine to 0. A run that was itself a warm start is repeated as it is.
     """
-    config, known = run.model.config, {field.name for field in fields(Settings)}
-    recorded = {name: value for name, value in run.config.get("training", {}).items() if name in known}
-    training = Settings(**{**spec.settings, **recorded})
+    (training,) = split_settings(run.config.get("training", {}), Settings(**spec.settings))
     if STARTED_FROM not in run.config:
         rate = RATE_OF_A_WARM_START * training.learning_rate
         training = replace(training, protocol="paper", schedule="cosine", warmup=0.0, learning_rate=rate)
-    return config, training
+    return run.model.config, training
 
 
 def origin(run: Run) -> dict[str, str]:
     """What config.json says about the run that training started from."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name, tensor in sorted(run.model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.cpu().contiguous().numpy().data)
-    return {"run": str(run.path.resolve()), "dataset": run.config.get("dataset", ""), "weights": digest.hexdigest()}
+    where = {"run": str(run.path.resolve()), "dataset": run.config.get("dataset", "")}
+    return {**where, "weights": run.sha256.get(WEIGHTS, "")}
 
 
 def open_start(start_from: str | Path | Run | None, model: str | ModelSpec | None, encoding: Any) -> Run | None:

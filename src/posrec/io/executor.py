@@ -148,7 +148,6 @@ class Cluster:
         inputs: Iterable[Input],
         *,
         work: str,
-        total: int | None = None,
         gpus: int = 0,
         progress: Progress | None = None,
     ) -> Iterator[tuple[Input, Result]]:
@@ -163,12 +162,11 @@ class Cluster:
             function: a function of a module, which every machine of the cluster has installed.
             inputs: small values that can be pickled; data belongs in files.
             work: the name of the progress bar.
-            total: how many inputs there are; by default their length. For progress alone.
             gpus: GPUs of a task, beside its one core; Ray makes only those visible to it.
             progress: where to report how many tasks have finished.
         """
         progress = progress or SilentProgress()
-        total = total if total is not None else len(inputs) if isinstance(inputs, Sized) else 0
+        total = len(inputs) if isinstance(inputs, Sized) else 0
         at_once = min(self.cpus, self.gpus // gpus) if gpus else self.cpus  # tasks that can run at the same time
         if not at_once:  # Ray would wait for machines to join
             raise InputError(

@@ -53,25 +53,23 @@ def run_config(name: str, model_config: Any, settings: Any, data: PreparedDatase
     }
 
 
-def is_new_run(path: Path, config: dict[str, Any], defaults: dict[str, Any], resume: bool) -> bool:
-    """Whether `path` holds no run yet; raises an error if a run there is not to be resumed, or has another config.
-    `defaults` are the default settings of the model and of its training."""
+def is_new_run(path: Path, config: dict[str, Any], resume: bool) -> bool:
+    """Whether `path` holds no run yet; raises an error if a run there is not to be resumed, or has another
+    config."""
     if (path / RUN).exists():
         if not resume:
             raise InputError(f"{path} holds a run already; name another folder, or pass --resume to continue it")
-        refuse_other(path, read_config(path), config, defaults)
+        refuse_other(path, read_config(path), config)
         return False
     if not holds_only_a_beginning(path):
         raise InputError(f"{path} exists and is not a run folder; name another folder")
     return True
 
 
-def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any], defaults: dict[str, Any]) -> None:
-    """Raise an error if the model, a setting or the dataset is not that of the run; versions may differ, and a setting
-    that the run's version did not have is that of `defaults`."""
+def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise an error if the model, a setting or the dataset is not that of the run; versions may differ."""
     if not isinstance(before.get("training"), dict):
         raise InputError(f"{path / RUN} has no settings of the training; it is damaged, or another program wrote it")
-    before, now = ({**defaults, **config} for config in (before, now))
     if differing := differences(before, now, "was", "is"):
         raise InputError(f"{path} can't be resumed with another setting: {differing}")
 

@@ -162,6 +162,6 @@ def test_training_and_evaluation_see_the_targets_only(tmp_path: Path) -> None:
 def test_a_validation_part_without_targets_is_said_before_training(tmp_path: Path) -> None:
     rows = [(*click, "purchase" if number in (2, 179) else "view") for number, click in enumerate(small_shop(60))]
     data = prepared(tmp_path, rows, target_events="purchase")
-    with pytest.raises(InputError, match=r"the validation part of .* has no samples, and protocol refit needs some"):
+    with pytest.raises(InputError, match="too few training sessions to validate on"):
         fit_run(data, "posrec", tmp_path / "run", {"protocol": "refit"}, "cpu", progress=SilentProgress())
     assert not (tmp_path / "run").exists()

@@ -1,12 +1,8 @@
 """The experiments as data: which jobs they ask for, and that they share what is the same."""
 
-import re
-
 import pytest
-from tests.helpers import ROOT
 
-from posrec.errors import InputError
-from posrec.experiments.reproduce.grid import EXPERIMENTS, all_jobs, choose_experiments, jobs_of, round_of
+from posrec.experiments.reproduce.grid import EXPERIMENTS, all_jobs, choose_experiments, jobs_of
 from posrec.experiments.reproduce.jobs import config_of
 
 POSREC = {"diginetica": "posrec", "yoochoose1_64": "posrec lambda2=0.5", "shop": "posrec"}
@@ -59,17 +55,3 @@ def test_the_figures_need_one_seed_only() -> None:
         "posrec encoding=lpe",
         "posrec",
     ]
-
-
-def test_an_unknown_experiment_is_refused() -> None:
-    with pytest.raises(InputError, match="'everything' is not known; choose one of overall, encodings"):
-        choose_experiments("everything")
-
-
-def test_the_time_table_counts_the_jobs_of_each_round() -> None:
-    text = (ROOT / "docs" / "reproducing.md").read_text(encoding="utf-8")
-    rounds = [round_of(job.seed) for job in all_jobs(choose_experiments("all"), ["diginetica", "yoochoose1_64"], 5)]
-    shown = re.findall(r"^\| (?:seed|PosRec's seeds)[^|]*\| (\d+) \|", text, re.MULTILINE)
-    assert [int(count) for count in shown] == [rounds.count(number) for number in range(3)]
-    assert f"all {len(rounds)} jobs" in text
-    assert f"{len(rounds) // 2} trainings a dataset" in text

@@ -3,7 +3,7 @@
 import pytest
 
 from posrec.experiments.reproduce.grid import EXPERIMENTS
-from posrec.experiments.reproduce.paper import METRICS, OVERALL, PLUG_IN, TABLES, dataset_of, figures_of, impossible
+from posrec.experiments.reproduce.paper import METRICS, OVERALL, PLUG_IN, TABLES, figures_of, impossible
 
 
 def row(*means: float) -> dict[str, tuple[float, float | None]]:
@@ -54,13 +54,3 @@ def test_impossible_rows_of_the_paper() -> None:
         "yoochoose1_4": {"POP", "S-POP", "BPR-MF"},
         "diginetica": {"POP", "S-POP", "Item-KNN", "BPR-MF", "FPMC"},
     }
-
-
-@pytest.mark.parametrize(
-    ("name", "known"),
-    [("Diginetica", "diginetica"), ("diginetica-srgnn", "diginetica"), ("yoochoose1_64", "yoochoose1_64"),
-     ("yoochoose64", "yoochoose1_64"), ("yoochoose-1-4", "yoochoose1_4"), ("yoochoose4", "yoochoose1_4"),
-     ("yoochoose", None), ("yoochoose1_16", None), ("shop", None)],
-)  # fmt: skip
-def test_datasets_are_known_by_their_folders_name(name: str, known: str | None) -> None:
-    assert dataset_of(name) == known

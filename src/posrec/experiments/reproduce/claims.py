@@ -6,12 +6,13 @@ says "comparable", the rows have to be within half a point of each other, with t
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from posrec.evaluation.significance import LEVEL
 from posrec.experiments.reproduce.grid import EXPERIMENTS, WITHOUT_ANCHORS
-from posrec.experiments.reproduce.paper import BEST_LAMBDA2
-from posrec.experiments.reproduce.tables import TESTED, Finding, Pairs, Table
+from posrec.experiments.reproduce.paper import BEST_LAMBDA2, dataset_of
+from posrec.experiments.reproduce.tables import TESTED, Pairs
 
 HELD, FAILED, UNCLEAR = "held", "did not hold", "unclear"
 COMPARABLE = 0.5  # points
@@ -89,39 +90,42 @@ def pairs_of(experiment: str, paper_dataset: str | None) -> list[tuple[str, str]
     return list(dict.fromkeys(pairs + EXTRA_PAIRS.get(experiment, [])))
 
 
-def answer_claims(tables: Sequence[Table]) -> list[dict[str, Any]]:
+def answer_claims(tables: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The answer to every claim by every table and metric that it is about, where one of its pairs was tested."""
     answers = [
         judge(claim, table, metric)
         for claim in CLAIMS
         for table in tables
-        if claim.applies_to(table.experiment.name, table.paper_dataset)
+        if claim.applies_to(table["experiment"], dataset_of(table["dataset"]))
         for metric in claim.metrics
     ]
     return [answer for answer in answers if answer]
 
 
-def judge(claim: Claim, table: Table, metric: str) -> dict[str, Any] | None:
+def judge(claim: Claim, table: dict[str, Any], metric: str) -> dict[str, Any] | None:
     """The answer to a claim, as in summary.json; `deciding` is the comparison that the verdict rests on."""
-    tested = [one for one in table.findings if one.metric == metric and (one.first, one.second) in claim.pairs]
+    tested = [
+        finding
+        for finding in table["findings"]
+        if finding["metric"] == metric and (finding["first"], finding["second"]) in claim.pairs
+    ]
     if not tested:
         return None
-    support = {finding: supports(claim, finding) for finding in tested}
-    against = [finding for finding in tested if support[finding] < 0]
-    unclear = [finding for finding in tested if support[finding] == 0]
+    against = [finding for finding in tested if supports(claim, finding) < 0]
+    unclear = [finding for finding in tested if supports(claim, finding) == 0]
     complete = not unclear and len(tested) == len(claim.pairs)
     verdict = FAILED if against else HELD if complete else UNCLEAR
-    weakest = (lambda one: -abs(one.difference)) if claim.within is not None else (lambda one: one.difference)
+    weakest = (lambda one: -abs(one["difference"])) if claim.within is not None else (lambda one: one["difference"])
     deciding = min(against or unclear or tested, key=weakest)
-    about = {"claim": claim.text, "experiment": claim.experiment, "dataset": table.dataset, "metric": metric}
-    return {**about, "verdict": verdict, "deciding": asdict(deciding)}
+    about = {"claim": claim.text, "experiment": claim.experiment, "dataset": table["dataset"], "metric": metric}
+    return {**about, "verdict": verdict, "deciding": deciding}
 
 
-def supports(claim: Claim, finding: Finding) -> int:
+def supports(claim: Claim, finding: dict[str, Any]) -> int:
     """1: the comparison shows what the claim says, -1: it shows the contrary, 0: neither."""
     if claim.within is None:
-        return finding.direction
-    if finding.margin is None:
+        return 0 if finding["p"] >= LEVEL else 1 if finding["difference"] > 0 else -1
+    if finding["margin"] is None:
         return 0
-    distance = abs(finding.difference)
-    return 1 if distance + finding.margin <= claim.within else -1 if distance - finding.margin > claim.within else 0
+    distance, margin = abs(finding["difference"]), finding["margin"]
+    return 1 if distance + margin <= claim.within else -1 if distance - margin > claim.within else 0

@@ -4,7 +4,7 @@ A finished job leaves two files: JSON with the metrics, and .npz with the ranks 
 learned encoding). A job that has them is not run again, unless its data or the default settings have changed since. So
 an interrupted experiment continues where it stopped, on this machine or on another one with the files copied over, and
 experiments that need the same job run it once. Processes that run at the same time into the same folder share the jobs,
-by locks; or Ray gives each job to a process of its cluster.
+by locks; so do the processes of a Ray cluster.
 """
 
 import json
@@ -30,12 +30,13 @@ from posrec.data.dataset import PreparedDataset, load_once
 from posrec.device import choose_device
 from posrec.errors import InputError, RunStopped
 from posrec.evaluation.metrics import CUTOFFS
+from posrec.experiments.encodings import encoding_tables
 from posrec.fitting.fit import fit_run
 from posrec.io import read_json, whole_file, write_json
+from posrec.io.executor import ThisProcess
 from posrec.io.unfinished import try_lock
 from posrec.models.registry import find_spec
 from posrec.progress import Progress, SilentProgress
-from posrec.runs.folder import Run
 from posrec.training.settings import Settings
 from posrec.training.training_log import LOG
 
@@ -146,7 +147,7 @@ def run_jobs(
 
     After `minutes` no further job is started.
     """
-    progress = progress or SilentProgress()
+    progress, folder = progress or SilentProgress(), folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     wanted = list({job.name: job for job in jobs}.values())
     saved = {job.name: result for job in wanted if (result := load_result(job, folder))}
@@ -164,46 +165,37 @@ def run_jobs(
                 left = len(todo) - number
                 progress.message(f"{left} of {len(wanted)} jobs are left; the same command continues with them")
                 return
+            progress.update("Jobs", number, len(todo), job.name)
             yield job
 
-    if cluster is None:
-        finished = run_here(started(), saved, datasets, folder, device, progress, len(todo))
-    else:
-        paths = {name: data.path.absolute() for name, data in datasets.items()}
-        task, gpus = partial(run_task, paths, folder.absolute(), device), cluster.gpus_for(device)
-        finished = cluster.run(task, started(), work="Jobs", total=len(todo), gpus=gpus, progress=progress)
-    for number, (_, result) in enumerate(finished, start=1):
-        progress.message(f"{number} of {len(todo)}: {result_line(result)}")
+    executor, gpus = cluster or ThisProcess(), 0 if cluster is None else cluster.gpus_for(device)
+    sources = datasets if cluster is None else {name: data.path.absolute() for name, data in datasets.items()}
+    task = partial(run_if_free, sources, {job.name: saved.get(job.name) for job in todo}, folder, device)
+    elsewhere = 0
+    for number, (_, result) in enumerate(executor.run(task, started(), work="Jobs", gpus=gpus), start=1):
+        elsewhere += result is None
+        if result is not None:
+            progress.message(f"{number} of {len(todo)}: {result_line(result)}")
+    if elsewhere:
+        progress.message(f"{elsewhere} of {len(todo)} jobs were left to other processes")
     results = [result for job in wanted if (result := load_result(job, folder))]
     return {one.job.name: one for one in results if why_outdated(one, datasets[one.job.dataset]) is None}
 
 
-def run_here(
-    jobs: Iterable[Job],
-    saved: Mapping[str, JobResult],
-    datasets: Mapping[str, PreparedDataset],
+def run_if_free(
+    sources: Mapping[str, PreparedDataset | Path],
+    saved: Mapping[str, JobResult | None],
     folder: Path,
     device: str,
-    progress: Progress,
-    total: int,
-) -> Iterator[tuple[Job, JobResult]]:
-    """Run jobs one after the other, without those that another process runs or has finished since `saved` was read."""
-    elsewhere = 0
-    for number, job in enumerate(jobs):
-        progress.update("Jobs", number, total, job.name)
-        with try_lock(path_of(job, folder).with_suffix(".lock")) as is_ours:
-            if not is_ours or load_result(job, folder) != saved.get(job.name):
-                elsewhere += not is_ours
-                continue
-            result = run_job(job, datasets[job.dataset], folder, device)
-        yield job, result
-    if elsewhere:
-        progress.message(f"{elsewhere} of {total} jobs were left to other processes")
-
-
-def run_task(paths: Mapping[str, Path], folder: Path, device: str, job: Job) -> JobResult:
-    """A job in a process of the Ray cluster."""
-    return run_job(job, load_once(paths[job.dataset]), folder, device)
+    job: Job,
+) -> JobResult | None:
+    """Run a job; None if another process runs it, or has run it since `saved` was read. A process of a cluster is given
+    the paths of the datasets."""
+    with try_lock(path_of(job, folder).with_suffix(".lock")) as is_ours:
+        if not is_ours or load_result(job, folder) != saved[job.name]:
+            return None
+        source = sources[job.dataset]
+        return run_job(job, load_once(source) if isinstance(source, Path) else source, folder, device)
 
 
 def result_line(result: JobResult) -> str:
@@ -244,20 +236,12 @@ def run_job(job: Job, data: PreparedDataset, folder: Path, device: str = "auto")
                 "losses": [round(line["loss"], 4) for line in log if "loss" in line],
                 "epoch_seconds": [line["seconds"] for line in log if "seconds" in line],
             }
-            ranks = evaluation.ranks.clamp(max=WORST).numpy().astype(np.uint8)
-            encoding = learned_encoding(run) if job.seed == 0 else {}  # the report draws those of seed 0
-            write_arrays(path.with_suffix(".npz"), {"ranks": ranks, **encoding})
+            arrays: dict[str, Any] = {"ranks": evaluation.ranks.clamp(max=WORST).numpy().astype(np.uint8)}
+            tables = list(encoding_tables(run.model.state_dict()).values())
+            if job.seed == 0 and len(tables) == 1:  # the report draws those of seed 0
+                arrays["encoding"] = tables[0].cpu().numpy()
+            with whole_file(path.with_suffix(".npz"), overwrite=True) as unfinished, unfinished.open("wb") as file:
+                np.savez_compressed(file, **arrays)
     record |= {"total_seconds": round(time.monotonic() - began, 1), "finished": datetime.now(UTC).date().isoformat()}
     write_json(path, record)
     return JobResult(job, record, path)
-
-
-def learned_encoding(run: Run) -> dict[str, npt.NDArray[np.float32]]:
-    """{"encoding": its table}, where the model has one encoding that is learned."""
-    tables = [value for name, value in run.model.state_dict().items() if f".{name}".endswith(".encoding.table")]
-    return {"encoding": tables[0].cpu().numpy()} if len(tables) == 1 else {}
-
-
-def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    with whole_file(path, overwrite=True) as unfinished, unfinished.open("wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]

@@ -88,8 +88,10 @@ TABLES = {"overall": OVERALL, "plug-in": PLUG_IN}
 def dataset_of(folder_name: str) -> str | None:
     """Which dataset of the paper a prepared folder is, by its name.
 
-    >>> [dataset_of(name) for name in ("diginetica", "yoochoose1_64", "yoochoose4", "shop")]
-    ['diginetica', 'yoochoose1_64', 'yoochoose1_4', None]
+    >>> [dataset_of(name) for name in ("Diginetica-srgnn", "yoochoose1_64", "yoochoose4", "yoochoose-1-4")]
+    ['diginetica', 'yoochoose1_64', 'yoochoose1_4', 'yoochoose1_4']
+    >>> [dataset_of(name) for name in ("shop", "yoochoose", "yoochoose1_16")]
+    [None, None, None]
     """
     name = folder_name.lower()
     if name.startswith("diginetica"):

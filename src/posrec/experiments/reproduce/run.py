@@ -2,14 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from posrec.data.dataset import PreparedDataset, load
-from posrec.encodings.schemes import make_encoding
 from posrec.errors import InputError
 from posrec.experiments.encoding_figures import mean_similarities
 from posrec.experiments.encodings import TrainedEncoding
@@ -18,7 +16,7 @@ from posrec.experiments.reproduce.grid import FIGURES, all_jobs, choose_experime
 from posrec.experiments.reproduce.jobs import JobResult, run_jobs
 from posrec.experiments.reproduce.paper import dataset_of
 from posrec.experiments.reproduce.report import write_report
-from posrec.experiments.reproduce.tables import Line, Table, make_table
+from posrec.experiments.reproduce.tables import make_table
 from posrec.progress import Progress, SilentProgress
 
 if TYPE_CHECKING:
@@ -57,7 +55,7 @@ def reproduce(
         datasets, shared_settings, seeds = {"demo": quick_shop(out, quick_sessions)}, QUICK, min(seeds, QUICK_SEEDS)
     jobs = all_jobs(experiments, list(datasets), seeds, shared_settings)
     results = run_jobs(jobs, datasets, out / JOBS, device, minutes, progress, cluster)
-    tables: list[Table] = []
+    tables: list[dict[str, Any]] = []
     learned: list[TrainedEncoding] = []
     for one in experiments if with_report else ():
         for name, prepared in datasets.items():
@@ -74,7 +72,7 @@ def reproduce(
         "datasets": {name: dataset_summary(prepared) for name, prepared in datasets.items()},
         **results_summary(results),
         "jobs": {"wanted": len(jobs), "missing": len(jobs) - len(results)},
-        "tables": [table_summary(table) for table in tables],
+        "tables": tables,
         "claims": answer_claims(tables),
         "encodings": [
             {"encoding": one.name, "run": str(one.run), "similarity": mean_similarities(one.scheme)} for one in learned
@@ -111,10 +109,8 @@ def learned_encodings(
         result = results.get(jobs_of(row, dataset, 1, shared_settings)[0].name)
         table = result.encoding() if result and not result.error else None
         if table is not None:
-            name = str(row.settings["encoding"])
-            scheme = make_encoding(name, d=table.shape[1], max_length=table.shape[0])
-            scheme.load_state_dict({"table": torch.from_numpy(table)})
-            encodings.append(TrainedEncoding(Path(f"{dataset}, seed 0"), name, scheme, *table.shape))
+            name, run = str(row.settings["encoding"]), Path(f"{dataset}, seed 0")
+            encodings.append(TrainedEncoding.of(run, name, torch.from_numpy(table)))
     return encodings
 
 
@@ -137,21 +133,3 @@ def results_summary(results: Mapping[str, JobResult]) -> dict[str, Any]:
         "seconds": round(sum(record["total_seconds"] for record in records), 1),
         "failed": {name: result.error for name, result in results.items() if result.error},
     }
-
-
-def table_summary(table: Table) -> dict[str, Any]:
-    return {
-        "experiment": table.experiment.name,
-        "dataset": table.dataset,
-        "rows": {line.row.label: line_summary(line) for line in table.lines},
-        "findings": [asdict(one) for one in table.findings],
-    }
-
-
-def line_summary(line: Line) -> dict[str, Any]:
-    """For each metric its mean over seeds, and its deviation where there is one."""
-    figures: dict[str, Any] = {"seeds": len(line.results), "wanted": line.wanted, "failed": len(line.failures)}
-    for metric in line.results[0].metrics if line.results else ():
-        deviation = line.deviation(metric)
-        figures[metric] = [round(line.mean(metric), 2), *([] if deviation is None else [round(deviation, 2)])]
-    return {**figures, "paper": {name: list(figure) for name, figure in line.paper.items()}}

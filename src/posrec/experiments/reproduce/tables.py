@@ -8,7 +8,7 @@ a trained model the variance over seeds is unknown, and no difference is shown.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import mean, stdev
 from typing import Any
 
@@ -29,7 +29,7 @@ from posrec.evaluation.significance import (
 )
 from posrec.experiments.reproduce.grid import Experiment, TableRow, jobs_of
 from posrec.experiments.reproduce.jobs import JobResult
-from posrec.experiments.reproduce.paper import Figure, dataset_of, figures_of
+from posrec.experiments.reproduce.paper import dataset_of, figures_of
 from posrec.models.registry import MODELS
 
 TESTED = ("recall@10", "mrr@10")
@@ -38,13 +38,10 @@ ROUNDING = 0.001  # of a recorded metric, in points of percent
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a table with the results of its seeds, in percent, and the paper's figures."""
+    """A row of a table with the results of its seeds, in percent."""
 
     row: TableRow
     results: tuple[JobResult, ...]
-    wanted: int  # seeds
-    failures: tuple[JobResult, ...]
-    paper: dict[str, Figure]
 
     def values(self, metric: str) -> list[float]:
         return [result.metrics[metric] for result in self.results]
@@ -55,6 +52,14 @@ class Line:
     def deviation(self, metric: str) -> float | None:
         """The standard deviation over seeds; None with fewer than two."""
         return stdev(self.values(metric)) if len(self.results) > 1 else None
+
+    def figures(self) -> dict[str, list[float]]:
+        """For each metric its mean over seeds, and its deviation where there is one."""
+        figures = {}
+        for metric in self.results[0].metrics if self.results else ():
+            both = (self.mean(metric), self.deviation(metric))
+            figures[metric] = [round(value, 2) for value in both if value is not None]
+        return figures
 
 
 @dataclass(frozen=True)
@@ -69,26 +74,6 @@ class Finding:
     p: float
     seeds: tuple[int, int]
 
-    @property
-    def direction(self) -> int:
-        """1: the first is better, -1: the second is better, 0: no difference shown."""
-        return 0 if self.p >= 0.05 else 1 if self.difference > 0 else -1
-
-
-@dataclass(frozen=True)
-class Table:
-    experiment: Experiment
-    dataset: str  # the prepared folder's name
-    lines: tuple[Line, ...]
-    findings: tuple[Finding, ...]
-
-    @property
-    def paper_dataset(self) -> str | None:
-        return dataset_of(self.dataset)
-
-    def line(self, label: str) -> Line:
-        return next(line for line in self.lines if line.row.label == label)
-
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -101,16 +86,24 @@ def make_table(
     pairs: Pairs,
     seeds: int,
     shared_settings: Mapping[str, Any] | None = None,
-) -> Table:
-    """The table of `experiment` on one dataset, from the results there are; `pairs` of rows are tested."""
-    lines = []
+) -> dict[str, Any]:
+    """The table of `experiment` on one dataset, as in summary.json, from the results there are; `pairs` of rows are
+    tested. `dataset` is the prepared folder's name."""
+    rows, lines = {}, []
     for row in experiment.rows:
         jobs = jobs_of(row, dataset, seeds, shared_settings)
-        results_of_row = [results[job.name] for job in jobs if job.name in results]
-        succeeded, failed = (tuple(one for one in results_of_row if bool(one.error) == bad) for bad in (False, True))
-        paper = figures_of(experiment.name, dataset_of(dataset), row.label)
-        lines.append(Line(row, succeeded, len(jobs), failed, paper))
-    return Table(experiment, dataset, tuple(lines), tuple(find_differences(lines, pairs, data)))
+        done = [results[job.name] for job in jobs if job.name in results]
+        line = Line(row, tuple(result for result in done if not result.error))
+        lines.append(line)
+        rows[row.label] = {
+            "seeds": len(line.results),
+            "wanted": len(jobs),
+            "failed": len(done) - len(line.results),
+            **line.figures(),
+            "paper": figures_of(experiment.name, dataset_of(dataset), row.label),
+        }
+    findings = [asdict(finding) for finding in find_differences(lines, pairs, data)]
+    return {"experiment": experiment.name, "dataset": dataset, "rows": rows, "findings": findings}
 
 
 def find_differences(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from posrec.nn.batch import SessionBatch
-from posrec.training.losses import full_softmax
+from posrec.training.softmax import softmax_loss
 
 ITEMS = 12
 SESSIONS = [[1, 2, 3], [4], [5, 5, 5], [1, 2, 1, 3, 2, 9, 1], [7, 8, 7, 8], [12, 50, 3], [50]]  # 50 is not known
@@ -31,7 +31,7 @@ def gives_every_weight_a_gradient(model: nn.Module) -> None:
     for together in (True, False):
         model.zero_grad()
         vectors = model.vectors(batch()) if together else (model.session_vectors(batch()), model.item_vectors())
-        full_softmax(ITEMS)(*vectors, targets).sum().backward()
+        softmax_loss(ITEMS)(*vectors, targets).sum().backward()
         gradients.append({name: weight.grad.clone() for name, weight in model.named_parameters()})
     for name, gradient in gradients[0].items():
         assert gradient.abs().sum() > 0, name

@@ -10,12 +10,12 @@ from torch import Tensor
 from posrec.nn.layers.matmul import rounded_table_products, table_products
 from posrec.training import epoch
 from posrec.training.epoch import MANY_ITEMS, matmul_precision
-from posrec.training.losses import chunked_softmax, full_softmax
 from posrec.training.settings import Settings
+from posrec.training.softmax import softmax_loss
 
 ITEMS, D = 3000, 32
 CPU = torch.device("cpu")
-losses = pytest.mark.parametrize("softmax", [full_softmax(ITEMS), chunked_softmax(ITEMS, 512)], ids=["full", "chunked"])
+losses = pytest.mark.parametrize("softmax", [softmax_loss(ITEMS), softmax_loss(ITEMS, 512)], ids=["full", "chunked"])
 
 
 def loss_and_gradients(softmax, sessions: Tensor, table: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -27,7 +27,8 @@ from posrec.nn.batch import SessionBatch
 from posrec.training.adam import begin_adam
 from posrec.training.batches import Batches
 from posrec.training.distributed.steps import PartOfBatch
-from posrec.training.losses import Loss, losses_of
+from posrec.training.losses import losses_of
+from posrec.training.softmax import Loss
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -89,7 +90,7 @@ class Stepper:
             clicks = self.batches.clicks(batches)
             width = min(width, int(clicks.max()))
             if capacity is None and not is_alone and self.model.is_causal:
-                capacity = most_clicks(self.part.filled(clicks), self.part.size)  # the same in every process
+                capacity = most_clicks(clicks, clicks.shape[1] // self.part.world.size)  # the same in every process
         read = self.batches.read(self.part.of(batches), width, capacity)
         # A batch of events that all have weight 0 changes nothing, instead of dividing by 0.
         totals = self.batches.total_weights(batches).clamp(min=torch.finfo(torch.float32).tiny)

@@ -65,7 +65,7 @@ class ShardedRows(TableRows):
         """The parts of all processes come one after the other, so that no process holds more than two of them."""
         for source in range(self.world.size):
             size = self.starts[source + 1] - self.starts[source]
-            part = table.clone() if source == self.world.rank else table.new_empty(size, table.shape[1])
+            part = table.clone() if source == self.world.rank else table.new_empty(size, *table.shape[1:])
             yield self.world.spread(part, source), slice(source * len(self), (source + 1) * len(self) + 1)
 
     def same_for_all(self, drawn: Tensor) -> Tensor:

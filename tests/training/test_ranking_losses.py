@@ -40,26 +40,6 @@ def compare(name: str, target: float, others: list[float], counts: list[bool] | 
     return comparisons(score_l2=0.5)[name](torch.tensor([[target]]), torch.tensor([others]), counted)[0]
 
 
-@pytest.mark.parametrize(
-    ("name", "equal", "unequal"),
-    [
-        # r_i = 0, r_j = 0 twice: sigmoids are 1/2, softmax 1/2 each.
-        # r_i = 1, r_j = log 3 and 0: softmax 3/4, 1/4; sigmoid(1 - log 3) = e / (e + 3), sigmoid(1) = e / (e + 1).
-        ("bpr", math.log(2), 0.5 * (math.log(1 + 3 / math.e) + math.log(1 + 1 / math.e))),
-        ("top1", 1.0, 0.5 * (3 / (3 + math.e) + sigmoid(math.log(3) ** 2) + 1 / (1 + math.e) + 0.5)),
-        ("top1-max", 1.0, 0.75 * (3 / (3 + math.e) + sigmoid(math.log(3) ** 2)) + 0.25 * (1 / (1 + math.e) + 0.5)),
-        (
-            "bpr-max",
-            math.log(2),
-            -math.log(0.75 * math.e / (math.e + 3) + 0.25 * math.e / (math.e + 1)) + 0.5 * 0.75 * math.log(3) ** 2,
-        ),
-    ],
-)
-def test_by_hand(name: str, equal: float, unequal: float) -> None:
-    assert float(compare(name, 0.0, [0.0, 0.0])) == pytest.approx(equal)
-    assert float(compare(name, 1.0, [math.log(3), 0.0])) == pytest.approx(unequal, rel=1e-5)
-
-
 scores = st.floats(-4, 4, width=32)
 
 

@@ -72,7 +72,8 @@ def ranking_loss(
     def loss(sessions: Tensor, table: Tensor, targets: Tensor) -> Tensor:
         chosen = rows.same_for_all(draw())  # [N]
         if settings.in_batch:
-            chosen = torch.cat([rows.of_all(targets), chosen])
+            # Samples after these only make the processes' parts of a batch equal.
+            chosen = torch.cat([rows.of_all(targets)[: settings.batch_size], chosen])
         of_target = (sessions * rows.at(table, targets - 1)).sum(1, keepdim=True).float()
         of_chosen = (sessions @ rows.at(table, chosen - 1).T).float()
         return compare(of_target, of_chosen, chosen != targets[:, None])  # a sample's target is not its own negative

@@ -27,7 +27,6 @@ class ShardedRows(TableRows):
         if blocks < world.size:
             raise InputError(f"{items} items are too few for {world.size} processes; start at most {blocks}")
         self.world = world
-        self.batch_size: int | None = None  # samples after these only make the processes' parts of a batch equal
         self.starts = [ROW_MULTIPLE * (rank * blocks // world.size) for rank in range(world.size + 1)]
         self.start, self.end = self.starts[world.rank : world.rank + 2]
 
@@ -72,7 +71,7 @@ class ShardedRows(TableRows):
         return self.world.spread(drawn.clone())
 
     def of_all(self, targets: Tensor) -> Tensor:
-        return self.world.gathered(targets)[: self.batch_size]
+        return self.world.gathered(targets)
 
     def summed(self, values: Tensor) -> Tensor:
         return self.world.summed(values)

@@ -18,36 +18,25 @@ from torch import Tensor
 from posrec.models.base import SessionModel
 from posrec.nn.items.item_table import TableRows
 from posrec.nn.items.own_items import OwnItems
-from posrec.training.distributed.rows import ShardedRows, sharded_rows_of, tensors_by_rows, world_of
+from posrec.training.distributed.rows import ShardedRows, tensors_by_rows
 from posrec.training.distributed.world import World
 from posrec.training.losses import choose_loss, over_all_items
 from posrec.training.settings import Settings
 from posrec.training.softmax import CHUNK, Loss, log_sum_and_target
 
 
-class PartOfBatch:
-    """The part of every batch that this process computes: the whole of it if the model is not spread over processes."""
-
-    def __init__(self, model: SessionModel, batch_size: int) -> None:
-        rows, by_rows = sharded_rows_of(model), tensors_by_rows(model)
-        self.world = world_of(model)
-        if rows is not None:
-            rows.batch_size = batch_size
-        self.replicated = [weight for name, weight in model.named_parameters() if name not in by_rows]
-
-    def of(self, whole: Tensor) -> Tensor:
-        """Batches [steps, width], which all processes divide equally -> this process's part of them."""
-        return whole.chunk(self.world.size, 1)[self.world.rank]
-
-    def add_up_gradients(self) -> None:
-        """Add up the gradients of the network's weights over all processes."""
-        gradients = [weight.grad for weight in self.replicated if weight.grad is not None]
-        if self.world.is_alone or not gradients:
-            return
-        total = self.world.summed(torch.cat([gradient.flatten() for gradient in gradients]))
-        parts = torch.split(total, [gradient.numel() for gradient in gradients])
-        for gradient, summed in zip(gradients, parts, strict=True):
-            gradient.copy_(summed.view_as(gradient))
+def add_up_gradients(model: SessionModel, world: World) -> None:
+    """Add up the gradients of the network's weights over all processes."""
+    if world.is_alone:
+        return
+    by_rows = tensors_by_rows(model)
+    gradients = [one.grad for name, one in model.named_parameters() if name not in by_rows and one.grad is not None]
+    if not gradients:
+        return
+    total = world.summed(torch.cat([gradient.flatten() for gradient in gradients]))
+    parts = torch.split(total, [gradient.numel() for gradient in gradients])
+    for gradient, summed in zip(gradients, parts, strict=True):
+        gradient.copy_(summed.view_as(gradient))
 
 
 class Gathered(torch.autograd.Function):

@@ -39,9 +39,8 @@ def softmax_loss(items: int, chunk: int | None = None) -> Loss:
             return losses
         raised = None if own is None else (own.columns, own.amounts.float())
         if chunk is None and kernels.supports(sessions) and kernels.may_round():
-            on_gpu: Tensor = kernels.cross_entropy(sessions, table, targets - 1, items, *(raised or ()))
-            return on_gpu
-        log_sum, of_target = log_sum_and_target(sessions, table, targets - 1, items, chunk, raised)
+            return kernels.cross_entropy(sessions, table, targets - 1, items, *(raised or ()))
+        log_sum, of_target = log_sum_and_target(sessions, table, targets - 1, items, chunk, raised).unbind()
         return log_sum - of_target
 
     return loss

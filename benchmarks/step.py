@@ -29,8 +29,8 @@ from posrec.evaluation.evaluate import evaluate
 from posrec.models.posrec import PosRec, PosRecConfig
 from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner, matmul_precision
-from posrec.training.losses import full_softmax
 from posrec.training.settings import Settings
+from posrec.training.softmax import softmax_loss
 
 BATCH, STEPS, CPU = 100, 10, torch.device("cpu")  # steps of a turn
 Step = Callable[[int], object]
@@ -52,7 +52,7 @@ def least_step(model: PosRec, items: int) -> Step:
     adam = torch.optim.Adam([table], lr=0.001, weight_decay=1e-5, fused=True)
     sessions, targets = torch.randn(BATCH, model.config.d), torch.randint(1, items + 1, (BATCH,))
     sessions.requires_grad_()
-    loss = full_softmax(items)
+    loss = softmax_loss(items)
 
     def step(_: int) -> None:
         adam.zero_grad()

@@ -12,8 +12,10 @@ from posrec.nn.items.item_table import ItemTable
 from posrec.progress import SilentProgress
 from posrec.training.batches import Batches, PassBatches, SampleBatches
 from posrec.training.loop import evaluate_on
-from posrec.training.losses import Loss, choose_loss, full_softmax
-from posrec.training.ranking_losses import RANKING_LOSSES, Negatives
+from posrec.training.losses import choose_loss
+from posrec.training.ranking_losses import RANKING_LOSSES
+from posrec.training.settings import Settings
+from posrec.training.softmax import Loss, softmax_loss
 from posrec.training.step import STEPS_AT_ONCE, CapturedStepper, Stepper
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -54,7 +56,7 @@ def stepper(kind: type[Stepper], name: str, loss: Loss, softmax_items: int | Non
 def test_captured_steps_are_the_eager_ones(name: str, fused: bool) -> None:
     """With the fused kernels for the item table, and without."""
     torch.set_float32_matmul_precision("high" if fused else "highest")
-    loss, over = full_softmax(ITEMS), ITEMS if fused else None
+    loss, over = softmax_loss(ITEMS), ITEMS if fused else None
     compare(stepper(Stepper, name, loss, over), stepper(CapturedStepper, name, loss, over), fused)
 
 
@@ -62,7 +64,7 @@ def test_a_step_moves_every_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Adam's first step moves a weight by the learning rate or, where the gradient is tiny, by less."""
     monkeypatch.setattr(f"{__name__}.ITEMS", 1000)
     torch.set_float32_matmul_precision("high")
-    captured = stepper(CapturedStepper, "posrec", full_softmax(ITEMS), ITEMS)
+    captured = stepper(CapturedStepper, "posrec", softmax_loss(ITEMS), ITEMS)
     assert isinstance(captured, CapturedStepper)
     captured.capture(128, BATCH)
     table = captured.model.embedding.weight
@@ -77,7 +79,7 @@ def test_a_step_moves_every_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", TRAINED)
 def test_an_evaluation_between_captured_steps_leaves_the_weights_where_they_are(name: str) -> None:
     """Captured steps change the memory in which the weights were when they were captured."""
-    captured = stepper(CapturedStepper, name, full_softmax(ITEMS))
+    captured = stepper(CapturedStepper, name, softmax_loss(ITEMS))
     model, data = captured.model, SimpleNamespace(train=sessions())
     places = [weights.data_ptr() for weights in model.parameters()]
     evaluate_on(model, data, sessions(), torch.device("cuda"), SilentProgress())  # type: ignore[arg-type]
@@ -117,7 +119,7 @@ def weights_of(stepper: Stepper) -> torch.Tensor:
 @pytest.mark.parametrize("name", RANKING_LOSSES)
 def test_each_replay_draws_other_negatives(name: str) -> None:
     """The batch and the weights stay the same, so that losses differ by the drawn negatives alone."""
-    loss = choose_loss(name, ITEMS, sessions().items.cuda(), Negatives(drawn=8))
+    loss = choose_loss(Settings(loss=name, negatives=8), ITEMS, sessions().items.cuda())
     captured = stepper(CapturedStepper, "gru4rec", loss)
     assert isinstance(captured, CapturedStepper)
     captured.capture(128, BATCH)

@@ -24,16 +24,6 @@ def samples(sessions: list[list[int]]) -> list[tuple[list[int], int]]:
 
 
 @given(sessions_strategy, st.integers(1, 12), st.data())
-def test_collate(sessions: list[list[int]], max_length: int, data: st.DataObject) -> None:
-    expected = samples(sessions)
-    whole = dataset(sessions)
-    assert len(whole) == len(expected)
-    if expected:
-        chosen = data.draw(st.lists(st.integers(0, len(expected) - 1), min_size=1, max_size=10))
-        check(collate(whole, torch.tensor(chosen), max_length), [expected[i] for i in chosen], max_length)
-
-
-@given(sessions_strategy, st.integers(1, 12), st.data())
 def test_collate_of_a_part(sessions: list[list[int]], max_length: int, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(sessions)))
     end = data.draw(st.integers(start, len(sessions)))
@@ -41,7 +31,8 @@ def test_collate_of_a_part(sessions: list[list[int]], max_length: int, data: st.
     expected = samples(sessions[start:end])
     assert (len(part), part.sessions, part.clicks) == (len(expected), end - start, sum(map(len, sessions[start:end])))
     if expected:
-        check(collate(part, torch.arange(len(expected)), max_length), expected, max_length)
+        chosen = data.draw(st.lists(st.integers(0, len(expected) - 1), min_size=1, max_size=10))
+        check(collate(part, torch.tensor(chosen), max_length), [expected[i] for i in chosen], max_length)
 
 
 def check(batch: SessionBatch, expected: list[tuple[list[int], int]], max_length: int) -> None:

@@ -106,14 +106,6 @@ def test_extremes(session: list[int]) -> None:
     check(session, 0, graph)
 
 
-def test_self_loop_counts_and_is_no_distance() -> None:
-    graph = SessionBatch.of([[3, 3, 3, 8]]).build_graph()
-    assert graph.edges[0, 0, 0] == 2
-    assert graph.distances is not None
-    assert graph.distances[0, 0, 0] == 0
-    assert graph.distances[0, 0, 3] == 1
-
-
 def test_rows_are_the_graphs_of_those_sessions() -> None:
     sessions = [[1, 2], [3, 3, 4], [5]]
     part = SessionBatch.of(sessions).build_graph().rows(1, 3)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from posrec.nn.items.item_table import ItemTable
-from posrec.training.losses import chunked_softmax, full_softmax
+from posrec.training.softmax import softmax_loss
 
 ITEMS = torch.tensor([3, 7, 3, 50])
 TARGETS = torch.tensor([1, 2, 3, 4])
@@ -25,7 +25,7 @@ def plain_gradient() -> Tensor:
 
 
 def test_both_uses_add_to_one_gradient() -> None:
-    for loss in (full_softmax(50), chunked_softmax(50, chunk=16)):
+    for loss in (softmax_loss(50), softmax_loss(50, chunk=16)):
         one = table()
         rows, whole = one.look_up_and_table(ITEMS)
         loss(2 * rows, whole, TARGETS).sum().backward()
@@ -38,7 +38,7 @@ def test_the_gradient_of_the_softmax_is_not_copied() -> None:
     one = table()
     rows, whole = one.look_up_and_table(ITEMS)
     whole.register_hook(lambda gradient: found.append(gradient.data_ptr()))
-    full_softmax(50)(2 * rows, whole, TARGETS).sum().backward()
+    softmax_loss(50)(2 * rows, whole, TARGETS).sum().backward()
     assert one.weight.grad is not None
     assert found == [one.weight.grad.data_ptr()]
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posrec.cli.explanations import clicks_table, drawn, parts_table, recommendations_table
+from posrec.cli.explanations import clicks_table, parts_table, recommendations_table
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
 from posrec.models.posrec import PosRec, PosRecConfig

@@ -39,7 +39,7 @@ from posrec.training.distributed.rows import ShardedRows, keep_own_rows, sharded
 from posrec.training.distributed.steps import choose_loss_of
 from posrec.training.distributed.world import World, joined
 from posrec.training.losses import losses_of
-from posrec.training.ranking_losses import Negatives
+from posrec.training.settings import Settings
 from posrec.training.step import Stepper
 
 ITEMS, D, BATCH = 45, 6, 12  # the table has 48 rows
@@ -102,18 +102,15 @@ def steps(world: World, folder: Path) -> None:
             if is_sharded:
                 keep_own_rows(model, world)
             model.count(data.train.items, data.train.offsets)
-            rows = rows_of(model)
-            assert rows is not None
-            loss = choose_loss_of(rows, "full", data.train_items, data.train.items)
+            loss = choose_loss_of(rows_of(model), Settings(loss="full"), data.train_items, data.train.items)
             optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
             weights = torch.rand(len(data.train), generator=torch.Generator().manual_seed(1))
+            processes = world.size if is_sharded else 1
             if model.is_causal:
-                processes = world.size if is_sharded else 1
                 batches: Batches = PassBatches(data.train, weights, 7, 6, model.stride, processes)
-                order = batches.arrange(torch.arange(12), torch.Generator().manual_seed(2))
             else:
-                batches = SampleBatches(data.train, weights, 7, 6, model.build_graph)
-                order = torch.arange(28).view(4, 7)
+                batches = SampleBatches(data.train, weights, 7, 6, model.build_graph, processes)
+            order = batches.arrange(torch.arange(20), torch.Generator().manual_seed(2))
             stepper = Stepper(model.train(), optimizer, batches, loss, 7, 6, torch.device("cpu"))
             losses.append(torch.cat([stepper.run(batch[None]) for batch in order]))
     kinds = len(WITHOUT_DROPOUT)
@@ -144,7 +141,7 @@ def compare_loss(world: World, name: str, with_own: bool, items: int) -> None:
     table, sessions = torch.randn(len(whole), D), torch.randn(BATCH, D)
     targets, clicks, weights = torch.randint(1, items + 1, (BATCH,)), torch.arange(1, ITEMS + 1), torch.rand(BATCH)
     own = own_items(BATCH) if with_own and items == ITEMS else None
-    found = []
+    settings, found = Settings(loss=name, negatives=20, sample_alpha=0.5, score_l2=0.3), []
     for held in (whole, rows):
         mine: Callable[[Tensor], Tensor] = (lambda one: one) if held is whole else (lambda one: part_of(world, one))
         own_table = (table if held is whole else table[rows.start : rows.end]).clone().requires_grad_()
@@ -155,7 +152,7 @@ def compare_loss(world: World, name: str, with_own: bool, items: int) -> None:
             of_own = replace(own, items=mine(own.items), products=mine(own.products), raised=raised,
                              repeat=mine(own.repeat), explore=mine(own.explore))  # fmt: skip
         torch.manual_seed(7)
-        loss = choose_loss_of(held, name, items, clicks, Negatives(20, 0.5), 0.3)
+        loss = choose_loss_of(held, settings, items, clicks)
         values = losses_of(loss, Encoded(own_sessions, own_table, of_own), mine(targets))
         (values * mine(weights)).sum().backward()
         found.append((values.detach(), own_sessions.grad, own_table.grad, None if raised is None else raised.grad))

@@ -194,7 +194,6 @@ def test_early_stop_chooses_on_validation_and_keeps_the_best(small: PreparedData
         ({"decay": "nan"}, "decay must be a finite number, not nan"),
         ({"loss": "hinge"}, "loss must be one of auto, full, chunked, sampled, bpr, .*, not 'hinge'"),
         ({"protocol": "best"}, "protocol must be one of paper, early-stop, refit, not 'best'"),
-        ({"in_batch": False, "negatives": 0}, "negatives must be at least 1 without in_batch, not 0"),
         ({"heads": 3}, "heads=3 must divide"),
         ({"encoding": "abc"}, "encoding='abc' is not known"),
     ],

@@ -71,11 +71,3 @@ def test_the_command_says_what_to_install(
     done = command("train", small.path, "--out", tmp_path / "run", "--track")
     assert (done.code, "pip install 'posrec[track]'" in done.err) == (2, True)
     assert not (tmp_path / "run").exists()
-
-
-def test_the_command_tracks(small: PreparedDataset, tmp_path: Path) -> None:
-    settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
-    options = ("--model", "posrec", "--device", "cpu", "--track", "--no-export")
-    done = command("train", small.path, "--out", tmp_path / "run", *options, *settings)
-    assert done.code == 0, done.err
-    assert points(tmp_path / "run")["learning_rate"][-1] == (3, pytest.approx(0.001))

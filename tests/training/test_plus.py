@@ -20,8 +20,9 @@ from posrec.progress import Progress, SilentProgress
 from posrec.testing import same
 from posrec.training.adam import make_optimizer
 from posrec.training.epoch import EpochRunner, sample_weights
-from posrec.training.losses import chunked_softmax, full_softmax, losses_of
+from posrec.training.losses import losses_of
 from posrec.training.settings import Settings
+from posrec.training.softmax import softmax_loss
 
 QUICK: dict[str, Any] = {"d": 16, "epochs": 3, "batch_size": 64, "learning_rate": 0.02, "max_length": 10}
 
@@ -32,7 +33,7 @@ def fit(data: PreparedDataset, out: Path, progress: Progress | None = None, resu
     )
 
 
-@pytest.mark.parametrize("softmax", [full_softmax, lambda items: chunked_softmax(items, chunk=5)])
+@pytest.mark.parametrize("softmax", [softmax_loss, lambda items: softmax_loss(items, chunk=5)])
 def test_the_loss_is_the_negative_log_probability(softmax: Any) -> None:
     torch.manual_seed(0)
     model = PosRecPlus(12, PosRecPlusConfig(d=8, max_length=9)).double().eval()

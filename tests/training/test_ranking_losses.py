@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from posrec.errors import InputError
-from posrec.training.losses import LOSSES, choose_loss
-from posrec.training.ranking_losses import RANKING_LOSSES, Negatives, comparisons, drawing
+from posrec.training.losses import choose_loss
+from posrec.training.ranking_losses import RANKING_LOSSES, comparisons, drawing
 from posrec.training.settings import Settings
 
 CLICKS = torch.cat([torch.full((2**number,), number) for number in range(1, 7)])  # item i is clicked 2^i times
@@ -40,26 +40,6 @@ def compare(name: str, target: float, others: list[float], counts: list[bool] | 
     return comparisons(score_l2=0.5)[name](torch.tensor([[target]]), torch.tensor([others]), counted)[0]
 
 
-@pytest.mark.parametrize(
-    ("name", "equal", "unequal"),
-    [
-        # r_i = 0, r_j = 0 twice: sigmoids are 1/2, softmax 1/2 each.
-        # r_i = 1, r_j = log 3 and 0: softmax 3/4, 1/4; sigmoid(1 - log 3) = e / (e + 3), sigmoid(1) = e / (e + 1).
-        ("bpr", math.log(2), 0.5 * (math.log(1 + 3 / math.e) + math.log(1 + 1 / math.e))),
-        ("top1", 1.0, 0.5 * (3 / (3 + math.e) + sigmoid(math.log(3) ** 2) + 1 / (1 + math.e) + 0.5)),
-        ("top1-max", 1.0, 0.75 * (3 / (3 + math.e) + sigmoid(math.log(3) ** 2)) + 0.25 * (1 / (1 + math.e) + 0.5)),
-        (
-            "bpr-max",
-            math.log(2),
-            -math.log(0.75 * math.e / (math.e + 3) + 0.25 * math.e / (math.e + 1)) + 0.5 * 0.75 * math.log(3) ** 2,
-        ),
-    ],
-)
-def test_by_hand(name: str, equal: float, unequal: float) -> None:
-    assert float(compare(name, 0.0, [0.0, 0.0])) == pytest.approx(equal)
-    assert float(compare(name, 1.0, [math.log(3), 0.0])) == pytest.approx(unequal, rel=1e-5)
-
-
 scores = st.floats(-4, 4, width=32)
 
 
@@ -82,7 +62,7 @@ def test_what_does_not_count_changes_nothing(name: str, target: float, others: l
 @pytest.mark.parametrize("name", RANKING_LOSSES)
 def test_nothing_to_compare_with_costs_nothing_and_moves_nothing(name: str) -> None:
     sessions = torch.randn(3, 4, requires_grad=True)
-    loss = choose_loss(name, 1, torch.ones(5, dtype=torch.long), Negatives(drawn=2))
+    loss = choose_loss(Settings(loss=name, negatives=2), 1, torch.ones(5, dtype=torch.long))
     value = loss(sessions, torch.randn(1, 4), torch.ones(3, dtype=torch.long))
     value.sum().backward()
     assert value.tolist() == [0, 0, 0]
@@ -107,7 +87,7 @@ def test_targets_of_the_batch_are_each_other_s_negatives(name: str) -> None:
     torch.manual_seed(0)
     sessions, table = torch.randn(4, 3), torch.randn(9, 3)
     targets = torch.tensor([2, 7, 2, 5])  # two want the same item: it is no negative of either
-    loss = choose_loss(name, 9, CLICKS, Negatives(drawn=0), score_l2=0.5)
+    loss = choose_loss(Settings(loss=name, negatives=0, score_l2=0.5), 9, CLICKS)
     scores = sessions @ table.T
     expected = [
         slowly(name, float(row[target - 1]), [float(row[other - 1]) for other in targets if other != target])
@@ -121,7 +101,8 @@ def test_many_uniform_draws_are_all_items(name: str) -> None:
     """Drawn alike, the negatives' average and their softmax go towards those over all items but the target."""
     torch.manual_seed(1)
     sessions, table, targets = torch.randn(2, 3), torch.randn(6, 3), torch.tensor([4, 1])
-    loss = choose_loss(name, 6, CLICKS, Negatives(drawn=200_000, alpha=0.0, in_batch=False), score_l2=0.5)
+    settings = Settings(loss=name, negatives=200_000, in_batch=False, score_l2=0.5)
+    loss = choose_loss(settings, 6, CLICKS)
     for row, target, value in zip(sessions @ table.T, targets, loss(sessions, table, targets), strict=True):
         others = [float(row[item]) for item in range(6) if item != target - 1]
         assert float(value) == pytest.approx(slowly(name, float(row[target - 1]), others), rel=0.02)
@@ -139,17 +120,18 @@ def test_items_are_drawn_by_popularity_to_a_power(alpha: float) -> None:
 
 def test_rows_past_the_items_are_never_drawn() -> None:
     table = torch.randn(8, 3, requires_grad=True)
-    loss = choose_loss("bpr", 6, CLICKS, Negatives(drawn=5000))
+    loss = choose_loss(Settings(loss="bpr", negatives=5000), 6, CLICKS)
     loss(torch.randn(2, 3), table, torch.tensor([1, 6])).sum().backward()
     assert table.grad is not None
     assert table.grad[6:].abs().sum() == 0
     assert (table.grad[:6].abs().sum(1) > 0).all()
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", ["auto", "full", "chunked", "sampled", *RANKING_LOSSES])
 def test_every_name_is_a_setting_and_a_loss(name: str) -> None:
-    assert Settings(loss=name).check().loss == name
-    value = choose_loss(name, 6, CLICKS)(torch.randn(2, 3), torch.randn(6, 3), torch.tensor([1, 6]))
+    value = choose_loss(Settings(loss=name).check(), 6, CLICKS)(
+        torch.randn(2, 3), torch.randn(6, 3), torch.tensor([1, 6])
+    )
     assert value.shape == (2,)
     assert value.isfinite().all()
 

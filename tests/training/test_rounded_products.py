@@ -1,8 +1,5 @@
 """The softmax's products on a CPU with factors rounded to bf16: near the exact ones, and only where asked for."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 import torch
 from torch import Tensor
@@ -10,12 +7,12 @@ from torch import Tensor
 from posrec.nn.layers.matmul import rounded_table_products, table_products
 from posrec.training import epoch
 from posrec.training.epoch import MANY_ITEMS, matmul_precision
-from posrec.training.losses import chunked_softmax, full_softmax
 from posrec.training.settings import Settings
+from posrec.training.softmax import softmax_loss
 
 ITEMS, D = 3000, 32
 CPU = torch.device("cpu")
-losses = pytest.mark.parametrize("softmax", [full_softmax(ITEMS), chunked_softmax(ITEMS, 512)], ids=["full", "chunked"])
+losses = pytest.mark.parametrize("softmax", [softmax_loss(ITEMS), softmax_loss(ITEMS, 512)], ids=["full", "chunked"])
 
 
 def loss_and_gradients(softmax, sessions: Tensor, table: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -37,22 +34,6 @@ def test_losses_and_gradients_stay_near(softmax) -> None:
     for near, true in zip(rounded[1:], exact[1:], strict=True):
         assert (near - true).norm() < 0.01 * true.norm()
     assert torch.get_float32_matmul_precision() == "highest"
-
-
-@contextmanager
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The precisions that were set in the block."""
-    seen: list[str] = []
-    monkeypatch.setattr(torch, "set_float32_matmul_precision", seen.append)
-    yield seen
-    monkeypatch.undo()
-
-
-@pytest.mark.parametrize("rounds", [False, True])
-def test_products_are_rounded_only_where_asked_for(monkeypatch: pytest.MonkeyPatch, rounds: bool) -> None:
-    with recorded(monkeypatch) as seen, rounded_table_products(rounds), table_products():
-        pass
-    assert seen == (["medium", "highest"] if rounds else [])
 
 
 @pytest.mark.parametrize(

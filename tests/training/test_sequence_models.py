@@ -12,8 +12,10 @@ from posrec.fitting.fit import fit_run
 from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from posrec.progress import SilentProgress
-from posrec.training.losses import choose_loss, full_softmax
-from posrec.training.ranking_losses import RANKING_LOSSES, Negatives
+from posrec.training.losses import choose_loss
+from posrec.training.ranking_losses import RANKING_LOSSES
+from posrec.training.settings import Settings
+from posrec.training.softmax import softmax_loss
 
 SEQUENCE = ("bprmf", "fpmc", "gru4rec", "narm", "stamp")
 QUICK = {"d": 16, "epochs": 8, "batch_size": 32, "learning_rate": 0.01, "decay_every": 8}
@@ -65,7 +67,7 @@ def test_compiled_loss_and_gradients_are_the_plain_ones(model: str) -> None:
     targets = torch.arange(1, len(WITH_UNKNOWN) + 1)
 
     def loss(batch: SessionBatch) -> Tensor:
-        return full_softmax(ITEMS)(*built.vectors(batch), targets).sum()
+        return softmax_loss(ITEMS)(*built.vectors(batch), targets).sum()
 
     outcomes = []
     for call in (loss, torch.compile(loss, dynamic=False)):
@@ -84,5 +86,6 @@ def test_compiled_draws_differ_from_batch_to_batch(name: str) -> None:
     """A compiled loss must not take the first draw for a constant."""
     torch.manual_seed(0)
     sessions, table, targets = torch.randn(4, 8), torch.randn(40, 8), torch.tensor([1, 2, 3, 40])
-    loss = torch.compile(choose_loss(name, 40, torch.arange(1, 41), Negatives(drawn=8)), dynamic=False)
+    settings = Settings(loss=name, negatives=8)
+    loss = torch.compile(choose_loss(settings, 40, torch.arange(1, 41)), dynamic=False)
     assert not torch.equal(loss(sessions, table, targets), loss(sessions, table, targets))

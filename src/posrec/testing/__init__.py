@@ -31,8 +31,9 @@ from posrec.nn.items.item_table import ROW_MULTIPLE
 from posrec.progress import SilentProgress
 from posrec.runs.run import load_run
 from posrec.testing.datasets import small_dataset, write_dataset
-from posrec.training.losses import full_softmax, losses_of
+from posrec.training.losses import losses_of
 from posrec.training.settings import Settings
+from posrec.training.softmax import softmax_loss
 
 __all__ = ["check_model", "small_dataset", "write_dataset"]
 
@@ -267,7 +268,7 @@ def step_without_values(model: SessionModel) -> None:
         items, items[:, 0] + 1, samples + 1, capacity=45, when=samples.double(), every_click=model.is_causal
     )
     encoded = model.encode(replace(batch, graph=model.build_graph(batch)))
-    losses = losses_of(full_softmax(ITEMS), encoded, samples + 1)
+    losses = losses_of(softmax_loss(ITEMS), encoded, samples + 1)
     losses.sum().backward()  # type: ignore[no-untyped-call]
     expect(losses.device.type == encoded.table.device.type == "meta", "a tensor left the model's device")
 

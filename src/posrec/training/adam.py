@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from posrec.training.settings import Settings
 
+MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam: shaped like the weights
+
 
 class Adam(torch.optim.Adam):
     """torch.optim.Adam without the import of torch's compiler, which takes two seconds: torch imports it to say that it
@@ -39,8 +41,10 @@ def begin_adam(optimizer: torch.optim.Optimizer) -> None:
     """Create the state of torch.optim.Adam where there is none yet, as its first step does."""
     for parameter in optimizer.param_groups[0]["params"]:
         if not optimizer.state[parameter]:
-            optimizer.state[parameter] = {
-                "step": torch.zeros((), device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
+            optimizer.state[parameter] = first_state(parameter)
+
+
+def first_state(parameter: Tensor) -> dict[str, Tensor]:
+    """Adam's state of a weight before its first step. Fused Adam counts steps on the device of the weights."""
+    moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
+    return {"step": torch.zeros((), device=parameter.device), **moments}

@@ -8,10 +8,9 @@ from torch import Tensor
 
 from posrec.io import CONTINUATION, STATE, WEIGHTS, Continuation
 from posrec.models.base import SessionModel
+from posrec.training.adam import MOMENTS, first_state
 from posrec.training.distributed.files import Shards, load_together, names_and_about, save_together
 from posrec.training.distributed.rows import tensors_by_rows, world_of
-
-MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam: shaped like the weights
 
 
 def save_weights(run: Path, model: SessionModel, kept: Continuation) -> None:
@@ -49,11 +48,9 @@ def load_state(run: Path, model: SessionModel, optimizer: torch.optim.Optimizer)
     names, progress = names_and_about(run / STATE, world, device)
     tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in model.state_dict().items()}
     for name, parameter in model.named_parameters():
-        for key in ("step", *MOMENTS):
-            if (saved := f"optimizer.{key}.{name}") in names:
-                # Fused Adam keeps its step count on the device of the weights.
-                value = torch.zeros((), device=device) if key == "step" else torch.empty_like(parameter)
-                optimizer.state[parameter][key] = tensors[saved] = value.detach()
+        if f"optimizer.step.{name}" in names:
+            optimizer.state[parameter] = first_state(parameter)
+            tensors |= {f"optimizer.{key}.{name}": value for key, value in optimizer.state[parameter].items()}
     size = len(torch.get_rng_state())
     ranks = [rank for rank in range(world.size) if random_name(rank) in names]
     tensors |= {random_name(rank): torch.empty(size, dtype=torch.uint8, device=device) for rank in ranks}

@@ -13,13 +13,13 @@ from posrec.data.dataset import SessionDataset
 from posrec.device import has_amx
 from posrec.errors import InputError
 from posrec.models.base import SessionModel
-from posrec.nn.items.item_table import TableRows, rows_of
+from posrec.nn.items.item_table import rows_of
 from posrec.nn.layers.matmul import rounded_table_products
 from posrec.training.batches import Batches, PassBatches, SampleBatches
 from posrec.training.distributed.rows import world_of
 from posrec.training.distributed.steps import choose_loss_of
 from posrec.training.losses import over_all_items
-from posrec.training.ranking_losses import RANKING_LOSSES, Negatives
+from posrec.training.ranking_losses import RANKING_LOSSES
 from posrec.training.settings import Settings
 from posrec.training.step import CapturedStepper, Stepper
 
@@ -62,10 +62,8 @@ class EpochRunner:
         self.device, self.batch_size = device, settings.batch_size
         if model.has_own_items and settings.loss in RANKING_LOSSES:
             raise InputError(f"loss={settings.loss}: this model needs a softmax; choose auto, full, chunked or sampled")
-        negatives = Negatives(settings.negatives, settings.sample_alpha, settings.in_batch)
         clicks = samples.items[samples.offsets[0] : samples.offsets[-1]]
-        rows = rows_of(model) or TableRows(items)
-        loss = choose_loss_of(rows, settings.loss, items, clicks, negatives, settings.score_l2)
+        loss = choose_loss_of(rows_of(model), settings, items, clicks)
         self.world = world_of(model)
         weights = torch.ones(len(samples)) if weights is None else weights  # of the samples
         self.max_length = min(max_length, max(1, samples.longest - 1))
@@ -74,7 +72,9 @@ class EpochRunner:
                 samples, weights, self.batch_size, max_length, model.stride, self.world.size
             )
         else:
-            self.batches = SampleBatches(samples, weights, self.batch_size, self.max_length, model.build_graph)
+            self.batches = SampleBatches(
+                samples, weights, self.batch_size, self.max_length, model.build_graph, self.world.size
+            )
         self.new = new if new is not None and new.any() and not new.all() else None
         stepper = CapturedStepper if device.type == "cuda" and self.world.is_alone else Stepper
         bf16 = settings.precision == "bf16" and device.type == "cuda"

@@ -11,27 +11,18 @@ number of negatives, and s_j the softmax of the negatives' scores.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from posrec.nn.items.item_table import TableRows
+from posrec.training.settings import Settings
 
 # scores of the target [B, 1], scores of the negatives [B, N], True for negatives that count [B, N] -> losses [B]
 Compare = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 LOWEST = -1e30  # lower than all scores, but finite: the softmax of a row without negatives must not be NaN
-
-
-@dataclass(frozen=True)
-class Negatives:
-    """Which items are negatives."""
-
-    drawn: int = 2048  # items for each batch, drawn with probability proportional to clicks ** alpha
-    alpha: float = 0.0  # 0: all items with the same probability, 1: by popularity
-    in_batch: bool = True  # use the targets of the batch's other samples too
 
 
 def bpr(target: Tensor, others: Tensor, counts: Tensor) -> Tensor:
@@ -71,16 +62,18 @@ RANKING_LOSSES = tuple(comparisons(0.0))
 
 
 def ranking_loss(
-    compare: Compare, items: int, clicks: Tensor, negatives: Negatives, rows: TableRows
+    settings: Settings, items: int, clicks: Tensor, rows: TableRows
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """A loss of session vectors, item vectors and targets [B]; negatives are drawn by the training clicks `clicks`.
     `rows` are those of the item table that this process holds."""
-    draw = drawing(items, clicks, negatives.drawn, negatives.alpha)
+    compare = comparisons(settings.score_l2)[settings.loss]
+    draw = drawing(items, clicks, settings.negatives, settings.sample_alpha)
 
     def loss(sessions: Tensor, table: Tensor, targets: Tensor) -> Tensor:
         chosen = rows.same_for_all(draw())  # [N]
-        if negatives.in_batch:
-            chosen = torch.cat([rows.of_all(targets), chosen])
+        if settings.in_batch:
+            # Samples after these only make the processes' parts of a batch equal.
+            chosen = torch.cat([rows.of_all(targets)[: settings.batch_size], chosen])
         of_target = (sessions * rows.at(table, targets - 1)).sum(1, keepdim=True).float()
         of_chosen = (sessions @ rows.at(table, chosen - 1).T).float()
         return compare(of_target, of_chosen, chosen != targets[:, None])  # a sample's target is not its own negative

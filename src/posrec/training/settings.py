@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from posrec.config import check_settings, setting
 from posrec.errors import InputError
-from posrec.training.losses import LOSSES
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Settings:
         "`full` softmax, `chunked` (the same value in less memory), `sampled`, or a ranking loss: `bpr`, `top1`,"
         " `top1-max`, `bpr-max` ([formulas](models_baselines.md#what-they-share)). `auto` is `full` up to"
         " 200,000 items, `chunked` up to 2 million, `sampled` past that",
-        choices=LOSSES,
+        choices=("auto", "full", "chunked", "sampled", "bpr", "top1", "top1-max", "bpr-max"),
     )
     negatives: int = setting(2048, "of a ranking loss: how many negatives are drawn for a batch", at_least=0)
     sample_alpha: float = setting(

@@ -15,6 +15,7 @@ from torch import Tensor
 from posrec.data.dataset import SessionDataset
 from posrec.io import Continuation
 from posrec.models.base import SessionModel
+from posrec.training.adam import first_state
 
 STEPS_BEFORE = 5000  # Adam takes its second moments for those of so many steps, which corrects them by less than 1 %
 
@@ -50,8 +51,6 @@ def set_moments(model: SessionModel, optimizer: torch.optim.Optimizer, moments: 
             continue
         rows = moments[name].to(parameter)
         rows = rows.view([*rows.shape, *[1] * (parameter.dim() - rows.dim())])
-        optimizer.state[parameter] = {
-            "step": torch.tensor(float(STEPS_BEFORE), device=parameter.device),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": rows.expand_as(parameter).contiguous().clone(),
-        }
+        state = optimizer.state[parameter] = first_state(parameter)
+        state["step"].fill_(STEPS_BEFORE)
+        state["exp_avg_sq"].copy_(rows)

@@ -26,8 +26,10 @@ from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.training.adam import begin_adam
 from posrec.training.batches import Batches
-from posrec.training.distributed.steps import PartOfBatch
-from posrec.training.losses import Loss, losses_of
+from posrec.training.distributed.rows import world_of
+from posrec.training.distributed.steps import add_up_gradients
+from posrec.training.losses import losses_of
+from posrec.training.softmax import Loss
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,9 +63,9 @@ class Stepper:
         self.model, self.optimizer, self.batches, self.loss = model, optimizer, batches, loss
         self.batch_size, self.max_length, self.device, self.bf16 = batch_size, max_length, device, bf16
         self.softmax_items = softmax_items  # the number of items where the loss is a softmax over all of them
-        self.part = PartOfBatch(model, batch_size)
+        self.world = world_of(model)
         self.capacity: int | None = None
-        self.step: Step = plain_step(self.losses, optimizer, self.part.add_up_gradients)
+        self.step: Step = plain_step(self.losses, optimizer, partial(add_up_gradients, model, self.world))
 
     def prepare(self, batches: Tensor) -> None:
         """Called before each epoch with its batches, [steps, width].
@@ -83,14 +85,13 @@ class Stepper:
             return losses_of(self.loss, self.model.encode(batch), batch.targets)
 
     def run_eagerly(self, batches: Tensor) -> Tensor:
-        width, capacity = self.max_length, self.capacity
-        is_alone = self.part.world.is_alone
-        if self.device.type == "cpu" or not is_alone:  # a captured step can't wait for values
+        width, capacity, world = self.max_length, self.capacity, self.world
+        if self.device.type == "cpu" or not world.is_alone:  # a captured step can't wait for values
             clicks = self.batches.clicks(batches)
             width = min(width, int(clicks.max()))
-            if capacity is None and not is_alone and self.model.is_causal:
-                capacity = most_clicks(self.part.filled(clicks), self.part.size)  # the same in every process
-        read = self.batches.read(self.part.of(batches), width, capacity)
+            if capacity is None and not world.is_alone and self.model.is_causal:
+                capacity = most_clicks(clicks, clicks.shape[1] // world.size)  # the same in every process
+        read = self.batches.read(batches.chunk(world.size, 1)[world.rank], width, capacity)  # this process's part
         # A batch of events that all have weight 0 changes nothing, instead of dividing by 0.
         totals = self.batches.total_weights(batches).clamp(min=torch.finfo(torch.float32).tiny)
         shares = [weights / total for (_, weights), total in zip(read, totals, strict=True)]

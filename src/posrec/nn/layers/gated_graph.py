@@ -5,16 +5,14 @@ x'_t = GRU(x_t, m_t)
 """
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph, add_anchors
 from posrec.nn.layers.matmul import batched_product
-from posrec.nn.packing import Packing, constants, is_eager_on_cpu
+from posrec.nn.packing import Packing, constants
 
 
 def message_graph(batch: SessionBatch, anchors: bool, normalize: bool) -> SessionGraph:
@@ -50,49 +48,12 @@ class GatedGraph(nn.Module):
 
 def gru_update(x: Tensor, gates: Tensor, from_message: Tensor) -> Tensor:
     """Eq. (8): x [T, d], and the parts of the three gates that x and the message give, [T, 3d] each -> x' [T, d]."""
-    if is_eager_on_cpu(x):
-        updated: Tensor = Update.apply(x, gates, from_message)  # type: ignore[no-untyped-call]
-        return updated
     (d,) = constants(x.shape[1:])
     reset_m, update_m, new_m = torch.split(from_message, d, dim=-1)
     reset_x, update_x, new_x = torch.split(gates, d, dim=-1)
     reset, update = torch.sigmoid(reset_m + reset_x), torch.sigmoid(update_m + update_x)
     new = torch.tanh(new_m + reset * new_x)
     return new + update * (x - new)
-
-
-class Update(torch.autograd.Function):
-    """`gru_update` on a CPU.
-
-    Its gradient takes fewer operations than torch's own, which computes the parts and copies them into place.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, gates: Tensor, from_message: Tensor) -> Tensor:
-        d = x.shape[1]
-        both = (from_message[:, : 2 * d] + gates[:, : 2 * d]).sigmoid_()
-        reset, update = both.chunk(2, dim=-1)
-        new = torch.addcmul(from_message[:, 2 * d :], reset, gates[:, 2 * d :]).tanh_()
-        ctx.save_for_backward(x, gates, both, new)
-        return torch.lerp(new, x, update)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x, gates, both, new = ctx.saved_tensors
-        (gradient,) = gradients
-        d = x.shape[1]
-        reset, update = both.chunk(2, dim=-1)
-        grad_x = gradient * update
-        grad_message = torch.empty_like(gates)
-        grad_both, grad_new = grad_message[:, : 2 * d], grad_message[:, 2 * d :]
-        torch.mul(gradient - grad_x, 1 - new * new, out=grad_new)
-        torch.mul(grad_new, gates[:, 2 * d :], out=grad_both[:, :d])
-        torch.mul(gradient, x - new, out=grad_both[:, d:])
-        grad_both.mul_(both - both * both)
-        grad_gates = grad_message.clone()
-        grad_gates[:, 2 * d :].mul_(reset)
-        return grad_x, grad_gates, grad_message
 
 
 def messages(sent: Tensor, weights: Tensor, packing: Packing) -> Tensor:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from posrec import kernels
 from posrec.nn.layers.matmul import batched_product
-from posrec.nn.packing import Packing, constants, is_eager_on_cpu
+from posrec.nn.packing import Packing, is_eager_on_cpu
 
 
 class Dropout(nn.Dropout):
@@ -32,7 +32,7 @@ class Dropout(nn.Dropout):
 class TransformerLayer(nn.Module):
     """x [T, d] -> [T, d]; `bias` [1 or B, 1 or heads, L, L] is added to the attention's logits.
 
-    With `rows [R]`, k rows of each of the B sessions in the order [k, B], only these are computed, [R, d].
+    With `rows [R]` only these rows are computed after the attention, [R, d].
     """
 
     def __init__(self, d: int, heads: int, width: int, dropout: float = 0.0) -> None:
@@ -49,18 +49,9 @@ class TransformerLayer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, packing: Packing, bias: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
-        if rows is None or bias is not None or has_kernel(x, packing, bias, self.heads):
-            projected = self.queries_keys_values(x)  # [T, 3d]
-            attended = self_attention(projected, self.heads, packing, bias, self.dropout)
-            if rows is not None:
-                x, attended = x[rows], attended[rows]
-        else:
-            d = self.queries_keys_values.in_features
-            weight, bias = self.queries_keys_values.weight, self.queries_keys_values.bias
-            keys_values = functional.linear(x, weight[d:], bias[d:])
-            x = x.index_select(0, rows)
-            queries = functional.linear(x, weight[:d], bias[:d])
-            attended = attention_of(queries, keys_values, self.heads, packing, self.dropout)
+        attended = self_attention(self.queries_keys_values(x), self.heads, packing, bias, self.dropout)
+        if rows is not None:
+            x, attended = x[rows], attended[rows]
         return self.fed_forward(self.with_attended(x, attended))
 
     def with_attended(self, x: Tensor, attended: Tensor) -> Tensor:
@@ -81,8 +72,7 @@ class TransformerLayer(nn.Module):
 
 
 def apply_layers(layers: nn.ModuleList, x: Tensor, rows: Tensor, *mixing: Any) -> Tensor:
-    """Apply the layers to x [T, d] and return its `rows` [R, d], k of each session in the order [k, B]; the last layer
-    computes only these.
+    """Apply the layers to x [T, d] and return its `rows` [R, d]; the last layer computes only these.
 
     A readout reads one or two clicks of a session, and a layer's work is mostly that of the rows it computes.
     """
@@ -114,7 +104,7 @@ def self_attention(
 
 
 def has_kernel(x: Tensor, packing: Packing, bias: Tensor | None, heads: int) -> bool:
-    """Whether a kernel computes the attention of all rows; then there is less to gain from computing only some."""
+    """Whether a kernel computes the attention."""
     return bias is None and kernels.supports(x) and kernels.attention_fits(packing.longest, x.shape[1] // heads)
 
 
@@ -134,24 +124,6 @@ def kernel_attention(
         queries, keys_values, near, packing.begins, seed, heads, packing.longest, causal, share
     )
     return attended, weights
-
-
-def attention_of(queries: Tensor, keys_values: Tensor, heads: int, packing: Packing, dropout: nn.Dropout) -> Tensor:
-    """The attention of k rows of each session alone: Q [k B, d] and K || V [T, 2d] -> A [k B, d].
-
-    The query of a head is zero in the dimensions of the others, so that all heads are in one product and keys and
-    values need not be put in another order.
-    """
-    sessions, (d,) = packing.sessions, constants(queries.shape[1:])
-    head = torch.arange(d, device=queries.device) // (d // heads)
-    in_head = (head == torch.arange(heads, device=queries.device)[:, None]).to(queries.dtype)  # [heads, d]
-    keys, values = (packing.to_slots(rows) for rows in torch.split(keys_values, d, dim=-1))  # [B, L, d]
-    separate = queries.view(-1, sessions, 1, d).transpose(0, 1) * (in_head / math.sqrt(d // heads))  # [B, k, heads, d]
-    # [B, L, k heads], so that the gradient of the keys is in order
-    logits = batched_product(keys, separate.reshape(sessions, -1, d).transpose(1, 2))
-    weights = dropout(logits.masked_fill(~packing.filled[:, :, None], -math.inf).softmax(1))
-    attended = batched_product(weights.transpose(1, 2), values).view(sessions, -1, heads, d)
-    return (attended * in_head).sum(2).transpose(0, 1).flatten(0, 1)
 
 
 def split_heads(rows: Tensor, heads: int, packing: Packing) -> tuple[Tensor, Tensor, Tensor]:

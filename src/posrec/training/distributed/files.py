@@ -1,11 +1,13 @@
 """Weights and checkpoints of several processes, in the same safetensors files as those of one, by the first process.
 
-The rows of an item table come to the first process, or leave it, those of one process at a time, so it never holds a
-whole table. Only the first process needs the run folder. A run can be resumed by any number of processes.
+The rows of an item table are passed around, those of one process at a time, so no process holds a whole table. Only the
+first process needs the run folder. A run can be resumed by any number of processes.
 """
 
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,43 +28,38 @@ def save_together(
 ) -> None:
     """Write one file of the tensors of all processes; of those that are not in `shards`, the first process's."""
     order = in_file_order(tensors)
-    if not world.is_first:
-        for name in (name for name in order if name in shards):
-            world.send(tensors[name].detach(), to=0)
-        return
     kinds = {name: (tensors[name].dtype, shape_of(shards, name, tensors[name])) for name in order}
 
     def blocks() -> Iterator[Tensor]:
         for name in order:
-            yield tensors[name]
-            for rank in range(1, world.size) if name in shards else ():
-                size = shards[name].starts[rank + 1] - shards[name].starts[rank]
-                yield world.receive(tensors[name].new_empty(size, *tensors[name].shape[1:]), rank)
+            if name in shards:
+                yield from (part for part, _ in shards[name].sources(tensors[name].detach()))
+            else:
+                yield tensors[name]
 
-    write_tensors(path, kinds, blocks(), about)
+    if world.is_first:
+        write_tensors(path, kinds, blocks(), about)
+    else:
+        deque(blocks(), maxlen=0)  # take part in passing the rows around
 
 
 @torch.no_grad()
 def load_together(path: Path, tensors: Mapping[str, Tensor], shards: Shards, world: World) -> None:
     """Read into the tensors of all processes, in place."""
-    order = in_file_order(tensors)
-    if not world.is_first:
-        for name in order:
-            world.receive(tensors[name], 0) if name in shards else world.spread(tensors[name])
-        return
-    file, _ = opened(path)
-    names = set(file.keys())
-    for name in order:
+    file = opened(path)[0] if world.is_first else None
+    names = set(file.keys()) if file is not None else set()
+    for name in in_file_order(tensors):
         value, shape = tensors[name], list(shape_of(shards, name, tensors[name]))
-        if name not in names or file.get_slice(name).get_shape() != shape:
+        if file is not None and (name not in names or file.get_slice(name).get_shape() != shape):
             raise InputError(f"{path} has no {name} of the shape {shape}; it is damaged or of another model")
         if name not in shards:
-            world.spread(value.copy_(file.get_tensor(name)))
+            world.spread(value if file is None else value.copy_(file.get_tensor(name)))
             continue
-        starts, rows = shards[name].starts, file.get_slice(name)
-        value.copy_(rows[: starts[1]])
-        for rank in range(1, world.size):
-            world.send(rows[starts[rank] : starts[rank + 1]].to(value.device, value.dtype), to=rank)
+        for rank, (start, end) in enumerate(pairwise(shards[name].starts)):
+            part = value.new_empty(end - start, *shape[1:]) if file is None else file.get_slice(name)[start:end]
+            part = world.spread(part.to(value))
+            if rank == world.rank:
+                value.copy_(part)
 
 
 def names_and_about(path: Path, world: World, device: torch.device) -> tuple[list[str], dict[str, Any]]:

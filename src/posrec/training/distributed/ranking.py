@@ -5,8 +5,6 @@ process that holds it, the counts of all processes add up to the rank, and the b
 best. Every process ends with the ranks of all samples.
 """
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -37,9 +35,8 @@ def scores_of_items_here(
     world = rows.world
     size = -(-len(ids) // world.size)
     filled = torch.cat([ids, ids[:1].expand(size * world.size - len(ids))])  # all parts must be of one size
-    longest = min(max_length, int(samples.clicks_before(ids).max()))
-    batch = collate(samples, filled[world.rank * size : (world.rank + 1) * size], max_length, model.stride)
-    batch = replace(batch, items=batch.items[:, :longest])
+    longest = min(max_length, int(samples.clicks_before(ids).max()))  # the same in all processes
+    batch = collate(samples, filled[world.rank * size : (world.rank + 1) * size], longest, model.stride)
     sessions, table, own = model.encode(batch)
     products = world.gathered(sessions)[: len(ids)] @ table[: rows.items_here].T
     if own is None:
@@ -52,10 +49,10 @@ def scores_of_items_here(
 
 def best(scores: Tensor, rows: ShardedRows, k: int) -> Tensor:
     """The numbers of the `k` items with the highest scores of all processes, [B, k]."""
-    values, columns = scores.topk(min(k, scores.shape[1]))
-    missing = k - values.shape[1]  # a process may hold fewer items
-    values = functional.pad(values, (0, missing), value=-torch.inf)
-    items = functional.pad(columns + rows.start + 1, (0, missing))
-    everyone = rows.world.gathered(values[None]).transpose(0, 1).flatten(1)  # [B, processes k]
-    numbers = rows.world.gathered(items[None]).transpose(0, 1).flatten(1)
-    return numbers.gather(1, everyone.topk(k).indices)
+    scores = functional.pad(scores, (0, max(0, k - scores.shape[1])), value=-torch.inf)  # it may hold fewer items
+    values, columns = scores.topk(k)
+    values, items = (
+        rows.world.gathered(part[None]).transpose(0, 1).flatten(1)  # [B, processes k]
+        for part in (values, columns + rows.start + 1)
+    )
+    return items.gather(1, values.topk(k).indices)

@@ -27,7 +27,6 @@ class ShardedRows(TableRows):
         if blocks < world.size:
             raise InputError(f"{items} items are too few for {world.size} processes; start at most {blocks}")
         self.world = world
-        self.batch_size: int | None = None  # samples after these only make the processes' parts of a batch equal
         self.starts = [ROW_MULTIPLE * (rank * blocks // world.size) for rank in range(world.size + 1)]
         self.start, self.end = self.starts[world.rank : world.rank + 2]
 
@@ -65,14 +64,14 @@ class ShardedRows(TableRows):
         """The parts of all processes come one after the other, so that no process holds more than two of them."""
         for source in range(self.world.size):
             size = self.starts[source + 1] - self.starts[source]
-            part = table.clone() if source == self.world.rank else table.new_empty(size, table.shape[1])
+            part = table.clone() if source == self.world.rank else table.new_empty(size, *table.shape[1:])
             yield self.world.spread(part, source), slice(source * len(self), (source + 1) * len(self) + 1)
 
     def same_for_all(self, drawn: Tensor) -> Tensor:
         return self.world.spread(drawn.clone())
 
     def of_all(self, targets: Tensor) -> Tensor:
-        return self.world.gathered(targets)[: self.batch_size]
+        return self.world.gathered(targets)
 
     def summed(self, values: Tensor) -> Tensor:
         return self.world.summed(values)

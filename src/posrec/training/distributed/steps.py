@@ -14,53 +14,29 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from posrec.models.base import SessionModel
 from posrec.nn.items.item_table import TableRows
 from posrec.nn.items.own_items import OwnItems
-from posrec.training.cpu_softmax import amount_at
-from posrec.training.distributed.rows import ShardedRows, sharded_rows_of, tensors_by_rows, world_of
+from posrec.training.distributed.rows import ShardedRows, tensors_by_rows
 from posrec.training.distributed.world import World
-from posrec.training.losses import CHUNK, Loss, choose_loss, log_sum_in_chunks, over_all_items
-from posrec.training.ranking_losses import Negatives
+from posrec.training.losses import choose_loss, over_all_items
+from posrec.training.settings import Settings
+from posrec.training.softmax import CHUNK, Loss, log_sum_and_target
 
 
-class PartOfBatch:
-    """The part of every batch that this process computes: the whole of it if the model is not spread over processes.
-
-    Parts are of equal size, `size` samples; samples that fill them up have weight 0.
-    """
-
-    def __init__(self, model: SessionModel, batch_size: int) -> None:
-        rows, by_rows = sharded_rows_of(model), tensors_by_rows(model)
-        self.world = world_of(model)
-        self.size = -(-batch_size // self.world.size)
-        if rows is not None:
-            rows.batch_size = batch_size
-        self.replicated = [weight for name, weight in model.named_parameters() if name not in by_rows]
-
-    def of(self, whole: Tensor) -> Tensor:
-        """Batches [steps, width] -> this process's part of them, [steps, size]."""
-        if self.world.is_alone:
-            return whole
-        return self.filled(whole, -1)[:, self.world.rank * self.size : (self.world.rank + 1) * self.size]
-
-    def filled(self, whole: Tensor, value: int = 0) -> Tensor:
-        """[steps, batch size] -> [steps, processes x size], with `value` for the samples that fill the parts up."""
-        if self.world.is_alone:
-            return whole
-        return functional.pad(whole, (0, self.world.size * self.size - whole.shape[1]), value=value)
-
-    def add_up_gradients(self) -> None:
-        """Add up the gradients of the network's weights over all processes."""
-        gradients = [weight.grad for weight in self.replicated if weight.grad is not None]
-        if self.world.is_alone or not gradients:
-            return
-        total = self.world.summed(torch.cat([gradient.flatten() for gradient in gradients]))
-        parts = torch.split(total, [gradient.numel() for gradient in gradients])
-        for gradient, summed in zip(gradients, parts, strict=True):
-            gradient.copy_(summed.view_as(gradient))
+def add_up_gradients(model: SessionModel, world: World) -> None:
+    """Add up the gradients of the network's weights over all processes."""
+    if world.is_alone:
+        return
+    by_rows = tensors_by_rows(model)
+    gradients = [one.grad for name, one in model.named_parameters() if name not in by_rows and one.grad is not None]
+    if not gradients:
+        return
+    total = world.summed(torch.cat([gradient.flatten() for gradient in gradients]))
+    parts = torch.split(total, [gradient.numel() for gradient in gradients])
+    for gradient, summed in zip(gradients, parts, strict=True):
+        gradient.copy_(summed.view_as(gradient))
 
 
 class Gathered(torch.autograd.Function):
@@ -88,27 +64,19 @@ def sharded_softmax(rows: ShardedRows, items: int, chunk: int = CHUNK) -> Loss:
     def loss(sessions: Tensor, table: Tensor, targets: Tensor, own: OwnItems | None = None) -> Tensor:
         if len(table) != len(rows):
             raise ValueError(f"the model returned {len(table)} item vectors, and this process holds {len(rows)} rows")
-        sessions, targets = gathered(sessions), world.gathered(targets) - 1 - rows.start  # of all B samples
         raised = None
         if own is not None:
             raised = world.gathered(own.columns) - rows.start, gathered(own.amounts.float())
-        log_sum = log_sum_in_chunks(sessions, table, count, chunk, raised)
-        is_here = (targets >= 0) & (targets < count)
-        targets = targets.clamp(0, len(table) - 1)
-        of_target = (sessions * table[targets]).sum(1).float()
-        if raised is not None:
-            of_target = of_target + amount_at(targets, *raised)
-        both = gathered(torch.stack([log_sum, torch.where(is_here, of_target, 0)])[None])  # [processes, 2, B]
-        own_samples = slice(world.rank * len(targets) // world.size, (world.rank + 1) * len(targets) // world.size)
-        return both[:, 0, own_samples].logsumexp(0) - both[:, 1, own_samples].sum(0)
+        targets = world.gathered(targets) - 1 - rows.start  # of all B samples
+        here = log_sum_and_target(gathered(sessions), table, targets, count, chunk, raised)
+        log_sums, of_targets = gathered(here[None]).chunk(world.size, 2)[world.rank].unbind(1)  # [processes, b] each
+        return log_sums.logsumexp(0) - of_targets.sum(0)
 
     return loss
 
 
-def choose_loss_of(
-    rows: TableRows, name: str, items: int, clicks: Tensor, negatives: Negatives | None = None, score_l2: float = 0.0
-) -> Loss:
-    """`losses.choose_loss` for a table of which this process holds these rows."""
-    if isinstance(rows, ShardedRows) and over_all_items(name, items):
+def choose_loss_of(rows: TableRows | None, settings: Settings, items: int, clicks: Tensor) -> Loss:
+    """`losses.choose_loss` for an item table of which this process holds these rows."""
+    if isinstance(rows, ShardedRows) and over_all_items(settings.loss, items):
         return sharded_softmax(rows, items)
-    return choose_loss(name, items, clicks, negatives, score_l2, rows)
+    return choose_loss(settings, items, clicks, rows)

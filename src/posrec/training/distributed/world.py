@@ -112,15 +112,6 @@ class World:
             distributed.broadcast(values, source)
         return values
 
-    @together
-    def send(self, values: Tensor, to: int) -> None:
-        distributed.send(values.contiguous(), to)
-
-    @together
-    def receive(self, values: Tensor, source: int) -> Tensor:
-        distributed.recv(values, source)
-        return values
-
     def of_process(self, value: Any, device: torch.device, source: int = 0) -> Any:
         """A value of process `source`, which JSON can hold, for all."""
         if self.is_alone:

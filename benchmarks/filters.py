@@ -8,6 +8,7 @@ items, is not part of the time.
 
 import time
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from harness import in_turns, medians, options, write_result
 from posrec.data.vocabulary import Vocabulary
 from posrec.recommend.catalogue import Catalogue
 from posrec.recommend.plan import Plan
-from posrec.recommend.rank.encoder import OnnxConfig
 from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.recommend.rank.ranker import SearchRanker
 from posrec.recommend.session import EncodedSession
@@ -25,7 +25,7 @@ from posrec.recommend.session import EncodedSession
 class RandomSessions:
     """In place of a model: the vector of the last item, with noise."""
 
-    config, has_own_items, stride = OnnxConfig(max_length=1), False, 1
+    config, has_own_items, stride = SimpleNamespace(max_length=1), False, 1
 
     def __init__(self, table: Any, draw: np.random.Generator) -> None:
         self.table, self.draw = table, draw

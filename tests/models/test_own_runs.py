@@ -90,7 +90,7 @@ def test_tune_searches_the_training_of_a_spec_without_a_search_space(here: Path)
         "posrec train shop --model recency.py:RECENCY --out runs/tuned --protocol early-stop"
     )
     tried = json.loads((here / "tuning" / "tuning.json").read_text())
-    assert tried["all"][0]["settings"].keys() == {"learning_rate", "batch_size", "l2"}
+    assert tried["history"][0]["settings"].keys() == {"learning_rate", "batch_size", "l2"}
     assert tried["model"] == f"{here / 'recency.py'}:RECENCY"
 
 

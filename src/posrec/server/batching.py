@@ -226,7 +226,7 @@ class BackgroundQueue(BoundedQueue):
     def __init__(self, most: int) -> None:
         super().__init__(most, ThreadPoolExecutor(1, "posrec-background", initializer=lower_priority))
 
-    async def run(self, piece: Callable[[], Any], has_left: Callable[[], bool]) -> Any:
+    async def run(self, piece: Callable[[], Any], has_left: Callable[[], bool] = lambda: False) -> Any:
         """The result of a piece; raises Disconnected where the client has left before its turn."""
 
         def run_for_client() -> Any:

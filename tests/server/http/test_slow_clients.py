@@ -360,7 +360,7 @@ def test_where_too_much_is_unread_the_largest_answer_is_given_up(monkeypatch: py
     monkeypatch.setattr(guard, "MOST_UNREAD", 10 << 20)
 
     async def play() -> list[bool]:
-        application = Application(ServerSettings(("run",)), Metrics(None))
+        application = an_application()
 
         @application.route("GET", "/large")
         async def large() -> str:
@@ -372,13 +372,14 @@ def test_where_too_much_is_unread_the_largest_answer_is_given_up(monkeypatch: py
 
         async with one_connection(application) as first, one_connection(application) as second:
             server = serve.Server(first[0].config)
+            server.last_notified = time.time() + 3600
             for path, (connection, _, writer) in (("/large", first), ("/small", second)):
                 writer.transport.pause_reading()  # type: ignore[attr-defined]
                 writer.write(request_head("GET", path))
                 while not connection.transport.get_write_buffer_size():
                     await asyncio.sleep(0.001)
                 server.server_state.connections.add(connection)
-                server.check_connections()
+                await server.on_tick(0)
             return [connection.transport.is_closing() for connection, _, _ in (first, second)]
 
     assert asyncio.run(play()) == [True, False]

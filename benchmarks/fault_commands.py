@@ -42,7 +42,6 @@ KILLED = ("prepare", "train", "score") * 3 + ("export", "export of the run")  # 
 MODELS = ("posrec-plus", "posrec", "coclick")
 ONE = "the-only-item"
 # Of the second process: its dataset, its seed, and how the message names the difference.
-DIFFERENCES = (("shorter", 0, "dataset is"), ("fewer", 0, "items is 30, and 29"), ("data", 1, "seed is 0, and 1"))
 KILLED_AT_RENAME = """
 import os, signal
 left = [{number}]

@@ -30,6 +30,11 @@ from tests.server.server_process import Server, serving, until
 pytest.importorskip("uvicorn")
 
 
+def convert_all(files: FeedbackFiles) -> None:
+    for file in files.take_files(also_recent=True):
+        convert_and_close(file)
+
+
 def give(server: Server, answer: str, event: str, items: list[str], **more: object) -> int:
     body = {"answer": answer, "event": event, "items": items, **more}
     return server.ask("POST", "/v1/feedback", body).status
@@ -149,7 +154,7 @@ def test_the_id_of_an_answer_says_which_items_were_explored(tmp_path: Path) -> N
     files.write(answer, "clicked", ["newer"], None)
     files.write(answer[:-1] + "!", "clicked", ["newer"], None)  # an answer that the server did not give
     files.write(new_answer_id("5f0c9e1b7a42", "night-1", files.key), "clicked", ["newer"], None)
-    convert_and_close(files.take_file())
+    convert_all(files)
     (file,) = tmp_path.glob("*.parquet")
     assert pl.read_parquet(file)["explored"].to_list() == [False, True, True, True, False, False]
 
@@ -162,7 +167,7 @@ def test_prepare_reads_feedback(tmp_path: Path) -> None:
         files.write(f"run-{visit}", "shown", items, f"v{visit}")
         for item in items:
             files.write(f"run-{visit}", "clicked", [item], f"v{visit}")
-    convert_and_close(files.take_file())
+    convert_all(files)
     options = ("--format", "parquet", "--events", "clicked", "--out", tmp_path / "shop", "--no-test")
     done = command("prepare", f"{tmp_path}/feedback/*.parquet", *options)
     assert done.code == 0, done.err
@@ -194,7 +199,7 @@ def test_rows_of_several_threads_are_all_written(tmp_path: Path) -> None:
     files = FeedbackFiles(tmp_path)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: files.write(f"a{number}", "shown", ["i1", "i2"]), range(200)))
-    convert_and_close(files.take_file())
+    convert_all(files)
     rows = pl.concat([pl.read_parquet(path) for path in tmp_path.glob("*.parquet")])
     assert sorted(rows["answer"]) == sorted([f"a{number}" for number in range(200)] * 2)
 
@@ -205,18 +210,17 @@ def test_a_file_becomes_a_parquet_file_by_its_rows_and_by_its_age(
     monkeypatch.setattr(module, "ROTATE_ROWS", 4)
     now = [1_700_000_000.0]
     files = FeedbackFiles(tmp_path, lambda: now[0])
+    for passed in (module.ROTATE_SECONDS, -module.ROTATE_SECONDS):  # old, or the clock is set back: it would stay open
+        files.write("run-1", "shown", ["x"])
+        assert not files.take_files()
+        now[0] += passed
+        (old,) = files.take_files()
+        old.close()
     files.write("run-1", "shown", ["a", "b"])
-    assert not files.is_due()
-    now[0] += module.ROTATE_SECONDS
-    assert files.is_due()
-    now[0] -= 2 * module.ROTATE_SECONDS  # the clock is set back: the file would stay open for long
-    assert files.is_due()
-    now[0] = 1_700_000_000.0
     files.write("run-1", "shown", ["a", "b"])
-    assert files.is_due()
-    convert_and_close(files.take_file())
     files.write("run-1", "shown", ["c"])  # into another file
-    assert not files.is_due()
+    (full,) = files.take_files()
+    convert_and_close(full)
     (file,) = tmp_path.glob("feedback-*.parquet")
     rows = pl.read_parquet(file).rows()
     assert len(rows) == 4
@@ -236,12 +240,12 @@ def test_rows_that_can_t_be_converted_stay_and_the_next_start_converts_them(
     files.write("run-1", "shown", ["a", "b"], None)
     with monkeypatch.context() as changed:
         changed.setattr(module, "convert", full)
-        convert_and_close(files.take_file())
+        convert_all(files)
     assert not list(tmp_path.glob("*.parquet"))
     files.write("run-1", "clicked", ["a"], None)  # goes on, in another file
     FeedbackFiles(tmp_path)
     assert [len(pl.read_parquet(one)) for one in tmp_path.glob("*.parquet")] == [2]
-    convert_and_close(files.take_file())
+    convert_all(files)
     assert sorted(len(pl.read_parquet(one)) for one in tmp_path.glob("*.parquet")) == [1, 2]
 
 
@@ -281,7 +285,7 @@ def test_a_full_disk_takes_all_rows_of_a_request_or_none(tmp_path: Path) -> None
         with largest_file(room), pytest.raises(RunFailed, match="feedback can't be written"):
             files.write("run-1", "clicked", items, "v")
     files.write("run-1", "clicked", ["c"], "v")
-    convert_and_close(files.take_file())
+    convert_all(files)
     (found,) = tmp_path.glob("*.parquet")
     assert pl.read_parquet(found)["item"].to_list() == ["a", "c"]
 
@@ -299,7 +303,7 @@ def test_a_file_that_another_worker_removes_before_it_is_locked_is_opened_again(
 
     monkeypatch.setattr(module.fcntl, "flock", flock)
     files.write("run-1", "clicked", ["a"], "v")
-    convert_and_close(files.take_file())
+    convert_all(files)
     assert [len(pl.read_parquet(one)) for one in tmp_path.glob("*.parquet")] == [1]
 
 
@@ -323,7 +327,7 @@ def test_a_folder_without_feedback_is_an_input_error(tmp_path: Path) -> None:
     FeedbackFiles(tmp_path).write("run-1", "clicked", ["a"], "v")
     files = FeedbackFiles(tmp_path / "clicks")
     files.write("run-1", "clicked", ["a"], "v")
-    convert_and_close(files.take_file())
+    convert_all(files)
     done = command("report", tmp_path / "clicks")
     assert (done.code, "no event 'shown'" in done.err) == (2, True)
 
@@ -364,7 +368,7 @@ def write_files(folder: Path, *visits: str) -> list[Path]:
         files = FeedbackFiles(folder, lambda place=place: 1_700_000_000.0 + 86_400 * place)
         for visitor in visitors.split():
             files.write(f"run-{visitor}", "clicked", ["i1"], visitor)
-        convert_and_close(files.take_file())
+        convert_all(files)
     return sorted(folder.glob("*.parquet"))
 
 
@@ -413,7 +417,7 @@ def test_a_conversion_waits_until_a_visitor_is_forgotten(tmp_path: Path) -> None
     """It would otherwise write the rows that it has read before to a file that was not there before."""
     files = FeedbackFiles(tmp_path)
     files.write("run-1", "clicked", ["i1"], "anna")
-    converting = threading.Thread(target=convert_and_close, args=(files.take_file(),))
+    converting = threading.Thread(target=convert_all, args=(files,))
     with locked(tmp_path):
         converting.start()
         time.sleep(0.1)

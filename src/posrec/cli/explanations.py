@@ -73,9 +73,10 @@ def parts_table(explanations: Sequence[Explanation]) -> Table:
     values = [value for one in explanations for value in one.parts.values()]
     for one in explanations:
         chance = [f"{one.probability:.1%}"] if one.probability is not None else []
-        cells = [Text(f"{part:+7.3f}") for part in one.parts.values()]
-        if bars:
-            cells = [Text.assemble(f"{part:+7.3f} ", bar(part, values, width=6)) for part in one.parts.values()]
+        cells = []
+        for part in (one.parts[name] for name in names):
+            drawn_part = [" ", bar(part, values, width=6)] if bars else []
+            cells.append(Text.assemble(f"{part:+7.3f}", *drawn_part))
         table.add_row(str(one.rank), name_of(one, NAME if bars else SHORT_NAME), *chance, f"{one.score:.3f}", *cells)
     return table
 

@@ -24,6 +24,7 @@ may differ by one unit. The slowest sinusoid, cos(pos / 10000), differs between 
 """
 
 import copy
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -214,7 +215,7 @@ def aware_by_pair(table: EncodingTable, place: Tensor) -> bool:
 
 def first_confused(rows: Tensor, tolerance: float) -> int:
     """The number of the first row that equals another, or the number of rows if all differ."""
-    same = ((rows.unsqueeze(0) - rows.unsqueeze(1)).abs() <= tolerance).all(-1).fill_diagonal_(False)
+    same = (torch.cdist(rows, rows, p=math.inf) <= tolerance).fill_diagonal_(False)
     return int(same.any(0).nonzero()[0]) if same.any() else len(rows)
 
 

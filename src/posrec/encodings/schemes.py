@@ -269,7 +269,9 @@ def make_encoding(
     if isinstance(scheme, str):
         if scheme not in ENCODINGS:
             raise ValueError(f"encoding={scheme!r} is not known; choose one of: {' '.join(ENCODINGS)}, or your own")
-        return RPE(d, max_length, heads) if scheme == "rpe" else ENCODINGS[scheme](d, max_length, **options)
+        if scheme == "rpe":
+            return RPE(d, max_length, heads, **options)
+        return ENCODINGS[scheme](d, max_length, **options)
     module = scheme(d, max_length, **options) if isinstance(scheme, type) else scheme
     own = module if isinstance(module, nn.Module) else OwnScheme(module)
     device = next((tensor.device for tensor in [*own.parameters(), *own.buffers()]), torch.device("cpu"))

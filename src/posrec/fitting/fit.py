@@ -283,8 +283,8 @@ def require_validation_part(data: PreparedDataset) -> None:
     """Raise an InputError if the validation part, or what is left without it, has no samples."""
     if not len(data.validation) or not len(data.fitting):
         raise InputError(
-            f"{data.path} has too few training sessions to validate on the latest tenth of them; train with --protocol "
-            "paper, or prepare a longer log"
+            f"{data.path} has too few training sessions to validate on the latest tenth of them; prepare a longer log "
+            "(posrec train --protocol paper needs no validation)"
         )
 
 

@@ -22,7 +22,7 @@ from posrec.recommend.session import Click, as_ids
 
 RESULTS_BYTES = 1 << 26  # of results that are kept, with their keys; for large catalogues BYTES_PER_ITEM
 BYTES_PER_ITEM = 50  # so that a boost with as many factors as are allowed is kept
-LONGEST_KEY = 10_000  # characters; the result of a longer filter or boost is not kept
+LONGEST_KEY = 10_000  # characters or values; the result of a longer filter or boost is not kept
 OBJECT_BYTES = 1000  # of a key or a result beside its text and its arrays, at most
 PUNCTUATION_BYTES = 50  # of an item in an answer: names of fields, and its score
 FEW = 16  # at most one item in so many is few: scoring them one by one is quicker than a search through all

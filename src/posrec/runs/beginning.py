@@ -67,7 +67,8 @@ def is_new_run(path: Path, config: dict[str, Any], resume: bool) -> bool:
 
 
 def refuse_other(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise an error if the model, a setting or the dataset is not that of the run; versions may differ."""
+    """Raise an error if the model, a setting or the dataset is not that of the run. The versions of posrec,
+    torch and Python may differ, as long as all settings are the same."""
     if not isinstance(before.get("training"), dict):
         raise InputError(f"{path / RUN} has no settings of the training; it is damaged, or another program wrote it")
     if differing := differences(before, now, "was", "is"):

@@ -119,7 +119,7 @@ class Batcher(BoundedQueue):
     def limit_wait(self, seconds_each: float) -> None:
         """Let only as much work wait as is done in time: whole batches, since the first request of one more batch would
         wait for all."""
-        batches = int(MAX_WAIT / (seconds_each * self.max_batch))
+        batches = int(MAX_WAIT / max(seconds_each * self.max_batch, 1e-9))
         self.most = min(self.queue, max(LEAST_BATCHES, batches) * self.max_batch)
 
     def next_batch(self) -> list[Waiting]:
@@ -141,9 +141,9 @@ class Batcher(BoundedQueue):
         return batch
 
     def start(self) -> None:
-        self.task = asyncio.create_task(self.run())
+        self.task = asyncio.create_task(self.run_forever())
 
-    async def run(self) -> None:
+    async def run_forever(self) -> None:
         """Compute batches, whatever happens: memory may run out anywhere."""
         while True:
             try:

@@ -133,6 +133,7 @@ class FeedbackFiles:
     ) -> None:
         self.folder, self.clock, self.observe = folder, clock, observe
         self.file: FileIO | None = None
+        self.full_files: list[FileIO] = []
         self.rows, self.began = 0, 0.0
         self.lock = threading.Lock()  # of the open file: many rows are written in a thread
         try:
@@ -179,19 +180,21 @@ class FeedbackFiles:
                 self.file, self.rows, self.began = open_locked(self.folder, now), 0, now
             append(self.file, lines)
             self.rows += len(rows)
+            if self.rows >= ROTATE_ROWS:
+                self.full_files.append(self.file)
+                self.file = None
         self.observe((name or run) if signed else None, event, len(rows))
         return len(rows)
 
-    def is_due(self) -> bool:
-        """Whether the file is large or old enough to become a Parquet file."""
-        is_recent = 0 <= self.clock() - self.began < ROTATE_SECONDS  # it is not where the clock was set back
-        return self.rows >= ROTATE_ROWS or not is_recent
-
-    def take_file(self) -> FileIO | None:
-        """The file that was written so far, if there is one; the next row begins another."""
+    def take_files(self, also_recent: bool = False) -> list[FileIO]:
+        """The files that are large or old enough to become Parquet files, or all; the next row begins another."""
         with self.lock:
-            file, self.file = self.file, None
-            return file
+            is_recent = 0 <= self.clock() - self.began < ROTATE_SECONDS  # it is not where the clock was set back
+            if self.file is not None and (also_recent or not is_recent):
+                self.full_files.append(self.file)
+                self.file = None
+            files, self.full_files = self.full_files, []
+            return files
 
 
 def append(file: FileIO, lines: bytes) -> None:
@@ -207,7 +210,7 @@ def append(file: FileIO, lines: bytes) -> None:
 
 
 def convert_and_close(file: FileIO | None) -> None:
-    """Turn a file of `take_file` into a Parquet file. Many rows take a second."""
+    """Turn a file of `take_files` into a Parquet file. Many rows take a second."""
     if file is not None:
         with file:  # its lock is held until the rows are converted
             try_to_convert(Path(os.fsdecode(file.name)))

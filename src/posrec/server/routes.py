@@ -26,7 +26,14 @@ from posrec.server.schemas import (
     SimilarAnswer,
     SplitRun,
 )
-from posrec.server.service import ANSWER_BYTES_PER_UNIT, Service, checked_answer_bytes, first_click
+from posrec.server.service import (
+    ANSWER_BYTES_PER_UNIT,
+    Service,
+    check_answer_bytes,
+    checked_answer_bytes,
+    first_click,
+    indexing_work,
+)
 from posrec.server.settings import ServerSettings
 
 PAGE = Path(__file__).parent / "page" / "index.html"
@@ -79,9 +86,12 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
         def find() -> msgspec.Raw:
             similar_items = recommender.similar_items(item, query.k, filter=wanted, fields=fields)
             items = [RecommendedItem(one.item, one.score, one.title, one.fields) for one in similar_items]
-            return msgspec.Raw(msgspec.json.encode(SimilarAnswer(items, loaded.fingerprint)))
+            encoded = msgspec.json.encode(SimilarAnswer(items, loaded.fingerprint))
+            check_answer_bytes(len(encoded))
+            return msgspec.Raw(encoded)
 
-        with service.background.place(SIMILAR_WORK + int(answer_bytes / ANSWER_BYTES_PER_UNIT)):
+        indexing = indexing_work(wanted or (), recommender.catalogue)
+        with service.background.place(SIMILAR_WORK + int(answer_bytes / ANSWER_BYTES_PER_UNIT + indexing)):
             answer: SimilarAnswer = await service.background.run(find, request.has_left)
         return answer
 
@@ -97,11 +107,11 @@ def application(settings: ServerSettings, listen: Callable[[], None] = lambda: N
         if service.feedback is None:
             raise Refused(404, "feedback is not written here; start the server with --feedback DIR")
         write, items = service.feedback.write, as_ids(data.items)
-        rows = functools.partial(write, data.answer, data.event, items, data.session, data.visitor, data.value)
+        write_rows = functools.partial(write, data.answer, data.event, items, data.session, data.visitor, data.value)
         if len(items) <= FEW_ROWS:
-            return FeedbackAnswer(rows())
+            return FeedbackAnswer(write_rows())
         with service.background.place(len(items) // ROWS_PER_UNIT):
-            return FeedbackAnswer(await service.background.run(rows))
+            return FeedbackAnswer(await service.background.run(write_rows))
 
     @app.route("POST", "/v1/explain", "Why an item has its score", errors=WITH_404)
     async def explain_item(data: ExplainRequest, request: Request) -> ExplainAnswer:

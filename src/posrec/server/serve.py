@@ -202,19 +202,32 @@ class Server(uvicorn.Server):
             await loop.connect_accepted_socket(
                 partial(Connection, self.config, self.server_state, self.lifespan.state), client
             )
-        await super().shutdown(sockets)
+        checking = asyncio.create_task(self.keep_checking())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            checking.cancel()
 
     async def on_tick(self, counter: int) -> bool:
         """Called every tenth of a second. uvicorn's own callback goes by the time of day, which may be set back."""
         if counter % 10 == 0:
-            if not can_open_files():
-                log_seldom(NO_FILES)
-            now = time.monotonic()
-            connections = [one for one in self.server_state.connections if isinstance(one, Connection)]
-            for connection in connections:
-                connection.check(now)
-            limit_unread(connections)
+            self.check_connections()
         return await super().on_tick(counter)
+
+    async def keep_checking(self) -> None:
+        """While the server stops, uvicorn does not call `on_tick`."""
+        while True:
+            self.check_connections()
+            await asyncio.sleep(1)
+
+    def check_connections(self) -> None:
+        if not can_open_files():
+            log_seldom(NO_FILES)
+        now = time.monotonic()
+        connections = [one for one in self.server_state.connections if isinstance(one, Connection)]
+        for connection in connections:
+            connection.check(now)
+        limit_unread(connections)
 
 
 def run_worker(bound: socket.socket, settings: ServerSettings) -> None:

@@ -122,7 +122,8 @@ class Service:
         if self.store is not None:
             await self.store.close()
         if self.feedback is not None:
-            convert_and_close(self.feedback.take_file())
+            for file in self.feedback.take_files(also_recent=True):
+                convert_and_close(file)
         log_event("stopped")
 
     def start_threads(self) -> None:
@@ -168,9 +169,9 @@ class Service:
         """Turn feedback into Parquet files in time, also where no more arrives, and delete what is too old."""
         while True:
             if self.feedback is not None:
-                if self.feedback.is_due():
+                for file in self.feedback.take_files():
                     with suppress(MemoryError):  # the next start converts it
-                        await asyncio.to_thread(convert_and_close, self.feedback.take_file())
+                        await asyncio.to_thread(convert_and_close, file)
                 if self.settings.keep_feedback is not None:
                     await asyncio.to_thread(delete_old, self.feedback.folder, self.settings.keep_feedback)
             if self.store is not None:
@@ -222,8 +223,7 @@ class Service:
             with self.batcher.place(work):
                 plan = plan_of(loaded, data)
                 query = self.query(loaded, plan, await clicks())
-                ordered = self.batcher.submit(query, work, request.has_left)
-            return self.answer(query, await ordered)
+            return self.answer(query, await self.batcher.submit(query, work, request.has_left))
         with self.background.place(work):
             plan = await self.background.run(partial(plan_of, loaded, data), request.has_left)
             asked = [(loaded, await clicks())]
@@ -246,7 +246,7 @@ class Service:
                 piece = await self.slow_answers(data, asked[start : start + together], plans, request)
                 sizes = [len(memoryview(one)) for one in piece]  # type: ignore[arg-type]  # they are encoded
                 answer_bytes += sum(sizes)
-                check_answer_bytes(answer_bytes)  # a request may name the items with the longest texts
+                check_answer_bytes(answer_bytes)
                 answers += piece
         return BatchAnswer(answers)
 
@@ -266,7 +266,9 @@ class Service:
                 if loaded not in plans:
                     plans[loaded] = plan_of(loaded, data)
                 queries.append(self.query(loaded, plans[loaded], session))
-            return [msgspec.Raw(msgspec.json.encode(one)) for one in map(self.answer, queries, rank(queries))]
+            encoded = [msgspec.json.encode(one) for one in map(self.answer, queries, rank(queries))]
+            check_answer_bytes(sum(map(len, encoded)))  # a request may name the items with the longest texts
+            return [msgspec.Raw(one) for one in encoded]
 
         answers: list[RecommendAnswer] = await self.background.run(compute, request.has_left)
         return answers
@@ -338,16 +340,16 @@ def estimated_work(data: AnswerRequest, sessions: int, size: int, catalogue: Cat
         each += min(max(POOL_PER_ITEM * k, SMALLEST_POOL), LARGEST_POOL) / DIVERSIFIED_PER_UNIT
     ids = clicks + len(data.allow or ()) + len(data.deny or ())
     once = max(size, BYTES_PER_ID * ids) / BODY_BYTES_PER_UNIT + answer_bytes / ANSWER_BYTES_PER_UNIT
-    indexed = len(unindexed_columns(data, catalogue)) * catalogue.items / INDEXED_PER_UNIT
-    return max(1, round(sessions * each + once + indexed))
-
-
-def unindexed_columns(data: AnswerRequest, catalogue: Catalogue) -> list[str]:
-    """The columns that rules name for the first time, such as titles: all their values must be indexed first."""
     limited = data.diversify.column if isinstance(data.diversify, GroupLimit) else data.diversify
-    columns = catalogue.attributes.columns
     named = {*(data.filter or ()), *(data.boost or ()), *([limited] if isinstance(limited, str) else [])}
-    return [name for name in named if name in columns and not columns[name].is_indexed]
+    return max(1, round(sessions * each + once + indexing_work(named, catalogue)))
+
+
+def indexing_work(named: Iterable[str], catalogue: Catalogue) -> float:
+    """The work of columns that a rule names for the first time, such as titles: their values are indexed first."""
+    columns = catalogue.attributes.columns
+    unindexed = [name for name in named if name in columns and not columns[name].is_indexed]
+    return len(unindexed) * catalogue.items / INDEXED_PER_UNIT
 
 
 def checked_answer_bytes(items: int, fields: Sequence[str] | None, catalogue: Catalogue) -> float:

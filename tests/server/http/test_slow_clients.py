@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import uvicorn
+from uvicorn.lifespan.off import LifespanOff
 
 from posrec.server import serve
 from posrec.server.batching import BackgroundQueue
@@ -328,6 +329,29 @@ def test_a_slow_head_is_refused_although_the_clock_was_set_back() -> None:
                 await asyncio.sleep(0.001)
             await server.on_tick(0)
             return await reader.read()
+
+    assert asyncio.run(play()).startswith(b"HTTP/1.1 408 ")
+
+
+def test_while_the_server_stops_an_unfinished_body_is_refused_in_time() -> None:
+    async def play() -> bytes:
+        application = an_application(request_timeout=0)
+
+        @application.route("POST", "/work")
+        async def work(data: dict[str, str]) -> None:
+            raise AssertionError("the body is not complete")
+
+        async with one_connection(application) as (connection, reader, writer):
+            server = serve.Server(connection.config)
+            server.server_state, server.servers = connection.server_state, []
+            server.lifespan = LifespanOff(connection.config)
+            writer.write(head("/work", 100) + b"{")
+            while not connection.unanswered:
+                await asyncio.sleep(0.001)
+            stopping = asyncio.create_task(server.shutdown())
+            answer = await reader.read()
+            await stopping
+            return answer
 
     assert asyncio.run(play()).startswith(b"HTTP/1.1 408 ")
 

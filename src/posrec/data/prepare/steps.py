@@ -1,7 +1,7 @@
 """Pure functions, click frame -> click frame. A recipe in `recipes.py` is a plain list of them.
 
 `group_sessions` comes first. It puts the clicks of a session side by side, in their final order; every later step keeps
-this, and numbers of sessions only have to differ from one session to the next. Row numbers are uint32, as polars' own.
+this. Each session of a frame has a number of its own, in any order. Row numbers are uint32, as polars' own.
 A frame holds whole sessions, all of a log or one part of it: what a step must know about the whole log, such as which
 items are frequent, it is given. Beside session, item and time, and `weight` and `target` where options ask for them, a
 frame has

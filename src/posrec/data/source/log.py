@@ -104,6 +104,8 @@ def as_frame(table: Any) -> pl.LazyFrame:
     if isinstance(table, pl.LazyFrame):
         return table
     try:
+        if type(table).__module__.partition(".")[0] == "pandas":  # before 2.2 it has no Arrow interface
+            return pl.from_pandas(table).lazy()
         if hasattr(table, "__arrow_c_stream__"):
             return pl.DataFrame(table).lazy()
     except ModuleNotFoundError as error:

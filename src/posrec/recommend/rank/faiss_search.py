@@ -170,7 +170,8 @@ def likely_sessions(run: Run, encoder: SessionEncoder, number: int = RECALL_SESS
 
 
 def drawn_sessions(clicks: npt.ArrayLike, lengths: npt.ArrayLike, draw: np.random.Generator) -> list[list[int]]:
-    """Sessions of these lengths, as item numbers, drawn by how often each item was clicked, or never."""
+    """Sessions of these lengths, as item numbers. An item is drawn in proportion to its clicks plus one, so that every
+    item can be drawn."""
     weights, ends = np.asarray(clicks, np.float64) + 1, np.cumsum(lengths)
     numbers = draw.choice(len(weights), ends[-1], p=weights / weights.sum()) + 1
     return [part.tolist() for part in np.split(numbers, ends[:-1])]

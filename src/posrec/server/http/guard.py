@@ -328,7 +328,8 @@ class Connection(HttpToolsProtocol):
 
 def limit_unread(connections: Iterable[Connection]) -> None:
     """Close those with the most unread bytes where too many wait: a client that reads slowly may take for ever."""
-    by_unread = sorted(connections, key=lambda connection: connection.unread)
+    are_open = [connection for connection in connections if not connection.transport.is_closing()]
+    by_unread = sorted(are_open, key=lambda connection: connection.unread)
     unread = sum([connection.unread for connection in by_unread])
     while unread > MOST_UNREAD:
         largest = by_unread.pop()

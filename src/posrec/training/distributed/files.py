@@ -1,7 +1,7 @@
 """Weights and checkpoints of several processes, in the same safetensors files as those of one, by the first process.
 
-The rows of an item table are passed around, those of one process at a time, so no process holds a whole table. Only the
-first process needs the run folder. A run can be resumed by any number of processes.
+The rows of an item table are passed around, those of one process at a time, so each process needs the memory of one
+more part. Only the first process needs the run folder. A run can be resumed by any number of processes.
 """
 
 import json

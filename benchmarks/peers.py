@@ -113,7 +113,7 @@ AS_PEER: dict[tuple[str, str], dict[str, Any]] = {
     ("recbole", "sasrec"): RECBOLE | {"layers": 2, "heads": 2, "dropout": 0.5, "spread": 0.02, "scaled": True},
     ("recbole", "srgnn"): RECBOLE,
     # RecBole's attention has two heads; posrec's has one, as in the paper.
-    ("recbole", "gcsan"): RECBOLE | {"layers": 2, "dropout": 0.5, "spread": 0.02},
+    ("recbole", "gcsan"): RECBOLE | {"layers": 2, "dropout": 0.5},
     # Batches of 128 sessions are about 512 samples.
     ("rectools", "sasrec"): RECTOOLS | {"layers": 2, "heads": 4, "dropout": 0.2},
     ("replay", "sasrec"): RECBOLE | {"batch_size": 512, "d": 192, "layers": 2, "heads": 4, "dropout": 0.3},

@@ -9,7 +9,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs" / "figures"
-DATASETS = {"diginetica": "Diginetica", "demo": "the demo's shop"}
+DATASETS = {
+    "diginetica": "Diginetica",
+    "yoochoose-tenth": "a tenth of Yoochoose 1/64",
+    "demo": "the demo's shop",
+}
 TICKS = {"diginetica": (20, 50, 100, 200, 400), "demo": (0.1, 1, 10, 100)}  # seconds
 PEERS = {
     "posrec": "posrec",
@@ -18,12 +22,16 @@ PEERS = {
     "replay": "RePlay",
     "replay_spark": "RePlay (Spark)",
     "implicit": "implicit",
+    "gru4rec": "its authors",
+    "session_rec": "session-rec",
 }
 MODELS = {
     "pop": "popularity",
     "itemknn": "Item-KNN",
     "bprmf": "BPR-MF",
     "als": "ALS",
+    "vsknn": "VSKNN",
+    "stan": "STAN",
     "fpmc": "FPMC",
     "stamp": "STAMP",
     "gru4rec": "GRU4Rec",
@@ -60,20 +68,21 @@ def seconds(value: float | None) -> str:
 def equal_settings() -> Table:
     """The same model with the same settings in a peer and in posrec, and posrec's own defaults."""
     table = [
-        ["Dataset", "Model", "Peer", "Epochs", "R@20: peer", "posrec", "posrec, own defaults", "Seconds an epoch: peer",
+        ["Dataset", "Model", "Peer", "Settings", "Epochs", "R@20: peer", "posrec", "posrec, own defaults", "Seconds an epoch: peer",
          "posrec", "GB: peer", "posrec"],
     ]  # fmt: skip
     rows = {
         (row["dataset"], row["model"], row["epochs_at_most"], row["peer"], row["setting"]): row for row in measured()
     }
     for (dataset, model, cap, peer, setting), theirs in rows.items():
-        ours = rows.get((dataset, model, cap, "posrec", f"as {peer}"))
-        if peer == "posrec" or setting != "default" or ours is None:
+        same = f"as {peer}" if setting == "default" else f"as {peer}, {setting}"
+        ours = rows.get((dataset, model, cap, "posrec", same))
+        if peer == "posrec" or ours is None:
             continue
         default = rows.get((dataset, model, cap, "posrec", "default"))
         epochs = ", ".join(dict.fromkeys(str(row["epochs"] or "") for row in (theirs, ours)))
         table.append(
-            [DATASETS[dataset], MODELS[model], PEERS[peer], epochs, recall(theirs), recall(ours),
+            [DATASETS[dataset], MODELS[model], PEERS[peer], setting, epochs, recall(theirs), recall(ours),
              "" if default is None else recall(default), seconds(theirs["epoch_seconds"]),
              seconds(ours["epoch_seconds"]), f"{theirs['peak_gib']:.2f}", f"{ours['peak_gib']:.2f}"]
         )  # fmt: skip
@@ -105,7 +114,7 @@ def draw() -> None:
 
     colours = {peer: f"C{number}" for number, peer in enumerate(PEERS)}
     figure = Figure(figsize=(10, 4.8), layout="constrained")
-    for panel, (dataset, title) in zip(figure.subplots(1, 2), DATASETS.items(), strict=True):
+    for panel, dataset in zip(figure.subplots(1, 2), TICKS, strict=True):
         rows = [row for row in measured() if row["dataset"] == dataset and row["epochs_at_most"] > 1]
         for row in rows:
             place = max(row["seconds_until_best"], 0.03), row["metrics"]["recall@20"]
@@ -117,7 +126,7 @@ def draw() -> None:
         panel.set_xscale("log")
         panel.set_xticks(TICKS[dataset], [f"{tick:g}" for tick in TICKS[dataset]])
         panel.set_xticks([], minor=True)
-        panel.set_title(title, color=INK)
+        panel.set_title(DATASETS[dataset], color=INK)
         panel.set_xlabel("seconds of training until the best epoch", color=INK)
         panel.set_ylabel("R@20", color=INK)
         panel.tick_params(colors=INK, which="both")

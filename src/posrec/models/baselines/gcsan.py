@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posrec.config import INITIAL, setting
+from posrec.config import setting
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
 from posrec.nn.graph import SessionGraph
@@ -35,7 +35,6 @@ class GCSANConfig:
         tune=(0.4, 0.6, 0.8),
     )
     dropout: float = setting(0.0, "dropout in the self-attention", between=(0, 1), tune=(0.0, 0.1, 0.2, 0.3, 0.5))
-    spread: float = setting(0.0, INITIAL, at_least=0, tune=(0.0, 0.02, 0.05))
     max_length: int = setting(20, "how many of a session's latest clicks are read", at_least=1)
 
 
@@ -69,7 +68,7 @@ class GCSAN(SessionModel):
         self.embedding = ItemTable(items, config.d)
         self.graph = GatedGraph(config.d)
         self.attention = nn.ModuleList(SelfAttentionLayer(config.d, config.dropout) for _ in range(config.layers))
-        self.draw_weights(1 / math.sqrt(config.d), config.spread)  # as in SR-GNN's code
+        self.draw_weights(1 / math.sqrt(config.d))  # as in SR-GNN's code
 
     def build_graph(self, batch: SessionBatch) -> SessionGraph:
         return message_graph(batch, self.config.anchors, normalize=True)

@@ -68,8 +68,8 @@ def seconds(value: float | None) -> str:
 def equal_settings() -> Table:
     """The same model with the same settings in a peer and in posrec, and posrec's own defaults."""
     table = [
-        ["Dataset", "Model", "Peer", "Settings", "Epochs", "R@20: peer", "posrec", "posrec, own defaults", "Seconds an epoch: peer",
-         "posrec", "GB: peer", "posrec"],
+        ["Dataset", "Model", "Peer", "Settings", "Epochs", "R@20: peer", "posrec", "posrec, own defaults",
+         "Seconds an epoch: peer", "posrec", "GB: peer", "posrec"],
     ]  # fmt: skip
     rows = {
         (row["dataset"], row["model"], row["epochs_at_most"], row["peer"], row["setting"]): row for row in measured()

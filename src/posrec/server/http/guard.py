@@ -18,6 +18,7 @@ Parsing, pipelining, keep-alive and ASGI are uvicorn's. This file alone relies o
 documented interface, therefore pyproject.toml bounds uvicorn's version.
 """
 
+import asyncio
 import socket
 import struct
 import time
@@ -53,6 +54,43 @@ UNSENT_BYTES = 128 << 10  # that the kernel holds beside what is on its way to t
 BODY_HEADERS = (b"content-length", b"transfer-encoding")  # the headers that say where a body ends
 
 
+class JoinedWrites:
+    """A transport that sends what is written in one turn of the event loop at its end, with one system call: uvicorn
+    writes the head and the body of an answer one after the other."""
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.transport, self.loop = transport, loop
+        self.unsent: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self.unsent:
+            self.loop.call_soon(self.flush)
+        self.unsent.append(data)
+
+    def flush(self) -> None:
+        unsent, self.unsent = self.unsent, []
+        if unsent:
+            self.transport.writelines(unsent)
+
+    def write_eof(self) -> None:
+        self.flush()
+        self.transport.write_eof()
+
+    def close(self) -> None:
+        self.flush()
+        self.transport.close()
+
+    def abort(self) -> None:
+        self.unsent = []
+        self.transport.abort()
+
+    def get_write_buffer_size(self) -> int:
+        return int(self.transport.get_write_buffer_size()) + sum(map(len, self.unsent))
+
+
 class Connection(HttpToolsProtocol):
     app: "Application"
 
@@ -75,7 +113,7 @@ class Connection(HttpToolsProtocol):
     # What the transport calls
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
+        super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
         if LIMIT_UNSENT is not None:
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, LIMIT_UNSENT, UNSENT_BYTES)
         if len(self.connections) > self.app.settings.connections:

@@ -109,7 +109,7 @@ AS_PEER: dict[tuple[str, str], dict[str, Any]] = {
     ("recbole", "stamp"): RECBOLE,
     ("recbole", "gru4rec"): RECBOLE
     | {"hidden": 128, "embedding_dropout": 0.3, "dropout": 0.0, "truncated": False, "spread": 0.05},
-    ("recbole", "narm"): RECBOLE | {"hidden": 128, "spread": 0.05},
+    ("recbole", "narm"): RECBOLE | {"hidden": 128, "spread": 0.08},
     ("recbole", "sasrec"): RECBOLE | {"layers": 2, "heads": 2, "dropout": 0.5, "spread": 0.02, "scaled": True},
     ("recbole", "srgnn"): RECBOLE,
     # RecBole's attention has two heads; posrec's has one, as in the paper.

@@ -73,10 +73,10 @@ def parts_table(explanations: Sequence[Explanation]) -> Table:
     values = [value for one in explanations for value in one.parts.values()]
     for one in explanations:
         chance = [f"{one.probability:.1%}"] if one.probability is not None else []
-        cells = []
-        for part in (one.parts[name] for name in names):
-            drawn_part = [" ", bar(part, values, width=6)] if bars else []
-            cells.append(Text.assemble(f"{part:+7.3f}", *drawn_part))
+        cells = [Text(f"{one.parts[name]:+7.3f}") for name in names]
+        if bars:
+            for name, cell in zip(names, cells, strict=True):
+                cell.append(" ").append_text(bar(one.parts[name], values, width=6))
         table.add_row(str(one.rank), name_of(one, NAME if bars else SHORT_NAME), *chance, f"{one.score:.3f}", *cells)
     return table
 

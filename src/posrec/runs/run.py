@@ -88,7 +88,6 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None, encoding: 
     """
     path = Path(folder)
     with opened_run(path) as (reader, config):
-        check_is_known(path, config, spec)
         parts = read_parts(reader, config)
         tensors, _ = reader.tensors(WEIGHTS)
         model = model_of_run(path, config, tensors, spec, encoding)
@@ -96,18 +95,15 @@ def load_run(folder: str | Path, spec: str | ModelSpec | None = None, encoding: 
     return Run(path, lambda: model, **parts, config=config, sha256=reader.sha256, continuation=continuation)
 
 
-def check_is_known(path: Path, config: dict[str, Any], spec: str | ModelSpec | None) -> None:
+def model_of_run(
+    path: Path, config: dict[str, Any], tensors: Mapping[str, Tensor], spec: str | ModelSpec | None, encoding: Any
+) -> Model:
+    """The model of the run folder `path`, which errors name, from its config and its weights."""
     if spec is None and config["model"] not in MODELS:
         raise InputError(
             f"{path} holds a model that is not posrec's own, {config['model']}; if you trust that code, name it with "
             "--model FILE.py:SPEC, or in Python with Recommender.load(folder, spec=SPEC) or load_run(folder, SPEC)"
         )
-
-
-def model_of_run(
-    path: Path, config: dict[str, Any], tensors: Mapping[str, Tensor], spec: str | ModelSpec | None, encoding: Any
-) -> Model:
-    """The model of the run folder `path`, which errors name, from its config and its weights."""
     settings = config
     if encoding is not None or "encoding" in config:
         settings = {**config, "encoding": encoding_of_run(path, config.get("encoding"), encoding)}

@@ -1,6 +1,7 @@
 """How much memory a log needs, and into how many parts it is cut if it needs more than there is."""
 
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,8 +43,8 @@ def choose_workplace(
         if cluster is None:
             needed, limit = clicks * BYTES_PER_CLICK + MIN_MEMORY, allowed or free_memory()
             if needed <= limit:
-                with scratch_folder(out.absolute()) as folder:  # for broken lines
-                    yield Workplace(folder, progress=progress)
+                with tempfile.TemporaryDirectory(prefix="posrec-") as temporary:
+                    yield Workplace(Path(temporary), progress=progress)
                 return
             progress.message(
                 f"about {clicks:,} clicks need {shown(needed)} of memory, and {shown(limit)} "

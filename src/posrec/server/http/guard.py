@@ -5,6 +5,7 @@
   handed to the kernel before the client reads: it would take megabytes, the answers to many pipelined requests.
 - Where too many connections are open, an idle one is closed for the new one. Where none is idle, the new one is
   refused (503) with the first piece of its request.
+- The head and the body of an answer are sent together (`JoinedWrites`).
 - A request that is refused because the server has too much to do is answered as soon as its head is complete, without
   a task of its own: a server with three times as many requests as it can answer spends most of its time on refusals.
 - Of pipelined requests few are parsed at a time, and the client can't send more before some are answered. uvicorn reads

@@ -170,35 +170,21 @@ def test_cross_entropy(batch: int, items: int, d: int) -> None:
         assert (mine - theirs).norm() < 2e-3 * theirs.norm()
 
 
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize(("batch", "items", "d"), [(100, 5000, 100), (3, 20, 16), (300, 777, 64), (100, 777, 200)])
-def test_softmax_and_adam(batch: int, items: int, d: int, own: bool) -> None:
-    from posrec.kernels.table import softmax
-    from posrec.kernels.table_update import KnownSoftmax, adam
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("chunk", [None, 300])
+def test_softmax_without_a_kernel(chunk: int | None, bf16: bool) -> None:
+    """In single precision, in bf16, and for catalogues whose scores are computed in chunks."""
+    from posrec.training.softmax import softmax_loss
 
-    sessions = random(batch, d)
-    table = torch.nn.Parameter(torch.randn(items + 5, d, device="cuda"))
-    before = table.detach().clone()
+    batch, items, d = 50, 779, 64
+    sessions, table = random(batch, d), (0.3 * torch.randn(items + 5, d, device="cuda")).requires_grad_()
     targets, shares = torch.randint(1, items + 1, (batch,), device="cuda"), torch.rand(batch, device="cuda")
-    rate = torch.tensor(0.01, device="cuda")
-    plain = torch.optim.Adam([table], lr=rate, weight_decay=1e-2, eps=1e-3, capturable=True)
-    losses = functional.cross_entropy(sessions @ table[:items].T, targets - 1, reduction="none")
-    (of_sessions, table.grad) = torch.autograd.grad((losses * shares).sum(), (sessions, table))
-    from_encoder = 0.01 * torch.randn_like(table) if own else None
-    if from_encoder is not None:
-        from_encoder[items:] = 0
-        table.grad += from_encoder
-    plain.step()
-
-    step = torch.zeros((), device="cuda")
-    state = {"step": step, "exp_avg": torch.zeros_like(before), "exp_avg_sq": torch.zeros_like(before)}
-    given, ours = sessions.detach(), before.clone()
-    outcome = softmax(given, ours, items, targets, shares, step)
-    known = KnownSoftmax(given, targets, shares, outcome.logs)
-    adam(ours, from_encoder, state, plain.param_groups[0], known, items)
-    assert step == 1
-    assert close(outcome.losses, losses)
-    assert close(outcome.gradient, of_sessions)
-    assert torch.allclose(state["exp_avg"][:items], plain.state[table]["exp_avg"][:items], atol=1e-6)
-    assert torch.allclose(ours[:items], table[:items], atol=1e-4)
-    assert torch.equal(ours[items:], before[items:])  # rows of no item stay
+    with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
+        ours = softmax_loss(items, chunk)(sessions, table, targets)
+    plain = functional.cross_entropy(sessions @ table[:items].T, targets - 1, reduction="none")
+    tolerance = 1e-2 if bf16 else 1e-5
+    assert (ours - plain).norm() < tolerance * plain.norm()
+    for mine, theirs in zip(
+        gradients(ours, shares, sessions, table), gradients(plain, shares, sessions, table), strict=True
+    ):
+        assert (mine - theirs).norm() < tolerance * theirs.norm()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posrec.nn.batch import SessionBatch
-from posrec.nn.graph import SHORT_SESSION, along_the_clicks, floyd_warshall, single_steps
+from posrec.nn.graph import SHORT_SESSION
 
 sessions = st.lists(st.integers(1, 6), min_size=1, max_size=14)
 batches = st.lists(sessions, min_size=1, max_size=6)
@@ -53,18 +53,6 @@ def test_distances_by_doubling_are_the_same(batch: list[list[int]], more: int) -
 def test_a_path_of_the_greatest_length_is_found_by_doubling(length: int) -> None:
     batch = replace(SessionBatch.of([list(range(1, length + 1))]), longest=length)
     assert batch.build_graph().distances[0, 0].tolist() == list(range(length))
-
-
-walks = st.integers(2, 40).flatmap(lambda items: st.lists(st.integers(1, items), min_size=1, max_size=60))
-
-
-@given(st.lists(walks, min_size=1, max_size=4))
-def test_distances_along_the_clicks_are_the_same(batch: list[list[int]]) -> None:
-    made = SessionBatch.of(batch)
-    graph = made.build_graph(with_distances=False)
-    expected = floyd_warshall(single_steps(graph.edges, 1000))
-    both = graph.nodes[:, :, None] & graph.nodes[:, None, :]
-    assert torch.equal(along_the_clicks(graph.alias, made.lengths)[both], expected[both])
 
 
 def test_long_sessions_agree_with_networkx() -> None:

@@ -11,12 +11,11 @@ of an existing edge.
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-SHORT_SESSION = 32  # clicks; up to here Floyd-Warshall is faster on a CPU
+SHORT_SESSION = 32  # clicks; up to here one byte holds the sum of two paths
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def build_graph(
     pair = alias[:, :-1] * width + alias[:, 1:]
     edges = torch.zeros(mask.shape[0], width * width, device=mask.device).scatter_add(1, pair, follows)
     edges = edges.view(-1, width, width)
-    distances = all_distances(edges, nodes, alias, lengths, longest) if with_distances else None
+    distances = all_distances(edges, nodes, longest) if with_distances else None
     return SessionGraph(alias, nodes, latest, repeated, edges, distances)
 
 
@@ -78,24 +77,17 @@ def add_anchors(incoming: Tensor, outgoing: Tensor, graph: SessionGraph, lengths
     )
 
 
-def all_distances(edges: Tensor, nodes: Tensor, alias: Tensor, lengths: Tensor, longest: int | None = None) -> Tensor:
+def all_distances(edges: Tensor, nodes: Tensor, longest: int | None = None) -> Tensor:
     """Shortest paths between all nodes of each graph, undirected and unweighted, [B, L, L]; 0 for empty slots.
 
-    Every node can be reached from the first click, so all distances are finite and below the session's length L. There
-    are three ways, all exact:
-
-    - Floyd-Warshall, for short sessions, and for all on a GPU: L passes over [B, L, L].
-    - Along the clicks, for long sessions on a CPU.
-    - Doubling, for export: the number of operations must not depend on L, which an exported model does not know. Then
-      `longest` bounds the lengths.
+    Every node can be reached from the first click, so all distances are finite and below the session's length L. They
+    are found by the Floyd-Warshall algorithm, in L passes over [B, L, L]. An exported model does not know L, so the
+    number of its operations must not depend on it: with `longest`, a bound of the lengths, paths are doubled instead.
     """
-    width = edges.shape[1]
     if longest is not None:
         steps = by_doubling(single_steps(edges, 2 * longest), longest)
-    elif edges.is_cuda or width <= SHORT_SESSION:
-        steps = floyd_warshall(single_steps(edges, 2 * width))
     else:
-        steps = along_the_clicks(alias, lengths)
+        steps = floyd_warshall(single_steps(edges, 2 * edges.shape[1]))
     return steps * (nodes[:, :, None] & nodes[:, None, :])
 
 
@@ -121,33 +113,3 @@ def by_doubling(steps: Tensor, longest: int) -> Tensor:
     for _ in range(max(0, longest - 2).bit_length()):
         steps = (steps[:, :, :, None] + steps[:, None, :, :]).amin(2)
     return steps
-
-
-def along_the_clicks(alias: Tensor, lengths: Tensor) -> Tensor:
-    """The session is a walk through its graph, so going along it once forwards and once backwards finds most paths: the
-    distances of a node are those of its neighbour plus one. This is repeated until nothing changes, two or three times
-    in real sessions. It is the Bellman-Ford algorithm with Yen's order of the edges, L row operations for each
-    direction, so that time grows with the square of L.
-    """
-    batch, width = alias.shape
-    steps = torch.full((batch, width, width), 2 * width, dtype=torch.int16)
-    steps.diagonal(dim1=1, dim2=2).zero_()
-    rows = steps.view(batch * width, width)
-    # Past the end of a session its walk stays where it is, which changes nothing.
-    position = torch.arange(width).clamp(max=(lengths - 1).clamp(min=0)[:, None])
-    walk = (alias.gather(1, position) + torch.arange(0, batch * width, width)[:, None]).T.contiguous()
-    pairs = list(pairwise(walk))
-    before = torch.full_like(rows, -1)
-    while not torch.equal(before, rows):
-        before.copy_(rows)
-        for here, there in pairs:
-            relax(rows, here, there)
-        for here, there in reversed(pairs):
-            relax(rows, there, here)
-    return steps.float()
-
-
-def relax(rows: Tensor, here: Tensor, there: Tensor) -> None:
-    """What can be reached from `here` can be reached from its neighbour `there` with one step more."""
-    over = rows.index_select(0, here).add_(1)
-    rows[there] = torch.minimum(rows.index_select(0, there), over)  # for int16 faster than index_copy_

@@ -37,13 +37,6 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"] = rate
 
 
-def begin_adam(optimizer: torch.optim.Optimizer) -> None:
-    """Create the state of torch.optim.Adam where there is none yet, as its first step does."""
-    for parameter in optimizer.param_groups[0]["params"]:
-        if not optimizer.state[parameter]:
-            optimizer.state[parameter] = first_state(parameter)
-
-
 def first_state(parameter: Tensor) -> dict[str, Tensor]:
     """Adam's state of a weight before its first step. Fused Adam counts steps on the device of the weights."""
     moments = {name: torch.zeros_like(parameter) for name in MOMENTS}

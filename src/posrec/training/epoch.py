@@ -18,7 +18,6 @@ from posrec.nn.layers.matmul import rounded_table_products
 from posrec.training.batches import Batches, PassBatches, SampleBatches
 from posrec.training.distributed.rows import world_of
 from posrec.training.distributed.steps import choose_loss_of
-from posrec.training.losses import over_all_items
 from posrec.training.ranking_losses import RANKING_LOSSES
 from posrec.training.settings import Settings
 from posrec.training.step import CapturedStepper, Stepper
@@ -78,10 +77,7 @@ class EpochRunner:
         self.new = new if new is not None and new.any() and not new.all() else None
         stepper = CapturedStepper if device.type == "cuda" and self.world.is_alone else Stepper
         bf16 = settings.precision == "bf16" and device.type == "cuda"
-        softmax_items = items if over_all_items(settings.loss, items) else None
-        self.stepper = stepper(
-            model, optimizer, self.batches, loss, self.batch_size, self.max_length, device, bf16, softmax_items
-        )
+        self.stepper = stepper(model, optimizer, self.batches, loss, self.batch_size, self.max_length, device, bf16)
 
     def shuffle(self, epoch: int) -> EpochOrder:
         """The order of an epoch's samples: it depends on seed and epoch alone, so a resumed run has the same order."""

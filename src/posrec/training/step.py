@@ -17,14 +17,13 @@ from functools import partial
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from posrec import kernels
 from posrec.errors import warnings_hidden
 from posrec.kernels.launch import only_compiled
 from posrec.models.base import SessionModel
 from posrec.nn.batch import SessionBatch
-from posrec.training.adam import begin_adam
 from posrec.training.batches import Batches
 from posrec.training.distributed.rows import world_of
 from posrec.training.distributed.steps import add_up_gradients
@@ -33,12 +32,10 @@ from posrec.training.softmax import Loss
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 # An optimiser step: a batch and the weights of its samples in the loss, [B] -> the losses of the samples, [B].
 Step = Callable[[SessionBatch, Tensor], Tensor]
 STEPS_AT_ONCE = 32
 COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")  # whose warnings are for its developers
-LARGEST_FUSED_D = 256  # the fused kernels support no larger d
 CAPACITY_MULTIPLE = 256  # capacities are multiples of this, so that few different ones have to be compiled
 HEADROOM = 1.1  # over the fullest batch of the first epoch, for the batches of later epochs
 
@@ -58,11 +55,9 @@ class Stepper:
         max_length: int,
         device: torch.device,
         bf16: bool = False,
-        softmax_items: int | None = None,
     ) -> None:
         self.model, self.optimizer, self.batches, self.loss = model, optimizer, batches, loss
         self.batch_size, self.max_length, self.device, self.bf16 = batch_size, max_length, device, bf16
-        self.softmax_items = softmax_items  # the number of items where the loss is a softmax over all of them
         self.world = world_of(model)
         self.capacity: int | None = None
         self.step: Step = plain_step(self.losses, optimizer, partial(add_up_gradients, model, self.world))
@@ -145,9 +140,9 @@ class CapturedStepper(Stepper):
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):  # compiles kernels and allocates workspaces, which a capture can't do
             with only_compiled():  # Triton compiles our own kernels while torch compiles the rest
-                self.step = self.make_step(lambda function: function)
+                self.step = plain_step(self.losses, self.optimizer)
                 self.run_eagerly(batches[:1])
-            self.step = self.make_step(partial(compiled, purpose=self.purpose))
+            self.step = plain_step(compiled(self.losses, self.purpose), self.optimizer)
             self.run_eagerly(batches[:1])
         torch.cuda.current_stream().wait_stream(aside)
         for steps in (STEPS_AT_ONCE, 1):
@@ -159,22 +154,11 @@ class CapturedStepper(Stepper):
             self.graphs[steps] = (graph, own, losses)
         self.restore(state)
 
-    def make_step(self, compile: Compile) -> Step:
-        """The fused step if the loss is a softmax over all items and products may be rounded; else the plain one."""
-        table = scored_parameter(self.model)
-        plain = self.bf16 or not kernels.may_round() or self.model.has_own_items
-        if plain or self.softmax_items is None or table is None or table.shape[1] > LARGEST_FUSED_D:
-            return plain_step(compile(self.losses), self.optimizer)
-        from posrec.training.fused import FusedStep
-
-        begin_adam(self.optimizer)
-        return FusedStep(self.model.session_vectors, table, self.softmax_items, self.optimizer, compile)
-
     @property
     def purpose(self) -> Any:
         """What compiled steps depend on."""
         model, precision = self.model, torch.get_float32_matmul_precision()
-        shapes = (model.items, self.batch_size, self.max_length, self.capacity, self.softmax_items)
+        shapes = (model.items, self.batch_size, self.max_length, self.capacity)
         return type(model), model.config, shapes, self.bf16, precision
 
     def run(self, batches: Tensor) -> Tensor:
@@ -235,12 +219,6 @@ def garbage_collection_paused() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def scored_parameter(model: SessionModel) -> nn.Parameter | None:
-    """The parameter whose first rows are the item vectors, or None if the item vectors are computed."""
-    vectors = model.item_vectors()
-    return next((parameter for parameter in model.parameters() if parameter.data_ptr() == vectors.data_ptr()), None)
 
 
 def most_clicks(lengths: Tensor, batch_size: int) -> int:

@@ -54,9 +54,8 @@ def test_own_items_are_ranked_among_the_others() -> None:
         repeat=torch.tensor([[math.log(0.4 * 0.75), 9.0, math.log(0.4 * 0.25)]]),
         explore=torch.tensor([math.log(0.6)]),
     )
-    (term,) = as_arrays(own).terms([math.log(10)])
     found = (np.log(np.array([4, 3, 2], np.float32)), np.array([2, 1, 3]))  # the items 3, 2, 4; not 1
-    scores, columns = term.ranked_with(found)
+    ((scores, columns),) = as_arrays(own).ranked_with([found], [math.log(10)], [None])
     assert columns.tolist() == [1, 2, 0, 3]
     expected = [0.6 * 6 / 12.5 + 0.3, 0.6 * 4 / 12.5, 0.6 * 0.5 / 12.5 + 0.1, 0.6 * 2 / 12.5]  # they add up to 1
     assert np.exp(scores).tolist() == pytest.approx(expected)
@@ -67,12 +66,13 @@ def test_terms_are_the_chances_of_the_definition(
     products: list[float], session: dict[int, tuple[float, float]], g_repeat: float
 ) -> None:
     chances, own = mixture(products, session, g_repeat)
-    (term,) = as_arrays(own).terms([np.logaddexp.reduce(products)])
-    assert (term.columns + 1).tolist() == list(session)
-    assert np.exp(term.scores).tolist() == pytest.approx([chances[item - 1] for item in session], rel=1e-3)
-    others = [item for item in range(1, SMALL + 1) if item not in session]
-    explored = [math.exp(products[item - 1] + term.offset) for item in others]
-    assert explored == pytest.approx([chances[item - 1] for item in others], rel=1e-3)
+    every = (np.array(products, np.float32), np.arange(SMALL))
+    ((scores, columns),) = as_arrays(own).ranked_with([every], [np.logaddexp.reduce(products)], [None])
+    assert sorted(columns.tolist()) == list(range(SMALL))
+    assert np.exp(scores).tolist() == pytest.approx([chances[column] for column in columns], rel=1e-3)
+    allowed = np.arange(SMALL) % 2 == 0
+    ((_, columns),) = as_arrays(own).ranked_with([(every[0][:0], every[1][:0])], [0.0], [allowed])
+    assert sorted(columns + 1) == sorted(item for item in session if item % 2 == 1)
 
 
 # log Z.

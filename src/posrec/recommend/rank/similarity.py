@@ -20,7 +20,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from posrec.recommend.catalogue import Candidates
-from posrec.recommend.rank.best_items import Best, Columns, Floats, best_of_all
+from posrec.recommend.rank.best_items import Best, Columns, Floats, best_of
 from posrec.recommend.rank.ranker import Ranking
 from posrec.runs.folder import Run
 
@@ -48,7 +48,7 @@ class Similarity:
         cosine[np.array([number, *denied]) - 1] = -np.inf
         if candidates.mask is not None:
             cosine[~candidates.mask] = -np.inf
-        scores, columns = best_of_all(cosine, k)
+        scores, columns = best_of(cosine, k)
         allowed = scores != -np.inf
         return scores[allowed], columns[allowed]
 

@@ -125,9 +125,10 @@ class Catalogue:
         rules: Candidates = EVERY_ITEM,
     ) -> None:
         self.vocabulary, self.items, self.rules = vocabulary, items, rules
-        self.attributes = attributes or Attributes(vocabulary.columns, items)
-        self.filters = LatestResults(partial(matching, self.attributes, self.rules), items, candidates=1)
-        self.boosts = LatestResults(partial(items_by_factor, self.attributes), items, candidates=MOST_FACTORS)
+        self.attributes = known = attributes or Attributes(vocabulary.columns, items)
+        # Neither refers to the catalogue: that would be a reference cycle.
+        self.filters = LatestResults(lambda one: Candidates(known.matching(one)).and_also(rules), items, candidates=1)
+        self.boosts = LatestResults(partial(items_by_factor, known), items, candidates=MOST_FACTORS)
 
     def with_rules(self, allow: Collection[Click] | None, deny: Collection[Click] | None) -> "Catalogue":
         """Recommends only the items of `allow`, where it is given, and none of `deny`."""
@@ -194,10 +195,6 @@ class Catalogue:
 def values_of(number: int, fields: Fields) -> dict[str, Any]:
     """The item's columns, by name."""
     return {name: values[number - 1] for name, values in fields.items()}
-
-
-def matching(attributes: Attributes, rules: Candidates, wanted: Mapping[str, Any]) -> Candidates:
-    return Candidates(attributes.matching(wanted)).and_also(rules)
 
 
 def items_by_factor(attributes: Attributes, boost: Mapping[str, Mapping[str, float]]) -> dict[float, Candidates]:

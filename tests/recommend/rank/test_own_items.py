@@ -100,16 +100,6 @@ def test_log_sum_is_within_its_bound(seed: int, k: int, scale: float, items: int
         assert abs(log_sum - exact) <= (most if items > 1000 else 1e-5)
 
 
-def test_log_sum_of_a_session_that_is_scored_in_full() -> None:
-    draw = np.random.default_rng(0)
-    table = (1 + 1e-4 * draw.standard_normal((6000, 16))).astype(np.float32)  # nearer to each other than a step
-    sessions = draw.standard_normal((2, 16)).astype(np.float32)
-    search = ExactSearch(table)
-    found = [log_sum for _, log_sum in search.search(sessions, [20, 20], with_log_sums=True)]
-    assert search.in_full == 2
-    assert found == pytest.approx(exact_log_sums(table, sessions), abs=1e-5)
-
-
 def clusters(items: int) -> tuple[np.ndarray, np.ndarray]:
     """Item vectors of length 1 in 200 clusters, and 40 sessions that ask for items of some of them."""
     draw = np.random.default_rng(0)
@@ -136,21 +126,13 @@ def test_faiss_estimates_the_log_sum() -> None:
     assert [best[1].tolist() for best, _ in found] == [best[1].tolist() for best, _ in plain]
 
 
-def test_faiss_knows_the_log_sum_of_a_catalogue_as_small_as_its_sample() -> None:
+def test_faiss_sums_up_all_items_of_a_small_catalogue_and_where_its_lists_hold_too_few() -> None:
     pytest.importorskip("faiss")
-    table, sessions = clusters(SAMPLE)
-    index, _ = build(table, sessions, IndexSettings("faiss", lists=64))
-    found = FaissSearch(table, index).search(sessions, [20] * 40, with_log_sums=True)
-    assert [log_sum for _, log_sum in found] == pytest.approx(exact_log_sums(table, sessions), abs=1e-4)
-
-
-def test_faiss_sums_up_all_items_where_its_lists_hold_too_few() -> None:
-    pytest.importorskip("faiss")
-    draw = np.random.default_rng(0)
-    table = draw.standard_normal((3 * SAMPLE, 8)).astype(np.float32)
-    index, _ = build(table, table[:20], IndexSettings("faiss", lists=SAMPLE // 64, probes=1))
-    ((_, log_sum),) = FaissSearch(table, index).search(table[:1], [2000], with_log_sums=True)
-    assert log_sum == pytest.approx(exact_log_sums(table, table[:1])[0], abs=1e-5)
+    for items, k in ((SAMPLE, 20), (3 * SAMPLE, 2000)):
+        table, sessions = clusters(items)
+        index, _ = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))
+        found = FaissSearch(table, index).search(sessions[:3], [k] * 3, with_log_sums=True)
+        assert [log_sum for _, log_sum in found] == pytest.approx(exact_log_sums(table, sessions[:3]), abs=1e-4)
 
 
 # The search against all scores.
@@ -202,17 +184,3 @@ def test_an_own_item_with_a_low_product_is_found() -> None:
         found = rec.recommend([f"i{lowest}"], k=3)
         assert found[0].item == f"i{lowest}"
         assert math.exp(found[0].score) == pytest.approx(0.9, abs=1e-3)
-
-
-def test_without_the_repeat_part_scores_are_products() -> None:
-    run = replace(RUN, load_model=PosRecPlus(ITEMS, PosRecPlusConfig(d=16, repeat=False)).eval)
-    by_search = Recommender(run, "cpu", search=ExactSearch(item_table(run)))
-    one, other = (rec.recommend(["i1", "i2"], k=5) for rec in (Recommender(run, "cpu"), by_search))
-    assert [found.item for found in one] == [found.item for found in other]
-    assert all(-13.001 <= found.score <= 13.001 for found in other)  # a cosine, scaled
-    assert rec_explains_no_probability(by_search)
-
-
-def rec_explains_no_probability(rec: Recommender) -> bool:
-    why = rec.explain(["i1", "i2"], "i1")
-    return (why.probability, why.repeat_chance, len(why.parts)) == (None, None, 4)

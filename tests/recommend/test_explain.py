@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from posrec.cli.explanations import clicks_table, parts_table, recommendations_table
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
-from posrec.models.posrec import PosRec, PosRecConfig
-from posrec.models.posrecplus import PosRecPlus, PosRecPlusConfig
+from posrec.models.registry import MODELS
 from posrec.nn.batch import SessionBatch
 from posrec.nn.first_read import first_read
 from posrec.progress import TerminalConsole
@@ -30,10 +29,10 @@ sessions = st.lists(st.sampled_from(IDS), min_size=1, max_size=12)
 PARTS = ["last item", "latest intention", "initial intention", "trend", "clicked before", "normalisation"]
 
 
-def posrec_of(**changes) -> Recommender:
+def recommender_of(model="posrec", **changes) -> Recommender:
     torch.manual_seed(3)
-    model = PosRec(ITEMS, replace(PosRecConfig(d=8, heads=2, max_length=9), **changes)).eval()
-    return Recommender(run_of(model, IDS, "posrec"), "cpu")
+    settings = MODELS[model].config(**{"d": 8, "heads": 2, "max_length": 9, **changes})
+    return Recommender(run_of(MODELS[model].build(ITEMS, settings).eval(), IDS, model), "cpu")
 
 
 @given(
@@ -45,7 +44,7 @@ def posrec_of(**changes) -> Recommender:
 )
 def test_the_parts_add_up_to_the_score(session, item, lambdas, anchors, layers) -> None:
     names = ("lambda0", "lambda1", "lambda2")
-    rec = posrec_of(anchors=anchors, layers=layers, **dict(zip(names, lambdas, strict=True)))
+    rec = recommender_of(anchors=anchors, layers=layers, **dict(zip(names, lambdas, strict=True)))
     found = rec.explain(session, item)
     assert (list(found.parts), found.probability, found.repeat_chance) == (PARTS[:3], None, None)
     assert sum(found.parts.values()) == pytest.approx(found.score, abs=1e-5)
@@ -61,15 +60,15 @@ def test_the_parts_add_up_to_the_score(session, item, lambdas, anchors, layers) 
 @given(sessions, st.sampled_from(IDS))
 def test_each_part_is_the_score_with_one_lambda_alone(session, item) -> None:
     """A second model has the same weights and all other lambdas 0."""
-    found = posrec_of(lambda0=0.5, lambda1=2.0, lambda2=3.0).explain(session, item)
+    found = recommender_of(lambda0=0.5, lambda1=2.0, lambda2=3.0).explain(session, item)
     for place, value in enumerate(found.parts.values()):
         alone = {f"lambda{other}": (0.5, 2.0, 3.0)[other] if other == place else 0.0 for other in range(3)}
-        assert value == pytest.approx(posrec_of(**alone).explain(session, item).score, abs=1e-5)
+        assert value == pytest.approx(recommender_of(**alone).explain(session, item).score, abs=1e-5)
 
 
 @given(sessions, st.sampled_from(IDS))
 def test_the_effect_is_the_difference_to_the_session_without_the_click(session, item) -> None:
-    rec = posrec_of()
+    rec = recommender_of()
     found = rec.explain(session, item)
     assert [click.item for click in found.clicks] == session[-9:]
     assert found.unread == max(0, len(session) - 9)
@@ -84,7 +83,7 @@ def test_the_effect_is_the_difference_to_the_session_without_the_click(session, 
 
 def test_attention_is_the_softmax_of_the_layer() -> None:
     """One head, one layer: softmax of the products of queries and keys, worked out for the session a b a c."""
-    rec = posrec_of(heads=1)
+    rec = recommender_of(heads=1)
     model, layer = rec.model, rec.model.transformer[0]
     batch = SessionBatch.of([[1, 2, 1, 3]])
     seen = []
@@ -132,15 +131,9 @@ def test_unexplainable_requests_are_input_errors(
 # Log probabilities: the parts that the session's own items add, and where a repeat would point.
 
 
-def plus_of(**changes) -> Recommender:
-    torch.manual_seed(3)
-    model = PosRecPlus(ITEMS, replace(PosRecPlusConfig(d=8, heads=2, max_length=9), **changes)).eval()
-    return Recommender(run_of(model, IDS, "posrec-plus"), "cpu")
-
-
 @given(sessions, st.sampled_from(IDS), st.booleans(), st.sampled_from([0, 1, 2]))
 def test_the_parts_of_a_log_probability_add_up_to_the_score(session, item, cosine, layers) -> None:
-    rec = plus_of(cosine=cosine, layers=layers)
+    rec = recommender_of("posrec-plus", cosine=cosine, layers=layers)
     found = rec.explain(session, item)
     assert list(found.parts) == PARTS
     assert sum(found.parts.values()) == pytest.approx(found.score, abs=1e-4)
@@ -155,7 +148,7 @@ def test_the_parts_of_a_log_probability_add_up_to_the_score(session, item, cosin
 @given(sessions, st.sampled_from(IDS))
 def test_each_part_is_what_the_definition_says(session, item) -> None:
     """p = g r + (1 - g) e, worked out from the model's vectors and the numbers of the repeat part."""
-    rec = plus_of()
+    rec = recommender_of("posrec-plus")
     read = session[first_read(len(session), 9, 4) :]
     numbers, number = [IDS.index(one) + 1 for one in read], IDS.index(item) + 1
     with torch.no_grad():
@@ -180,7 +173,7 @@ def test_each_part_is_what_the_definition_says(session, item) -> None:
 def test_attention_of_posrec_plus_is_the_softmax_of_its_layer() -> None:
     """One head, one layer, no positions: softmax of the products of queries and keys, plus s for clicks on the item of
     the click that asks; worked out for the session a b a."""
-    rec = plus_of(heads=1, encoding="none", message=False)
+    rec = recommender_of("posrec-plus", heads=1, encoding="none", message=False)
     model, layer = rec.model, rec.model.reader.transformer[0]
     layer.same_item.data.fill_(0.7)
     seen = []

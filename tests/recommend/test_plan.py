@@ -242,17 +242,8 @@ def test_marginal_relevance_against_a_slow_restatement() -> None:
     assert marginal_relevance(scores[:0], vectors[:0], 0.5, 10) == []
 
 
-def test_diversified_lists_are_less_alike() -> None:
+def test_items_after_the_first_thousand_of_a_long_diverse_list_keep_their_order() -> None:
     rec = Recommender(run_of("posrec"), "cpu")
-
-    def alike(weight: float) -> float:
-        numbers = [rec.known(one.item) for one in rec.recommend(["i1", "i2"], diversify=weight)]
-        vectors = rec.similarity.vectors_of(numbers)  # type: ignore[union-attr]
-        units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        return float((units @ units.T).mean())
-
-    assert alike(0.9) < alike(0.3) < alike(0)
-    # Those that come after the first thousand of a longer list keep their order.
     plain, diverse = ([one.item for one in rec.recommend(["i1"], k=1200, diversify=weight)] for weight in (None, 0.5))
     assert (len(set(diverse)), diverse[:1000] != plain[:1000], diverse[1000:] == plain[1000:]) == (1200, True, True)
 

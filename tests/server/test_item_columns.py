@@ -174,7 +174,7 @@ def test_a_request_has_the_columns_of_one_moment_and_no_kept_result_of_another(c
     before = Plan(catalogue, None, filter=wanted, boost=boost, fields=["stock"])
     changed = catalogue.with_rules(None, ["nothing"]).with_columns({"stock": [9, 1]})
     after = Plan(changed, None, filter=wanted, boost=boost, fields=["stock"])
-    assert [plan.candidates.columns.tolist() for plan in (before, after) if plan.candidates] == [[1], [0]]
+    assert [plan.candidates.few.tolist() for plan in (before, after)] == [[1], [0]]
     assert [plan.fields for plan in (before, after)] == [{"stock": [7, 8]}, {"stock": [9, 1]}]
     assert [len(plan.groups) for plan in (before, after)] == [2, 1]
-    assert Plan(changed.with_columns({}), None, filter=wanted).candidates.columns.tolist() == [1]  # type: ignore[union-attr]
+    assert Plan(changed.with_columns({}), None, filter=wanted).candidates.few.tolist() == [1]  # type: ignore[union-attr]

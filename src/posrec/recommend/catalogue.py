@@ -7,141 +7,114 @@ bounded in bytes, and a filter that is itself long is worked out every time: cli
 
 import json
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from itertools import islice
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from posrec.data.vocabulary import Vocabulary
 from posrec.errors import InputError
-from posrec.recommend.filters import Attribute, Attributes, shown
+from posrec.recommend.filters import Attribute, Attributes, is_number, shown
 from posrec.recommend.rank.best_items import Columns, Mask
 from posrec.recommend.session import Click, as_ids
 
-RESULTS_BYTES = 1 << 26  # of results that are kept, with their keys; for large catalogues BYTES_PER_ITEM
+RESULTS_BYTES = 1 << 26  # of filters and boosts that are kept, half for each; for large catalogues BYTES_PER_ITEM
 BYTES_PER_ITEM = 50  # so that a boost with as many factors as are allowed is kept
-LONGEST_KEY = 10_000  # characters or values; the result of a longer filter or boost is not kept
+LONGEST_KEY = 10_000  # characters; the result of a longer filter or boost is not kept
 OBJECT_BYTES = 1000  # of a key or a result beside its text and its arrays, at most
+MOST_FACTORS = 16  # different factors of items that a boost may have; each needs a search of its own
 PUNCTUATION_BYTES = 50  # of an item in an answer: names of fields, and its score
 FEW = 16  # at most one item in so many is few: scoring them one by one is quicker than a search through all
 FEW_DENIED = 100  # a search finds so many items more, and leaves them out afterwards; more become a mask
 
-
 Fields = dict[str, Sequence[Any]]  # columns of the items, by name
-ByFactor = dict[float, "Candidates"]  # the items of each factor of a boost; those of a filter have the factor 1
+Result = TypeVar("Result")
 
 
 class Candidates:
-    """Some of n items, given as a mask [n] or as sorted columns; the other form is derived when it is needed."""
+    """The items that may be recommended: those of a mask [n], or every item where it is None."""
 
-    def __init__(self, items: int, mask: Mask | None = None, columns: Columns | None = None) -> None:
-        self.items, self.given_mask, self.given_columns = items, mask, columns
-
-    @property
-    def most_bytes(self) -> int:
-        """Of memory, with everything that may be derived."""
-        given = self.given_columns if self.given_mask is None else self.given_mask
-        return (0 if given is None else given.nbytes) + 2 * self.items + OBJECT_BYTES
-
-    @cached_property
-    def mask(self) -> Mask:
-        """[n] True for items that may be recommended."""
-        if self.given_mask is not None:
-            return self.given_mask
-        mask = np.zeros(self.items, dtype=np.bool_)
-        mask[self.given_columns] = True
-        return mask
-
-    @cached_property
-    def count(self) -> int:
-        return len(self.given_columns) if self.given_columns is not None else int(np.count_nonzero(self.mask))
-
-    @property
-    def columns(self) -> Columns:
-        return self.given_columns if self.given_columns is not None else np.flatnonzero(self.mask)
+    def __init__(self, mask: Mask | None = None) -> None:
+        self.mask = mask
 
     @cached_property
     def few(self) -> Columns | None:
-        """The columns, where they are few."""
-        return self.columns if self.count * FEW <= self.items or self.count <= FEW else None
+        """The columns of the items, where they are few."""
+        if self.mask is None or np.count_nonzero(self.mask) > max(FEW, len(self.mask) // FEW):
+            return None
+        return np.flatnonzero(self.mask)
 
-    @cached_property
-    def excluded(self) -> Mask:
-        """[n] True for items that must not be recommended."""
-        return ~self.mask
-
-    def and_also(self, other: "Candidates | None") -> "Candidates":
+    def and_also(self, other: "Candidates") -> "Candidates":
         """The items that are in both."""
-        if other is None:
-            return self
-        for one, another in ((self, other), (other, self)):
-            if one.given_columns is not None:
-                return Candidates(self.items, columns=one.given_columns[another.mask[one.given_columns]])
-        return Candidates(self.items, self.mask & other.mask)
+        if self.mask is None or other.mask is None:
+            return other if self.mask is None else self
+        return Candidates(self.mask & other.mask)
+
+
+EVERY_ITEM = Candidates()
 
 
 def only(items: int, numbers: list[int]) -> Candidates:
     """The items with these numbers."""
-    return Candidates(items, columns=np.unique(np.array(numbers, dtype=np.int64)) - 1)
+    mask = np.zeros(items, np.bool_)
+    mask[np.array(numbers, np.int64) - 1] = True
+    return Candidates(mask)
 
 
 def all_but(items: int, numbers: list[int]) -> Candidates:
     """All items but those with these numbers."""
-    mask = np.ones(items, dtype=np.bool_)
-    mask[np.array(numbers, dtype=np.int64) - 1] = False
-    return Candidates(items, mask)
+    mask = np.ones(items, np.bool_)
+    mask[np.array(numbers, np.int64) - 1] = False
+    return Candidates(mask)
 
 
-class ResultCache:
-    """The latest results of filters and boosts, which are kept for the next time that the same is asked for."""
+class LatestResults(Generic[Result]):
+    """The results of `compute` for the filters, or the boosts, that were asked for last. There are as many as fit into
+    the bytes if each is of `candidates` masks and of the longest key."""
 
-    def __init__(self, items: int) -> None:
-        self.results: OrderedDict[str, ByFactor] = OrderedDict()
-        self.bytes, self.most_bytes = 0, max(RESULTS_BYTES, BYTES_PER_ITEM * items)
+    def __init__(self, compute: Callable[[Any], Result], items: int, candidates: int) -> None:
+        most_bytes = max(RESULTS_BYTES, BYTES_PER_ITEM * items) // 2
+        each = LONGEST_KEY + OBJECT_BYTES + candidates * (items + items // 2 + OBJECT_BYTES)  # a mask, and its `few`
+        self.compute, self.most = compute, max(1, most_bytes // each)
+        self.results: dict[str | None, Result] = {}  # the latest come last
         self.lock = threading.Lock()  # a server asks from two threads
 
-    def get(self, kind: str, asked: Mapping[str, Any], compute: Callable[[Any], ByFactor]) -> ByFactor:
-        """The result of `compute(asked)`."""
-        if values_in(asked) > LONGEST_KEY:
-            return compute(asked)  # to write such a key down would keep Python's lock for long
-        try:
-            key = kind + json.dumps(asked, sort_keys=True, default=sorted)  # sets are listed in order
-        except (TypeError, ValueError):
-            raise InputError(f"the {kind} {shown(asked)} must hold only texts, numbers and lists") from None
+    def get(self, asked: Any) -> Result:
+        key = key_of(asked)
         with self.lock:
-            if key in self.results:
-                self.results.move_to_end(key)
-                return self.results[key]
-        result = compute(asked)
-        if len(key) <= LONGEST_KEY:
+            result = self.results.pop(key, None)
+        if result is None:
+            result = self.compute(asked)
+        if key is not None:
             with self.lock:
-                if key not in self.results:  # another thread may have computed it too
-                    self.results[key] = result
-                    self.bytes += bytes_of(key, result)
-                while self.bytes > self.most_bytes:
-                    self.bytes -= bytes_of(*self.results.popitem(last=False))
+                self.results[key] = result
+                if len(self.results) > self.most:
+                    self.results.pop(next(iter(self.results)))
         return result
 
 
-def values_in(asked: Any) -> int:
-    """How many values, names and lists a filter or boost is made of."""
-    if isinstance(asked, Mapping):
-        asked = [*asked, *asked.values()]
-    return 1 + sum(map(values_in, asked)) if isinstance(asked, list | tuple | set | frozenset) else 1
+def key_of(asked: Any) -> str | None:
+    """A filter or boost as text, None where that is too long. It is written piece by piece and only so far: to write a
+    long one down at once would keep Python's lock for long."""
+    try:
+        pieces = list(islice(ENCODER.iterencode(asked), LONGEST_KEY + 1))
+    except (TypeError, ValueError, RecursionError):
+        raise InputError(f"a filter or boost must hold only texts, numbers and lists, not {shown(asked)}") from None
+    key = "".join(pieces)
+    return key if max(len(key), len(pieces)) <= LONGEST_KEY else None
 
 
-def bytes_of(key: str, result: ByFactor) -> int:
-    return OBJECT_BYTES + len(key) + sum(items.most_bytes for items in result.values())
+ENCODER = json.JSONEncoder(sort_keys=True, default=sorted)  # sets are listed in order
 
 
 class Catalogue:
     """Items 1..`items` of the vocabulary, which may hold more items than the model knows.
 
     `attributes` are their columns, those of the vocabulary by default, and `rules` the items that may be recommended at
-    all, None for every item. Neither ever changes: a server that reads them again makes another catalogue, whose cache
-    is empty. So a request has the old columns and rules or the new ones.
+    all. Neither ever changes: a server that reads them again makes another catalogue, which has kept nothing. So a
+    request has the old columns and rules or the new ones.
     """
 
     def __init__(
@@ -149,15 +122,17 @@ class Catalogue:
         vocabulary: Vocabulary,
         items: int,
         attributes: Attributes | None = None,
-        rules: Candidates | None = None,
+        rules: Candidates = EVERY_ITEM,
     ) -> None:
         self.vocabulary, self.items, self.rules = vocabulary, items, rules
-        self.attributes = Attributes(vocabulary.columns, items) if attributes is None else attributes
-        self.results = ResultCache(items)
+        self.attributes = known = attributes or Attributes(vocabulary.columns, items)
+        # Neither refers to the catalogue: that would be a reference cycle.
+        self.filters = LatestResults(lambda one: Candidates(known.matching(one)).and_also(rules), items, candidates=1)
+        self.boosts = LatestResults(partial(items_by_factor, known), items, candidates=MOST_FACTORS)
 
     def with_rules(self, allow: Collection[Click] | None, deny: Collection[Click] | None) -> "Catalogue":
         """Recommends only the items of `allow`, where it is given, and none of `deny`."""
-        rules = None if allow is None else only(self.items, self.numbers(allow))
+        rules = EVERY_ITEM if allow is None else only(self.items, self.numbers(allow))
         if deny:
             rules = all_but(self.items, self.numbers(deny)).and_also(rules)
         return Catalogue(self.vocabulary, self.items, self.attributes, rules)
@@ -187,20 +162,12 @@ class Catalogue:
 
     def candidates(
         self, filter: Mapping[str, Any] | None, allow: Collection[Click] | None, deny: Collection[Click] | None
-    ) -> tuple[Candidates | None, frozenset[int]]:
-        """The items that may be recommended, None for all of them; and numbers of items to leave out beside."""
-        candidates = self.rules
-        if filter:
-
-            def matching(wanted: Mapping[str, Any]) -> ByFactor:
-                return {1.0: Candidates(self.items, self.attributes.matching(wanted)).and_also(self.rules)}
-
-            candidates = self.results.get("filter", filter, matching)[1.0]
+    ) -> tuple[Candidates, frozenset[int]]:
+        """The items that may be recommended, and numbers of items to leave out beside."""
+        candidates = self.filters.get(filter) if filter else self.rules
         if allow is not None:
             candidates = only(self.items, self.numbers(allow)).and_also(candidates)
-        if not deny:
-            return candidates, frozenset()
-        denied = self.numbers(deny)
+        denied = self.numbers(deny or ())
         if len(denied) <= FEW_DENIED:
             return candidates, frozenset(denied)
         return all_but(self.items, denied).and_also(candidates), frozenset()
@@ -228,3 +195,19 @@ class Catalogue:
 def values_of(number: int, fields: Fields) -> dict[str, Any]:
     """The item's columns, by name."""
     return {name: values[number - 1] for name, values in fields.items()}
+
+
+def items_by_factor(attributes: Attributes, boost: Mapping[str, Mapping[str, float]]) -> dict[float, Candidates]:
+    """The items of each factor of a boost, which is 1 for those that it does not name."""
+    if not isinstance(boost, Mapping) or not all(isinstance(values, Mapping) for values in boost.values()):
+        raise InputError(f'boost must be like {{"brand": {{"own": 1.2}}}}, not {shown(boost)}')
+    factors = np.ones(attributes.items)
+    for column, values in boost.items():
+        for value, factor in values.items():
+            if not is_number(factor) or not 0.001 <= factor <= 1000:
+                raise InputError(f"a factor of boost must be between 0.001 and 1000, not {shown(factor)}")
+            factors[attributes[column].index.having([value])] *= factor
+    different = np.unique(factors)
+    if len(different) > MOST_FACTORS:
+        raise InputError(f"boost has {len(different)} different factors of items; at most {MOST_FACTORS} work")
+    return {float(factor): Candidates(factors == factor) for factor in different}

@@ -119,7 +119,7 @@ class Attribute:
 
     def within(self, name: str, bound: Any) -> Mask:
         """[n] whether an item's number is within a bound; where that is null, whether it has a number."""
-        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int | float) or bound != bound):
+        if bound is not None and (not is_number(bound) or bound != bound):
             raise InputError(f"{name} in the filter of {self.name!r} must be a number, not {shown(bound)}")
         if self.numbers is None:
             raise InputError(f"column {self.name!r} does not hold numbers, so {name} can't be used for it")
@@ -185,8 +185,12 @@ def as_text(value: Any) -> str | None:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def as_number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if not isinstance(value, str) and not is_number(value):
         raise TypeError(value)
     return float(value)
 

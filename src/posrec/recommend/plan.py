@@ -24,15 +24,14 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args
 import numpy as np
 
 from posrec.errors import InputError
-from posrec.recommend.catalogue import ByFactor, Candidates, Catalogue, only
-from posrec.recommend.filters import shown
+from posrec.recommend.catalogue import EVERY_ITEM, Candidates, Catalogue, only
+from posrec.recommend.filters import is_number, shown
 from posrec.recommend.rank.best_items import Columns
 from posrec.recommend.rank.ranker import Query, Ranking
 from posrec.recommend.rank.similarity import Similarity, marginal_relevance, some_of_each_group
 from posrec.recommend.session import Click, EncodedSession
 
 DEFAULT_K = 20
-MOST_FACTORS = 16  # different factors of items; each needs a search of its own
 POOL_PER_ITEM = 5  # items from which each item of a diversified list is chosen
 SMALLEST_POOL = 100
 LARGEST_POOL = 1000  # items of a longer list that come after them keep their order
@@ -78,9 +77,9 @@ class Ordered(NamedTuple):
 
 
 class GroupLimit(NamedTuple):
-    """A list has at most `most` items of each value of a column."""
+    """A list has at most `most` items of each of the groups [n] of items, which have the same value of a column."""
 
-    column: str
+    groups: Columns
     most: int
 
 
@@ -107,37 +106,19 @@ class Plan:
         self.exclude = "seen" if rules.get("exclude_seen") else checked_exclude(rules.get("exclude"))
         self.candidates, self.denied = catalogue.candidates(rules.get("filter"), rules.get("allow"), rules.get("deny"))
         self.pinned = list(dict.fromkeys(catalogue.numbers(rules.get("pin") or [])))
-        boost, diversify = rules.get("boost"), rules.get("diversify")
-        self.groups = self.boost_groups(boost) if boost else [(1.0, self.candidates)]
-        self.diversify = self.checked_diversify(diversify) if diversify else None
+        by_factor = catalogue.boosts.get(boost) if (boost := rules.get("boost")) else {1.0: EVERY_ITEM}
+        self.groups = [(factor, items.and_also(self.candidates)) for factor, items in by_factor.items()]
+        self.diversify = self.checked_diversify(rules.get("diversify"))
         self.explore = checked_explore(rules.get("explore"))
         self.new_items = new_items.and_also(self.candidates) if new_items is not None and self.explore else None
         self.fields = catalogue.fields(rules.get("fields"))
 
-    def boost_groups(self, boost: Mapping[str, Any]) -> list[tuple[float, Candidates | None]]:
-        """The items of each factor."""
-        groups = self.catalogue.results.get("boost", boost, self.items_by_factor)
-        return [(factor, items.and_also(self.candidates)) for factor, items in groups.items()]
-
-    def items_by_factor(self, boost: Mapping[str, Any]) -> ByFactor:
-        if not isinstance(boost, Mapping) or not all(isinstance(values, Mapping) for values in boost.values()):
-            raise InputError(f'boost must be like {{"brand": {{"own": 1.2}}}}, not {shown(boost)}')
-        factors = np.ones(self.catalogue.items)
-        for column, values in boost.items():
-            for value, factor in values.items():
-                if not is_number(factor) or not 0.001 <= factor <= 1000:
-                    raise InputError(f"a factor of boost must be between 0.001 and 1000, not {shown(factor)}")
-                factors[self.catalogue.attributes[column].index.having([value])] *= factor
-        different = np.unique(factors)
-        if len(different) > MOST_FACTORS:
-            raise InputError(f"boost has {len(different)} different factors of items; at most {MOST_FACTORS} work")
-        return {float(factor): Candidates(self.catalogue.items, factors == factor) for factor in different}
-
     def checked_diversify(self, diversify: Any) -> float | GroupLimit:
+        if not diversify:
+            return 0.0
         limit: Any = {"column": diversify, "most": 1} if isinstance(diversify, str) else diversify
         if isinstance(limit, Mapping) and limit.keys() == {"column", "most"} and is_count(limit["most"]):
-            self.catalogue.attributes[str(limit["column"])]  # an error for an unknown column
-            return GroupLimit(str(limit["column"]), limit["most"])
+            return GroupLimit(self.catalogue.attributes[str(limit["column"])].groups, limit["most"])
         if not is_number(diversify) or not 0 <= diversify <= 1:
             raise InputError(
                 f'diversify must be a number from 0 to 1, a column, or like {{"column": "brand", "most": 2}}, '
@@ -152,11 +133,10 @@ class Plan:
     @property
     def pool(self) -> int:
         """How many items are found for the list."""
-        if self.diversify is None:
-            found = self.k
-        elif isinstance(self.diversify, GroupLimit):
-            found = POOL_PER_PLACE * self.k
-        else:
+        found = self.k
+        if isinstance(self.diversify, GroupLimit):
+            found *= POOL_PER_PLACE
+        elif self.diversify:
             found = max(self.k, min(max(POOL_PER_ITEM * self.k, SMALLEST_POOL), LARGEST_POOL))
         return found + len(self.pinned)
 
@@ -171,7 +151,7 @@ class Plan:
             queries.append(self.query(session, EXPLORE_POOL, self.explorable(session, self.new_items)))
         return queries
 
-    def query(self, session: EncodedSession, k: int, items: Candidates | None) -> Query:
+    def query(self, session: EncodedSession, k: int, items: Candidates) -> Query:
         left_out = self.denied
         if self.exclude == "seen":
             left_out = left_out.union(session.numbers)
@@ -181,10 +161,12 @@ class Plan:
 
     def explorable(self, session: EncodedSession, new_items: Candidates) -> Candidates:
         """The new items that are ranked. Without a known click they have no order, so some are drawn."""
-        if session.numbers or new_items.count <= EXPLORE_POOL:
+        assert new_items.mask is not None
+        columns = np.flatnonzero(new_items.mask)
+        if session.numbers or len(columns) <= EXPLORE_POOL:
             return new_items
-        drawn = Random().sample(range(new_items.count), EXPLORE_POOL)
-        return Candidates(new_items.items, columns=np.sort(new_items.columns[drawn]))
+        drawn = columns[Random().sample(range(len(columns)), EXPLORE_POOL)]
+        return only(self.catalogue.items, (drawn + 1).tolist())
 
     def ordered(
         self,
@@ -196,13 +178,12 @@ class Plan:
         ranking, others = self.merged(session, rankings), iter(rankings[len(self.groups) :])
         scores = dict(next(others)) if self.pinned else {}
         pinned = [(number, scores[number]) for number in self.pinned if number in scores][: self.k]
-        if pinned:
-            ranking = [(number, score) for number, score in ranking if number not in scores]
-        if self.diversify is not None:
-            ranking = self.diverse(ranking, self.k - len(pinned))
-        answer = Ordered([*pinned, *ranking][: self.k], len(pinned))
-        if isinstance(self.diversify, GroupLimit) and len(answer.items) < self.k:
-            answer = self.completed(session, answer, self.diversify, rank)
+        rest = [(number, score) for number, score in ranking if number not in scores]
+        if isinstance(self.diversify, GroupLimit):
+            rest = self.limited(session, rest, pinned, self.diversify, rank)
+        elif self.diversify:
+            rest = self.diverse(rest, self.k - len(pinned))
+        answer = Ordered([*pinned, *rest][: self.k], len(pinned))
         return answer if self.new_items is None else self.with_explored(session, answer, next(others))
 
     def merged(self, session: EncodedSession, rankings: Sequence[Ranking]) -> Ranking:
@@ -218,48 +199,41 @@ class Plan:
         return sorted(boosted, key=lambda item: -item[1])
 
     def diverse(self, ranking: Ranking, k: int) -> Ranking:
-        """The items to keep, in their order."""
-        if isinstance(self.diversify, GroupLimit):
-            return self.within_limit(ranking, k)
-        assert self.diversify is not None
+        """The k items to keep, in their order, by marginal relevance."""
         assert self.similarity is not None  # checked_diversify has checked it
+        assert isinstance(self.diversify, float)
         pool = ranking[:LARGEST_POOL]
         vectors = self.similarity.vectors_of([number for number, _ in pool])
         scores = np.array([score for _, score in pool], np.float32)
         chosen = marginal_relevance(scores, vectors, self.diversify, k)
         return [pool[place] for place in chosen] + ranking[len(pool) : k]
 
-    def groups_by(self, limit: GroupLimit) -> Columns:
-        """[n] equal for items with the same value of the column."""
-        return self.catalogue.attributes[limit.column].groups
-
-    def completed(
+    def limited(
         self,
         session: EncodedSession,
-        answer: Ordered,
+        ranking: Ranking,
+        pinned: Ranking,
         limit: GroupLimit,
         rank: Callable[[list[Query]], list[Ranking]],
-    ) -> Ordered:
-        """A list that has too few items, with items of more groups where there are more: they are searched for among
-        all items of groups that are not full."""
-        groups, items, pool = self.groups_by(limit), self.catalogue.items, self.pool
-        pinned, rest = answer.items[: answer.pinned], answer.items[answer.pinned :]
-        wanted = self.k - len(pinned)
+    ) -> Ranking:
+        """The first items within the limit, to which pinned items do not count. Where they are too few for the list,
+        more are searched for among all items of groups that are not full."""
+        wanted, pool = self.k - len(pinned), self.pool
+        chosen = self.within_limit(ranking, wanted)
         for _ in range(GROUP_SEARCHES):
-            taken = np.array([number - 1 for number, _ in rest], np.int64)
-            values, counts = np.unique(groups[taken], return_counts=True)
-            other = ~np.isin(groups, values[counts >= limit.most])
-            other[taken] = other[np.array([number - 1 for number, _ in pinned], np.int64)] = False
-            others = Candidates(items, other).and_also(self.candidates)
-            if len(rest) >= wanted or not others.count:
+            taken = np.array([number - 1 for number, _ in chosen], np.int64)
+            values, counts = np.unique(limit.groups[taken], return_counts=True)
+            is_open = ~np.isin(limit.groups, values[counts >= limit.most])
+            is_open[taken] = is_open[np.array([number - 1 for number, _ in pinned], np.int64)] = False
+            if len(chosen) >= wanted or not is_open.any():
                 break
-            pool = min(POOL_GROWTH * pool, LARGEST_GROUP_POOL, items)
-            queries = [self.query(session, pool, others.and_also(own)) for _, own in self.groups]
-            more = self.within_limit(self.merged(session, rank(queries)), wanted - len(rest), rest)
+            pool = min(POOL_GROWTH * pool, LARGEST_GROUP_POOL, self.catalogue.items)
+            queries = [self.query(session, pool, items.and_also(Candidates(is_open))) for _, items in self.groups]
+            more = self.within_limit(self.merged(session, rank(queries)), wanted - len(chosen), chosen)
             if not more:
                 break
-            rest = rest + more
-        return Ordered(pinned + sorted(rest, key=lambda item: -item[1]), len(pinned))
+            chosen += more
+        return sorted(chosen, key=lambda item: -item[1])
 
     def with_explored(self, session: EncodedSession, answer: Ordered, new: Ranking) -> Ordered:
         """The list with some places given to new items: never the first, nor those of pinned items."""
@@ -285,7 +259,7 @@ class Plan:
         """The first k items, of each group only as many as a limit allows beside those of `before`."""
         if not isinstance(self.diversify, GroupLimit):
             return ranking[:k]
-        return some_of_each_group(ranking, self.groups_by(self.diversify), self.diversify.most, k, before or [])
+        return some_of_each_group(ranking, *self.diversify, k, before or [])
 
 
 def checked_k(k: int | None) -> int:
@@ -312,7 +286,3 @@ def checked_explore(explore: Any) -> float:
 
 def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

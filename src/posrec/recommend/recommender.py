@@ -193,8 +193,8 @@ class Recommender:
     @cached_property
     def new_items(self) -> Candidates | None:
         """The items with few training clicks, which `explore` is about; None where there are none."""
-        new = Candidates(self.items, self.popularity < FEW_CLICKS)
-        return new if new.count else None
+        is_new = self.popularity < FEW_CLICKS
+        return Candidates(is_new) if is_new.any() else None
 
     def rank(self, asked: Sequence[tuple[Plan, EncodedSession]]) -> list[Ordered]:
         """The list of items for each session by its plan; all are ranked together."""

@@ -15,11 +15,10 @@ import msgspec
 
 from posrec.device import use_threads
 from posrec.errors import InputError
-from posrec.recommend.catalogue import Catalogue, values_of
+from posrec.recommend.catalogue import MOST_FACTORS, Catalogue, values_of
 from posrec.recommend.plan import (
     EXPLORE_POOL,
     LARGEST_POOL,
-    MOST_FACTORS,
     POOL_PER_ITEM,
     SMALLEST_POOL,
     Ordered,

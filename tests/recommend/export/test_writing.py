@@ -67,24 +67,13 @@ def test_training_writes_the_export_as_its_last_step(small: PreparedDataset, tmp
     assert_same_answers(tmp_path / "run")
 
 
-def test_the_command_adds_and_replaces_the_export(
-    copy: Path, quick_export: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_adds_the_export(copy: Path, quick_export: None) -> None:
     done = command("export", copy)
     assert (done.code, "Added the export for serving" in done.out) == (0, True), done.err
     assert exported_files(copy) == [NETWORK, ITEMS]
     assert_same_answers(copy)
     again = command("export", copy)
     assert (again.code, "has an export already; pass --overwrite to write it again" in again.err) == (2, True)
-    pytest.importorskip("faiss")
-    monkeypatch.setattr("posrec.recommend.rank.faiss_search.LARGE", 29)
-    for index, files in (("faiss", [NETWORK, ITEMS, INDEX]), ("exact", [NETWORK, ITEMS])):
-        done = command(
-            "export", copy, "--overwrite", "--set", f"index={index}", "--set", "lists=2", "--set", "probes=2"
-        )
-        assert done.code == 0, done.err
-        assert exported_files(copy) == files
-        assert_same_answers(copy)
 
 
 @pytest.mark.parametrize("name", EXPORT)
@@ -99,18 +88,23 @@ def test_a_damaged_export_is_refused_by_every_command(
         assert f"{run / name} does not match checksums.json" in done.err
 
 
-@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
-def test_training_without_the_packages_says_how_to_add_the_export(
-    small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+def fail(*_: object) -> bytes:
+    raise RuntimeError("no such operator\nand more")
+
+
+@pytest.mark.parametrize("absent", ["onnx", "onnxruntime", None])
+def test_a_model_that_can_t_be_exported_is_trained_as_before(
+    small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absent: str | None
 ) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
+    reason = "stamp can't be exported (no such operator)"
+    if absent:
+        monkeypatch.setitem(sys.modules, absent, None)
+        reason = "ONNX needs packages that are not installed: pip install 'posrec[serve]'; then posrec export adds it"
+    else:
+        monkeypatch.setattr("posrec.recommend.export.onnx_model.as_onnx", fail)
     progress = RecordingProgress()
     run, _ = fit_run(small, "stamp", tmp_path / "run", TINY, "cpu", progress=progress)
-    (said,) = about_the_export(progress)
-    assert said == (
-        "the run is not exported for serving: ONNX needs packages that are not installed: "
-        "pip install 'posrec[serve]'; then posrec export adds it"
-    )
+    assert about_the_export(progress) == [f"the run is not exported for serving: {reason}"]
     assert exported_files(run.path) == []
     assert command("recommend", run.path, "i3").code == 0
 
@@ -122,21 +116,6 @@ def test_a_run_with_an_export_needs_no_onnx_runtime(trained_with_export: Path, m
     assert [one.item for one in rec.recommend(["i3"], 3)] == [
         one.item for one in Recommender.load(trained_with_export, "cpu").recommend(["i3"], 3)
     ]
-
-
-def test_a_model_that_can_t_be_exported_is_trained_as_before(
-    small: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> bytes:
-        raise RuntimeError("no such operator\nand more")
-
-    monkeypatch.setattr("posrec.recommend.export.onnx_model.as_onnx", fail)
-    progress = RecordingProgress()
-    run, _ = fit_run(small, "stamp", tmp_path / "run", TINY, "cpu", progress=progress)
-    assert about_the_export(progress) == [
-        "the run is not exported for serving: stamp can't be exported (no such operator)"
-    ]
-    assert exported_files(run.path) == []
 
 
 def test_a_counting_model_has_no_export(counted: Path, small: PreparedDataset, tmp_path: Path) -> None:
@@ -151,8 +130,11 @@ def test_a_counting_model_has_no_export(counted: Path, small: PreparedDataset, t
 def test_a_large_catalogue_has_an_index(copy: Path, quick_export: None, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("faiss")
     monkeypatch.setattr("posrec.recommend.rank.faiss_search.LARGE", 29)
-    assert command("export", copy).code == 0
-    assert exported_files(copy) == [NETWORK, ITEMS, INDEX]
+    for index, files in (("exact", [NETWORK, ITEMS]), ("auto", [NETWORK, ITEMS, INDEX])):
+        settings = ["--set", f"index={index}", "--set", "lists=2", "--set", "probes=2"]
+        done = command("export", copy, "--overwrite", *settings)
+        assert (done.code, exported_files(copy)) == (0, files), done.err
+        assert_same_answers(copy)
     assert open_recommender(copy).ranker.search_kind == "faiss"
     monkeypatch.setitem(sys.modules, "faiss", None)
     done = command("export", copy, "--overwrite")

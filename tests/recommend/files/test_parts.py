@@ -19,7 +19,7 @@ from posrec.recommend.files import score as module
 from posrec.recommend.files import session_file
 from posrec.recommend.files.score import OpenRun, Totals, score_file
 from posrec.recommend.recommender import Recommender
-from tests.helpers import command, listed, write_lines
+from tests.helpers import RecordingProgress, command, listed, write_lines
 
 SESSIONS = [[f"i{1 + number % 9}", f"i{1 + number * 7 % 29}"][: 1 + number % 2] for number in range(100)]
 score_part = module.score_part
@@ -37,7 +37,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def parts(trained: Path, source: Path, out: Path, **options) -> Totals:
-    return score_file(OpenRun(trained), source, out, 4, progress=SilentProgress(), **options)
+    return score_file(OpenRun(trained), source, out, 4, **{"progress": SilentProgress(), **options})
 
 
 def rows_of(path: Path) -> list[dict]:
@@ -58,7 +58,11 @@ def assert_equal(one: list[dict], other: list[dict]) -> None:
 @pytest.mark.parametrize("kind", ["in.jsonl", "in.parquet"])
 def test_parts_hold_what_one_file_holds(trained: Path, tmp_path: Path, source: Path, out: str, kind: str) -> None:
     pl.DataFrame({"session": SESSIONS}).write_parquet(tmp_path / "in.parquet")
-    joined = parts(trained, tmp_path / kind, tmp_path / out)
+    progress = RecordingProgress()
+    joined = parts(trained, tmp_path / kind, tmp_path / out, progress=progress)
+    total = source.stat().st_size if kind == "in.jsonl" else len(SESSIONS)
+    moves = [(done, whole) for _, done, whole in progress.moves]
+    assert (len(moves), moves == sorted(moves), moves[-1]) == (7, True, (total, total))
     wanted = rows_of(tmp_path / out)
     sessions = [json.loads(line) for line in LINES] if kind == "in.jsonl" else SESSIONS
     answers = Recommender.load(trained).recommend(sessions, 4)
@@ -116,16 +120,6 @@ def test_parts_of_another_job_are_not_continued(
         parts(trained, source, out)
     assert parts(trained, source, out, overwrite=True).earlier == 0
     assert len(rows_of(out)) == 100
-
-
-def test_a_bad_line_leaves_no_parts(trained: Path, tmp_path: Path, source: Path) -> None:
-    """The corrected file is another one, so that nothing could be continued."""
-    write_lines(source, [*LINES[:40], "{"])
-    with pytest.raises(InputError, match=r"in.jsonl, line 41: the line is not JSON"):
-        parts(trained, source, tmp_path / "out.jsonl")
-    assert listed(tmp_path) == ["in.jsonl"]
-    write_lines(source, LINES)
-    assert parts(trained, source, tmp_path / "out.jsonl").sessions == 101
 
 
 def test_what_another_process_has_written_meanwhile_is_not_replaced(

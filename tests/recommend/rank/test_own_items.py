@@ -54,9 +54,8 @@ def test_own_items_are_ranked_among_the_others() -> None:
         repeat=torch.tensor([[math.log(0.4 * 0.75), 9.0, math.log(0.4 * 0.25)]]),
         explore=torch.tensor([math.log(0.6)]),
     )
-    (term,) = as_arrays(own).terms([math.log(10)])
     found = (np.log(np.array([4, 3, 2], np.float32)), np.array([2, 1, 3]))  # the items 3, 2, 4; not 1
-    scores, columns = term.ranked_with(found)
+    ((scores, columns),) = as_arrays(own).ranked_with([found], [math.log(10)], [None])
     assert columns.tolist() == [1, 2, 0, 3]
     expected = [0.6 * 6 / 12.5 + 0.3, 0.6 * 4 / 12.5, 0.6 * 0.5 / 12.5 + 0.1, 0.6 * 2 / 12.5]  # they add up to 1
     assert np.exp(scores).tolist() == pytest.approx(expected)
@@ -67,12 +66,13 @@ def test_terms_are_the_chances_of_the_definition(
     products: list[float], session: dict[int, tuple[float, float]], g_repeat: float
 ) -> None:
     chances, own = mixture(products, session, g_repeat)
-    (term,) = as_arrays(own).terms([np.logaddexp.reduce(products)])
-    assert (term.columns + 1).tolist() == list(session)
-    assert np.exp(term.scores).tolist() == pytest.approx([chances[item - 1] for item in session], rel=1e-3)
-    others = [item for item in range(1, SMALL + 1) if item not in session]
-    explored = [math.exp(products[item - 1] + term.offset) for item in others]
-    assert explored == pytest.approx([chances[item - 1] for item in others], rel=1e-3)
+    every = (np.array(products, np.float32), np.arange(SMALL))
+    ((scores, columns),) = as_arrays(own).ranked_with([every], [np.logaddexp.reduce(products)], [None])
+    assert sorted(columns.tolist()) == list(range(SMALL))
+    assert np.exp(scores).tolist() == pytest.approx([chances[column] for column in columns], rel=1e-3)
+    allowed = np.arange(SMALL) % 2 == 0
+    ((_, columns),) = as_arrays(own).ranked_with([(every[0][:0], every[1][:0])], [0.0], [allowed])
+    assert sorted(columns + 1) == sorted(item for item in session if item % 2 == 1)
 
 
 # log Z.
@@ -98,16 +98,6 @@ def test_log_sum_is_within_its_bound(seed: int, k: int, scale: float, items: int
     assert [best[1].tolist() for best, _ in found] == [best[1].tolist() for best, _ in plain]
     for (_, log_sum), exact, most in zip(found, exact_log_sums(table, sessions), slack, strict=True):
         assert abs(log_sum - exact) <= (most if items > 1000 else 1e-5)
-
-
-def test_log_sum_of_a_session_that_is_scored_in_full() -> None:
-    draw = np.random.default_rng(0)
-    table = (1 + 1e-4 * draw.standard_normal((6000, 16))).astype(np.float32)  # nearer to each other than a step
-    sessions = draw.standard_normal((2, 16)).astype(np.float32)
-    search = ExactSearch(table)
-    found = [log_sum for _, log_sum in search.search(sessions, [20, 20], with_log_sums=True)]
-    assert search.in_full == 2
-    assert found == pytest.approx(exact_log_sums(table, sessions), abs=1e-5)
 
 
 def clusters(items: int) -> tuple[np.ndarray, np.ndarray]:
@@ -136,21 +126,13 @@ def test_faiss_estimates_the_log_sum() -> None:
     assert [best[1].tolist() for best, _ in found] == [best[1].tolist() for best, _ in plain]
 
 
-def test_faiss_knows_the_log_sum_of_a_catalogue_as_small_as_its_sample() -> None:
+def test_faiss_sums_up_all_items_of_a_small_catalogue_and_where_its_lists_hold_too_few() -> None:
     pytest.importorskip("faiss")
-    table, sessions = clusters(SAMPLE)
-    index, _ = build(table, sessions, IndexSettings("faiss", lists=64))
-    found = FaissSearch(table, index).search(sessions, [20] * 40, with_log_sums=True)
-    assert [log_sum for _, log_sum in found] == pytest.approx(exact_log_sums(table, sessions), abs=1e-4)
-
-
-def test_faiss_sums_up_all_items_where_its_lists_hold_too_few() -> None:
-    pytest.importorskip("faiss")
-    draw = np.random.default_rng(0)
-    table = draw.standard_normal((3 * SAMPLE, 8)).astype(np.float32)
-    index, _ = build(table, table[:20], IndexSettings("faiss", lists=SAMPLE // 64, probes=1))
-    ((_, log_sum),) = FaissSearch(table, index).search(table[:1], [2000], with_log_sums=True)
-    assert log_sum == pytest.approx(exact_log_sums(table, table[:1])[0], abs=1e-5)
+    for items, k in ((SAMPLE, 20), (3 * SAMPLE, 2000)):
+        table, sessions = clusters(items)
+        index, _ = build(table, sessions, IndexSettings("faiss", lists=128, probes=1))
+        found = FaissSearch(table, index).search(sessions[:3], [k] * 3, with_log_sums=True)
+        assert [log_sum for _, log_sum in found] == pytest.approx(exact_log_sums(table, sessions[:3]), abs=1e-4)
 
 
 # The search against all scores.
@@ -202,17 +184,3 @@ def test_an_own_item_with_a_low_product_is_found() -> None:
         found = rec.recommend([f"i{lowest}"], k=3)
         assert found[0].item == f"i{lowest}"
         assert math.exp(found[0].score) == pytest.approx(0.9, abs=1e-3)
-
-
-def test_without_the_repeat_part_scores_are_products() -> None:
-    run = replace(RUN, load_model=PosRecPlus(ITEMS, PosRecPlusConfig(d=16, repeat=False)).eval)
-    by_search = Recommender(run, "cpu", search=ExactSearch(item_table(run)))
-    one, other = (rec.recommend(["i1", "i2"], k=5) for rec in (Recommender(run, "cpu"), by_search))
-    assert [found.item for found in one] == [found.item for found in other]
-    assert all(-13.001 <= found.score <= 13.001 for found in other)  # a cosine, scaled
-    assert rec_explains_no_probability(by_search)
-
-
-def rec_explains_no_probability(rec: Recommender) -> bool:
-    why = rec.explain(["i1", "i2"], "i1")
-    return (why.probability, why.repeat_chance, len(why.parts)) == (None, None, 4)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 
+from posrec.data.source.files import find_files
 from posrec.errors import InputError
 from posrec.io import read_json, refuse_unwritable, write_json
 from posrec.io.executor import Cluster, ThisProcess
@@ -36,7 +37,7 @@ from posrec.recommend.catalogue import values_of
 from posrec.recommend.export.opening import try_out
 from posrec.recommend.files import session_file
 from posrec.recommend.files.answer_file import Answer, check_output, join_files, write_answers
-from posrec.recommend.files.session_file import Part, SessionFile, SessionRow, parse, place_name
+from posrec.recommend.files.session_file import Part, SessionRow, id_type_of, parse, parts_of, place_name
 from posrec.recommend.plan import AnswerRules, Ordered, Plan
 from posrec.recommend.recommender import Recommender
 from posrec.recommend.session import EncodedSession
@@ -59,6 +60,15 @@ class Totals:
     earlier: int = 0  # of the sessions, those that an earlier, interrupted call had scored
     seconds: float = 0.0
     cores: int = 0  # that computed; 0 where GPUs did
+
+    @staticmethod
+    def of(answers: list[Answer]) -> "Totals":
+        return Totals(
+            sessions=len(answers),
+            unknown=sum(len(answer["unknown"]) for answer in answers),
+            popular=sum(answer["popular"] for answer in answers),
+            empty=sum(not answer["items"] for answer in answers),
+        )
 
     def add(self, part: "Totals") -> None:
         self.sessions += part.sessions
@@ -169,10 +179,11 @@ def score_file(
     path = Path(out).absolute()
     check_output(path)
     check_replaceable(path, as_folder, overwrite)
-    sessions, began = SessionFile(Path(source).absolute()), time.monotonic()
+    sessions, began = Path(source).absolute(), time.monotonic()
+    find_files(sessions)
     opened_by = recommender if isinstance(recommender, OpenRun) else OpenRun(recommender.run.path)
     opened_by = replace(opened_by, run=opened_by.run.absolute())
-    job = Job(opened_by, sessions.path, path, k, rules, sessions.id_type(), secrets.token_hex(8))
+    job = Job(opened_by, sessions, path, k, rules, id_type_of(sessions), secrets.token_hex(8))
     if cluster is None:
         here = recommender.load() if isinstance(recommender, OpenRun) else recommender
         on_gpu, cores = here.device.type == "cuda", torch.get_num_threads()
@@ -186,7 +197,7 @@ def score_file(
         continue_or_begin(job, overwrite)
         try:
             check_replaceable(path, as_folder, overwrite)  # another process may have written it meanwhile
-            totals = score_parts(job, sessions, cluster, on_gpu, progress)
+            totals = score_parts(job, cluster, on_gpu, progress)
         except InputError:  # a file that was corrected is another job
             remove(job.folder)
             raise
@@ -224,30 +235,26 @@ def continue_or_begin(job: Job, overwrite: bool) -> None:
     write_json(noted, described)
 
 
-def score_parts(job: Job, sessions: SessionFile, cluster: Cluster | None, on_gpu: bool, progress: Progress) -> Totals:
+def score_parts(job: Job, cluster: Cluster | None, on_gpu: bool, progress: Progress) -> Totals:
     """Score the parts that are missing, and count all."""
-    totals, began, done, whole = Totals(), time.monotonic(), 0.0, 0.0
-    sizes: dict[int, float] = {}  # how much of the file a part is
+    totals, began, done = Totals(), time.monotonic(), 0
 
     def missing() -> Iterator[tuple[int, Part]]:
-        nonlocal done, whole
-        before = 0.0
-        for number, part in enumerate(sessions.parts()):
-            sizes[number], before, whole = part.done - before, part.done, part.total
+        nonlocal done
+        for number, part in enumerate(parts_of(job.source)):
             if job.counted(number).exists() and job.answers(number).exists():
                 counted = Totals(**read_json(job.counted(number)))
-                counted.earlier = counted.sessions
-                totals.add(counted)
-                done += sizes.pop(number)
+                totals.add(replace(counted, earlier=counted.sessions))
+                done += part.size
             else:
                 yield number, part
 
     executor = cluster or ThisProcess()
-    for (number, _), counted in executor.run(partial(score_part, job), missing(), work="Scoring", gpus=int(on_gpu)):
+    for (_, part), counted in executor.run(partial(score_part, job), missing(), work="Scoring", gpus=int(on_gpu)):
         totals.add(counted)
-        done += sizes.pop(number)
+        done += part.size
         rate = (totals.sessions - totals.earlier) / (time.monotonic() - began)
-        progress.update("Scoring", done, whole, f"{rate:,.0f} sessions/s")
+        progress.update("Scoring", done, part.total, f"{rate:,.0f} sessions/s")
     if not totals.sessions:
         raise InputError(f"{job.source} holds no sessions; there is nothing to score")
     return totals
@@ -259,8 +266,9 @@ def score_part(job: Job, numbered: tuple[int, Part]) -> Totals:
     if job.key not in ready:
         make_ready(job, job.opened_by.load())
     recommender, plan = ready[job.key]
-    answers, totals = answered(recommender, plan, part, job.source)
+    answers = answered(recommender, plan, parse(part, job.source), job.source)
     write_answers(job.answers(number), answers, job.id_type, optional_columns(plan))
+    totals = Totals.of(answers)
     write_json(job.counted(number), asdict(totals))
     return totals
 
@@ -274,8 +282,8 @@ def make_ready(job: Job, recommender: Recommender) -> None:
     ready[job.key] = recommender, recommender.plan(job.k, **job.rules)
 
 
-def answered(recommender: Recommender, plan: Plan, part: Part, source: Path) -> tuple[list[Answer], Totals]:
-    """Recommendations for the sessions of a part of the file `source`, and their counts."""
+def answered(recommender: Recommender, plan: Plan, rows: list[SessionRow], source: Path) -> list[Answer]:
+    """Recommendations for sessions of the file `source`."""
 
     def encoded(row: SessionRow) -> EncodedSession:
         try:
@@ -283,16 +291,9 @@ def answered(recommender: Recommender, plan: Plan, part: Part, source: Path) -> 
         except InputError as error:
             raise InputError(f"{place_name(source, row.place)}: {error}") from None
 
-    rows = parse(part, source)
     sessions = [encoded(row) for row in rows]
     lists = recommender.rank([(plan, session) for session in sessions])
-    totals = Totals(
-        sessions=len(sessions),
-        unknown=sum(len(session.unknown) for session in sessions),
-        popular=sum(not session.numbers for session in sessions),
-        empty=sum(not ordered.items for ordered in lists),
-    )
-    return [scored(plan, *answer) for answer in zip(rows, sessions, lists, strict=True)], totals
+    return [scored(plan, *answer) for answer in zip(rows, sessions, lists, strict=True)]
 
 
 def scored(plan: Plan, row: SessionRow, session: EncodedSession, ordered: Ordered) -> Answer:

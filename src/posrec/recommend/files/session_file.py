@@ -8,13 +8,11 @@ Reading and parsing are two steps, so that one process can read what others pars
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from posrec.data.source.blocks import limited_lines, unpacked
-from posrec.data.source.files import find_files
 from posrec.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,8 +22,7 @@ PART_ROWS = 8192  # sessions in a part: about a second of work, and little memor
 JSON_LINES, PARQUET = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst"), (".parquet",)
 
 
-@dataclass(frozen=True)
-class SessionRow:
+class SessionRow(NamedTuple):
     """A session of a file; `place` is the number of its line or row, counted from 1."""
 
     place: int
@@ -33,70 +30,65 @@ class SessionRow:
     session: Any
 
 
-@dataclass(frozen=True)
-class Part:
-    """Consecutive lines or rows, not yet parsed, from number `first` on; and how much of the file they end at."""
+class Part(NamedTuple):
+    """Consecutive lines or rows, not yet parsed, from number `first` on; `size` of them, of the `total` of the file, is
+    counted in rows, or in bytes of lines."""
 
     first: int
     content: "list[bytes] | pl.DataFrame"
-    done: float
-    total: float
+    size: int
+    total: int
 
 
-class SessionFile:
-    """A file of sessions, which is checked to exist and to have a known format."""
+def parts_of(path: Path) -> Iterator[Part]:
+    """The file in parts of PART_ROWS lines or rows; the last one may have fewer."""
+    return parts_of_parquet(path) if kind_of(path) == "parquet" else parts_of_lines(path)
 
-    def __init__(self, path: Path) -> None:
-        find_files(path)
-        self.path = path
-        self.parquet = kind_of(path) == "parquet"
 
-    def parts(self) -> Iterator[Part]:
-        """The file in parts of PART_ROWS lines or rows; the last one may have fewer."""
-        return self.parts_of_parquet() if self.parquet else self.parts_of_lines()
+def parts_of_lines(path: Path) -> Iterator[Part]:
+    total, first, before = path.stat().st_size, 1, 0
+    with unpacked(path) as (plain, packed):
+        lines = limited_lines(plain, path)
+        while content := list(islice(lines, PART_ROWS)):
+            yield Part(first, content, packed.tell() - before, total)
+            first, before = first + len(content), packed.tell()
 
-    def parts_of_lines(self) -> Iterator[Part]:
-        size, first = self.path.stat().st_size, 1
-        with unpacked(self.path) as (plain, packed):
-            lines = limited_lines(plain, self.path)
-            while content := list(islice(lines, PART_ROWS)):
-                yield Part(first, content, packed.tell(), size)
-                first += len(content)
 
-    def parts_of_parquet(self) -> Iterator[Part]:
-        import polars as pl
+def parts_of_parquet(path: Path) -> Iterator[Part]:
+    import polars as pl
 
-        from posrec.data.source.readers.parquet import parquet_errors
+    from posrec.data.source.readers.parquet import parquet_errors
 
-        frame, _ = self.parquet_columns()
-        with parquet_errors(self.path):
-            total, first = frame.select(pl.len()).collect().item(), 1
-            batches = frame.collect_batches(chunk_size=PART_ROWS, maintain_order=True)
-            for content in of_equal_height(batches, PART_ROWS):
-                yield Part(first, content, first - 1 + len(content), total)
-                first += len(content)
+    frame = scan_sessions(path)
+    with parquet_errors(path):
+        total, first = frame.select(pl.len()).collect().item(), 1
+        batches = frame.collect_batches(chunk_size=PART_ROWS, maintain_order=True)
+        for content in of_equal_height(batches, PART_ROWS):
+            yield Part(first, content, len(content), total)
+            first += len(content)
 
-    def parquet_columns(self) -> tuple["pl.LazyFrame", bool]:
-        """The columns to read, and whether `id` is one of them."""
-        import polars as pl
 
-        from posrec.data.source.readers.parquet import scan_parquet
+def scan_sessions(path: Path) -> "pl.LazyFrame":
+    """The columns `session` and, where there is one, `id` of a Parquet file."""
+    import polars as pl
 
-        frame = scan_parquet(self.path)
-        schema = frame.collect_schema()
-        if not isinstance(schema.get("session"), pl.List | pl.Array):
-            found = ", ".join(f"{name} ({kind})" for name, kind in schema.items())
-            raise InputError(f"{self.path} must have a column 'session' of lists of item ids; it has {found}")
-        return frame.select(name for name in ("id", "session") if name in schema), "id" in schema
+    from posrec.data.source.readers.parquet import scan_parquet
 
-    def id_type(self) -> "pl.DataType":
-        """The type of `id` in a Parquet output. Ids in JSON can be of many types, so they become text."""
-        import polars as pl
+    frame = scan_parquet(path)
+    schema = frame.collect_schema()
+    if not isinstance(schema.get("session"), pl.List | pl.Array):
+        found = ", ".join(f"{name} ({kind})" for name, kind in schema.items())
+        raise InputError(f"{path} must have a column 'session' of lists of item ids; it has {found}")
+    return frame.select(name for name in ("id", "session") if name in schema)
 
-        if not self.parquet:
-            return pl.String()
-        frame, has_id = self.parquet_columns()
-        return frame.collect_schema()["id"] if has_id else pl.Int64()
+
+def id_type_of(path: Path) -> "pl.DataType":
+    """The type of `id` in a Parquet output. Ids in JSON can be of many types, so they become text."""
+    import polars as pl
+
+    if kind_of(path) != "parquet":
+        return pl.String()
+    return scan_sessions(path).collect_schema().get("id", pl.Int64())
 
 
 def of_equal_height(frames: "Iterable[pl.DataFrame]", rows: int) -> "Iterator[pl.DataFrame]":

@@ -5,9 +5,8 @@ items and log Z, the log-sum-exp of the products of all items. From these follow
 the number that turns the product of every other item into its log p.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,28 +20,11 @@ Best = tuple[Floats, Columns]  # scores and columns, the best first
 SMALLEST_SHARE_OF_SUM = 1e-4  # the least S / Z: rounding, or a sampled Z, must not make S negative
 
 
-def ordered(scores: Floats, columns: Columns, k: int) -> Best:
-    """The k best, or all where there are fewer."""
-    if len(scores) > 8 * k:
-        best = np.argpartition(scores, -k)[-k:]
-        scores, columns = scores[best], columns[best]
-    order = np.argsort(-scores)[:k]
-    return scores[order], columns[order]
-
-
-def best_of_all(scores: Floats, k: int) -> Best:
-    """The k best of the scores [n] of all items."""
-    return ordered(scores, np.arange(len(scores)), k)
-
-
-def best_of_some(table: Floats, session: Floats, columns: Columns, k: int) -> Best:
-    """The k best of these items alone, for one session vector [d]."""
-    return ordered(products(table, session, columns), columns, k)
-
-
-def products(table: Floats, session: Floats, columns: Columns) -> Floats:
-    """The products of one session vector [d] with these items' vectors."""
-    return table.take(columns, 0) @ session
+def best_of(scores: Floats, k: int, columns: Columns | None = None) -> Best:
+    """The k best, or all where there are fewer. `columns` are those of the scores, where they are not of all items."""
+    chosen = np.argpartition(scores, -k)[-k:] if len(scores) > 8 * k else np.arange(len(scores))
+    chosen = chosen[np.argsort(-scores[chosen])][:k]
+    return scores[chosen], chosen if columns is None else columns[chosen]
 
 
 def log_sum_of(scores: Floats) -> float:
@@ -69,6 +51,10 @@ class VectorSearch:
         """
         raise NotImplementedError
 
+    def products(self, session: Floats, columns: Columns) -> Floats:
+        """The products of one session vector [d] with these items' vectors."""
+        return self.table.take(columns, 0) @ session
+
 
 @dataclass(frozen=True)
 class OwnItemArrays:
@@ -80,33 +66,21 @@ class OwnItemArrays:
     repeat: Floats  # [B, R] log(g_repeat r)
     explore: Floats  # [B] log g_explore
 
-    def terms(self, log_sums: Sequence[float]) -> "Iterator[OwnTerm]":
-        """log Z of each session -> its term."""
+    def ranked_with(self, best: Sequence[Best], log_sums: Sequence[float], masks: Masks) -> list[Best]:
+        """For each session, its own items that the mask allows among the items with the best products; by log p."""
         log_sum = np.asarray(log_sums, np.float32)
         known = self.items > 0
         # Values of empty slots that add nothing to the sum, whatever the model has put there.
         products, raised = np.where(known, self.products, log_sum[:, None]), np.where(known, self.raised, 0)
         shares = np.exp(products - log_sum[:, None]) * np.expm1(raised)
         share_of_sum = np.maximum(1 + shares.sum(1), SMALLEST_SHARE_OF_SUM)
-        offsets = self.explore - log_sum - np.log(share_of_sum)  # log g_explore - log S
-        scores = np.logaddexp(products + raised + offsets[:, None], self.repeat)
-        for row, slots in enumerate(known):
-            yield OwnTerm(self.items[row, slots] - 1, scores[row, slots], float(offsets[row]))
-
-
-class OwnTerm(NamedTuple):
-    """The own items of one session."""
-
-    columns: Columns  # [r]
-    scores: Floats  # [r] log p
-    offset: float  # log p - z of every other item
-
-    def ranked_with(self, best: Best, mask: Mask | None = None) -> Best:
-        """The own items that the mask allows among the items with the best products."""
-        columns, scores = self.columns, self.scores
-        if mask is not None:
-            allowed = mask[columns]
-            columns, scores = columns[allowed], scores[allowed]
-        others = ~np.isin(best[1], columns)
-        scores = np.concatenate([scores, best[0][others] + np.float32(self.offset)])
-        return ordered(scores, np.concatenate([columns, best[1][others]]), len(scores))
+        offsets = self.explore - log_sum - np.log(share_of_sum)  # log g_explore - log S: log p - z of every other item
+        own_scores = np.logaddexp(products + raised + offsets[:, None], self.repeat)
+        ranked = []
+        for row, ((scores, columns), mask) in enumerate(zip(best, masks, strict=True)):
+            slots = known[row] if mask is None else known[row] & mask[self.items[row] - 1]
+            own = self.items[row, slots] - 1
+            others = ~np.isin(columns, own)
+            scores = np.concatenate([own_scores[row, slots], scores[others] + offsets[row]])
+            ranked.append(best_of(scores, len(scores), np.concatenate([own, columns[others]])))
+        return ranked

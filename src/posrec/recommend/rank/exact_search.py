@@ -17,21 +17,16 @@ smaller in practice: at most 0.0012 and 0.0002 on average, over 200 random sessi
 width 200, scored by cosine with a scale of 13, where R is 99 % and the bound 0.27. docs/performance.md has the error
 for items in clusters.
 
-ONNX Runtime multiplies the rounded vectors in a graph of one node. Sessions are unsigned bytes with a zero point of
-128: on x86-64 it multiplies signed sessions 10 to 20 times slower. Items are signed where the processor multiplies
-unsigned with signed bytes (VNNI, AMX), which takes down to half the time for a batch of 16; on other processors that
-product overflows, and items are unsigned too. So they are in large catalogues: for one session, reading the items from
-memory takes the time, and signed ones take up more of it. One core does not read as fast as memory can be read, so
-large catalogues are multiplied by several threads where cores are free.
+ONNX Runtime multiplies the rounded vectors in a graph of one node. Sessions and items are unsigned bytes with a zero
+point of 128: on x86-64 it multiplies signed sessions 10 to 20 times slower, and the product with signed items overflows
+on processors without VNNI; on those with it, a search takes a tenth longer than it would with signed items. One core
+does not read as fast as memory can be read, so large catalogues are multiplied by several threads where cores are free.
 
-items.safetensors, of a run's export, has `item_vectors [n, d]`, `rounded` (their ONNX file in 8 bits; empty where there
-is none) and, where a model has others than its item vectors, `similarity_vectors [n, d]`.
+items.safetensors, of a run's export, has `item_vectors [n, d]`, `unsigned` (their ONNX file in 8 bits, where they can
+be rounded) and, where a model has others than its item vectors, `similarity_vectors [n, d]`.
 """
 
-import json
-import platform
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posrec.errors import InputError, imported
-from posrec.recommend.rank.best_items import (
-    Best,
-    Columns,
-    Floats,
-    Mask,
-    Masks,
-    VectorSearch,
-    best_of_all,
-    log_sum_of,
-    ordered,
-)
+from posrec.recommend.rank.best_items import Best, Columns, Floats, Mask, Masks, VectorSearch, best_of, log_sum_of
 from posrec.recommend.rank.encoder import LARGEST_ONNX_FILE, import_runtime, open_session
 
 BLOCK = 32  # items; their number is filled up to a multiple of it
@@ -75,7 +60,9 @@ class ExactSearch(VectorSearch):
         self.table = table
         self.in_full = 0  # sessions that had to be scored in full
         content = rounded_items(table) if rounded is None else rounded
-        self.rounded = None if content is None else RoundedItems(content, useful_threads(table.size, cores))
+        # A small catalogue takes a fraction of a millisecond, so that it leaves the cores to others.
+        threads = min(cores, MOST_THREADS) if table.size > CACHED else 1
+        self.rounded = None if content is None else RoundedItems(content, threads)
 
     def search(
         self, sessions: Floats, wanted: Sequence[int], masks: Masks | None = None, with_log_sums: bool = False
@@ -94,7 +81,7 @@ class ExactSearch(VectorSearch):
         results: list[tuple[Best, float]] = []
         for row, (session, k, mask) in enumerate(zip(sessions, wanted, masks, strict=True)):
             own = slice(ends[row], ends[row + 1])
-            best = ordered(exact[own], columns[own], k)
+            best = best_of(exact[own], k, columns[own])
             if not (len(best[0]) == k and bounds[row] < best[0][-1]):  # so that NaN means "not certain"
                 self.in_full += 1
                 results.append(self.search_in_full(session, k, mask, with_log_sums))
@@ -111,8 +98,7 @@ class ExactSearch(VectorSearch):
     def search_in_full(self, session: Floats, k: int, mask: Mask | None, with_log_sums: bool) -> tuple[Best, float]:
         """As `search`, for one session vector [d], from the products of all items."""
         scores = self.table @ session
-        columns = None if mask is None else np.flatnonzero(mask)
-        best = best_of_all(scores, k) if columns is None else ordered(scores[columns], columns, k)
+        best = best_of(scores, k) if mask is None else best_of(scores[mask], k, np.flatnonzero(mask))
         return best, log_sum_of(scores) if with_log_sums else 0.0
 
 
@@ -137,15 +123,15 @@ def allowed(scores: Rounded, masks: Masks) -> Rounded:
     """Rounded scores [B, n'] with LOWEST for all items that the masks leave out."""
     if all(mask is None for mask in masks):
         return scores
-    return np.stack([row if mask is None else masked(row, mask) for row, mask in zip(scores, masks, strict=True)])
-
-
-def masked(rounded: Rounded, mask: Mask) -> Rounded:
-    """Rounded scores [n'] with LOWEST for all items that the mask [n] leaves out; a minimum is three times quicker than
-    `np.where`, which branches."""
-    highest = np.full(len(rounded), LOWEST, np.int32)
-    highest[: len(mask)] -= mask  # LOWEST - 1 is the highest number
-    return np.minimum(rounded, highest)
+    rows = []
+    for row, mask in zip(scores, masks, strict=True):
+        if mask is None:
+            rows.append(row)
+            continue
+        highest = np.full(len(row), LOWEST, np.int32)
+        highest[: len(mask)] -= mask  # LOWEST - 1 is the highest number
+        rows.append(np.minimum(row, highest))  # three times quicker than `np.where`, which branches
+    return np.stack(rows)
 
 
 class RoundedItems:
@@ -154,7 +140,6 @@ class RoundedItems:
     def __init__(self, content: bytes, threads: int = 1) -> None:
         self.session = open_session(content, threads)
         about = self.session.get_modelmeta().custom_metadata_map
-        self.items = int(about["items"])
         self.step, error, self.longest = (np.float32(about[name]) for name in ("step", "error", "longest"))
         self.error = error + np.float32(ROUNDING) * self.longest
 
@@ -171,73 +156,37 @@ class RoundedItems:
         return scores, steps * self.step, slack
 
 
-def rounded_items(table: Floats, signed: bool | None = None) -> bytes | None:
+def rounded_items(table: Floats) -> bytes | None:
     """An ONNX file: 8-bit sessions [B, d] -> scores [B, n'] of the rounded item vectors. All items share one step, so
-    that scores compare.
-
-    `signed` is chosen by the processor and the number of items where it is None. The result is None where vectors can't
-    be rounded (there are none, they are not finite, or too many for a file), or where ONNX Runtime is not installed.
-    """
+    that scores compare. None where vectors can't be rounded (there are none, they are not finite, or too many for a
+    file), or where ONNX is not installed."""
     if not table.size or table.size > LARGEST_ONNX_FILE or not np.isfinite(table).all():
+        return None
+    try:
+        import_runtime()
+        onnx = imported("onnx", "ONNX", "serve")
+    except InputError:
         return None
     step = step_of(table)
     rounded = np.rint(table / step)
     restored = rounded * step
-    about = {
-        "items": len(table),
-        "step": float(step),
-        "error": float(lengths(table - restored).max()),
-        "longest": float(lengths(restored).max()),
-    }
-    filled = np.pad(rounded, ((0, -len(rounded) % BLOCK), (0, 0)))
-    try:
-        return product_graph(filled, prefers_signed(table.size) if signed is None else signed, about)
-    except InputError:
-        return None
-
-
-def product_graph(rounded: Floats, signed: bool, about: dict[str, Any]) -> bytes:
-    """The file for levels [n', d]; `about` becomes its metadata."""
-    import_runtime()
-    onnx = imported("onnx", "ONNX", "serve")
+    filled = np.pad(rounded, ((0, -len(rounded) % BLOCK), (0, 0))).T + ZERO_POINT  # [d, n']
     helper, numpy_helper, kinds = onnx.helper, onnx.numpy_helper, onnx.TensorProto
-    n, d = rounded.shape
-    zero = np.array(0, np.int8) if signed else np.array(ZERO_POINT, np.uint8)
     graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["sessions", "items", "zero of sessions", "zero of items"], ["scores"])],
+        [helper.make_node("MatMulInteger", ["sessions", "items", "zero", "zero"], ["scores"])],
         "rounded",
-        [helper.make_tensor_value_info("sessions", kinds.UINT8, ["B", d])],
-        [helper.make_tensor_value_info("scores", kinds.INT32, ["B", n])],
+        [helper.make_tensor_value_info("sessions", kinds.UINT8, ["B", filled.shape[0]])],
+        [helper.make_tensor_value_info("scores", kinds.INT32, ["B", filled.shape[1]])],
         [
-            numpy_helper.from_array(np.ascontiguousarray((rounded.T + zero).astype(zero.dtype)), "items"),
-            numpy_helper.from_array(np.array(ZERO_POINT, np.uint8), "zero of sessions"),
-            numpy_helper.from_array(zero, "zero of items"),
+            numpy_helper.from_array(np.ascontiguousarray(filled.astype(np.uint8)), "items"),
+            numpy_helper.from_array(np.array(ZERO_POINT, np.uint8), "zero"),
         ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    helper.set_model_props(model, {name: str(value) for name, value in about.items()})
+    about = {"step": step, "error": lengths(table - restored).max(), "longest": lengths(restored).max()}
+    helper.set_model_props(model, {name: str(float(value)) for name, value in about.items()})
     content: bytes = model.SerializeToString()
     return content
-
-
-def prefers_signed(size: int) -> bool:
-    """Whether items of so many bytes are best signed."""
-    return size <= CACHED and has_mixed_products()
-
-
-def useful_threads(size: int, cores: int) -> int:
-    """With how many threads to multiply items of so many bytes, where so many cores are free. A small catalogue takes
-    a fraction of a millisecond, so that it leaves them to others."""
-    return min(cores, MOST_THREADS) if size > CACHED else 1
-
-
-def has_mixed_products() -> bool:
-    """Whether the processor multiplies unsigned with signed bytes and adds up in 32 bits (VNNI of x86-64)."""
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return False
-    with suppress(OSError):  # not Linux
-        return "_vnni" in Path("/proc/cpuinfo").read_text()
-    return False
 
 
 def lengths(vectors: Floats) -> Floats:
@@ -256,14 +205,12 @@ def item_vectors_content(table: Floats, similar: Floats) -> bytes:
     """The content of the file; `similar` are the vectors by whose cosine items are similar."""
     from safetensors.numpy import save
 
-    signed = prefers_signed(table.size)
-    arrays: dict[str, Any] = {
-        "item_vectors": table,
-        "rounded": np.frombuffer(rounded_items(table, signed) or b"", np.uint8),
-    }
+    arrays: dict[str, npt.NDArray[Any]] = {"item_vectors": table}
+    if rounded := rounded_items(table):
+        arrays["unsigned"] = np.frombuffer(rounded, np.uint8)
     if not np.array_equal(table, similar):
         arrays["similarity_vectors"] = similar
-    return save(arrays, {"signed": str(signed)})
+    return save(arrays)
 
 
 def parse_item_vectors(content: bytes, path: Path, items: int) -> tuple[Floats, Floats, bytes | None]:
@@ -274,13 +221,10 @@ def parse_item_vectors(content: bytes, path: Path, items: int) -> tuple[Floats, 
 
     try:
         arrays = load(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         table = arrays["item_vectors"]
         if len(table) != items:
             raise ValueError(f"it has {len(table)} items, and the run has {items}")
-        # They are rounded again where the file was made on another kind of processor.
-        suits = arrays["rounded"].size and header["__metadata__"]["signed"] == str(prefers_signed(table.size))
-        rounded = arrays["rounded"].tobytes() if suits else None
-        return table, arrays.get("similarity_vectors", table), rounded
     except (SafetensorError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"{path} can't be read ({error}); write it again with posrec export --overwrite") from None
+    rounded = arrays["unsigned"].tobytes() if "unsigned" in arrays else None
+    return table, arrays.get("similarity_vectors", table), rounded

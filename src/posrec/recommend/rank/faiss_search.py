@@ -25,18 +25,7 @@ import numpy.typing as npt
 from posrec.config import check_settings, setting
 from posrec.errors import InputError, imported
 from posrec.io import whole_file
-from posrec.recommend.rank.best_items import (
-    Best,
-    Columns,
-    Floats,
-    Mask,
-    Masks,
-    VectorSearch,
-    best_of_some,
-    log_sum_of,
-    ordered,
-    products,
-)
+from posrec.recommend.rank.best_items import Best, Columns, Floats, Masks, VectorSearch, best_of, log_sum_of
 from posrec.recommend.rank.encoder import SessionEncoder, padded
 from posrec.recommend.rank.exact_search import ExactSearch
 from posrec.runs.folder import Run
@@ -97,19 +86,16 @@ class FaissSearch(VectorSearch):
             columns = columns[columns >= 0]
             if len(columns) < k:  # the lists looked through hold too few items
                 columns = np.arange(len(self.table))
-            scores = products(self.table, session, columns)
+            scores = self.products(session, columns)
             log_sum = self.estimated_log_sum(session, columns, scores) if with_log_sums else 0.0
-            results.append((self.allowed_best(session, columns, scores, k, mask), log_sum))
+            if mask is not None:
+                allowed = mask[columns]
+                columns, scores = columns[allowed], scores[allowed]
+                if len(columns) < k:  # those found that the mask allows are too few
+                    columns = np.flatnonzero(mask)
+                    scores = self.products(session, columns)
+            results.append((best_of(scores, k, columns), log_sum))
         return results
-
-    def allowed_best(self, session: Floats, columns: Columns, scores: Floats, k: int, mask: Mask | None) -> Best:
-        """The k best of the items found that the mask allows; where they are too few, of all that it allows."""
-        if mask is None:
-            return ordered(scores, columns, k)
-        allowed = mask[columns]
-        if np.count_nonzero(allowed) < k:
-            return best_of_some(self.table, session, np.flatnonzero(mask), k)
-        return ordered(scores[allowed], columns[allowed], k)
 
     @cached_property
     def sample(self) -> tuple[Columns, Floats]:

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from posrec.recommend.catalogue import Candidates
-from posrec.recommend.rank.best_items import Best, Columns, Floats, Mask, VectorSearch, best_of_some
+from posrec.recommend.catalogue import EVERY_ITEM, Candidates
+from posrec.recommend.rank.best_items import Best, Columns, Floats, VectorSearch, best_of
 from posrec.recommend.rank.encoder import SessionEncoder, padded
 from posrec.recommend.session import EncodedSession
 
@@ -35,17 +35,8 @@ class Query:
 
     session: EncodedSession
     k: int
-    candidates: Candidates | None = None  # None: every item
+    candidates: Candidates = EVERY_ITEM
     left_out: frozenset[int] = frozenset()  # the numbers of candidates that must not be recommended, which are few
-
-    @property
-    def few_columns(self) -> Columns | None:
-        """The columns of the candidates where they are few."""
-        return self.candidates.few if self.candidates is not None else None
-
-    @property
-    def mask(self) -> Mask | None:
-        return self.candidates.mask if self.candidates is not None else None
 
 
 class Ranker:
@@ -96,8 +87,8 @@ class Ranker:
     def popular_items(self, query: Query) -> Ranking:
         """The most clicked items that the query allows."""
         columns = self.most_clicked
-        if query.mask is not None:
-            columns = columns[query.mask[columns]]
+        if (mask := query.candidates.mask) is not None:
+            columns = columns[mask[columns]]
         best = columns[: query.k + len(query.left_out)]
         return as_ranking((self.popularity[best], best), query)
 
@@ -118,27 +109,26 @@ class SearchRanker(Ranker):
         sessions = [query.session.numbers for query in queries]
         vectors, own = self.encoder.encode(*padded(sessions, self.max_length, self.stride))
         own_slots = 0 if own is None else own.items.shape[1]
-        most = [query.k + len(query.left_out) + own_slots for query in queries]
-        few = [query.few_columns for query in queries]  # these candidates are scored one by one
+        most = [min(query.k + len(query.left_out) + own_slots, self.items) for query in queries]
+        masks = [query.candidates.mask for query in queries]
+        few = [query.candidates.few for query in queries]  # these candidates are scored one by one
         # With a term for own items every session needs log Z, so those with few candidates search for one item.
         rows = [row for row, columns in enumerate(few) if columns is None or own is not None]
-        results: dict[int, tuple[Best, float]] = {}
+        found: dict[int, tuple[Best, float]] = {}
         if rows:
-            wanted = [min(most[row], self.items) if few[row] is None else 1 for row in rows]
-            masks = [queries[row].mask if few[row] is None else None for row in rows]
-            found = self.search.search(vectors[rows], wanted, masks, with_log_sums=own is not None)
-            results = dict(zip(rows, found, strict=True))
-        terms = None if own is None else list(own.terms([results[row][1] for row in rows]))
-        rankings = []
-        for row, (query, columns) in enumerate(zip(queries, few, strict=True)):
-            if columns is None:
-                best, _ = results[row]
-            else:
-                best = best_of_some(self.search.table, vectors[row], columns, most[row])
-            if terms is not None:
-                best = terms[row].ranked_with(best, query.mask)
-            rankings.append(as_ranking(best, query))
-        return rankings
+            wanted = [most[row] if few[row] is None else 1 for row in rows]
+            allowed = [masks[row] if few[row] is None else None for row in rows]
+            results = self.search.search(vectors[rows], wanted, allowed, with_log_sums=own is not None)
+            found = dict(zip(rows, results, strict=True))
+        best = [
+            found[row][0]
+            if columns is None
+            else best_of(self.search.products(vectors[row], columns), most[row], columns)
+            for row, columns in enumerate(few)
+        ]
+        if own is not None:
+            best = own.ranked_with(best, [found[row][1] for row in rows], masks)
+        return [as_ranking(*one) for one in zip(best, queries, strict=True)]
 
 
 def as_ranking(best: Best, query: Query) -> Ranking:

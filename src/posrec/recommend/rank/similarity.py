@@ -20,7 +20,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from posrec.recommend.catalogue import Candidates
-from posrec.recommend.rank.best_items import Best, Columns, Floats, best_of_all
+from posrec.recommend.rank.best_items import Best, Columns, Floats, best_of
 from posrec.recommend.rank.ranker import Ranking
 from posrec.runs.folder import Run
 
@@ -42,13 +42,13 @@ class Similarity:
         lengths: Floats = np.sqrt(np.einsum("nd,nd->n", self.vectors, self.vectors))
         return np.maximum(lengths, np.finfo(np.float32).tiny ** 0.5, dtype=np.float32)
 
-    def most_similar(self, number: int, k: int, candidates: Candidates | None, denied: Collection[int]) -> Best:
+    def most_similar(self, number: int, k: int, candidates: Candidates, denied: Collection[int]) -> Best:
         """The k items most similar to this one, of the candidates, without those denied."""
         cosine: Floats = (self.vectors @ self.vectors[number - 1]) / (self.lengths * self.lengths[number - 1])  # [n]
         cosine[np.array([number, *denied]) - 1] = -np.inf
-        if candidates is not None:
-            cosine[candidates.excluded] = -np.inf
-        scores, columns = best_of_all(cosine, k)
+        if candidates.mask is not None:
+            cosine[~candidates.mask] = -np.inf
+        scores, columns = best_of(cosine, k)
         allowed = scores != -np.inf
         return scores[allowed], columns[allowed]
 

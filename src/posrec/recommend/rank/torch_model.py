@@ -4,6 +4,7 @@ of all items, on a CPU or a GPU."""
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -74,8 +75,8 @@ class ScoresRanker(Ranker):
     def rank_known(self, queries: Sequence[Query]) -> list[Ranking]:
         batch = SessionBatch.of([query.session.numbers for query in queries], self.max_length, self.stride)
         scores = self.scorer.scores(batch.to(self.device)).to(self.device, torch.float32)  # [B, n]
-        if any(query.candidates is not None for query in queries):
-            scores = scores.masked_fill(self.excluded(queries), -torch.inf)
+        if any(query.candidates.mask is not None for query in queries):
+            scores = scores.masked_fill(~self.allowed(queries), -torch.inf)
         left_out = [(row, item) for row, query in enumerate(queries) for item in query.left_out]
         if left_out:
             rows, items = torch.tensor(left_out, device=self.device).T
@@ -86,13 +87,9 @@ class ScoresRanker(Ranker):
             for query, values, numbers in zip(queries, best.tolist(), (columns + 1).tolist(), strict=True)
         ]
 
-    def excluded(self, queries: Sequence[Query]) -> Tensor:
+    def allowed(self, queries: Sequence[Query]) -> Tensor:
         """[n] where all queries have the same candidates, as those of a file have, else [B, n]."""
-        first = queries[0].candidates
-        if first is not None and all(query.candidates is first for query in queries):
-            return torch.from_numpy(first.excluded).to(self.device)
-        nothing = torch.zeros(self.items, dtype=torch.bool)
-        masks = [
-            nothing if query.candidates is None else torch.from_numpy(query.candidates.excluded) for query in queries
-        ]
-        return torch.stack(masks).to(self.device)
+        every = np.ones(self.items, np.bool_)
+        masks = [every if query.candidates.mask is None else query.candidates.mask for query in queries]
+        is_same = all(mask is masks[0] for mask in masks)
+        return torch.from_numpy(masks[0] if is_same else np.stack(masks)).to(self.device)

@@ -130,7 +130,7 @@ def find_differences(
     differences = []
     for first, second, metric in tested:
         gains_of = (mean_gains[first, metric], mean_gains[second, metric])
-        over_sessions = compare_paired(*gains_of, sessions, draws=0)
+        over_sessions = compare_paired(*gains_of, sessions)
         over_seeds = [seed_error(by_label[label], metric) for label in (first, second)]
         differences.append(combine_errors(over_sessions, data.test.sessions, over_seeds))
     corrected = holm([p for _, _, p in differences])

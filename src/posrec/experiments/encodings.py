@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from posrec.encodings.awareness import Analysis, analyse, examined_names
 from posrec.encodings.schemes import LEARNED, make_encoding
-from posrec.encodings.theory import PAPER, differences, verdicts, where
+from posrec.encodings.theory import PAPER, differences, verdicts
 from posrec.errors import InputError
 from posrec.io import RUN, WEIGHTS
 from posrec.progress import Progress, SilentProgress
@@ -102,30 +102,3 @@ def as_json(row: EncodingRow) -> dict[str, Any]:
             else None,
         },
     }
-
-
-def reason(row: EncodingRow, column: str) -> str:
-    analysis = row.analysis
-    if column == "linear":
-        return f"the best matrix to move it on leaves a worst residual of {analysis.linear.residual:.1e}."
-    if column in ("unique", "unique_within_length"):
-        pair = analysis.collision if column == "unique" else analysis.collision_within_length
-        return f"the same for {where(pair)}." if pair else "all are unique."
-    awareness = analysis.forward if column == "forward" else analysis.backward
-    if awareness.holds:
-        return f"{column}-aware in dimensions {spans(awareness.dimensions)}."
-    return f"not {column}-aware, compare {where(awareness.collision or awareness.clashes[0])}."
-
-
-def spans(dimensions: tuple[int, ...]) -> str:
-    """
-    >>> spans((0, 1, 2, 5)), spans((3,)), spans(())
-    ('0-2, 5', '3', '-')
-    """
-    runs: list[list[int]] = []
-    for dimension in dimensions:
-        if runs and runs[-1][-1] == dimension - 1:
-            runs[-1].append(dimension)
-        else:
-            runs.append([dimension])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs) or "-"

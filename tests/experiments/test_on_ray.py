@@ -48,7 +48,7 @@ def test_jobs_on_ray_are_those_of_this_process(
     assert both.keys() == here.keys() == {job.name for job in JOBS}
     for name, result in both.items():
         assert result.metrics == pytest.approx(here[name].metrics, rel=1e-3)
-        assert np.mean(result.ranks() == here[name].ranks()) > 0.99
+        assert np.mean(result.arrays()["ranks"] == here[name].arrays()["ranks"]) > 0.99
     after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "both").iterdir()}
     assert {name: after[name] for name in before} == before, "finished jobs are not run again"
     assert not [name for name in listed(tmp_path / "both") if name.endswith(".lock")]

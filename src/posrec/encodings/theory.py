@@ -139,9 +139,9 @@ def statements(max_length: int = 70, d: int = 100) -> list[Statement]:
     ]
     for name, says, schemes, columns in OF_SCHEMES:
         holds = not any(set(columns).intersection(differences(found[scheme], PAPER[scheme])) for scheme in schemes)
-        evidence = [f"{scheme}: {reason(found[scheme], column)}" for scheme in schemes for column in columns]
+        evidence = [f"{scheme}: " + "; ".join(reason(found[scheme], one) for one in columns) for scheme in schemes]
         checked.append(Statement(name, says, holds, "; ".join(evidence)))
-    return checked
+    return sorted(checked, key=lambda one: one.name.split()[1])  # in the order of their numbers
 
 
 def reason(found: Analysis, column: str) -> str:

@@ -16,6 +16,8 @@ from posrec.io import RUN, WEIGHTS
 from posrec.progress import Progress, SilentProgress
 from posrec.runs.folder import open_finished
 
+EVIDENCE = ("forward", "backward", "collision", "collision_within_length")
+
 
 @dataclass(frozen=True)
 class TrainedEncoding:
@@ -23,16 +25,14 @@ class TrainedEncoding:
 
     run: Path
     name: str
-    scheme: nn.Module
-    rows: int
-    d: int
+    table: Tensor  # [rows, d]
 
-    @classmethod
-    def of(cls, run: Path, name: str, table: Tensor) -> "TrainedEncoding":
-        rows, d = table.shape
-        scheme = make_encoding(name, d=d, max_length=rows)
-        scheme.load_state_dict({"table": table})
-        return cls(run, name, scheme, rows, d)
+    @property
+    def scheme(self) -> nn.Module:
+        rows, d = self.table.shape
+        scheme = make_encoding(self.name, d, rows)
+        scheme.load_state_dict({"table": self.table})
+        return scheme
 
 
 def load_trained_encoding(run: Path) -> TrainedEncoding:
@@ -50,7 +50,7 @@ def load_trained_encoding(run: Path) -> TrainedEncoding:
         raise InputError(f"{path}: {weight} has shape {tuple(table.shape)}, expected at least (2, 2)")
     if not torch.isfinite(table).all():
         raise InputError(f"{path}: {weight} holds values that are not finite; the training diverged")
-    return TrainedEncoding.of(run, name, table)
+    return TrainedEncoding(run, name, table)
 
 
 def encoding_tables(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -78,7 +78,7 @@ def examine(
         rows.append(EncodingRow(name, name, analyse(name, max_length, d)))
     for one in trained:
         progress.update("Examining", len(rows), len(names) + len(trained), str(one.run))
-        rows.append(EncodingRow(str(one.run), one.name, analyse(one.scheme, one.rows, one.d)))
+        rows.append(EncodingRow(str(one.run), one.name, analyse(one.scheme, *one.table.shape)))
     return rows
 
 
@@ -93,12 +93,5 @@ def as_json(row: EncodingRow) -> dict[str, Any]:
         "differs": list(differences(analysis, PAPER[row.encoding])),
         "max_length": analysis.max_length,
         "d": analysis.d,
-        "evidence": {
-            "forward": asdict(analysis.forward),
-            "backward": asdict(analysis.backward),
-            "collision": asdict(analysis.collision) if analysis.collision else None,
-            "collision_within_length": asdict(analysis.collision_within_length)
-            if analysis.collision_within_length
-            else None,
-        },
+        "evidence": {name: asdict(analysis)[name] for name in EVIDENCE},
     }

@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -200,17 +200,6 @@ class Search:
     seed: int
     device: str
 
-    def propose(self, study: Any) -> Any:
-        """A trial with settings that Optuna draws from the search space."""
-        optuna = import_optuna().distributions
-        drawn = {
-            name: optuna.FloatDistribution(values.low, values.high, log=True)
-            if isinstance(values, Range)
-            else optuna.CategoricalDistribution(values)
-            for name, values in self.space.items()
-        }
-        return study.ask(drawn)
-
     def value(self, data: PreparedDataset, params: Mapping[str, Any], progress: Progress) -> float:
         """The best epoch's metric on the validation part of a model fitted without that part."""
         proposed = {name: rounded(value, self.space[name]) for name, value in params.items()}
@@ -229,12 +218,8 @@ class Search:
             return train(network, data, training, Place(Path(scratch), device, progress, resumable=False)).best
 
 
-class Proposal(NamedTuple):
-    """What a trial is given: its number, its settings, and the trials that had finished when it was proposed."""
-
-    number: int
-    params: dict[str, Any]
-    finished: list[Any]
+# What a trial is given: its number, its settings, and the trials that had finished when it was proposed.
+Proposal = tuple[int, dict[str, Any], list[Any]]
 
 
 def run_trials(
@@ -246,16 +231,16 @@ def run_trials(
 
     def proposals() -> Iterator[Proposal]:
         for _ in range(trials - len(finished(study))):
-            trial = search.propose(study)
+            trial = study.ask({name: distribution(values) for name, values in search.space.items()})
             asked[trial.number] = trial
             progress.update("Trials", len(finished(study)), trials, in_words(trial.params))
-            yield Proposal(trial.number, trial.params, finished(study))
+            yield trial.number, trial.params, finished(study)
 
     executor = cluster or ThisProcess()
     task = partial(run_trial, search, data if cluster is None else data.path.absolute())
     gpus = 0 if cluster is None else cluster.gpus_for(search.device)
-    for proposal, ended in executor.run(task, proposals(), work="Trials", gpus=gpus):
-        trial = asked.pop(proposal.number)
+    for (number, _, _), ended in executor.run(task, proposals(), work="Trials", gpus=gpus):
+        trial = asked.pop(number)
         for epoch, value in ended.intermediate_values.items():
             trial.report(value, epoch)
         is_whole = ended.state.name == "COMPLETE"  # of one that was stopped early Optuna takes the last epoch's value
@@ -267,11 +252,12 @@ def run_trial(search: Search, data: PreparedDataset | Path, proposal: Proposal) 
     cluster."""
     optuna = import_optuna()
     study = optuna.create_study(direction="maximize", pruner=pruner())
-    study.add_trials(proposal.finished)
+    _, params, others = proposal
+    study.add_trials(others)
     trial = study.ask()
     reporting = TrialProgress(trial, optuna.TrialPruned, search.metric)
     try:
-        value = search.value(load_once(data) if isinstance(data, Path) else data, proposal.params, reporting)
+        value = search.value(load_once(data) if isinstance(data, Path) else data, params, reporting)
     except optuna.TrialPruned:
         return study.tell(trial, state=optuna.trial.TrialState.PRUNED)
     except FAILURES:
@@ -294,6 +280,14 @@ class TrialProgress(SilentProgress):
         self.trial.report(metrics[self.metric], epoch)
         if self.trial.should_prune():
             raise self.pruned
+
+
+def distribution(values: Range | Choices) -> Any:
+    """What Optuna draws a setting from."""
+    distributions = import_optuna().distributions
+    if isinstance(values, Range):
+        return distributions.FloatDistribution(values.low, values.high, log=True)
+    return distributions.CategoricalDistribution(values)
 
 
 def rounded(value: Any, values: Range | Choices) -> Any:

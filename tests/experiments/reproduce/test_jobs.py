@@ -33,20 +33,18 @@ def run(shop: PreparedDataset, folder: Path, *jobs: Job, minutes: float | None =
 def test_a_job_keeps_metrics_ranks_and_the_learned_encoding(shop: PreparedDataset, tmp_path: Path) -> None:
     job = Job("shop", "posrec", TINY)
     (result,) = run(shop, tmp_path, job, Job("shop", "posrec", TINY)).values()
-    ranks = torch.from_numpy(result.ranks()).long()
+    ranks = torch.from_numpy(result.arrays()["ranks"]).long()
     assert len(ranks) == len(shop.test)
     for name, value in rank_metrics(ranks).items():
         assert result.metrics[name] == pytest.approx(100 * float(value), abs=1e-3)
-    table = result.encoding()
-    assert table is not None
-    assert table.shape == (20, 8)
+    assert result.arrays()["encoding"].shape == (20, 8)
     assert result.record["config"]["seed"] == 0
     assert result.record["config"]["d"] == 8
     assert len(result.record["losses"]) == 1
     assert load_result(job, tmp_path) == result
     (other,) = run(shop, tmp_path, Job("shop", "posrec", TINY, seed=3)).values()
-    assert other.encoding() is None  # the report draws those of seed 0
-    assert other.ranks().max() == WORST
+    assert "encoding" not in other.arrays()  # the report draws those of seed 0
+    assert other.arrays()["ranks"].max() == WORST
 
 
 def test_a_saved_job_is_not_run_again(shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +59,7 @@ def test_a_saved_job_is_not_run_again(shop: PreparedDataset, tmp_path: Path, mon
     assert set(run(shop, tmp_path, spop)) == {spop.name}  # others in the folder are not this experiment's
     after[pop.name].path.with_suffix(".npz").unlink()
     assert load_result(pop, tmp_path) is None
-    assert len(run(shop, tmp_path, pop)[pop.name].ranks()) == len(shop.test)
+    assert len(run(shop, tmp_path, pop)[pop.name].arrays()["ranks"]) == len(shop.test)
     assert ran == [spop.name, pop.name], "a job without its ranks is run again"
 
 
@@ -135,7 +133,7 @@ jobs.run_jobs([jobs.Job("shop", "posrec", {TINY})], {{"shop": data}}, folder, "c
     before = (tmp_path / "shop_pop_seed-0.json").read_text()
     results = run(shop, tmp_path, pop, posrec)
     assert (tmp_path / "shop_pop_seed-0.json").read_text() == before
-    assert len(results[posrec.name].ranks()) == len(shop.test)
+    assert len(results[posrec.name].arrays()["ranks"]) == len(shop.test)
     assert [result.error for result in results.values()] == [None, None]
 
 
@@ -149,7 +147,7 @@ def test_damaged_files_are_named(shop: PreparedDataset, tmp_path: Path) -> None:
     (result,) = run(shop, tmp_path, Job("shop", "pop")).values()
     result.path.with_suffix(".npz").write_bytes(b"PK\x03\x04 half a file")
     with pytest.raises(InputError, match=r"pop_seed-0\.npz can't be read"):
-        result.ranks()
+        result.arrays()["ranks"]
     result.path.write_text("[]")
     with pytest.raises(InputError, match=r"pop_seed-0\.json is not the result of a job"):
         load_result(result.job, tmp_path)

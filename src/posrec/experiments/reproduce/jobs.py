@@ -81,16 +81,9 @@ class JobResult:
     def metrics(self) -> dict[str, float]:
         return dict(self.record.get("metrics", {}))
 
-    def ranks(self) -> npt.NDArray[np.uint8]:
-        """[test samples], WORST for every rank from there on."""
-        ranks: npt.NDArray[np.uint8] = self.arrays()["ranks"]
-        return ranks
-
-    def encoding(self) -> npt.NDArray[np.float32] | None:
-        """The learned table of a positional encoding, [rows, d], for seed 0 where the model has one."""
-        return self.arrays().get("encoding")
-
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """`ranks` [test samples], WORST for every rank from there on; and for seed 0, where the model has one, the
+        learned table of its positional encoding, `encoding` [rows, d]."""
         path = self.path.with_suffix(".npz")
         try:
             with np.load(path, allow_pickle=False) as file:

@@ -82,7 +82,7 @@ def find_differences(runs_of: Mapping[str, Runs], pairs: Pairs, data: PreparedDa
     mean_gains = cache(lambda label, metric: gains_over_seeds(label, runs_of[label], metric))
     both_run = [(first, second) for first, second in pairs if runs_of[first] and runs_of[second]]
     sessions = session_of_samples(data.test)
-    findings = []
+    findings: list[dict[str, Any]] = []
     for first, second, metric in ((*pair, metric) for pair in both_run for metric in TESTED):
         over_sessions = compare_paired(mean_gains(first, metric), mean_gains(second, metric), sessions)
         over_seeds = [seed_error(runs_of[label], metric) for label in (first, second)]
@@ -100,7 +100,7 @@ def gains_over_seeds(label: str, runs: Runs, metric: str) -> Tensor:
     The ranks in results/reproduction reach to 10: they can't test a metric at 20, and raise an InputError.
     """
     name, _, k = metric.partition("@")
-    gained = torch.stack([gains(torch.from_numpy(run.ranks()), name, int(k)) for run in runs]).mean(0)
+    gained = torch.stack([gains(torch.from_numpy(run.arrays()["ranks"]), name, int(k)) for run in runs]).mean(0)
     if abs(100 * float(gained.mean()) - mean(run.metrics[metric] for run in runs)) > ROUNDING:
         raise InputError(f"the ranks of {label} are not those of its {metric}; run its jobs again")
     return gained

@@ -248,7 +248,7 @@ def accuracy(ranks: torch.Tensor, data: PreparedDataset) -> dict[str, Any]:
     intervals = {}
     for metric, k in METRICS:
         of_samples = gains(ranks, metric, k)
-        bounds = compare_paired(of_samples, torch.zeros_like(of_samples), session, draws=0)
+        bounds = compare_paired(of_samples, torch.zeros_like(of_samples), session)
         intervals[f"{metric}@{k}"] = [round(100 * bound, 2) for bound in (bounds.low, bounds.high)]
     return {
         "samples": len(ranks),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from posrec.encodings.awareness import EncodingTable, analyse, collision
-from posrec.encodings.schemes import make_encoding
+from posrec.encodings.schemes import Scheme, make_encoding
 
 BASE = {name: make_encoding(name, d=8, max_length=30).double() for name in ("spe", "rspe", "dpe")}
 ALL, FIRST, LAST = tuple(range(8)), tuple(range(4)), tuple(range(4, 8))
@@ -103,21 +103,21 @@ def unlike_at_pair(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
     return torch.stack([first, place % 4], dim=-1)
 
 
-def test_the_literal_reading_needs_separation_too() -> None:
-    assert analyse(unlike_at_pair, max_length=4, d=2).forward.holds_by_pair
-    assert not analyse(unlike_at_pair, max_length=5, d=2).forward.holds_by_pair
-
-
 def separated_by_pairs(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
     """Dimension 0 can't tell places 1 and 2 apart. Dimension 1 can, but length 1 spoils it, which has only place 0."""
     spoiled = torch.where(length.unsqueeze(1) == 1, 99, forward)
     return torch.stack([forward.clamp(max=1), spoiled], dim=-1).double()
 
 
-def test_the_literal_reading_compares_only_positions_of_the_two_lengths() -> None:
-    found = analyse(separated_by_pairs, max_length=3, d=2)
-    assert not found.forward.holds
-    assert found.forward.holds_by_pair
+@pytest.mark.parametrize(
+    ("scheme", "max_length", "holds", "by_pair"),
+    [(unlike_at_pair, 4, True, True), (unlike_at_pair, 5, False, False), (separated_by_pairs, 3, False, True)],
+)
+def test_the_literal_reading_needs_separation_of_the_positions_of_the_two_lengths(
+    scheme: Scheme, max_length: int, holds: bool, by_pair: bool
+) -> None:
+    found = analyse(scheme, max_length, d=2).forward
+    assert (found.holds, found.holds_by_pair) == (holds, by_pair)
 
 
 def test_slow_sinusoids_differ_and_rounding_noise_does_not() -> None:

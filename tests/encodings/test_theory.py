@@ -21,12 +21,8 @@ def test_all_statements_but_two_hold(max_length: int, d: int) -> None:
         assert numbered in names
 
 
-def test_every_scheme_has_the_papers_claim() -> None:
-    assert set(PAPER) == set(examined_names())
-
-
 def test_where_the_paper_and_the_definitions_differ() -> None:
-    differing = {name: differences(analyse(name, 20, 8), claim) for name, claim in PAPER.items()}
+    differing = {name: differences(analyse(name, 20, 8), PAPER[name]) for name in examined_names()}
     assert {name: found for name, found in differing.items() if found} == {"aspe": ("linear",), "2dspe": ("forward",)}
 
 
@@ -42,29 +38,27 @@ def test_only_claims_that_were_made_can_differ() -> None:
     )
 
 
-def test_steps_that_change_with_the_length_are_found() -> None:
-    def faster_in_longer_sessions(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
-        return torch.stack([forward, forward * (length.unsqueeze(1) // 4)], dim=-1).double()
-
-    table = tabulate(build(faster_in_longer_sessions, 6, 2), 6)
-    assert shares_steps(table, on(0), backward=False)
-    assert not shares_steps(table, on(1), backward=False)
-    assert not shares_steps(table, on(0, 1), backward=False)
+def planted(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
+    """By position, by reverse position, with steps that grow with the length, and with rounding noise."""
+    faster, noisy = forward * (length.unsqueeze(1) // 4), forward / 10 + 1e-16 * length.unsqueeze(1)
+    return torch.stack([forward**2, backward**2, faster, noisy], dim=-1).double()
 
 
-def test_backward_steps_are_lined_up_at_the_last_click() -> None:
-    table = tabulate(build(lambda f, b, n: torch.stack([b**2, f**2], dim=-1).double(), 6, 2), 6)
-    assert shares_steps(table, on(0), backward=True)
-    assert not shares_steps(table, on(0), backward=False)
-    assert shares_steps(table, on(1), backward=False)
-    assert not shares_steps(table, on(1), backward=True)
-
-
-def test_rounding_does_not_count_as_another_step() -> None:
-    def noisy(forward: Tensor, backward: Tensor, length: Tensor) -> Tensor:
-        return (forward + 1e-15 * length.unsqueeze(1)).unsqueeze(-1).expand(-1, -1, 2).double() / 10
-
-    assert shares_steps(tabulate(build(noisy, 6, 2), 6), on(0, 1), backward=False)
+@pytest.mark.parametrize(
+    ("dimensions", "backward", "shared"),
+    [
+        ((0,), False, True),
+        ((0,), True, False),
+        ((1,), False, False),
+        ((1,), True, True),
+        ((2,), False, False),
+        ((0, 2), False, False),
+        ((0, 3), False, True),
+    ],
+)
+def test_steps_that_change_with_the_length_are_found(dimensions: tuple[int, ...], backward: bool, shared: bool) -> None:
+    table = tabulate(build(planted, 6, 4), 6)
+    assert shares_steps(table, Awareness(True, True, dimensions, (), None), backward) == shared
 
 
 def test_a_bias_must_be_relative_and_must_change_with_the_query() -> None:
@@ -81,10 +75,6 @@ def test_a_bias_must_be_relative_and_must_change_with_the_query() -> None:
     absolute.load_state_dict(relative.state_dict())
     assert bias_is_relative(absolute, 3)
     assert not bias_is_relative(absolute, 4)
-
-
-def on(*dimensions: int) -> Awareness:
-    return Awareness(True, True, dimensions, (), None)
 
 
 def test_only_the_plain_sum_and_constants_are_symmetric() -> None:

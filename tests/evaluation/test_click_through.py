@@ -12,15 +12,14 @@ from scipy.stats import t
 
 from posrec.errors import InputError
 from posrec.evaluation.click_through import (
-    COLUMNS,
     ClickThrough,
     Group,
     Ratio,
-    feedback_schema,
     more_units,
     ratio,
     unusual_days,
 )
+from posrec.evaluation.feedback_files import COLUMNS, feedback_schema
 from posrec.evaluation.significance import always_valid, influences, standard_error
 
 DAY = 86_400_000
@@ -51,7 +50,7 @@ def test_new_items_that_were_explored_are_compared_with_the_others() -> None:
         for one in (*shown(f"a{number}", visitor, "xy"), row(f"a{number}", "shown", "new", explored=True))
     ]
     clicks = [row("a1", "clicked", "new"), row("a1", "clicked", "x"), row("a3", "clicked", "y")]
-    new, others = ClickThrough(frame(*answers, *clicks)).by_explored()
+    new, others = ClickThrough(frame(*answers, *clicks)).by("explored")
     assert (new.group, new.answers, new.shown, new.clicks, new.ratios["clicks"].mean) == ("new items", 3, 3, 1, 1 / 3)
     assert (others.group, others.answers, others.shown, others.clicks) == ("other items", 3, 6, 2)
 
@@ -75,19 +74,19 @@ def test_figures_by_hand() -> None:
             row("b1", "shown", "x", signed=False),
         )
     )
-    (run,) = found.by_run()
+    (run,) = found.by("name")
     counts = (run.group, run.visitors, run.answers, run.shown, run.clicks, run.carts, run.purchases, run.value)
     assert counts == ("a", 2, 3, 6, 3, 1, 1, 9.5)
     # r = 3 clicks / 3 answers = 1; residuals 1 - 2 and 2 - 1; error = sqrt((1 + 1) * 2 / 1) / 3
     half = 2 / 3 * t.ppf(0.975, 1)
     assert run.ratios["clicks"] == Ratio(1.0, (0.0, pytest.approx(1 + half)))
     assert [run.ratios[measure].mean for measure in ("carts", "purchases", "value")] == [0.5, 0.5, 4.75]
-    assert [(rank.group, rank.answers, rank.clicks) for rank in found.by_rank()] == [
+    assert [(rank.group, rank.answers, rank.clicks) for rank in found.by("rank")] == [
         ("1", 3, 1),
         ("2", 2, 1),
         ("3", 1, 1),
     ]
-    assert [(day.group, day.answers) for day in found.by_day()] == [("2026-11-01", 2), ("2026-11-02", 1)]
+    assert [(day.group, day.answers) for day in found.by("day")] == [("2026-11-01", 2), ("2026-11-02", 1)]
     assert (found.unmatched, found.unsigned, found.without_visitor) == (1, 1, 0)
     assert found.fingerprints() == {"a": ["hash of a"]}
     assert found.differences() == []

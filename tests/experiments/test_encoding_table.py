@@ -8,8 +8,9 @@ import pytest
 import torch
 from tests.helpers import command
 
+from posrec.encodings.theory import reason
 from posrec.errors import InputError
-from posrec.experiments.encodings import as_json, examine, load_trained_encoding, reason
+from posrec.experiments.encodings import as_json, examine, load_trained_encoding
 from posrec.io import save_tensors
 from posrec.runs.folder import SCHEMA
 from posrec.runs.run import finish_run
@@ -86,8 +87,13 @@ def test_the_table_of_a_run_is_the_one_that_was_saved(tmp_path: Path) -> None:
     assert row.analysis.forward.collision is not None
     assert sorted(row.analysis.forward.collision.positions) == [0, 1]
     assert as_json(row)["differs"] == ["forward", "unique_within_length"]
-    assert reason(row, "forward") == "not forward-aware, compare position 0 of length 1 and position 1 of length 2."
-    assert reason(row, "unique_within_length") == "the same for position 0 of length 2 and position 1 of length 2."
+    assert (
+        reason(row.analysis, "forward")
+        == "not forward-aware, compare position 0 of length 1 and position 1 of length 2"
+    )
+    assert (
+        reason(row.analysis, "unique_within_length") == "the same for position 0 of length 2 and position 1 of length 2"
+    )
 
 
 def write_config(text: str) -> Callable[[Path], object]:

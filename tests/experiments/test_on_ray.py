@@ -34,11 +34,11 @@ def test_jobs_on_ray_are_those_of_this_process(
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "both").iterdir()}
     marker, run_if_free = tmp_path / "killed", jobs.run_if_free
 
-    def killed_once(paths, saved, folder, device, job):  # the first process that comes to seed 1 is killed
+    def killed_once(paths, folder, device, job):  # the first process that comes to seed 1 is killed
         if job.seed == 1 and not marker.exists():
             marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return run_if_free(paths, saved, folder, device, job)
+        return run_if_free(paths, folder, device, job)
 
     monkeypatch.setattr(jobs, "run_if_free", killed_once)
     progress = RecordingProgress()
@@ -48,7 +48,7 @@ def test_jobs_on_ray_are_those_of_this_process(
     assert both.keys() == here.keys() == {job.name for job in JOBS}
     for name, result in both.items():
         assert result.metrics == pytest.approx(here[name].metrics, rel=1e-3)
-        assert np.mean(result.ranks() == here[name].ranks()) > 0.99
+        assert np.mean(result.arrays()["ranks"] == here[name].arrays()["ranks"]) > 0.99
     after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "both").iterdir()}
     assert {name: after[name] for name in before} == before, "finished jobs are not run again"
     assert not [name for name in listed(tmp_path / "both") if name.endswith(".lock")]

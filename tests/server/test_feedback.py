@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 from posrec.errors import InputError, RunFailed
-from posrec.evaluation.click_through import COLUMNS
+from posrec.evaluation.feedback_files import COLUMNS
 from posrec.io.unfinished import locked
 from posrec.server import feedback as module
 from posrec.server.feedback import KEY_FILE, FeedbackFiles, convert_and_close, erase_visitors, is_signed, new_answer_id

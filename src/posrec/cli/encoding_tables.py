@@ -4,8 +4,8 @@ from rich.console import Group
 from rich.table import Column, Table
 from rich.text import Text
 
-from posrec.encodings.theory import PAPER, Statement, differences, verdicts
-from posrec.experiments.encodings import EncodingRow, reason, spans
+from posrec.encodings.theory import PAPER, Statement, differences, reason, spans, verdicts
+from posrec.experiments.encodings import EncodingRow
 
 COLUMNS = {
     "forward": "forward-\naware",
@@ -54,7 +54,8 @@ def notes(rows: list[EncodingRow]) -> list[str]:
     ]
     for row in rows:
         for column in differences(row.analysis, PAPER[row.encoding]):
-            lines.append(f"{row.label}: {reason(row, column)} The paper ({PAPER[row.encoding].source}) says otherwise.")
+            source = PAPER[row.encoding].source
+            lines.append(f"{row.label}: {reason(row.analysis, column)}. The paper ({source}) says otherwise.")
     return lines
 
 

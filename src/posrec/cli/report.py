@@ -41,14 +41,15 @@ def report(
     posrec report feedback --measure value --since 2026-11-01
     posrec report feedback --by day
     """
-    from posrec.evaluation.click_through import MEASURES, ClickThrough, per_unit, read_feedback, unusual_days
+    from posrec.evaluation.click_through import MEASURES, ClickThrough, per_unit, unusual_days
+    from posrec.evaluation.feedback_files import read_feedback
 
     feedback = ClickThrough(read_feedback(folder), since and since.date())
     if as_json:
         show(feedback.as_json(measure), None, as_json)
         return
     if by == "run":
-        runs, fingerprints = feedback.by_run(), feedback.fingerprints()
+        runs, fingerprints = feedback.by("name"), feedback.fingerprints()
         names = [f"{run.group}\n{fingerprints_line(fingerprints[run.group])}" for run in runs]
         console.print(runs_table(runs, names, {name: per_unit(name) for name in MEASURES}))
         for difference in feedback.differences(measure):
@@ -59,7 +60,7 @@ def report(
                     "`split_by` with each request, so that a visitor stays with one run."
                 )
     else:
-        groups = {"day": feedback.by_day, "rank": feedback.by_rank, "explored": feedback.by_explored}[by]()
+        groups = feedback.by(by)
         console.print(plot_table(groups, by, measure, per_unit(measure)))
         for day in unusual_days(groups, measure) if by == "day" else []:
             warn(f"warning: {day.sentence()}")

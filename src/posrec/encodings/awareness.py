@@ -70,6 +70,15 @@ class EncodingTable:
             values=(values[0], values[1]),
         )
 
+    @property
+    def backward(self) -> Tensor:
+        """[N] the positions left until the last click."""
+        return self.length - 1 - self.position
+
+    def with_successor(self) -> Tensor:
+        """The rows whose session has a next position, which is the next row."""
+        return (self.position + 1 < self.length).nonzero().flatten()
+
     def sessions(self) -> list[Tensor]:
         """The rows of each length: one tensor of row numbers for length 1, 2, ..."""
         # Length l begins after 1 + 2 + .. + (l-1) rows.
@@ -160,7 +169,7 @@ def analyse(scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int 
             max_length=max_length,
             d=d,
             forward=awareness(table, table.position),
-            backward=awareness(table, table.length - 1 - table.position),
+            backward=awareness(table, table.backward),
             collision=everywhere,
             collision_within_length=None if everywhere is None else next(within, None),
             linear=linearity(table),
@@ -169,11 +178,7 @@ def analyse(scheme: str | nn.Module | type[nn.Module] | Scheme, max_length: int 
 
 def awareness(table: EncodingTable, place: Tensor) -> Awareness:
     """Definition 3.1 for place = position, Definition 3.2 for place = positions left until the last click."""
-    # All rows of a place are compared with its first row. Lengths are in order, so that is the row of the shortest
-    # session that has the place.
-    earliest = torch.full((int(place.max()) + 1,), len(place)).scatter_reduce(
-        0, place, torch.arange(len(place)), "amin"
-    )
+    earliest = earliest_rows(place)  # all rows of a place are compared with that of the shortest session that has it
     breaks = (table.rows - table.rows[earliest[place]]).abs() > table.tolerance  # [N, d]
     alone = ~breaks.any(0)
     same = collision(table, earliest, alone) if alone.any() else None
@@ -185,6 +190,12 @@ def awareness(table: EncodingTable, place: Tensor) -> Awareness:
         clashes=tuple(clashes(table, breaks, earliest[place])),
         collision=same,
     )
+
+
+def earliest_rows(place: Tensor) -> Tensor:
+    """[places] the number of the first row of each place; lengths are in order."""
+    row = torch.arange(len(place))
+    return torch.full((int(place.max()) + 1,), len(place)).scatter_reduce(0, place, row, "amin")
 
 
 def clashes(table: EncodingTable, breaks: Tensor, reference: Tensor) -> Iterator[PositionPair]:
@@ -245,7 +256,7 @@ def collision(table: EncodingTable, among: Tensor, dimensions: Tensor) -> Positi
 
 def linearity(table: EncodingTable) -> Linearity:
     """Fit the one-step matrix by least squares over every neighbouring pair of positions."""
-    here = (table.position + 1 < table.length).nonzero().flatten()  # its successor is the next row
+    here = table.with_successor()
     before, after = table.rows[here], table.rows[here + 1]
     fit = torch.linalg.lstsq(before, after, driver="gelsd")
     residual = float((before @ fit.solution - after).abs().max())

@@ -3,59 +3,57 @@
 import torch
 from torch import Tensor
 
-from posrec.data.dataset import SessionDataset, collate
+from posrec.data.dataset import SessionDataset
 from posrec.evaluation.metrics import rank_metrics
 
-LENGTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, None))
-PAIRS_AT_A_TIME = 1 << 22  # of clicks that are compared at a time
-POPULARITY = ((0, 9), (10, 29), (30, 99), (100, 299), (300, 999), (1000, 2999), (3000, None))  # training clicks
-FIRST_REPEATS = ((2, 2), (3, 3), (4, 5), (6, 10), (11, None))
+Bounds = tuple[tuple[int, int | None], ...]
+LENGTHS: Bounds = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, None))  # clicks before the target
+POPULARITY: Bounds = ((0, 9), (10, 29), (30, 99), (100, 299), (300, 999), (1000, 2999), (3000, None))  # training clicks
+FIRST_REPEATS: Bounds = ((2, 2), (3, 3), (4, 5), (6, 10), (11, None))  # positions
 
 
-def by_length(ranks: Tensor, lengths: Tensor) -> dict[str, dict[str, float]]:
-    """R@20 and M@20 by the number of clicks before the target, in groups."""
-    return metrics_by_group(ranks, {range_name(*bounds): within(lengths, *bounds) for bounds in LENGTHS})
-
-
-def by_first_repeat(ranks: Tensor, positions: Tensor) -> dict[str, dict[str, float]]:
-    """R@20 and M@20 by the position, from 1, of the first click on an item clicked before; 0: no repeat."""
-    groups = {"none": positions == 0}
-    groups |= {range_name(*bounds): within(positions, *bounds) for bounds in FIRST_REPEATS}
-    return metrics_by_group(ranks, groups)
-
-
-def by_popularity(ranks: Tensor, samples: SessionDataset, train: SessionDataset) -> dict[str, dict[str, float]]:
-    """R@20 and M@20 by how often the target was clicked in training."""
-    _, target = samples.locate(torch.arange(len(samples)))
+def groups_of_samples(samples: SessionDataset, train: SessionDataset) -> dict[str, dict[str, Tensor]]:
+    """Which samples [N] are in each group: by the number of clicks before the target (`lengths`), by the position of
+    the first click on an item clicked before (`repeats`), and by how often the target was clicked in training
+    (`popularity`)."""
+    every = torch.arange(len(samples))
+    _, target = samples.locate(every)
     targets = samples.items[target].long()
     clicks = torch.bincount(train.items.long(), minlength=int(samples.items.max()) + 1)[targets]
-    return metrics_by_group(ranks, {range_name(*bounds): within(clicks, *bounds) for bounds in POPULARITY})
+    repeats = first_repeats(samples)
+    return {
+        "lengths": groups_of(samples.clicks_before(every), LENGTHS),
+        "repeats": {"none": repeats == 0, **groups_of(repeats, FIRST_REPEATS)},
+        "popularity": groups_of(clicks, POPULARITY),
+    }
+
+
+def groups_of(values: Tensor, bounds: Bounds) -> dict[str, Tensor]:
+    groups = {}
+    for low, high in bounds:
+        name = f"{low}+" if high is None else str(low) if low == high else f"{low}-{high}"
+        groups[name] = (values >= low) & (values <= (values.max() if high is None else high))
+    return groups
 
 
 def first_repeats(samples: SessionDataset) -> Tensor:
     """[N] the position, from 1, of the first click that repeats an earlier one; 0 where all clicks differ."""
-    found, rows = [], max(1, min(4096, PAIRS_AT_A_TIME // max(1, samples.longest) ** 2))
-    for start in range(0, len(samples), rows):
-        batch = collate(samples, torch.arange(start, min(start + rows, len(samples))), samples.longest)
-        graph = batch.build_graph(with_distances=False)
-        position = torch.arange(1, batch.items.shape[1] + 1)
-        again = batch.mask & (graph.alias < position - 1)
-        found.append(torch.where(again.any(1), again.int().argmax(1) + 1, 0))
-    return torch.cat(found)
+    items = samples.items[: samples.clicks].long()
+    session = torch.repeat_interleave(torch.arange(samples.sessions), samples.lengths)  # of each click
+    ordered, order = (session * (items.max() + 1) + items).sort(stable=True)
+    again = order[1:][ordered[1:] == ordered[:-1]]  # clicks on an item that its session has clicked before
+    position = again - samples.offsets[session[again]] + 1
+    never = torch.full((samples.sessions,), samples.longest + 1)
+    first = never.scatter_reduce(0, session[again], position, "amin")
+    every = torch.arange(len(samples))
+    of_sample = first[samples.locate(every)[0]]
+    return torch.where(of_sample <= samples.clicks_before(every), of_sample, 0)
 
 
 def metrics_by_group(ranks: Tensor, groups: dict[str, Tensor]) -> dict[str, dict[str, float]]:
+    """The number of samples, R@20 and M@20 of each group that has any."""
     metrics = {name: rank_metrics(ranks[chosen]) for name, chosen in groups.items() if chosen.any()}
     return {
         name: {"samples": int(groups[name].sum()), "recall@20": of_group["recall@20"], "mrr@20": of_group["mrr@20"]}
         for name, of_group in metrics.items()
     }
-
-
-def within(values: Tensor, low: int, high: int | None) -> Tensor:
-    inside = values >= low
-    return inside if high is None else inside & (values <= high)
-
-
-def range_name(low: int, high: int | None) -> str:
-    return f"{low}+" if high is None else str(low) if low == high else f"{low}-{high}"

@@ -9,38 +9,18 @@ answers, purchases to visitors. The answers to one visitor are not independent, 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from functools import cached_property
 from itertools import combinations
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from posrec.errors import InputError, plural
 from posrec.evaluation.significance import LEVEL, always_valid, influences, margin, standard_error
 
-if TYPE_CHECKING:
-    import polars as pl
-
-FILES = "feedback-*.parquet"
-OPEN_FILES = ".open-*.jsonl"  # that a running server is writing
-# The columns of feedback, with the names of their types in polars; server/feedback.py says what they mean.
-COLUMNS = {
-    "time": "Int64",
-    "session": "String",
-    "item": "String",
-    "event": "String",
-    "rank": "Int32",
-    "answer": "String",
-    "run": "String",
-    "signed": "Boolean",
-    "visitor": "String",
-    "name": "String",
-    "value": "Float64",
-    "explored": "Boolean",
-}
 COUNTED = {"clicked": "clicks", "carted": "carts", "bought": "purchases"}
 # Each measure, and what it is divided by.
 MEASURES = {"clicks": "answers", "carts": "visitors", "purchases": "visitors", "value": "visitors"}
@@ -157,42 +137,6 @@ def short(number: float) -> str:
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
 
 
-def read_feedback(folder: Path) -> "pl.DataFrame":
-    """All rows of a folder of feedback, also those that a running server has not turned into a Parquet file yet.
-
-    Open files are read first: one that is finished meanwhile is read twice, and an impression counts once.
-    """
-    import polars as pl
-
-    if not folder.is_dir():
-        raise InputError(f"{folder} does not exist, or is not a folder")
-    try:
-        open_files = map(whole_lines, folder.glob(OPEN_FILES))
-        rows = [pl.read_ndjson(lines, schema=feedback_schema()) for lines in open_files if lines]
-        rows += [pl.read_parquet(file, columns=list(COLUMNS)) for file in sorted(folder.glob(FILES))]
-        if not rows:
-            raise InputError(f"{folder} holds no feedback ({FILES}); posrec serve --feedback {folder} writes it")
-        return pl.concat(rows)
-    except pl.exceptions.PolarsError as error:
-        raise InputError(f"{folder} holds a file that is not feedback: {str(error).splitlines()[0]}") from None
-
-
-def feedback_schema() -> dict[str, Any]:
-    """The types of the columns of feedback, by name."""
-    import polars as pl
-
-    return {name: getattr(pl, kind) for name, kind in COLUMNS.items()}
-
-
-def whole_lines(file: Path) -> bytes:
-    """The complete lines of a file that is being written; none if it has been finished and removed."""
-    try:
-        content = file.read_bytes()
-    except FileNotFoundError:
-        return b""
-    return content[: content.rfind(b"\n") + 1]
-
-
 class ClickThrough:
     """The figures of feedback. Days are those of UTC.
 
@@ -204,76 +148,55 @@ class ClickThrough:
         without_value: purchases whose value was not given.
     """
 
-    def __init__(self, rows: "pl.DataFrame", since: date | None = None) -> None:
-        import polars as pl
-
+    def __init__(self, rows: pl.DataFrame, since: date | None = None) -> None:
         keys, total_rows = ["answer", "item"], len(rows)
         rows = rows.filter("signed")
         self.unsigned = total_rows - len(rows)
         shown = rows.filter(pl.col("event") == "shown").sort("time").unique(keys, keep="first", maintain_order=True)
-        of_days = shown if since is None else shown.filter(pl.col("time") >= milliseconds(since))
-        if not len(of_days):
-            of_others = (
-                f" ({self.unsigned:,} rows are of answers that the server did not give)" if self.unsigned else ""
-            )
-            start = "" if since is None else f" since {since}"
-            raise InputError(
-                f"the feedback has no event 'shown'{start}, so there is nothing that clicks could be a share of"
-                + of_others
-            )
         counts = [(pl.col("event") == event).any().alias(name) for event, name in COUNTED.items()]
         later = rows.filter(pl.col("event") != "shown").group_by(keys).agg(*counts, pl.col("value").max())
         self.unmatched = len(later.join(shown, on=keys, how="anti"))
-        self.impressions = (
-            of_days.drop("value", "event", "signed")
+        impressions = (
+            shown.drop("value", "event", "signed")
             .join(later, on=keys, how="left", maintain_order="left")
             .with_columns(
                 pl.col(*COUNTED.values()).fill_null(value=False),
-                pl.coalesce("visitor", "session").alias("visitor"),
-                pl.from_epoch("time", time_unit="ms").dt.strftime("%Y-%m-%d").alias("day"),
+                visitor=pl.coalesce("visitor", "session"),
+                day=pl.from_epoch(pl.col("time").first().over("answer"), time_unit="ms").dt.strftime("%Y-%m-%d"),
+                explored=pl.when("explored").then(pl.lit("new items")).otherwise(pl.lit("other items")),
             )
         )
+        self.impressions = impressions if since is None else impressions.filter(pl.col("day") >= since.isoformat())
+        if not len(self.impressions):
+            start = "" if since is None else f" since {since}"
+            unsigned = f" ({self.unsigned:,} rows are of answers that the server did not give)" if self.unsigned else ""
+            raise InputError(
+                f"the feedback has no event 'shown'{start}, so there is nothing that clicks could be a share of"
+                + unsigned
+            )
         self.without_visitor = len(self.answers.filter(pl.col("visitor") == pl.col("answer")))
         self.without_value = len(self.impressions.filter(pl.col("purchases") & pl.col("value").is_null()))
 
     @cached_property
-    def answers(self) -> "pl.DataFrame":
+    def answers(self) -> pl.DataFrame:
         """A row for each answer, with what became of its items."""
-        import polars as pl
+        return self.parts_of_answers("name", "run", "day").with_columns(all=pl.lit("all"))
 
-        first = pl.col("time", "visitor", "name", "run", "day").first()
-        sums = (pl.len().alias("shown"), pl.col(*MEASURES).sum())
-        return self.impressions.group_by("answer", maintain_order=True).agg(first, *sums)
+    def parts_of_answers(self, *by: str) -> pl.DataFrame:
+        """A row for each answer and value of the columns `by`, with what became of those of its items."""
+        first, sums = pl.col("time", "visitor").first(), (pl.len().alias("shown"), pl.col(*MEASURES).sum())
+        return self.impressions.group_by("answer", *by, maintain_order=True).agg(first, *sums)
 
-    def by_run(self) -> list[Group]:
-        return groups(self.answers, "name")
-
-    def by_day(self) -> list[Group]:
-        return groups(self.answers, "day")
-
-    def by_rank(self) -> list[Group]:
-        import polars as pl
-
-        return groups(self.impressions.with_columns(shown=pl.lit(1)), "rank")
-
-    def by_explored(self) -> list[Group]:
-        """Of the new items that `explore` put into answers, and of all other items; an answer is one that had such."""
-        import polars as pl
-
-        names = pl.col("explored").replace_strict({True: "new items", False: "other items"}, return_dtype=pl.String)
-        sums = (pl.len().alias("shown"), pl.col("visitor").first(), pl.col(*MEASURES).sum())
-        items = self.impressions.with_columns(explored=names)
-        return groups(items.group_by("answer", "explored").agg(*sums), "explored")
+    def by(self, column: str) -> list[Group]:
+        """Of every run (`name`), `day`, or `rank`, or of the new items that `explore` put into answers and all other
+        items (`explored`)."""
+        return groups(self.parts_of_answers(column), column)
 
     def total(self) -> Group:
-        import polars as pl
-
-        return groups(self.answers.with_columns(all=pl.lit("all")), "all")[0]
+        return groups(self.answers, "all")[0]
 
     def fingerprints(self) -> dict[str, list[str]]:
         """Of the runs that were served under a name, the latest last."""
-        import polars as pl
-
         latest = self.answers.group_by("name", "run").agg(pl.col("time").max()).sort("time")
         return dict(latest.group_by("name", maintain_order=True).agg("run").iter_rows())
 
@@ -285,12 +208,12 @@ class ClickThrough:
         return [difference(answers, measure, *pair, pairs=len(compared)) for pair, answers in compared]
 
     def as_json(self, measure: str = "clicks") -> dict[str, Any]:
-        days, fingerprints = self.by_day(), self.fingerprints()
+        days, fingerprints = self.by("day"), self.fingerprints()
         return {
             "total": asdict(self.total()),
-            "by_run": [{**asdict(run), "fingerprints": fingerprints[run.group]} for run in self.by_run()],
-            "by_rank": [asdict(rank) for rank in self.by_rank()],
-            "by_explored": [asdict(items) for items in self.by_explored()],
+            "by_run": [{**asdict(run), "fingerprints": fingerprints[run.group]} for run in self.by("name")],
+            "by_rank": [asdict(rank) for rank in self.by("rank")],
+            "by_explored": [asdict(items) for items in self.by("explored")],
             "by_day": [asdict(day) for day in days],
             "differences": [
                 {**asdict(one), "better": one.better, "sentence": one.sentence()} for one in self.differences(measure)
@@ -303,23 +226,15 @@ class ClickThrough:
         }
 
 
-def milliseconds(day: date) -> int:
-    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000)
-
-
-def visitor_totals(answers: "pl.DataFrame", by: str) -> "pl.DataFrame":
+def visitor_totals(answers: pl.DataFrame, by: str) -> pl.DataFrame:
     """A row for each visitor and value of the column `by`, sorted by the latter."""
-    import polars as pl
-
     counts = (pl.len().alias("answers"), pl.lit(1).alias("visitors"))
     totals = answers.group_by(by, "visitor", maintain_order=True).agg(*counts, pl.col("shown", *MEASURES).sum())
     return totals.sort(by, maintain_order=True)
 
 
-def groups(answers: "pl.DataFrame", by: str) -> list[Group]:
+def groups(answers: pl.DataFrame, by: str) -> list[Group]:
     """The figures of the answers with the same value in the column `by`, sorted by it."""
-    import polars as pl
-
     result = []
     for (group,), own in visitor_totals(answers, by).group_by(by, maintain_order=True):
         ratios = {measure: ratio(*columns(own, measure, unit)) for measure, unit in MEASURES.items()}
@@ -328,7 +243,7 @@ def groups(answers: "pl.DataFrame", by: str) -> list[Group]:
     return result
 
 
-def columns(frame: "pl.DataFrame", *names: str) -> list[Numbers]:
+def columns(frame: pl.DataFrame, *names: str) -> list[Numbers]:
     return [frame[name].to_numpy().astype(np.float64) for name in names]
 
 
@@ -350,20 +265,16 @@ def ratio(sums: Numbers, counts: Numbers) -> Ratio:
     return Ratio(mean, (max(0.0, mean - half), mean + half))
 
 
-def shown_together(answers: "pl.DataFrame", names: Sequence[str]) -> "pl.DataFrame":
+def shown_together(answers: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     """The answers of two runs from the time on at which both were shown, and as long as both were."""
-    import polars as pl
-
     times = [answers.filter(pl.col("name") == name)["time"].to_numpy() for name in names]
     first, last = max(time.min() for time in times), min(time.max() for time in times)
     return answers.filter(pl.col("name").is_in(names), pl.col("time").is_between(first, last))
 
 
-def difference(answers: "pl.DataFrame", measure: str, first: str, second: str, pairs: int = 1) -> Difference:
+def difference(answers: pl.DataFrame, measure: str, first: str, second: str, pairs: int = 1) -> Difference:
     """Of two runs, one of so many pairs. A visitor whom both runs answered counts in both, and as one of the visitors
     who are independent."""
-    import polars as pl
-
     totals = visitor_totals(answers, "name")
     runs = {name: totals.filter(pl.col("name") == name) for name in (first, second)}
     data = {name: columns(run, measure, MEASURES[measure]) for name, run in runs.items()}
@@ -416,26 +327,19 @@ def rounded(number: float) -> int:
 def unusual_days(days: list[Group], measure: str = "clicks") -> list[UnusualDay]:
     """Days whose 95 % interval lies outside the range of the WEEKS days before it, and days without answers. Days with
     less than a quarter of the visitors of the median day are not part of a range."""
-    unusual = []
-    for place, day in enumerate(days):
-        if place:
-            unusual += [UnusualDay(missing, measure) for missing in days_between(days[place - 1].group, day.group)]
-        start = (date.fromisoformat(day.group) - timedelta(WEEKS)).isoformat()
-        before = [one for one in days[:place] if one.group >= start]
-        median = np.median([one.visitors for one in before]) if before else 0
-        rates = [one.ratios[measure].mean for one in before if one.visitors >= median / 4]
-        rate = day.ratios[measure]
+    by_date = {date.fromisoformat(day.group): day for day in days}
+    first, unusual = min(by_date), []
+    for today in (first + timedelta(number) for number in range((max(by_date) - first).days + 1)):
+        if today not in by_date:
+            unusual.append(UnusualDay(today.isoformat(), measure))
+            continue
+        dates = (today - timedelta(back) for back in range(1, WEEKS + 1))
+        before = [by_date[one] for one in dates if one in by_date]
+        enough = np.median([one.visitors for one in before]) / 4 if before else 0
+        rates = [one.ratios[measure].mean for one in before if one.visitors >= enough]
+        rate = by_date[today].ratios[measure]
         if len(rates) < FEWEST_DAYS or rate.interval is None:
             continue
         if rate.interval[1] < min(rates) or rate.interval[0] > max(rates):
-            unusual.append(UnusualDay(day.group, measure, rate, min(rates), max(rates), len(rates)))
+            unusual.append(UnusualDay(today.isoformat(), measure, rate, min(rates), max(rates), len(rates)))
     return unusual
-
-
-def days_between(first: str, last: str) -> list[str]:
-    """
-    >>> days_between("2026-02-27", "2026-03-02")
-    ['2026-02-28', '2026-03-01']
-    """
-    start, days = date.fromisoformat(first), (date.fromisoformat(last) - date.fromisoformat(first)).days
-    return [(start + timedelta(number)).isoformat() for number in range(1, days)]

@@ -1,8 +1,8 @@
 """Is one model better than another, or was it chance? Paired tests on the same samples, with sessions as clusters, and
 the test of a split whose figures are read again and again.
 
-The samples of a session are not independent: a session that suits a model suits it at every click. So the bootstrap
-draws whole sessions, and standard errors are estimated over sessions; those of feedback over visitors.
+The samples of a session are not independent: a session that suits a model suits it at every click. So standard errors
+are estimated over sessions; those of feedback over visitors.
 """
 
 import math
@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # torch is imported where it is used: a report on feedback ne
 
     from posrec.data.dataset import SessionDataset
 
-DRAWS = 2000
 LEVEL = 0.05
 MIXTURE_UNITS = 500  # `always_valid` is at its sharpest from twice to two hundred times as many units
 
@@ -47,13 +46,11 @@ def session_of_samples(samples: "SessionDataset") -> "Tensor":
     return samples.locate(torch.arange(len(samples)))[0]
 
 
-def compare_paired(
-    first: "Tensor", second: "Tensor", session: "Tensor", seed: int = 0, draws: int = DRAWS
-) -> Comparison:
+def compare_paired(first: "Tensor", second: "Tensor", session: "Tensor") -> Comparison:
     """`first`, `second` [N]: gains of two models on the same samples; `session [N]`: the session of each sample.
 
-    The interval is the bootstrap's. The p-value is that of a paired test over sessions, which needs no draws and so
-    can be small. With `draws=0` the interval is the normal one: quicker, and with thousands of sessions the same.
+    The p-value and the interval are those of a paired test over sessions, of which there are enough for the normal
+    distribution.
     """
     import torch
 
@@ -65,16 +62,8 @@ def compare_paired(
     counts = torch.bincount(number, minlength=sessions).double()
     difference = float(sums.sum() / counts.sum())
     error = standard_error(influences(sums, counts))
-    p = two_sided_p(difference, error)
-    if not draws:
-        return Comparison(difference, difference - 1.96 * error, difference + 1.96 * error, p, error)
-    random = torch.Generator().manual_seed(seed)
-    means = []
-    for _ in range(draws):
-        drawn = torch.randint(sessions, (sessions,), generator=random)
-        means.append(sums[drawn].sum() / counts[drawn].sum())
-    spread = torch.stack(means).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
-    return Comparison(difference, float(spread[0]), float(spread[1]), p, error)
+    half = margin(error, math.inf)
+    return Comparison(difference, difference - half, difference + half, two_sided_p(difference, error), error)
 
 
 def influences(sums: Array, counts: Array) -> Array:

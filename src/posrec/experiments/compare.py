@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from posrec.config import split_settings
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, plural
-from posrec.evaluation.breakdown import by_first_repeat, by_length, by_popularity, first_repeats
+from posrec.evaluation.breakdown import groups_of_samples, metrics_by_group
 from posrec.evaluation.evaluate import Evaluation
 from posrec.evaluation.metrics import RANKING, gains
 from posrec.evaluation.significance import LEVEL, Comparison, compare_paired, holm, session_of_samples
@@ -251,7 +251,6 @@ def compare_rankings(evaluations: dict[str, Evaluation], data: PreparedDataset) 
                 "samples do not compare"
             )
     sessions = session_of_samples(data.test)
-    repeats = first_repeats(data.test)
     tests: list[tuple[str, str, str, Comparison]] = []
     for first, second in combinations(evaluations, 2):
         for metric, k in TESTED:
@@ -259,13 +258,11 @@ def compare_rankings(evaluations: dict[str, Evaluation], data: PreparedDataset) 
             tests.append((first, second, f"{metric}@{k}", compare_paired(ours, theirs, sessions)))
     corrected = holm([comparison.p for *_, comparison in tests])
     pairs = [PairedTest(*test, p) for test, p in zip(tests, corrected, strict=True)]
-    return ComparisonResult(
-        {name: evaluation.metrics for name, evaluation in evaluations.items()},
-        pairs,
-        {name: by_length(evaluation.ranks, evaluation.lengths) for name, evaluation in evaluations.items()},
-        {name: by_first_repeat(evaluation.ranks, repeats) for name, evaluation in evaluations.items()},
-        {name: by_popularity(evaluation.ranks, data.test, data.train) for name, evaluation in evaluations.items()},
-    )
+    breakdowns = {
+        kind: {name: metrics_by_group(one.ranks, groups) for name, one in evaluations.items()}
+        for kind, groups in groups_of_samples(data.test, data.train).items()
+    }
+    return ComparisonResult({name: one.metrics for name, one in evaluations.items()}, pairs, **breakdowns)
 
 
 def html_report(

@@ -5,8 +5,7 @@ paper's "0.16 in the lower right corner" comes out (docs/errata.md).
 """
 
 import textwrap
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from posrec.io import write_text
 from posrec.progress import Progress, SilentProgress
 
 SHORT, LONG = 10, 20
+OF_FIXED = 4  # figures of the fixed encodings
 WITHIN = (
     "Dot products between the positions of one length, scaled to 0 .. 1 in each panel. "
     "Each position is most like itself."
@@ -39,34 +39,30 @@ def draw(folder: Path, d: int, trained: Sequence[TrainedEncoding] = (), progress
     """Write every figure into `folder` as SVG and PNG; return the paths written, in order."""
     progress = progress or SilentProgress()
     folder.mkdir(parents=True, exist_ok=True)
-    figures = figures_by_name(d, trained)
     written: list[Path] = []
-    for name, figure in figures.items():
-        progress.update("Drawing", len(written) / 2, len(figures), name)
-        written += save(figure(), folder / name)
+    for name, figure in figures(d, trained):
+        progress.update("Drawing", len(written) / 2, OF_FIXED + len(trained), name)
+        written += save(figure, folder / name)
     return written
 
 
-def figures_by_name(d: int, trained: Sequence[TrainedEncoding] = ()) -> dict[str, Callable[[], Any]]:
-    """Functions that draw the figures of the fixed encodings, and those of learned ones."""
+def figures(d: int, trained: Sequence[TrainedEncoding] = ()) -> Iterator[tuple[str, Any]]:
+    """The figures of the fixed encodings, and those of learned ones, by name."""
     fixed = {"SPE": make_encoding("spe", d, LONG), "DPE": make_encoding("dpe", d, LONG)}
     lengths = (SHORT, LONG)
+    for length in lengths:
+        yield f"encodings-length-{length}", encodings_figure(fixed, length)
     within = [(name, similarity(scheme, length, length)) for name, scheme in fixed.items() for length in lengths]
+    yield "alike-within-a-length", similarity_figure(within, (14, 3.9), WITHIN)
     across = [(name, similarity(scheme, SHORT, LONG)) for name, scheme in fixed.items()]
     corners = " and ".join(f"{float(values[-1, -1]):.2f} for {name}" for name, values in across)
-    figures: dict[str, Callable[[], Any]] = {
-        f"encodings-length-{SHORT}": partial(encodings_figure, fixed, SHORT),
-        f"encodings-length-{LONG}": partial(encodings_figure, fixed, LONG),
-        "alike-within-a-length": partial(similarity_figure, within, (14, 3.9), WITHIN),
-        "alike-across-lengths": partial(similarity_figure, across, (17, 4.9), f"{ACROSS} {corners}."),
-    }
+    yield "alike-across-lengths", similarity_figure(across, (17, 4.9), f"{ACROSS} {corners}.")
     for number, one in enumerate(trained, start=1):
-        both = ((SHORT, SHORT), (LONG, LONG), (SHORT, LONG))
-        panels = [(one.name.upper(), similarity(one.scheme, rows, columns)) for rows, columns in both]
-        short = f" Its table has {one.rows} rows; positions past them share the last." if one.rows < LONG else ""
+        rows, both = len(one.table), ((SHORT, SHORT), (LONG, LONG), (SHORT, LONG))
+        panels = [(one.name.upper(), similarity(one.scheme, *lengths)) for lengths in both]
+        short = f" Its table has {rows} rows; positions past them share the last." if rows < LONG else ""
         words = f"{one.name.upper()} as learned by the run {one.run.name}: {TRAINED}{short}"
-        figures[f"alike-{one.name}-run-{number}"] = partial(similarity_figure, panels, (17, 5), words, [1, 1, 2])
-    return figures
+        yield f"alike-{one.name}-run-{number}", similarity_figure(panels, (17, 5), words, [1, 1, 2])
 
 
 def missing_figures(trained: Sequence[TrainedEncoding]) -> str | None:

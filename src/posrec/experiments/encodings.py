@@ -10,11 +10,13 @@ from torch import Tensor, nn
 
 from posrec.encodings.awareness import Analysis, analyse, examined_names
 from posrec.encodings.schemes import LEARNED, make_encoding
-from posrec.encodings.theory import PAPER, differences, verdicts, where
+from posrec.encodings.theory import PAPER, differences, verdicts
 from posrec.errors import InputError
 from posrec.io import RUN, WEIGHTS
 from posrec.progress import Progress, SilentProgress
 from posrec.runs.folder import open_finished
+
+EVIDENCE = ("forward", "backward", "collision", "collision_within_length")
 
 
 @dataclass(frozen=True)
@@ -23,16 +25,14 @@ class TrainedEncoding:
 
     run: Path
     name: str
-    scheme: nn.Module
-    rows: int
-    d: int
+    table: Tensor  # [rows, d]
 
-    @classmethod
-    def of(cls, run: Path, name: str, table: Tensor) -> "TrainedEncoding":
-        rows, d = table.shape
-        scheme = make_encoding(name, d=d, max_length=rows)
-        scheme.load_state_dict({"table": table})
-        return cls(run, name, scheme, rows, d)
+    @property
+    def scheme(self) -> nn.Module:
+        rows, d = self.table.shape
+        scheme = make_encoding(self.name, d, rows)
+        scheme.load_state_dict({"table": self.table})
+        return scheme
 
 
 def load_trained_encoding(run: Path) -> TrainedEncoding:
@@ -50,7 +50,7 @@ def load_trained_encoding(run: Path) -> TrainedEncoding:
         raise InputError(f"{path}: {weight} has shape {tuple(table.shape)}, expected at least (2, 2)")
     if not torch.isfinite(table).all():
         raise InputError(f"{path}: {weight} holds values that are not finite; the training diverged")
-    return TrainedEncoding.of(run, name, table)
+    return TrainedEncoding(run, name, table)
 
 
 def encoding_tables(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -78,7 +78,7 @@ def examine(
         rows.append(EncodingRow(name, name, analyse(name, max_length, d)))
     for one in trained:
         progress.update("Examining", len(rows), len(names) + len(trained), str(one.run))
-        rows.append(EncodingRow(str(one.run), one.name, analyse(one.scheme, one.rows, one.d)))
+        rows.append(EncodingRow(str(one.run), one.name, analyse(one.scheme, *one.table.shape)))
     return rows
 
 
@@ -93,39 +93,5 @@ def as_json(row: EncodingRow) -> dict[str, Any]:
         "differs": list(differences(analysis, PAPER[row.encoding])),
         "max_length": analysis.max_length,
         "d": analysis.d,
-        "evidence": {
-            "forward": asdict(analysis.forward),
-            "backward": asdict(analysis.backward),
-            "collision": asdict(analysis.collision) if analysis.collision else None,
-            "collision_within_length": asdict(analysis.collision_within_length)
-            if analysis.collision_within_length
-            else None,
-        },
+        "evidence": {name: asdict(analysis)[name] for name in EVIDENCE},
     }
-
-
-def reason(row: EncodingRow, column: str) -> str:
-    analysis = row.analysis
-    if column == "linear":
-        return f"the best matrix to move it on leaves a worst residual of {analysis.linear.residual:.1e}."
-    if column in ("unique", "unique_within_length"):
-        pair = analysis.collision if column == "unique" else analysis.collision_within_length
-        return f"the same for {where(pair)}." if pair else "all are unique."
-    awareness = analysis.forward if column == "forward" else analysis.backward
-    if awareness.holds:
-        return f"{column}-aware in dimensions {spans(awareness.dimensions)}."
-    return f"not {column}-aware, compare {where(awareness.collision or awareness.clashes[0])}."
-
-
-def spans(dimensions: tuple[int, ...]) -> str:
-    """
-    >>> spans((0, 1, 2, 5)), spans((3,)), spans(())
-    ('0-2, 5', '3', '-')
-    """
-    runs: list[list[int]] = []
-    for dimension in dimensions:
-        if runs and runs[-1][-1] == dimension - 1:
-            runs[-1].append(dimension)
-        else:
-            runs.append([dimension])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs) or "-"

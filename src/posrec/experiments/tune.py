@@ -10,6 +10,7 @@ these to know whether to stop early.
 
 import shlex
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
@@ -154,7 +155,7 @@ def tune(
             number = len(finished(study))
             progress.update("Trials", number, trials)
             progress.message(f"trial {number} of {trials}: {outcome(trial, metric)}; {in_words(trial.params)}")
-        tuned = best_settings(study, optuna, space, defaults, metric)
+        tuned = best_settings(study, space, defaults, metric)
         searched = {"model": model_name(model), "dataset": data.fingerprint, "fixed": fixed}
         write_json(folder / SUMMARY, {**searched, **asdict(tuned)})
     return tuned
@@ -174,18 +175,17 @@ def space_to_search(spec: ModelSpec, name: str, fixed: Mapping[str, Any]) -> tup
     return space, defaults
 
 
-def best_settings(study: Any, optuna: Any, space: SearchSpace, defaults: Mapping[str, Any], metric: str) -> Tuned:
-    states = [trial.state for trial in finished(study)]
-    of = optuna.trial.TrialState
-    if of.COMPLETE not in states:
-        raise RunFailed(f"none of {len(states)} trials succeeded; see {STUDY}, or fix smaller settings with --set")
-    best = study.best_trial
-    settings = {name: rounded(value, space[name]) for name, value in best.params.items()}
-    whole = [trial for trial in finished(study) if trial.state == of.COMPLETE]
-    by_default = [one.value for one in whole if all(defaults[name] == value for name, value in one.params.items())]
-    counts = (len(states), states.count(of.PRUNED), states.count(of.FAIL))
-    history = [{"settings": one.params, "state": one.state.name.lower(), metric: one.value} for one in finished(study)]
-    return Tuned(settings, best.value, metric, by_default[0] if by_default else None, *counts, history)
+def best_settings(study: Any, space: SearchSpace, defaults: Mapping[str, Any], metric: str) -> Tuned:
+    ended = finished(study)
+    history = [{"settings": one.params, "state": one.state.name.lower(), metric: one.value} for one in ended]
+    states = Counter(one["state"] for one in history)
+    if not states["complete"]:
+        raise RunFailed(f"none of {len(ended)} trials succeeded; see {STUDY}, or fix smaller settings with --set")
+    default = {name: defaults[name] for name in space}
+    by_default = (one[metric] for one in history if one["state"] == "complete" and one["settings"] == default)
+    settings = {name: rounded(value, space[name]) for name, value in study.best_trial.params.items()}
+    counts = (len(ended), states["pruned"], states["fail"])
+    return Tuned(settings, study.best_value, metric, next(by_default, None), *counts, history)
 
 
 @dataclass(frozen=True)
@@ -200,14 +200,10 @@ class Search:
     seed: int
     device: str
 
-    def settings(self, trial: Any) -> dict[str, Any]:
-        """All settings of a trial; Optuna proposes those of the search space."""
-        proposed = {name: rounded(suggest(trial, name, values), values) for name, values in self.space.items()}
-        return {**self.fixed, **proposed}
-
-    def value(self, data: PreparedDataset, settings: Mapping[str, Any], progress: Progress) -> float:
+    def value(self, data: PreparedDataset, params: Mapping[str, Any], progress: Progress) -> float:
         """The best epoch's metric on the validation part of a model fitted without that part."""
-        wanted = {"protocol": "early-stop", "epochs": self.epochs, **settings, "seed": self.seed}
+        proposed = {name: rounded(value, self.space[name]) for name, value in params.items()}
+        wanted = {"protocol": "early-stop", "epochs": self.epochs, **self.fixed, **proposed, "seed": self.seed}
         model_config, training = split_settings(wanted, self.spec.config(), Settings(**self.spec.settings))
         training.check()
         device = choose_device(self.device)
@@ -222,22 +218,8 @@ class Search:
             return train(network, data, training, Place(Path(scratch), device, progress, resumable=False)).best
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """What a trial is given: its number, its settings, and the trials that had finished when it was proposed."""
-
-    number: int
-    settings: dict[str, Any]
-    finished: list[Any]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a trial ended: its state's name in Optuna, its value, and the metric of every epoch."""
-
-    state: str
-    value: float | None
-    by_epoch: dict[int, float]
+# What a trial is given: its number, its settings, and the trials that had finished when it was proposed.
+Proposal = tuple[int, dict[str, Any], list[Any]]
 
 
 def run_trials(
@@ -245,40 +227,42 @@ def run_trials(
 ) -> Iterator[Any]:
     """Run trials until there are `trials`, one after the other, or on a cluster each with a core, or with a GPU where
     the cluster has any; yield each that has ended."""
-    states = import_optuna().trial.TrialState
     asked: dict[int, Any] = {}
 
     def proposals() -> Iterator[Proposal]:
         for _ in range(trials - len(finished(study))):
-            trial = study.ask()
-            settings = search.settings(trial)
+            trial = study.ask({name: distribution(values) for name, values in search.space.items()})
             asked[trial.number] = trial
             progress.update("Trials", len(finished(study)), trials, in_words(trial.params))
-            yield Proposal(trial.number, settings, finished(study))
+            yield trial.number, trial.params, finished(study)
 
     executor = cluster or ThisProcess()
     task = partial(run_trial, search, data if cluster is None else data.path.absolute())
     gpus = 0 if cluster is None else cluster.gpus_for(search.device)
-    for proposal, ended in executor.run(task, proposals(), work="Trials", gpus=gpus):
-        trial = asked.pop(proposal.number)
-        for epoch, value in ended.by_epoch.items():
+    for (number, _, _), ended in executor.run(task, proposals(), work="Trials", gpus=gpus):
+        trial = asked.pop(number)
+        for epoch, value in ended.intermediate_values.items():
             trial.report(value, epoch)
-        yield study.tell(trial, ended.value, state=states[ended.state])
+        is_whole = ended.state.name == "COMPLETE"  # of one that was stopped early Optuna takes the last epoch's value
+        yield study.tell(trial, ended.value if is_whole else None, state=ended.state)
 
 
-def run_trial(search: Search, data: PreparedDataset | Path, proposal: Proposal) -> Outcome:
-    """A trial beside those that had finished when it was proposed; `data` is a path in a process of a cluster."""
+def run_trial(search: Search, data: PreparedDataset | Path, proposal: Proposal) -> Any:
+    """How a trial ended, beside those that had finished when it was proposed; `data` is a path in a process of a
+    cluster."""
     optuna = import_optuna()
     study = optuna.create_study(direction="maximize", pruner=pruner())
-    study.add_trials(proposal.finished)
-    reporting = TrialProgress(study.ask(), optuna, search.metric)
+    _, params, others = proposal
+    study.add_trials(others)
+    trial = study.ask()
+    reporting = TrialProgress(trial, optuna.TrialPruned, search.metric)
     try:
-        value = search.value(load_once(data) if isinstance(data, Path) else data, proposal.settings, reporting)
+        value = search.value(load_once(data) if isinstance(data, Path) else data, params, reporting)
     except optuna.TrialPruned:
-        return Outcome("PRUNED", None, reporting.by_epoch)
+        return study.tell(trial, state=optuna.trial.TrialState.PRUNED)
     except FAILURES:
-        return Outcome("FAIL", None, reporting.by_epoch)
-    return Outcome("COMPLETE", value, reporting.by_epoch)
+        return study.tell(trial, state=optuna.trial.TrialState.FAIL)
+    return study.tell(trial, value)
 
 
 def pruner() -> Any:
@@ -286,27 +270,24 @@ def pruner() -> Any:
     return import_optuna().pruners.MedianPruner(n_startup_trials=FIRST_TRIALS, n_warmup_steps=1)
 
 
-class TrialProgress(Progress):
-    """Reports every epoch to Optuna, which may end the trial; messages of single trainings are not passed on."""
+class TrialProgress(SilentProgress):
+    """Reports every epoch to Optuna, which may end the trial."""
 
-    def __init__(self, trial: Any, optuna: Any, metric: str) -> None:
-        self.trial, self.optuna, self.metric = trial, optuna, metric
-        self.by_epoch: dict[int, float] = {}
-
-    def message(self, text: str) -> None:
-        pass
+    def __init__(self, trial: Any, pruned: type[Exception], metric: str) -> None:
+        self.trial, self.pruned, self.metric = trial, pruned, metric
 
     def validated(self, epoch: int, metrics: dict[str, float]) -> None:
-        self.by_epoch[epoch] = metrics[self.metric]
         self.trial.report(metrics[self.metric], epoch)
         if self.trial.should_prune():
-            raise self.optuna.TrialPruned
+            raise self.pruned
 
 
-def suggest(trial: Any, name: str, values: Range | Choices) -> Any:
+def distribution(values: Range | Choices) -> Any:
+    """What Optuna draws a setting from."""
+    distributions = import_optuna().distributions
     if isinstance(values, Range):
-        return trial.suggest_float(name, values.low, values.high, log=True)
-    return trial.suggest_categorical(name, values)
+        return distributions.FloatDistribution(values.low, values.high, log=True)
+    return distributions.CategoricalDistribution(values)
 
 
 def rounded(value: Any, values: Range | Choices) -> Any:

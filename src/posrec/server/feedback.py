@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from posrec.errors import InputError, RunFailed, first_line
-from posrec.evaluation.click_through import COLUMNS, FILES, OPEN_FILES, feedback_schema, whole_lines
+from posrec.evaluation.feedback_files import COLUMNS, FILES, OPEN_FILES, feedback_schema, whole_lines
 from posrec.io import whole_file
 from posrec.io.unfinished import locked, remove_leftovers
 from posrec.server.json_log import log_event

@@ -103,16 +103,14 @@ def own_items_are_the_only_other_term(spec: ModelSpec) -> None:
         products, found = sessions @ table[:ITEMS].T, model.scores(batch)
         expect(alike(found.logsumexp(1), torch.zeros(len(BATCH))), "the probabilities of a session do not add up to 1")
         for row, session in enumerate(BATCH):
-            numbers = sorted(own.items[row][own.items[row] > 0].tolist())
+            is_item = own.items[row] > 0
+            numbers = sorted(own.items[row][is_item].tolist())
             expect(numbers == sorted(set(session)), f"the own items of {session} are {numbers}")
             others = [item - 1 for item in range(1, ITEMS + 1) if item not in session]
             gap = (found - products)[row, others]
             expect(alike(gap, gap[:1].expand_as(gap)), f"items that are not in {session} have another order")
-            places = [numbers.index(item) for item in own.items[row].tolist() if item]
-            z = torch.tensor([float(products[row, numbers[place] - 1]) for place in places])
-            expect(
-                alike(own.products[row][own.items[row] > 0], z), f"the products of the own items of {session} differ"
-            )
+            z = products[row, own.items[row][is_item] - 1]
+            expect(alike(own.products[row][is_item], z), f"the products of the own items of {session} differ")
 
 
 def a_session_scores_alone_as_in_a_batch(spec: ModelSpec) -> None:

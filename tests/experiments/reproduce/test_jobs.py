@@ -1,17 +1,14 @@
 """Jobs: run once, resumed, shared by processes, run again where data or defaults changed; failures are kept."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.helpers import SOURCE, RecordingProgress, chain_shop, listed, own_process
+from tests.helpers import RecordingProgress, chain_shop, listed, own_process
 
 from posrec.data.dataset import PreparedDataset
 from posrec.errors import InputError, RunStopped
@@ -36,20 +33,18 @@ def run(shop: PreparedDataset, folder: Path, *jobs: Job, minutes: float | None =
 def test_a_job_keeps_metrics_ranks_and_the_learned_encoding(shop: PreparedDataset, tmp_path: Path) -> None:
     job = Job("shop", "posrec", TINY)
     (result,) = run(shop, tmp_path, job, Job("shop", "posrec", TINY)).values()
-    ranks = torch.from_numpy(result.ranks()).long()
+    ranks = torch.from_numpy(result.arrays()["ranks"]).long()
     assert len(ranks) == len(shop.test)
     for name, value in rank_metrics(ranks).items():
         assert result.metrics[name] == pytest.approx(100 * float(value), abs=1e-3)
-    table = result.encoding()
-    assert table is not None
-    assert table.shape == (20, 8)
+    assert result.arrays()["encoding"].shape == (20, 8)
     assert result.record["config"]["seed"] == 0
     assert result.record["config"]["d"] == 8
     assert len(result.record["losses"]) == 1
     assert load_result(job, tmp_path) == result
     (other,) = run(shop, tmp_path, Job("shop", "posrec", TINY, seed=3)).values()
-    assert other.encoding() is None  # the report draws those of seed 0
-    assert other.ranks().max() == WORST
+    assert "encoding" not in other.arrays()  # the report draws those of seed 0
+    assert other.arrays()["ranks"].max() == WORST
 
 
 def test_a_saved_job_is_not_run_again(shop: PreparedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,14 +57,10 @@ def test_a_saved_job_is_not_run_again(shop: PreparedDataset, tmp_path: Path, mon
     assert ran == [spop.name]
     assert after[pop.name].record == before[pop.name].record
     assert set(run(shop, tmp_path, spop)) == {spop.name}  # others in the folder are not this experiment's
-
-
-def test_a_job_without_its_ranks_is_run_again(shop: PreparedDataset, tmp_path: Path) -> None:
-    (result,) = run(shop, tmp_path, Job("shop", "pop")).values()
-    result.path.with_suffix(".npz").unlink()
-    assert load_result(Job("shop", "pop"), tmp_path) is None
-    (again,) = run(shop, tmp_path, Job("shop", "pop")).values()
-    assert len(again.ranks()) == len(shop.test)
+    after[pop.name].path.with_suffix(".npz").unlink()
+    assert load_result(pop, tmp_path) is None
+    assert len(run(shop, tmp_path, pop)[pop.name].arrays()["ranks"]) == len(shop.test)
+    assert ran == [spop.name, pop.name], "a job without its ranks is run again"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +133,7 @@ jobs.run_jobs([jobs.Job("shop", "posrec", {TINY})], {{"shop": data}}, folder, "c
     before = (tmp_path / "shop_pop_seed-0.json").read_text()
     results = run(shop, tmp_path, pop, posrec)
     assert (tmp_path / "shop_pop_seed-0.json").read_text() == before
-    assert len(results[posrec.name].ranks()) == len(shop.test)
+    assert len(results[posrec.name].arrays()["ranks"]) == len(shop.test)
     assert [result.error for result in results.values()] == [None, None]
 
 
@@ -156,7 +147,7 @@ def test_damaged_files_are_named(shop: PreparedDataset, tmp_path: Path) -> None:
     (result,) = run(shop, tmp_path, Job("shop", "pop")).values()
     result.path.with_suffix(".npz").write_bytes(b"PK\x03\x04 half a file")
     with pytest.raises(InputError, match=r"pop_seed-0\.npz can't be read"):
-        result.ranks()
+        result.arrays()["ranks"]
     result.path.write_text("[]")
     with pytest.raises(InputError, match=r"pop_seed-0\.json is not the result of a job"):
         load_result(result.job, tmp_path)
@@ -166,46 +157,9 @@ def test_a_job_that_another_process_runs_is_skipped_and_reported(shop: PreparedD
     pop, spop = Job("shop", "pop"), Job("shop", "spop")
     recorded = RecordingProgress()
     with try_lock(tmp_path / "shop_pop_seed-0.lock"):
-        results = run_jobs([pop, spop], {"shop": shop}, tmp_path, "cpu", progress=recorded)
+        results = run(shop, tmp_path, pop, spop, progress=recorded)
     assert set(results) == {spop.name}
     assert recorded.messages[-1] == "1 of 2 jobs were left to other processes"
-    assert set(run_jobs([pop, spop], {"shop": shop}, tmp_path, "cpu")) == {pop.name, spop.name}
-
-
-@pytest.mark.slow
-@pytest.mark.process
-def test_every_job_is_run_once(shop: PreparedDataset, tmp_path: Path) -> None:
-    code = f"""
-import json, sys
-from pathlib import Path
-from posrec.data.dataset import load
-from posrec.experiments.reproduce import jobs
-data, folder = load(sys.argv[1]), Path(sys.argv[2])
-real, ran = jobs.run_job, []
-jobs.run_job = lambda job, *rest: ran.append(job.seed) or real(job, *rest)
-print("ready", flush=True)
-sys.stdin.readline()
-todo = [jobs.Job("shop", "posrec", {TINY}, seed) for seed in range(5)]
-jobs.run_jobs(todo, {{"shop": data}}, folder, "cpu")
-print(json.dumps(ran))
-"""
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
-    line = [sys.executable, "-c", code, str(shop.path), str(tmp_path / "jobs")]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    both = [subprocess.Popen(line, env=environment, text=True, **pipes) for _ in range(2)]
-    try:
-        for process in both:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        for process in both:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        ran = [json.loads(process.communicate(timeout=240)[0]) for process in both]
-    finally:
-        for process in both:
-            process.kill()
-            process.wait()
-    assert sorted(ran[0] + ran[1]) == list(range(5))
-    assert all(load_result(Job("shop", "posrec", TINY, seed), tmp_path / "jobs") for seed in range(5))
-    assert not [name for name in listed(tmp_path / "jobs") if name.endswith(".lock")]
+    assert module.run_if_free({"shop": shop}, tmp_path, "cpu", spop) is None, "another process has finished it"
+    assert set(run(shop, tmp_path, pop, spop)) == {pop.name, spop.name}
+    assert not [name for name in listed(tmp_path) if name.endswith(".lock")]

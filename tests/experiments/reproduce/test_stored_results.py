@@ -36,7 +36,7 @@ def test_metrics_average_to_the_rows_of_the_summary_and_ranks_give_the_metrics(t
             for metric in results[0].metrics:
                 mean = fmean(result.metrics[metric] for result in results)
                 assert table["rows"][row.label][metric][0] == pytest.approx(mean, abs=0.0051), row.label
-            found = rank_metrics(torch.from_numpy(results[0].ranks()))
+            found = rank_metrics(torch.from_numpy(results[0].arrays()["ranks"]))
             for metric in METRICS:
                 assert 100 * found[metric] == pytest.approx(results[0].metrics[metric], abs=1e-4), row.label
 

@@ -16,7 +16,7 @@ from posrec.experiments.reproduce import claims
 from posrec.experiments.reproduce.claims import FAILED, HELD, UNCLEAR, Claim, answer_claims, judge, pairs_of
 from posrec.experiments.reproduce.grid import EXPERIMENTS, Experiment, TableRow, jobs_of
 from posrec.experiments.reproduce.jobs import Job, JobResult
-from posrec.experiments.reproduce.tables import Line, combine_errors, find_differences, make_table
+from posrec.experiments.reproduce.tables import combine_errors, find_differences, make_table
 
 PAIR = Experiment("plug-in", "", "", (TableRow("A", "posrec"), TableRow("B", "sasrec"), TableRow("C", "pop")))
 
@@ -73,18 +73,13 @@ def test_a_difference_must_outdo_the_seeds(shop: PreparedDataset, tmp_path: Path
 
 
 def test_ranks_that_are_not_those_of_the_metric(shop: PreparedDataset, tmp_path: Path) -> None:
-    """As in an archive, which keeps ranks up to 10, for a metric at 20."""
-    ranks, results = np.arange(len(shop.test)) % 30 + 1, {}
+    runs = {}
     for row in PAIR.rows:
-        for job in jobs_of(row, "shop", 2):
-            made = result(tmp_path, job, ranks)
-            made.record["metrics"]["recall@20"] = 100 * float((ranks <= 20).mean())
-            np.savez(made.path.with_suffix(".npz"), ranks=np.where(ranks > 10, 255, ranks).astype(np.uint8))
-            results[job.name] = made
-    lines = [Line(row, tuple(results[job.name] for job in jobs_of(row, "shop", 2))) for row in PAIR.rows]
-    assert find_differences(lines, [("A", "B")], shop)
-    with pytest.raises(InputError, match="ranks of A are not those of its recall@20"):
-        find_differences(lines, [("A", "B")], shop, ["recall@20"])
+        runs[row.label] = [result(tmp_path, job, np.arange(len(shop.test)) % 30 + 1) for job in jobs_of(row, "shop", 2)]
+    assert find_differences(runs, [("A", "B")], shop)
+    runs["A"][0].record["metrics"]["recall@10"] += 1
+    with pytest.raises(InputError, match="ranks of A are not those of its recall@10"):
+        find_differences(runs, [("A", "B")], shop)
 
 
 def test_one_seed_shows_nothing(shop: PreparedDataset, tmp_path: Path) -> None:

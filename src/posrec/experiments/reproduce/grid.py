@@ -151,23 +151,19 @@ def all_jobs(
     seeds: int,
     shared_settings: Mapping[str, Any] | None = None,
 ) -> list[Job]:
-    """Each job once, in rounds: seed 0 of every row, then the seeds that the claims need, then the others.
+    """Each job once, in rounds: seed 0 of every row, then the seeds that every trained model gets, then the others.
 
     So an interrupted run has whole tables early. Within a round the seeds of a row stand together: on a GPU they share
     what was compiled for the first.
     """
+    rounds = (range(1), range(1, OTHERS_SEEDS), range(OTHERS_SEEDS, seeds))
     jobs = {
         job.name: job
+        for seeds_of_round in rounds
         for dataset in datasets
         for experiment in experiments
         for row in experiment.rows
         for job in jobs_of(row, dataset, 1 if experiment is FIGURES else seeds, shared_settings)
+        if job.seed in seeds_of_round
     }
-    rows = list(dict.fromkeys((job.dataset, job.row) for job in jobs.values()))
-    place = {row: number for number, row in enumerate(rows)}
-    return sorted(jobs.values(), key=lambda job: (round_of(job.seed), place[job.dataset, job.row], job.seed))
-
-
-def round_of(seed: int) -> int:
-    """0 for the first seed, 1 for those that every trained model gets, 2 for PosRec's others."""
-    return 0 if seed == 0 else 1 if seed < OTHERS_SEEDS else 2
+    return list(jobs.values())

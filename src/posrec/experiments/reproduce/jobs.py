@@ -81,16 +81,9 @@ class JobResult:
     def metrics(self) -> dict[str, float]:
         return dict(self.record.get("metrics", {}))
 
-    def ranks(self) -> npt.NDArray[np.uint8]:
-        """[test samples], WORST for every rank from there on."""
-        ranks: npt.NDArray[np.uint8] = self.arrays()["ranks"]
-        return ranks
-
-    def encoding(self) -> npt.NDArray[np.float32] | None:
-        """The learned table of a positional encoding, [rows, d], for seed 0 where the model has one."""
-        return self.arrays().get("encoding")
-
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """`ranks` [test samples], WORST for every rank from there on; and for seed 0, where the model has one, the
+        learned table of its positional encoding, `encoding` [rows, d]."""
         path = self.path.with_suffix(".npz")
         try:
             with np.load(path, allow_pickle=False) as file:
@@ -150,13 +143,10 @@ def run_jobs(
     progress, folder = progress or SilentProgress(), folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     wanted = list({job.name: job for job in jobs}.values())
-    saved = {job.name: result for job in wanted if (result := load_result(job, folder))}
-    outdated = {
-        name: why for name, result in saved.items() if (why := why_outdated(result, datasets[result.job.dataset]))
-    }
-    for name, reason in outdated.items():
-        progress.message(f"the result of {name} is not used: {reason}")
-    todo = [job for job in wanted if job.name not in saved or job.name in outdated or saved[job.name].error]
+    for job in wanted:
+        if (result := load_result(job, folder)) and (why := why_outdated(result, datasets[job.dataset])):
+            progress.message(f"the result of {job.name} is not used: {why}")
+    todo = [job for job in wanted if not is_done(job, datasets[job.dataset], folder)]
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
 
     def started() -> Iterator[Job]:
@@ -170,7 +160,7 @@ def run_jobs(
 
     executor, gpus = cluster or ThisProcess(), 0 if cluster is None else cluster.gpus_for(device)
     sources = datasets if cluster is None else {name: data.path.absolute() for name, data in datasets.items()}
-    task = partial(run_if_free, sources, {job.name: saved.get(job.name) for job in todo}, folder, device)
+    task = partial(run_if_free, sources, folder, device)
     elsewhere = 0
     for number, (_, result) in enumerate(executor.run(task, started(), work="Jobs", gpus=gpus), start=1):
         elsewhere += result is None
@@ -182,20 +172,19 @@ def run_jobs(
     return {one.job.name: one for one in results if why_outdated(one, datasets[one.job.dataset]) is None}
 
 
-def run_if_free(
-    sources: Mapping[str, PreparedDataset | Path],
-    saved: Mapping[str, JobResult | None],
-    folder: Path,
-    device: str,
-    job: Job,
-) -> JobResult | None:
-    """Run a job; None if another process runs it, or has run it since `saved` was read. A process of a cluster is given
-    the paths of the datasets."""
+def is_done(job: Job, data: PreparedDataset, folder: Path) -> bool:
+    """Whether a job has a result that can be used; one that failed is tried again."""
+    result = load_result(job, folder)
+    return result is not None and not result.error and why_outdated(result, data) is None
+
+
+def run_if_free(sources: Mapping[str, PreparedDataset | Path], folder: Path, device: str, job: Job) -> JobResult | None:
+    """Run a job; None if another process runs it, or has run it meanwhile. A process of a cluster is given the paths of
+    the datasets."""
+    source = sources[job.dataset]
+    data = load_once(source) if isinstance(source, Path) else source
     with try_lock(path_of(job, folder).with_suffix(".lock")) as is_ours:
-        if not is_ours or load_result(job, folder) != saved[job.name]:
-            return None
-        source = sources[job.dataset]
-        return run_job(job, load_once(source) if isinstance(source, Path) else source, folder, device)
+        return run_job(job, data, folder, device) if is_ours and not is_done(job, data, folder) else None
 
 
 def result_line(result: JobResult) -> str:

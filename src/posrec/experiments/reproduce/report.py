@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from posrec.errors import plural
-from posrec.experiments.encoding_figures import figures_by_name
+from posrec.experiments.encoding_figures import figures
 from posrec.experiments.encodings import TrainedEncoding
 from posrec.experiments.reproduce.claims import FAILED, HELD, UNCLEAR
 from posrec.experiments.reproduce.grid import EXPERIMENTS, FIGURES
@@ -34,8 +34,8 @@ def write_report(summary: Summary, learned: Sequence[TrainedEncoding], out: Path
     if draws_encodings(summary):
         summary["figures"] = []
         (out / PICTURES).mkdir(exist_ok=True)
-        for name, figure in figures_by_name(100, learned).items():
-            figure().savefig(out / PICTURES / f"{name}.png", dpi=80, metadata={"Software": None})
+        for name, figure in figures(100, learned):
+            figure.savefig(out / PICTURES / f"{name}.png", dpi=80, metadata={"Software": None})
             summary["figures"].append(f"{PICTURES}/{name}.png")
     write_json(out / SUMMARY, summary)
     write_text(out / REPORT, markdown_report(summary))

@@ -107,10 +107,10 @@ def learned_encodings(
     encodings = []
     for row in FIGURES.rows:
         result = results.get(jobs_of(row, dataset, 1, shared_settings)[0].name)
-        table = result.encoding() if result and not result.error else None
+        table = result.arrays().get("encoding") if result and not result.error else None
         if table is not None:
             name, run = str(row.settings["encoding"]), Path(f"{dataset}, seed 0")
-            encodings.append(TrainedEncoding.of(run, name, torch.from_numpy(table)))
+            encodings.append(TrainedEncoding(run, name, torch.from_numpy(table)))
     return encodings
 
 

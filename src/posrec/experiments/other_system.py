@@ -3,8 +3,8 @@
 The samples are JSON lines, as `posrec score` reads them: {"id": "5d41402abc4b-0017", "session": ["sku-1", "sku-7"]}.
 An id is the beginning of the dataset's fingerprint and the number of the sample, so that scores of other samples are
 never taken for those of these. The scores are rows of `session`, the id of a sample, `item`, a raw item id, and
-`score`, in any order: Parquet or JSON lines, of which 16 bytes a row are kept in memory. Only the items of the dataset
-are ranked, as for every model. An item that is not listed for a sample has a score of minus infinity.
+`score`, in the order of the samples: Parquet or JSON lines, read in parts. Only the items of the dataset are ranked, as
+for every model. An item that is not listed for a sample has a score of minus infinity.
 """
 
 import json
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import torch
@@ -30,6 +31,7 @@ from posrec.progress import Progress, SilentProgress
 from posrec.recommend.files.session_file import kind_of
 
 COLUMNS = {"session": pl.String(), "item": pl.String(), "score": pl.Float64()}
+ROWS_AT_A_TIME = 1 << 18
 
 
 def sample_id(data: PreparedDataset, number: int) -> str:
@@ -54,20 +56,24 @@ def write_samples(data: PreparedDataset, path: Path) -> None:
 
 def rank_scores(path: Path, data: PreparedDataset, progress: Progress) -> Evaluation:
     """Rank the items of the dataset by the scores in a file, for every test sample."""
-    scores, items = read_scores(path, data, progress), data.recommendable_items
+    rows, items = ScoreRows(path, data), data.recommendable_items
 
     def rank(samples: SessionDataset, ids: Tensor, max_length: int, k: int) -> tuple[Tensor, Tensor]:
         first, end = int(ids[0]), int(ids[-1]) + 1
-        listed = scores[scores["sample"].search_sorted(first) : scores["sample"].search_sorted(end)]
-        sample, item, score = (column.to_torch() for column in listed)
-        dense = torch.full((len(ids), items), -math.inf, dtype=torch.float64)
-        dense[sample - first, item] = score
-        values, columns = top(dense, k)
+        sample, item, score = (column.to_torch() for column in rows.before(end))
+        scores = torch.full((len(ids), items), -math.inf, dtype=torch.float64)
+        scores[sample - first, item] = score
+        values, columns = top(scores, k)
         _, target = samples.locate(ids)
-        return ranks_of(dense, samples.items[target].long()), torch.where(values > -math.inf, columns + 1, 0)
+        return ranks_of(scores, samples.items[target].long()), torch.where(values > -math.inf, columns + 1, 0)
 
     clicks = torch.bincount(data.train.items.long(), minlength=items + 1)
     outcome = evaluate(None, data.test, items, 1, clicks, progress, rank)
+    if rows.unknown == rows.read:
+        raise InputError(f"{path} lists no item of {data.path}; its column item must hold ids of the log's items")
+    if rows.unknown:
+        count = plural(rows.read, "row")
+        progress.message(f"{path}: {rows.unknown:,} of {count} are of items that {data.path} does not rank; left out")
     assert outcome.top is not None
     if missing := int((outcome.top[:, 0] == 0).sum()):
         count = plural(len(data.test), "test sample")
@@ -75,63 +81,76 @@ def rank_scores(path: Path, data: PreparedDataset, progress: Progress) -> Evalua
     return replace(outcome, dataset=data.fingerprint)
 
 
-def read_scores(path: Path, data: PreparedDataset, progress: Progress) -> pl.DataFrame:
-    """The scores of the items that are ranked, by sample: the number of the sample and of the item, from 0, and the
-    score."""
-    items = pl.Enum(data.vocabulary.ids[: data.recommendable_items])
-    parts, read = [], 0
-    for file in find_files(path):
+class ScoreRows:
+    """The rows of a file of scores, checked and in their order."""
+
+    def __init__(self, path: Path, data: PreparedDataset) -> None:
+        self.path, self.data = path, data
+        self.read, self.unknown, self.latest = 0, 0, 0
+        self.items = pl.Enum(data.vocabulary.ids[: data.recommendable_items])
+        self.parts = (self.checked(part) for file in find_files(path) for part in self.frames(file))
+        self.rest = pl.DataFrame(schema={"sample": pl.Int64, "item": pl.Int64, "score": pl.Float64})
+
+    def before(self, end: int) -> pl.DataFrame:
+        """The rows, not taken yet, of samples before `end`: the number of the sample and of the item, from 0, and the
+        score."""
+        while self.rest.is_empty() or self.rest["sample"][-1] < end:
+            if (part := next(self.parts, None)) is None:
+                break
+            self.rest = pl.concat([self.rest, part])
+        count = self.rest["sample"].search_sorted(end)
+        taken, self.rest = self.rest[:count], self.rest[count:]
+        twice = taken.filter(taken.select("sample", "item").is_duplicated())
+        if len(twice):
+            sample, item = sample_id(self.data, twice["sample"][0] + 1), self.items.categories[twice["item"][0]]
+            raise InputError(f"{self.path} lists the item {item!r} twice for session {sample}; leave one out")
+        return taken
+
+    def frames(self, file: File) -> Iterator[pl.DataFrame]:
+        """A file in parts, which hold the three columns."""
         try:
-            for part in parts_of(file):
-                parts.append(numbered(part, data, items, f"{path}, row", read).drop_nulls("item"))
-                read += len(part)
+            if kind_of(Path(file.name)) == "parquet":
+                with open_parquet(file) as frame:
+                    names = frame.collect_schema().names()
+                    if missing := [name for name in COLUMNS if name not in names]:
+                        raise InputError(f"{file} has no column {missing[0]!r}; it needs {', '.join(COLUMNS)}")
+                    columns = frame.select(pl.col(name).cast(kind, strict=False) for name, kind in COLUMNS.items())
+                    yield from columns.collect_batches(chunk_size=ROWS_AT_A_TIME, maintain_order=True)
+            else:
+                for block in blocks([file], SilentProgress()):
+                    yield pl.read_ndjson(BytesIO(block.data), schema=COLUMNS)
         except POLARS_ERRORS as error:
-            raise InputError(f"{file}, after row {read}: can't be read ({first_line(error)})") from None
-    scores = pl.concat(parts).sort("sample") if parts else pl.DataFrame()
-    if scores.is_empty():
-        raise InputError(f"{path} lists no item of {data.path}; its column item must hold ids of the log's items")
-    if unknown := read - len(scores):
-        count = plural(read, "row")
-        progress.message(f"{path}: {unknown:,} of {count} are of items that {data.path} does not rank; left out")
-    twice = scores.filter(scores.select("sample", "item").is_duplicated())
-    if len(twice):
-        sample, item = sample_id(data, twice["sample"][0] + 1), items.categories[twice["item"][0]]
-        raise InputError(f"{path} lists the item {item!r} twice for session {sample}; leave one out")
-    return scores
+            raise InputError(f"{file}, after row {self.read}: can't be read ({first_line(error)})") from None
 
-
-def parts_of(file: File) -> Iterator[pl.DataFrame]:
-    """The three columns of a file, in parts."""
-    if kind_of(Path(file.name)) == "parquet":
-        with open_parquet(file) as frame:
-            names = frame.collect_schema().names()
-            if missing := [name for name in COLUMNS if name not in names]:
-                raise InputError(f"{file} has no column {missing[0]!r}; it needs {', '.join(COLUMNS)}")
-            columns = frame.select(pl.col(name).cast(kind, strict=False) for name, kind in COLUMNS.items())
-            yield from columns.collect_batches(maintain_order=True)
-    else:
-        for block in blocks([file], SilentProgress()):
-            yield pl.read_ndjson(BytesIO(block.data), schema=COLUMNS)
-
-
-def numbered(part: pl.DataFrame, data: PreparedDataset, items: pl.Enum, place: str, read: int) -> pl.DataFrame:
-    """Rows with numbers in place of ids, after `read` others; an item that is not ranked has none."""
-    begin = f"{data.fingerprint[:12]}-"
-    number = pl.col("session").str.strip_prefix(begin).cast(pl.Int32, strict=False)
-    is_sample = pl.col("session").str.starts_with(begin) & number.is_between(1, len(data.test))
-    rows = part.select(
-        sample=pl.when(is_sample).then(number - 1),
-        item=pl.col("item").cast(items, strict=False).to_physical().cast(pl.Int32),
-        score=pl.col("score").fill_nan(None),
-    )
-    is_bad = rows["sample"].is_null() | rows["score"].is_null()
-    if is_bad.any():
-        row = is_bad.arg_max() or 0
-        if rows["sample"][row] is not None:
-            raise InputError(f"{place} {read + row + 1}: the score must be a number")
-        first, last = sample_id(data, 1), sample_id(data, len(data.test))
-        raise InputError(
-            f"{place} {read + row + 1}: session {part['session'][row]!r} is not a test sample of {data.path}, whose "
-            f"samples are {first} to {last}; score those that posrec compare {data.path} --samples FILE writes"
+    def checked(self, part: pl.DataFrame) -> pl.DataFrame:
+        """The part with numbers in place of ids, without the items that are not ranked."""
+        begin = f"{self.data.fingerprint[:12]}-"
+        number = pl.col("session").str.strip_prefix(begin).cast(pl.Int64, strict=False)
+        is_sample = pl.col("session").str.starts_with(begin) & number.is_between(1, len(self.data.test))
+        rows = part.select(
+            "session",
+            sample=pl.when(is_sample).then(number - 1),
+            item=pl.col("item").cast(self.items, strict=False).to_physical().cast(pl.Int64),
+            score=pl.col("score").fill_nan(None),
         )
-    return rows
+        is_late = pl.col("sample") < pl.col("sample").shift(fill_value=self.latest)
+        is_bad = pl.col("sample").is_null() | pl.col("score").is_null() | is_late
+        bad = rows.with_row_index("row", self.read + 1).filter(is_bad)
+        if len(bad):
+            raise InputError(f"{self.path}, row {bad['row'][0]}: {self.fault(bad.row(0, named=True))}")
+        self.read += len(rows)
+        self.latest = rows["sample"][-1] if len(rows) else self.latest
+        known = rows.filter(pl.col("item").is_not_null())
+        self.unknown += len(rows) - len(known)
+        return known.select("sample", "item", "score")
+
+    def fault(self, row: dict[str, Any]) -> str:
+        if row["sample"] is None:
+            first, last = sample_id(self.data, 1), sample_id(self.data, len(self.data.test))
+            return (
+                f"session {row['session']!r} is not a test sample of {self.data.path}, whose samples are {first} to "
+                f"{last}; score those that posrec compare {self.data.path} --samples FILE writes"
+            )
+        if row["score"] is None:
+            return "the score must be a number"
+        return f"its session {row['session']!r} follows a later one; sort the rows by session"

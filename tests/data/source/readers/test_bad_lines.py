@@ -169,6 +169,26 @@ def test_text_that_is_not_utf8_is_a_broken_line(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out.bad-lines.jsonl").read_text())["reason"] == "not UTF-8 text"
 
 
+@pytest.mark.parametrize(
+    ("format", "good", "broken"),
+    [
+        ("sessions", ["1 2 3", "2 3"] * 40, "4 -5"),
+        ("otto", CASES["otto"][1], '{"session":90,"events":[{"aid":1,"ts":5,"type":"clicks"},{"aid":-1,"ts":6}]}'),
+    ],
+)
+def test_nothing_of_a_broken_line_is_kept(tmp_path: Path, format: str, good: list[str], broken: str) -> None:
+    """Not even the first clicks of a session of which a later one is broken."""
+    log = write_lines(tmp_path / "log", [*good, broken])
+    data = prepared(log, format, tmp_path / "out", bad_lines="skip", bad_lines_limit=0.5, min_support=1)
+    assert data.manifest["steps"][0]["sessions"] == len(good)
+
+
+def test_a_number_that_is_too_large_is_a_broken_line(tmp_path: Path) -> None:
+    log = write_lines(tmp_path / "log", [*JSONL, '{"session_id": "s1", "item_id": "i1", "timestamp": 1e400}'])
+    with pytest.raises(InputError, match=rf"line {len(JSONL) + 1}: 'Infinity' in column 'timestamp' is not a time"):
+        prepared(log, "jsonl", tmp_path / "out")
+
+
 def test_rows_of_a_table(tmp_path: Path) -> None:
     rows: list[tuple[Any, ...]] = [*small_shop(100), ("s1", None, 1), (None, "i1", 2), ("s1", "-1", 3)]
     table = pl.DataFrame(rows, schema=["session", "item", "time"], orient="row")

@@ -49,9 +49,7 @@ def read_table(
     try:
         for batch in rows.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
             checked = collector.check(batch.select(columns.select()))
-            if checked.bad_rows:
-                collector.leave_out(bad_rows(batch, name, columns, first, checked.bad_rows), checked)
-            collector.keep(checked)
+            collector.keep(checked, bad_rows(batch, name, columns, first, checked.bad))
             first += len(batch)
             collector.progress.update("Reading", before + size * first / max(length, 1), total)
     except POLARS_ERRORS as error:
@@ -106,6 +104,6 @@ def bad_rows(
     """What is wrong with these rows of a batch that begins at row `first` of the table."""
     for number in numbers:
         values = batch.row(number, named=True)
-        # A row of which the ids are fine is bad for its time.
-        reason, advice = find_fault(values.__getitem__, columns, None) or ("", "")
-        yield BadLine(str(path), first + number + 1, reason, str(values), advice, "row")
+        if any(value is not None for value in values.values()):  # otherwise it is like a blank line
+            fault = find_fault(values, columns)
+            yield BadLine(str(path), first + number + 1, fault.reason, str(values), fault.advice, "row")
